@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import s3_server
-from elastic_server import PASSWORD, Server, found_serve, remove_indexes
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
+
+from tests.support.cluster import s3_server
+from tests.support.retrievers.elastic_server import PASSWORD, Server, found_serve, remove_indexes
 
 # Ray nices its workers by 15: beside two other busy processes, as tests at the same time are, they all but stand still
 # (a run's first commit after 60 s on idle cores, not after 450 s beside three; 175 s without).

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from one_arm import one_arm
 
 from cluster.run.pools import Pool
 from cluster.run.stage import Stage
@@ -20,15 +20,15 @@ from cluster.storage.files import FileStorage
 from jobs.chain.pipeline import CHAIN, stages
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
-from jobs.job.pools import requested_pools
+from jobs.job.pools import requested_pools, rerankers_of
 from jobs.job.prepare import Prepared
-from jobs.job.request_shares import rerankers_of
 from jobs.log.check import LogColumns
 from jobs.tables import COMMITTED, SHARD
+from tests.support.jobs.one_arm import one_arm
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("cluster", "jobs", "retrievers", "rewriters")
-LEAVES = {"cluster.errors", "cluster.http", "cluster.outages"}  # the modules that every package may import
+LEAVES = {"cluster.errors", "cluster.http", "cluster.outages", "cluster.settings"}  # the modules that every package may import
 # The rooms of jobs/, the ground floor first: a room imports those of lower floors, and of its own floor without a circle.
 FLOORS = (
     ("tables", "terminal", "log", "config", "job"),  # what a job is, and how it tells what happens
@@ -103,6 +103,7 @@ def at_import(node: ast.AST) -> Iterator[ast.AST]:
         yield from at_import(child)
 
 
+@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
@@ -116,11 +117,11 @@ def test_the_errors_import_only_the_standard_library() -> None:
     assert (ROOT / "cluster" / "__init__.py").read_text(encoding="utf-8") == ""
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_only_jobs_imports_the_other_packages(path: Path) -> None:
-    package = path.relative_to(ROOT).parts[0]
-    ours = imported(ast.walk(tree(path))) & set(PACKAGES)
-    assert package == "jobs" or ours <= {package}, f"{name_of(path)} imports {ours - {package}}"
+def test_only_jobs_imports_the_other_packages() -> None:
+    for path in FILES:
+        package = path.relative_to(ROOT).parts[0]
+        ours = imported(ast.walk(tree(path))) & set(PACKAGES)
+        assert package == "jobs" or ours <= {package}, f"{name_of(path)} imports {ours - {package}}"
 
 
 def test_every_room_of_jobs_is_on_one_floor() -> None:
@@ -160,15 +161,13 @@ def test_the_walk_over_rooms_sees_imports_in_functions_and_for_type_checkers() -
     assert rooms_imported(ast.walk(ast.parse(code))) == {"log", "run", "job"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_only_cluster_imports_ray(path: Path) -> None:
-    if path.relative_to(ROOT).parts[0] != "cluster":
-        assert "ray" not in imported(ast.walk(tree(path)))
+def test_only_cluster_imports_ray() -> None:
+    others = [path for path in FILES if path.relative_to(ROOT).parts[0] != "cluster"]
+    assert not [name_of(path) for path in others if "ray" in imported(ast.walk(tree(path)))]
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_heavy_libraries_are_imported_where_they_are_used(path: Path) -> None:
-    assert not imported(at_import(tree(path))) & {*HEAVY, "ray"}
+def test_heavy_libraries_are_imported_where_they_are_used() -> None:
+    assert not [name_of(path) for path in FILES if imported(at_import(tree(path))) & {*HEAVY, "ray"}]
 
 
 def test_the_walk_sees_an_import_in_a_class_but_not_in_a_function() -> None:
@@ -176,13 +175,11 @@ def test_the_walk_sees_an_import_in_a_class_but_not_in_a_function() -> None:
     assert imported(at_import(ast.parse(code))) == {"torch"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_files_are_short_and_named_for_what_they_hold(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= MOST_LINES
-    assert path.stem not in VAGUE_FILES
-    classes = [node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
-    assert not [name for name in classes if name.endswith(VAGUE_SUFFIXES)]
+def test_files_are_short_and_named_for_what_they_hold() -> None:
+    assert not {name_of(path): n for path in FILES if (n := path.read_text(encoding="utf-8").count("\n")) > MOST_LINES}
+    assert not [name_of(path) for path in FILES if path.stem in VAGUE_FILES]
+    classes = [(name_of(path), node.name) for path in FILES for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)]
+    assert not [(path, name) for path, name in classes if name.endswith(VAGUE_SUFFIXES)]
 
 
 def test_a_class_name_stands_for_one_thing() -> None:
@@ -197,6 +194,22 @@ def test_a_class_name_stands_for_one_thing() -> None:
 def test_no_folder_has_too_many_files() -> None:
     files = Counter(path.parent.relative_to(ROOT).as_posix() for path in FILES)
     assert not {folder: n for folder, n in files.items() if n > MOST_FILES}
+
+
+def test_tests_mirror_the_rooms_of_jobs() -> None:
+    folders = {path.name for path in (ROOT / "tests" / "jobs").iterdir() if path.is_dir() and any(path.rglob("test_*.py"))}
+    assert folders <= {*rooms(), "whole_runs"}
+    assert not list((ROOT / "tests" / "jobs").glob("test_*.py"))
+
+
+def test_a_test_imports_what_it_shares_from_support_alone() -> None:
+    tests = [path for path in (ROOT / "tests").rglob("*.py") if "benchmarks" not in path.parts]
+    found = [(path, node.module) for path in tests for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom)]
+    assert not [
+        (name_of(path), module)
+        for path, module in found
+        if module and module.startswith("tests") and not module.startswith("tests.support")
+    ]
 
 
 @pytest.mark.parametrize("module", ["jobs.__main__", "jobs.run.run", "jobs.job.prepare", "cluster.run.stage"])

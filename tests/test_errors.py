@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from error_calls import CALLS, Call
-from error_commands import COMMANDS, SYSTEM
-from small_job import AFTERWARDS, Command, small_job
 
 import retrievers.elastic.failures  # noqa: F401 - has a subclass
 from cluster.errors import CODES, DmqrError, UnavailableError, nearest
 from jobs.__main__ import main
 from jobs.config.load import _CODES as CODES_OF_VALIDATION
+from tests.support.errors.error_calls import CALLS, Call
+from tests.support.errors.error_commands import COMMANDS, SYSTEM
+from tests.support.errors.small_job import AFTERWARDS, Command, small_job
 
 ROOT = Path(__file__).parents[1]
 REMEDY = re.compile(

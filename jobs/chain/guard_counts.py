@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.config.config import Config
-from retrievers.hybrid.settings import search_names
 
 FLAG, LEFT_OUT, UNSEARCHED, REQUESTS = "guard", "left_out", "unsearched", "override_requests"
 _NEAR_DUPLICATE = "near_duplicate"
@@ -83,6 +82,6 @@ def searches_saved(counts: Mapping[str, int], config: Config) -> int:
     if config.rewrite.predictor is not None:
         return 0
     retrieve = config.retrieve
-    searches = {name: len(search_names(name, one)) for name, one in retrieve.retrievers.items() if not one.together}
+    searches = {name: len(one.search_names(name)) for name, one in retrieve.retrievers.items() if not one.together}
     saved = ((key.partition("/")[2], count) for key, count in counts.items() if key.startswith(f"{UNSEARCHED}/"))
     return sum(count * searches.get(name, 0) for strategy, count in saved for name in retrieve.route(strategy))

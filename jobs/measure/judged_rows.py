@@ -5,10 +5,8 @@ No table is held in memory whole: rows joined to the judgements come some thousa
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
@@ -16,11 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
-from cluster.storage.s3_duckdb import reason
+from cluster.storage.s3_duckdb import bounded_duckdb, no_room, reason
 from jobs.chain.arms.arms import RUN
 from jobs.chain.cuts import cuts_of
 from jobs.log.judgements import Judgements, Key
-from jobs.log.task import connect, no_room
 from jobs.measure.original import fuse_original
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
@@ -79,13 +76,13 @@ def database(*runs: RunFolder) -> Iterator[duckdb.DuckDBPyConnection]:
         LogError: memory or disk space ran out.
     """
     try:
-        with tempfile.TemporaryDirectory(prefix="dmqr-evaluate-") as temp, connect(MEMORY, THREADS, Path(temp)) as connection:
+        with bounded_duckdb(MEMORY, THREADS) as connection:
             yield connection
     except (duckdb.Error, OSError) as error:
         where = " or ".join(run.storage.root for run in runs)
         if isinstance(error, duckdb.OutOfMemoryException):
             what, remedy = f"{where}: the run's tables could not be read", "give fewer judgements"
-            raise no_room(what, error, MEMORY, Path(tempfile.gettempdir()), remedy) from error
+            raise no_room(what, error, MEMORY, remedy) from error
         words = f"the run's tables cannot be read ({reason(error)}); put back what was changed there"
         raise ConfigError("run-damaged", f"{where}: {words}") from error
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from jobs.log.judgements import Key
 from jobs.measure.clusters import SIMILARITY
 from jobs.measure.looked import MARK, Looked
 from jobs.measure.significance import FEW_QUERIES, LEVEL
+from jobs.terminal.formats import figure
 
 _WORDS: dict[Key, tuple[str, str]] = {  # key -> several of them, the config key to look at where none is in the log
     "log_id": ("log rows", "log.id_column and evaluate.key"),
@@ -134,11 +134,6 @@ def and_more(names: Sequence[str], most: int = 4) -> str:
 def marked(words: str, cut: bool) -> str:
     """Returns a figure with `MARK` where the lists that it is of were cut above the measure's depth."""
     return words + MARK * cut
-
-
-def figure(value: float, sign: str = "") -> str:
-    """Returns the value with four decimals, or "-" for NaN."""
-    return "-" if math.isnan(value) else f"{round(value, 4) + 0.0:{sign}.4f}"  # + 0.0: turns -0.0 into 0.0
 
 
 def ends_in_words(interval: tuple[float, float] | None) -> str:

@@ -18,11 +18,10 @@ from cluster.storage.ahead import ahead
 from jobs.job.keys import settings_fingerprint
 from jobs.measure.evaluate.stored import stored_evaluation
 from jobs.measure.measures import MEASURES
-from jobs.measure.notes import figure
 from jobs.runs.bill import Bill, bill
 from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, open_run
 from jobs.runs.status import read_status
-from jobs.terminal.formats import money, plain
+from jobs.terminal.formats import figure, money, plain
 
 PricesOf = Callable[[Mapping[str, Any]], Prices | None]  # of a run's record
 

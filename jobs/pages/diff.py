@@ -15,7 +15,6 @@ from jobs.measure.diff.quality import Paired, QueryChange
 from jobs.measure.measures import title
 from jobs.measure.notes import (
     ends_in_words,
-    figure,
     interval_notes,
     interval_words,
     judged_note,
@@ -23,8 +22,7 @@ from jobs.measure.notes import (
     marked,
     uneven_notes,
 )
-from jobs.pages.wording import duration, percent, shown
-from jobs.terminal.formats import money
+from jobs.terminal.formats import duration, figure, money, percent, shown
 
 MOST_LINES = 20  # of a section of what was given
 _WIDTH = 60  # characters of a text

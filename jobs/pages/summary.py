@@ -19,11 +19,11 @@ from jobs.chain.selection_counts import Selected, selected_by_type
 from jobs.job.indexes import encoder_words
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
 from jobs.measure.measures import title
-from jobs.measure.notes import figure, marked
+from jobs.measure.notes import marked
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.starts import unknown_losses
 from jobs.tables import ORIGINAL, RUNGS
-from jobs.terminal.formats import clock, money, planned_rewrites, queries, unpriced
+from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
 
 
 def closing_table(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.measure.notes import ends_in_words, figure, interval_words
+from jobs.measure.notes import ends_in_words, interval_words
 from jobs.measure.significance import Gap
-from jobs.terminal.formats import p_words
+from jobs.terminal.formats import figure, known, p_words
 from jobs.tune.conclusions import choices, conclusion_written, conclusions, tuning_notes
 from jobs.tune.steps import ALONE, EQUAL, Setting
 from jobs.tune.tune import Tuning
@@ -73,8 +72,5 @@ def _cells(found: Gap | None) -> list[str]:
     return ["", "", ""] if found is None else [figure(found.mean, "+"), ends_in_words(found.interval), p_words(found.p)]
 
 
-def _values(found: Gap | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    names = {"mean": found.mean, "low": found.low, "high": found.high, "p": found.p}
-    return {name: None if math.isnan(value) else value for name, value in names.items()}
+def _values(found: Gap | None) -> Any:
+    return None if found is None else known({"mean": found.mean, "low": found.low, "high": found.high, "p": found.p})

@@ -14,7 +14,7 @@ from jobs.runs.tally import Tally
 from rewriters.normalise import query_id
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectRandom
+from rewriters.settings import SelectAll, SelectRandom
 
 GRANTED = "rewrite"  # the stage whose workers ask before they spend
 
@@ -77,9 +77,8 @@ class RunMoney:
 def requests_per_query(rewriting: Rewriting) -> int:
     """Returns the largest number of requests to the LLM for a query."""
     select = rewriting.select
-    whole = rewriting if isinstance(select, SelectAdaptive) else replace(rewriting, select=SelectAll(kind="all"), rules=None)
-    asks_type = isinstance(select, SelectClassified) and select.by == "llm"
-    return len(Rewriter(whole).requests(Query("", ""))) + asks_type
+    whole = rewriting if select.in_request else replace(rewriting, select=SelectAll(kind="all"), rules=None)
+    return len(Rewriter(whole).requests(Query("", ""))) + (select.typed_by == "llm")
 
 
 def tries_per_request(rewriting: Rewriting) -> int:
@@ -98,8 +97,7 @@ def expected_requests(rewriting: Rewriting, texts: Sequence[str]) -> float | Non
         texts: the queries.
     """
     select = rewriting.select
-    by_rules = isinstance(select, SelectClassified) and select.by == "rules"
-    if not texts or not (by_rules or isinstance(select, SelectRandom)):
+    if not texts or not (select.typed_by == "rules" or isinstance(select, SelectRandom)):
         return None
     rewriter = Rewriter(rewriting)
     return sum(len(rewriter.requests(Query(query_id(text), text))) for text in texts) / len(texts)

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 
 from cluster import costs
 from cluster.costs import Prices
-from cluster.run.runner_local import LocalRunner
-from cluster.run.runner_ray import RayRunner
+from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import NOTHING, StageProgress
 from jobs.chain.error_counts import by_reason
 from jobs.terminal.state import StageState, State
@@ -117,11 +116,11 @@ class Watch:
         self.spent: costs.Totals = {}
         """Costs of what is committed and in flight."""
 
-    def look(self, runner: RayRunner | LocalRunner, counts: Mapping[str, int], spent: costs.Totals) -> None:
+    def look(self, tracker: ProgressTracker, counts: Mapping[str, int], spent: costs.Totals) -> None:
         """Brings the state up to date, at most once in `LOOK_SECONDS`.
 
         Args:
-            runner: knows the progress of what is not committed.
+            tracker: knows the progress of what is not committed.
             counts: the sums of what is committed.
             spent: the costs of what is committed.
         """
@@ -129,7 +128,7 @@ class Watch:
         if now - self._looked < LOOK_SECONDS:
             return
         self._looked = now
-        snapshot = runner.progress()
+        snapshot = tracker.progress()
         pages = snapshot.stages
         committed = counts.get("queries", 0)
         self._pace.add(now, pages, committed)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobs.measure.notes import ends_in_words, figure
+from jobs.measure.notes import ends_in_words
 from jobs.measure.significance import Gap, gap, interval_verdict
-from jobs.terminal.formats import p_words
+from jobs.terminal.formats import figure, p_words
 from jobs.tune.steps import ALONE, EQUAL, Setting, TuningStep
 from jobs.tune.tune import Tuning
 

@@ -21,7 +21,7 @@ from retrievers.lists import ORIGINAL
 
 RATIOS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 SHARES = tuple(round(0.1 * tenth, 1) for tenth in range(11))
-SURE = 2.0  # standard errors that a change must gain; with 1, lists of equal worth (tests/jobs/tuned_runs.py) got weights
+SURE = 2.0  # standard errors that a change must gain; with 1, lists of equal worth (tests/jobs/tune) got weights
 ROUNDS = 3  # over all coordinates; a round without a change is the last
 FEWEST = 10  # queries of a type; with fewer the type keeps every strategy
 MOST_SUBSETS = 4  # strategies; of more than that only none, one, all but one, and all are tried

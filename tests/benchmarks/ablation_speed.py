@@ -40,7 +40,7 @@ import yaml
 from recorded_sets import DATA, ENCODER, INDEXES, LABELS, recorded_rows, recording, retrievers, shared
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/retrievers"))
+sys.path.insert(0, str(ROOT))
 GRID: dict[str, list[Any]] = {
     "fuse.method": ["rrf", "minmax", "weighted", "best"],
     "fuse.redundancy": ["none", "overlap", "cosine"],
@@ -211,8 +211,6 @@ def grid(folder: Path, name: str, queries: int) -> bool:
 
 def pairs(folder: Path, name: str, queries: int = 20) -> bool:
     """Whether exactly the union of the arms' candidates is scored, each pair once."""
-    from tiny_reranker import make_reranker
-
     from jobs.config.load import load_config
     from jobs.job.prepare import prepare
     from jobs.run.ablation import prepare_ablation
@@ -220,6 +218,7 @@ def pairs(folder: Path, name: str, queries: int = 20) -> bool:
     from jobs.run.run import run
     from jobs.runs.folder import open_run
     from jobs.terminal.live_display import LiveDisplay
+    from tests.support.retrievers.tiny_reranker import make_reranker
 
     corpus = pq.read_table(shared() / "data" / DATA[name][0] / "corpus.parquet", columns=["text"])["text"].to_pylist()
     make_reranker(folder / "reranker", corpus[:300])

@@ -54,11 +54,11 @@ from retrievers.elastic.passages import InProcessLoader
 from retrievers.retriever import Alive, Retriever, SearchText, open_retriever, retriever_identity
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY / "tests" / folder) for folder in ("retrievers", "jobs")]
+sys.path.insert(0, str(REPOSITORY))
 
-from blocks import typed  # noqa: E402
-from workers import job as job_work  # noqa: E402
-from workers import rewritten  # noqa: E402
+from tests.support.jobs.workers import job as job_work  # noqa: E402
+from tests.support.jobs.workers import rewritten  # noqa: E402
+from tests.support.retrievers.blocks import typed  # noqa: E402
 
 GOAL = 0.8
 WITHIN = {"bm25": 0.02, "dense": 0.01}
@@ -281,8 +281,7 @@ def server(shared: Path) -> Iterator[None]:
     if os.environ.get("ELASTICSEARCH_URL"):
         yield
         return
-    sys.path.append(str(REPOSITORY / "tests" / "retrievers"))
-    from elastic_server import Server
+    from tests.support.retrievers.elastic_server import Server
 
     own = Server(shared / "elasticsearch" / "serve").start()
     os.environ["ELASTICSEARCH_URL"] = own.url

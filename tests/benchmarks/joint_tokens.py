@@ -16,27 +16,29 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "rewriters"), str(ROOT / "tests" / "benchmarks")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "benchmarks")]
 
 STRATEGIES = ["general", "keyword", "pseudo_answer", "core_content"]
 ENGINE = {"enforce_eager": True, "max_model_len": 2048, "max_num_seqs": 64, "kv_cache_memory_bytes": 1 << 30}
 
 
 def main() -> None:
-    from tiny_model import make_model
     from vllm_rate import queries
 
+    from rewriters.engines.settings import LocatedVllmSettings
     from rewriters.engines.vllm.engine import VllmEngine
     from rewriters.pool import load_pool
     from rewriters.query import Query
     from rewriters.rewriter import Rewriter, Rewriting
+    from tests.support.rewriters.tiny_model import make_model
 
     options = argparse.ArgumentParser()
     options.add_argument("--queries", type=int, default=200)
     count = options.parse_args().queries
     texts = queries(count, random.randrange(1 << 30))
     with tempfile.TemporaryDirectory() as folder:
-        engine = VllmEngine(model="tiny", weights=str(make_model(Path(folder) / "tiny")), args=ENGINE)
+        weights = str(make_model(Path(folder) / "tiny"))
+        engine = VllmEngine(LocatedVllmSettings(kind="vllm", model="tiny", weights=weights, args=ENGINE))
         engine.start()
         try:
             for calls, tokens in (("joint", 256), ("separate", 64)):

@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY / "tests/rewriters"))
-from fake_server import FakeServer  # noqa: E402
+sys.path.insert(0, str(REPOSITORY))
+from tests.support.rewriters.fake_server import FakeServer  # noqa: E402
 
 
 def kill_all(process: subprocess.Popen[bytes]) -> None:

@@ -18,8 +18,8 @@ from retrievers.local.build import build_local_index
 from retrievers.ranking import ranks
 from retrievers.retriever import Retriever, open_retriever
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "retrievers"))
-from blocks import index_fields, typed
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.support.retrievers.blocks import index_fields, typed
 
 DATA = {
     "SciFact": ("scifact", "scifact_a"),

@@ -38,8 +38,8 @@ from jobs.config.config import Config
 from jobs.tables import COMPLETIONS, STORED
 from retrievers.local.build import build_local_index
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "retrievers"))
-from blocks import index_fields
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.support.retrievers.blocks import index_fields
 
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
 NAMES = ("original", *STRATEGIES)

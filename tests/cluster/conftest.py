@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from s3_server import S3Server
 
 from cluster.storage import Storage, open_storage
+from tests.support.cluster.s3_server import S3Server
 
 
 @pytest.fixture

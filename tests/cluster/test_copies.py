@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from s3_proxy import proxied
-from s3_server import S3Server
 
 from cluster.errors import ClusterError
 from cluster.storage import copies
 from cluster.storage.copies import copied, work_folder
 from cluster.storage.s3 import PART, S3Storage
+from tests.support.cluster.s3_proxy import proxied
+from tests.support.cluster.s3_server import S3Server
 
 ROOT = Path(__file__).parents[2]
 COPY = """

@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from image_build import ROOT, ImageBuild
 from packaging.utils import canonicalize_name
+
+from tests.support.cluster.image_build import ROOT, ImageBuild
 
 PINS = ROOT / "cluster/constraints.txt"
 DEBIANS = Path("/usr/bin/python3.11")  # where it is there: any user may read it

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from image_build import ROOT, environment, in_context, instructions
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from cluster.kuberay.settings import KubernetesSettings
+from tests.support.cluster.image_build import ROOT, environment, in_context, instructions
 
 DOCKERFILES = [ROOT / "cluster/Dockerfile", ROOT / "cluster/Dockerfile.gpu"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -22,7 +22,7 @@ from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
 
 STAGES = {"read": 0, "rewrite": 2, "rerank": 1}
-SCRAPE = Path(__file__).parent / "metrics_scrape.txt"  # of a run of the sample: tests/jobs/test_metrics_scraped.py
+SCRAPE = Path(__file__).parent / "metrics_scrape.txt"  # of a run of the sample: tests/jobs/run/test_metrics_scraped.py
 Series = tuple[str, tuple[tuple[str, str], ...]]
 
 

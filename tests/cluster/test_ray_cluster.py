@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 import yaml
-from image_build import ROOT, instructions
+
+from tests.support.cluster.image_build import ROOT, instructions
 
 CLUSTER: dict[str, Any] = yaml.safe_load((ROOT / "cluster/ray-cluster.yaml").read_text(encoding="utf-8"))
 STARTS = [CLUSTER["head_start_ray_commands"][-1], CLUSTER["worker_start_ray_commands"][-1]]

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from s3_proxy import Fault, Proxy, proxied
-from s3_server import KEYS, S3Server, connect
 
 from cluster.errors import ClusterError, UnavailableError
 from cluster.storage import check_writable, open_file, open_storage, s3_client
 from cluster.storage.s3 import PART, S3Storage
+from tests.support.cluster.s3_proxy import Fault, Proxy, proxied
+from tests.support.cluster.s3_server import KEYS, S3Server, connect
 
 
 @pytest.fixture

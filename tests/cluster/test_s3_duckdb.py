@@ -9,11 +9,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from s3_proxy import Fault, proxied
-from s3_server import S3Server
 
 from cluster.storage import Storage, open_storage, s3_client
 from cluster.storage.s3_duckdb import open_duckdb, reason
+from tests.support.cluster.s3_proxy import Fault, proxied
+from tests.support.cluster.s3_server import S3Server
 
 ROWS = 600_000
 QUERY = """SELECT count(*), sum(n), count(DISTINCT text), sum(length(text)), max(file_row_number), count(DISTINCT filename)

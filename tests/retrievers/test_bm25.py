@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from blocks import index_fields, typed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retrievers.analyzer import open_analyzer
 from retrievers.local.build import build_local_index
 from retrievers.retriever import SearchText, open_retriever
+from tests.support.retrievers.blocks import index_fields, typed
 
 vocabulary = st.sampled_from(["sea", "moon", "bread", "lamp", "yeast", "the"])
 K1, B = 1.2, 0.75

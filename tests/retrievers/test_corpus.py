@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from blocks import index_fields, typed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from retrievers.local.build import build_local_index
 from retrievers.local.index import LocalDocuments
 from retrievers.retriever import SearchText, open_retriever, retriever_facts
 from retrievers.settings import CorpusSettings
+from tests.support.retrievers.blocks import index_fields, typed
 
 doc_ids = st.text(st.characters(codec="utf-8"), max_size=4)
 

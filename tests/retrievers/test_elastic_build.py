@@ -12,9 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from blocks import typed
-from elastic_server import ask
-from proxy import Fault, Proxy, Request
 
 from cluster.errors import RetrieverError
 from retrievers.elastic.build import ElasticBuild, ElasticSummary, build_elastic_index
@@ -22,6 +19,9 @@ from retrievers.elastic.bulk import BulkLoader
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.elastic.passages import LoadCounts
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_facts, retriever_identity
+from tests.support.retrievers.blocks import typed
+from tests.support.retrievers.elastic_server import ask
+from tests.support.retrievers.proxy import Fault, Proxy, Request
 
 # Slow: the killed night builds an index, too.
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_pauses")]

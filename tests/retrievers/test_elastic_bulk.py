@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from blocks import typed
-from proxy import Fault, Proxy, Request
 
 from cluster.errors import RetrieverError
 from retrievers.elastic import connection as elastic_connection
 from retrievers.elastic.bulk import BulkLoader, create_action
 from retrievers.elastic.connection import Connection
+from tests.support.retrievers.blocks import typed
+from tests.support.retrievers.proxy import Fault, Proxy, Request
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 DOCUMENTS = [create_action(f"d{number:04d}", {"text": "sea"}) for number in range(1200)]

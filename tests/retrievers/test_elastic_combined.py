@@ -14,7 +14,6 @@ from typing import Any
 import ir_measures
 import pyarrow.parquet as pq
 import pytest
-from blocks import typed
 
 from cluster.errors import RetrieverError
 from retrievers.elastic.build import build_elastic_index
@@ -22,6 +21,7 @@ from retrievers.elastic.fields import elastic_indexes
 from retrievers.local.build import build_local_index
 from retrievers.local.fields import local_indexes
 from retrievers.retriever import JoinedText, SearchText, open_retriever
+from tests.support.retrievers.blocks import typed
 
 pytestmark = pytest.mark.slow
 Block = dict[str, Any]

@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from blocks import typed
-from elastic_server import PASSWORD, Server
-from proxy import Fault, Proxy
 
 from cluster.errors import RetrieverError
 from retrievers.elastic import connection as elastic_connection
@@ -23,6 +20,9 @@ from retrievers.elastic.connection import Connection
 from retrievers.elastic.failures import RequestRefused
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_identity
+from tests.support.retrievers.blocks import typed
+from tests.support.retrievers.elastic_server import PASSWORD, Server
+from tests.support.retrievers.proxy import Fault, Proxy
 
 BLOCK = {"kind": "elastic", "index": "docs", "url_env": "SAFE_URL"}
 

@@ -8,10 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from blocks import typed
-from elastic_server import ask
-from passages import PASSAGES
-from tiny_encoders import make_encoder
 
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
@@ -21,6 +17,10 @@ from retrievers.local.fields import local_indexes
 from retrievers.local.index import LocalDocuments
 from retrievers.retriever import SearchText, open_retriever, retriever_identity
 from retrievers.settings import EncoderSettings
+from tests.support.retrievers.blocks import typed
+from tests.support.retrievers.elastic_server import ask
+from tests.support.retrievers.passages import PASSAGES
+from tests.support.retrievers.tiny_encoders import make_encoder
 
 pytestmark = pytest.mark.slow
 PROMPTS = {"query": "Instruct: find what answers it\nQuery: ", "document": "passage: "}

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from blocks import typed
-from elastic_server import ask
-from proxy import Fault, Proxy, Request
 
 from cluster.errors import RetrieverError
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.elastic.query import knn_query
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_facts, retriever_identity
+from tests.support.retrievers.blocks import typed
+from tests.support.retrievers.elastic_server import ask
+from tests.support.retrievers.proxy import Fault, Proxy, Request
 
 PUBLIC = {"term": {"public": True}}
 VECTORS = {"type": "dense_vector", "dims": 4, "index": True, "similarity": "cosine", "index_options": {"type": "flat"}}

@@ -11,9 +11,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from blocks import typed
-from elastic_server import ask
-from proxy import Fault, Proxy, Request
 
 from cluster.errors import RetrieverError
 from retrievers.elastic import connection as elastic_connection
@@ -24,6 +21,9 @@ from retrievers.elastic.query import MOST_HITS, bm25_query, envelope, header
 from retrievers.elastic.search import MultiSearch, SearchRefused
 from retrievers.elastic.settings import QuerySettings
 from retrievers.retriever import JoinedText, RankedLists, Retriever, SearchText, open_documents, open_retriever
+from tests.support.retrievers.blocks import typed
+from tests.support.retrievers.elastic_server import ask
+from tests.support.retrievers.proxy import Fault, Proxy, Request
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 WORDS = ("sea", "lamp", "moon", "bread", "yeast", "mirror", "tides", "wild", "beer", "harbours")

@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from blocks import index_fields, typed
-from passages import PASSAGES
-from tiny_encoders import make_encoder
 
 from cluster.errors import RetrieverError
 from retrievers.encoder import Encoder, encoder_identity, encoder_notes
@@ -18,6 +15,9 @@ from retrievers.local.build import build_local_index
 from retrievers.local.index import INDEX, read_index
 from retrievers.retriever import SearchText, open_retriever, retriever_identity
 from retrievers.settings import EncoderSettings
+from tests.support.retrievers.blocks import index_fields, typed
+from tests.support.retrievers.passages import PASSAGES
+from tests.support.retrievers.tiny_encoders import make_encoder
 
 QUERIES = [SearchText("why does bread rise"), SearchText("moon and tides"), SearchText("sea", "passage")]
 

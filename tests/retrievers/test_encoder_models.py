@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_encoders import DIM, NETWORKS, make_encoder
 
 from cluster.errors import RetrieverError
 from retrievers.encoder import Encoder, encoder_dim, encoder_identity, encoder_notes, open_encoder
 from retrievers.encoders.causal import CAUSAL_TYPES, is_causal
 from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings
+from tests.support.retrievers.tiny_encoders import DIM, NETWORKS, make_encoder
 
 TEXTS = [
     "Why does sour dough rise slowly?",

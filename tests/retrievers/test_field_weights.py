@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from blocks import typed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -23,6 +22,7 @@ from retrievers.local.build import IndexSummary, build_local_index
 from retrievers.local.fields import local_indexes
 from retrievers.retriever import SearchText, open_retriever, retriever_identity
 from retrievers.settings import FieldWeights
+from tests.support.retrievers.blocks import typed
 
 Write = Callable[..., Path]
 Texts = Sequence[tuple[str, str]]  # title and text of each document

@@ -11,9 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from blocks import index_fields, typed
-from elastic_server import ask
-from fake_models import FakeModels
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +21,9 @@ from retrievers.elastic.fields import elastic_indexes
 from retrievers.local.build import build_local_index
 from retrievers.local.dense import nearest_rows
 from retrievers.retriever import JoinedText, Only, RankedLists, SearchText, check_filters, open_retriever
+from tests.support.retrievers.blocks import index_fields, typed
+from tests.support.retrievers.elastic_server import ask
+from tests.support.retrievers.fake_models import FakeModels
 
 WORDS = ["sea", "lamp", "moon", "bread", "yeast", "tide", "rye", "lens"]
 COUNT = 60

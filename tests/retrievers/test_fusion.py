@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from fusion_oracle import RunList, Similarity, Source, as_lists, fuse
 
 from retrievers.lists import by_document
+from tests.support.retrievers.fusion_oracle import RunList, Similarity, Source, as_lists, fuse
 
 
 def run(strategy: str, *hits: tuple[str, float], retriever: str = "bm25", **more: float) -> RunList:

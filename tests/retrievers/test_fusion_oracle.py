@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fusion_oracle import Fused, Query, RunList, Similarity, fuse_all, plain
 from hypothesis import given
 from hypothesis import strategies as st
 
 from retrievers.fusion import METHODS
 from retrievers.redundancy import REDUNDANCY
+from tests.support.retrievers.fusion_oracle import Fused, Query, RunList, Similarity, fuse_all, plain
 
 STRATEGIES = ["original", "general", "keyword"]
 TEXTS = [(strategy, position) for position in (1, 2) for strategy in STRATEGIES]

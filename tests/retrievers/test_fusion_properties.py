@@ -6,13 +6,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from fusion_oracle import RunList, Similarity, fuse
 from hypothesis import given
 from hypothesis import strategies as st
 
 from retrievers.fusion import METHODS
 from retrievers.lists import ORIGINAL
 from retrievers.redundancy import REDUNDANCY
+from tests.support.retrievers.fusion_oracle import RunList, Similarity, fuse
 
 STRATEGIES = [ORIGINAL, "general", "keyword"]
 

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from fake_hub import COMMIT, FakeHub
-from tiny_encoders import make_encoder
+
+from tests.support.retrievers.fake_hub import COMMIT, FakeHub
+from tests.support.retrievers.tiny_encoders import make_encoder
 
 SAID = "from retrievers.encoder import encoder_identity, encoder_dim\nprint(encoder_dim(S), encoder_identity(S)['pooling'])"
 MADE = (

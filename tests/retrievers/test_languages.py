@@ -10,7 +10,6 @@ from typing import Any
 
 import ir_measures
 import pytest
-from blocks import index_fields, typed
 
 from cluster.errors import RetrieverError
 from jobs.index.index import _done
@@ -19,6 +18,7 @@ from retrievers.local.build import build_local_index
 from retrievers.local.fields import local_indexes
 from retrievers.local.index import open_retriever
 from retrievers.retriever import SearchText
+from tests.support.retrievers.blocks import index_fields, typed
 
 SAMPLES = Path(__file__).parent / "languages"
 NDCG = ir_measures.nDCG @ 10

@@ -10,12 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_llm import FIRST_SCORE, LAYERS, make_gemma, make_layerwise, make_lightweight, make_with_own_code
 
 from cluster.errors import RetrieverError
 from retrievers.reranker import open_reranker, reranker_identity
 from retrievers.rerankers.llm import LlmReranker
 from retrievers.settings import RerankSettings
+from tests.support.retrievers.tiny_llm import (
+    FIRST_SCORE,
+    LAYERS,
+    make_gemma,
+    make_layerwise,
+    make_lightweight,
+    make_with_own_code,
+)
 
 PASSAGES = [
     "Bread. Sour dough rises slowly because wild yeast is in no hurry.",

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from blocks import index_fields, typed
 
 from cluster.errors import RetrieverError
 from retrievers.analyzer import open_analyzer
@@ -24,6 +23,7 @@ from retrievers.local.build import build_local_index
 from retrievers.local.fields import OF_THE_CORPUS, local_indexes
 from retrievers.local.index import INDEX, LocalDocuments
 from retrievers.retriever import Retriever, SearchText, open_retriever
+from tests.support.retrievers.blocks import index_fields, typed
 
 SEA = [SearchText("sea")]
 

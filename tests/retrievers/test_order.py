@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from order_oracle import combine
 
 from retrievers.order import order
+from tests.support.retrievers.order_oracle import combine
 
 IDS = ["a", "b", "c"]
 any_score = st.one_of(st.sampled_from([0.0, -0.0, 1.0, 2.0, math.nan, math.inf]), st.floats(-5, 5))

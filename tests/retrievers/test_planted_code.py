@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from blocks import typed
-from tiny_reranker import make_reranker
 
 from cluster.errors import RetrieverError
 from retrievers.reranker import open_reranker
 from retrievers.retriever import open_retriever
 from retrievers.settings import RerankSettings
+from tests.support.retrievers.blocks import typed
+from tests.support.retrievers.tiny_reranker import make_reranker
 
 
 class Planted:

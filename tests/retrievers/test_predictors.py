@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from blocks import index_fields, typed
 from hypothesis import given
 from hypothesis import strategies as st
 
 from retrievers.local.build import build_local_index
 from retrievers.predictors import TermStatistics, lexical_retriever, predicted, statistics_of
 from retrievers.retriever import JoinedText, SearchText, open_retriever
+from tests.support.retrievers.blocks import index_fields, typed
 
 DOCUMENTS = ["moon tide sea", "moon lamp", "moon bread bread bread", "moon moon tide", "moon"]
 WORDS = st.sampled_from(["moon", "tide", "sea", "lamp", "bread", "zzz", "the"])

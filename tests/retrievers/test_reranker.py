@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_models import FakeModels
-from tiny_reranker import make_reranker
 
 from cluster.errors import RetrieverError
 from retrievers.batches import length_batches
@@ -20,6 +18,8 @@ from retrievers.reranker import Reranker, open_reranker, reranker_identity
 from retrievers.rerankers.cross_encoder import CrossEncoder
 from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings, RerankSettings
+from tests.support.retrievers.fake_models import FakeModels
+from tests.support.retrievers.tiny_reranker import make_reranker
 
 PASSAGES = [
     "Bread. Sour dough rises slowly because wild yeast is in no hurry.",

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_encoders import NETWORKS
-from tiny_reranker import make_tokenizer
 
 from cluster.errors import RetrieverError
 from retrievers.reranker import open_reranker, reranker_identity
 from retrievers.settings import RerankSettings
+from tests.support.retrievers.tiny_encoders import NETWORKS
+from tests.support.retrievers.tiny_reranker import make_tokenizer
 
 PASSAGES = [
     "Sour dough rises slowly because wild yeast is in no hurry.",

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from blocks import typed
-from passages import PASSAGES
 
 from cluster.errors import RetrieverError
 from retrievers.hybrid.retriever import Hybrid
@@ -24,6 +22,8 @@ from retrievers.retriever import (
     open_retriever,
     retriever_identity,
 )
+from tests.support.retrievers.blocks import typed
+from tests.support.retrievers.passages import PASSAGES
 
 TEXTS = [
     SearchText("light of a lamp at sea"),

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_models import INFERENCE_FAILED, NOT_FOUND, OVERLOADED, FakeModels, Said, tei_error, vllm_error
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +24,15 @@ from retrievers.served.client import ModelServer, TextRefused, in_order
 from retrievers.served.encoder import OpenaiEncoder
 from retrievers.served.reranker import ServerReranker
 from retrievers.settings import OpenaiEncoderSettings, RerankSettings
+from tests.support.retrievers.fake_models import (
+    INFERENCE_FAILED,
+    NOT_FOUND,
+    OVERLOADED,
+    FakeModels,
+    Said,
+    tei_error,
+    vllm_error,
+)
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 FORMS = pytest.mark.parametrize("form", ["tei", "vllm"])

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from blocks import index_fields, typed
-from passages import PASSAGES
 
 from cluster.errors import RetrieverError
 from retrievers.encoder import open_encoder
@@ -26,6 +24,8 @@ from retrievers.models import resolve_model
 from retrievers.reranker import open_reranker, reranker_identity
 from retrievers.retriever import SearchText, open_retriever
 from retrievers.settings import EncoderSettings, OpenaiEncoderSettings, RerankSettings
+from tests.support.retrievers.blocks import index_fields, typed
+from tests.support.retrievers.passages import PASSAGES
 
 pytestmark = pytest.mark.slow
 STARTS = 600  # s: some 50 s on a quiet machine

@@ -6,7 +6,6 @@ import json
 
 import pytest
 import yaml
-from pools import FOUR, a_file, answered, asked, cut, rewriter
 
 from cluster.errors import RewriterError
 from rewriters.adaptive import Demonstration, load_demonstrations, reason_in
@@ -15,6 +14,7 @@ from rewriters.pool import Entry, load_pool
 from rewriters.results import Rewritten
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectAdaptive
+from tests.support.rewriters.pools import FOUR, a_file, answered, asked, cut, rewriter
 
 QUERY = "hello how much caffeine has green tea please"
 ADAPTIVE = SelectAdaptive(kind="adaptive")

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from pools import answered, cut, rewriter, said
 
 from rewriters.pool import load
 from rewriters.reasons import MESSAGES
 from rewriters.rewriter import Rewriter
 from rewriters.settings import SelectAdaptive
+from tests.support.rewriters.pools import answered, cut, rewriter, said
 
 # What the reading reaches; a change of it may only tighten these. New rows that it does not read yet may raise the first.
 MOST_WRONG = 0  # texts accepted that should not be searched

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import yaml
-from pools import FOUR, rewriter, said
 
 from cluster.errors import RewriterError
 from rewriters.classifier import Rules, load_rules
@@ -15,6 +14,7 @@ from rewriters.pool import Entry
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter
 from rewriters.settings import SelectClassified
+from tests.support.rewriters.pools import FOUR, rewriter, said
 
 ENGLISH = load_rules("english")
 POOL: list[Entry] = ["hyde", "multi_query", "step_back", "decompose"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from pools import DECODING, FOUR, rewriter
 
 from rewriters.query import Query
 from rewriters.settings import SelectAdaptive, SelectColumn, SelectRandom
+from tests.support.rewriters.pools import DECODING, FOUR, rewriter
 
 # Since the first release; a change of one renames every run of the four and asks the LLM for all its completions again.
 JOINT_HASH = "3be4032057d0db4e"

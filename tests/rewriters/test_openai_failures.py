@@ -11,7 +11,7 @@ import pytest
 from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request
 from rewriters.engines.openai.engine import OpenaiEngine
-from tests.rewriters.fake_server import FakeServer, Reply, refusal
+from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
 Opened = Callable[..., OpenaiEngine]
 

@@ -19,7 +19,7 @@ from rewriters.joint import JOINT_PROMPT
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
-from tests.rewriters.fake_server import FakeServer, Reply
+from tests.support.rewriters.fake_server import FakeServer, Reply
 
 Opened = Callable[..., OpenaiEngine]
 Body = dict[str, Any]

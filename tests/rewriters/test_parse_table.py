@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import cases_faults
-import cases_json
-import cases_lines
-import cases_single
-import cases_talk
 import pytest
-from cases import FOUR, Case
 
 from rewriters.joint import joint_template
 from rewriters.pool import load_pool
 from rewriters.reading.ladder import Parsed, parse
 from rewriters.reasons import MESSAGES
+from tests.support.rewriters import cases_faults, cases_json, cases_lines, cases_single, cases_talk
+from tests.support.rewriters.cases import FOUR, Case
 
 CASES = [*cases_json.CASES, *cases_lines.CASES, *cases_faults.CASES, *cases_single.CASES, *cases_talk.CASES]
 

@@ -8,7 +8,6 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from pools import FOUR, a_file, answered, rewriter
 
 from cluster.errors import RewriterError
 from rewriters.pool import CONTEXT_BLOCK, Entry, load, load_pool, named, shipped
@@ -16,6 +15,7 @@ from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectAdaptive
 from rewriters.strategy import variables
+from tests.support.rewriters.pools import FOUR, a_file, answered, rewriter
 
 JOINT: dict[str, Any] = {
     "joint": True,

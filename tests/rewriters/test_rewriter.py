@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from pools import DECODING, FOUR, answered, asked, cut, rewriter, said
 
 from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request, open_engine
@@ -15,6 +14,7 @@ from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.results import RewriteResult
 from rewriters.rewriter import Rewriter, Rewriting
+from tests.support.rewriters.pools import DECODING, FOUR, answered, asked, cut, rewriter, said
 
 TEXTS = {
     "general": "green tea caffeine",

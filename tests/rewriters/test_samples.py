@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pools import answered, asked, rewriter, said
-
 from rewriters.engines import Completion
 from rewriters.engines.recorded import RecordedEngine
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter
 from rewriters.selection import Choice
+from tests.support.rewriters.pools import answered, asked, rewriter, said
 
 QUERY = "how tall is the eiffel tower"
 THREE = {"rewrite": {"n": 3, "temperature": 0.7}}

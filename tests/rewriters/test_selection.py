@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from pools import FOUR, rewriter, said
 
 from cluster.errors import RewriterError
 from rewriters.classifier import Rules
@@ -14,6 +13,7 @@ from rewriters.query import Query
 from rewriters.rewriter import Rewriter
 from rewriters.selection import chosen
 from rewriters.settings import SelectClassified, SelectColumn, SelectRandom
+from tests.support.rewriters.pools import FOUR, rewriter, said
 
 POOL: list[Entry] = [*FOUR, {"rag_fusion": {"n": 2}}, {"rag_fusion": {"n": 3, "temperature": 0.5}}]
 NAMES = [*FOUR, "rag_fusion(n=2)", "rag_fusion(n=3,temperature=0.5)"]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 
-import cases_several
 import pytest
-from cases_several import Several
-from pools import a_file, answered, cut, rewriter, said
 
 from rewriters.engines import Completion
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.strategy import Strategy
+from tests.support.rewriters import cases_several
+from tests.support.rewriters.cases_several import Several
+from tests.support.rewriters.pools import a_file, answered, cut, rewriter, said
 
 QUERY = "caffeine in green tea and coffee"
 TEXTS = ["caffeine content of green tea", "how much caffeine has coffee", "tea or coffee for the morning"]

@@ -6,7 +6,6 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pools import FOUR, a_file, asked, rewriter
 
 from rewriters.engines import Completion
 from rewriters.pool import load
@@ -14,6 +13,7 @@ from rewriters.reasons import MESSAGES
 from rewriters.results import Rewritten
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectAdaptive
+from tests.support.rewriters.pools import FOUR, a_file, asked, rewriter
 
 QUERY = "cheapest parcel from lyon to porto in 2024"
 POOL = (

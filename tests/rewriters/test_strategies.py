@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from pools import FOUR, rewriter
 
 from rewriters.adaptive import adaptive_template
 from rewriters.joint import joint_template
@@ -16,6 +15,7 @@ from rewriters.pool import OF_THE_QUERY, load, load_pool, shipped
 from rewriters.query import Query
 from rewriters.reading.ladder import Parsed, parse
 from rewriters.strategy import EXAMPLE_QUERY, one_line, render, template_hash, variables
+from tests.support.rewriters.pools import FOUR, rewriter
 
 JOINT = [name for name in shipped() if load(name).joint]
 WITH_EXAMPLE = [name for name in shipped() if load(name).example]

@@ -9,7 +9,6 @@ import numpy as np
 from jobs.measure.compare.difference import GRID, PART, QUESTIONS, SAMPLES, Comparison
 from jobs.measure.notes import (
     and_more,
-    figure,
     interval_notes,
     interval_words,
     judged_note,
@@ -18,6 +17,7 @@ from jobs.measure.notes import (
     zero_notes,
 )
 from jobs.measure.significance import ALPHA, DRAWS
+from jobs.terminal.formats import figure
 
 
 def comparison_notes(comparison: Comparison) -> list[str]:

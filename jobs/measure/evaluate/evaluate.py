@@ -21,7 +21,6 @@ from jobs.measure.looked import Looked
 from jobs.measure.measures import DEPTH, MEASURES, title
 from jobs.measure.notes import (
     ends_in_words,
-    figure,
     interval_notes,
     interval_words,
     judged_note,
@@ -33,6 +32,7 @@ from jobs.measure.notes import (
 )
 from jobs.measure.unknown import UnknownDocuments, unknown_documents
 from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import figure
 
 Value = TypeVar("Value")
 __all__ = ["MEASURES", "Evaluation", "Judgements", "evaluate", "evaluation_table", "evaluation_values", "read_qrels"]

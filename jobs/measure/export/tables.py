@@ -11,8 +11,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
+from cluster.storage.output import written
 from jobs.measure.asked_with import NOTHING, asked_with, filter_columns
-from jobs.measure.export.files import written
 from jobs.measure.frame import Frame
 from jobs.runs.folder import RunFolder
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -17,8 +18,8 @@ import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
 from cluster.storage import remote
+from cluster.storage.output import written
 from jobs.chain.arms.arms import RUN
-from jobs.measure.export.files import written
 from jobs.measure.export.ir_metadata import metadata_header
 from jobs.measure.frame import Frame
 from jobs.measure.judged_rows import ARM_LISTS, database
@@ -110,8 +111,8 @@ def run_tags(arms: Iterable[str]) -> dict[str, str]:
 def _placed(file: Path, folder: str) -> str:
     """Moves a file into a folder, or uploads it below a prefix on S3; returns where it is then."""
     path = f"{folder.rstrip('/')}/{file.name}"
-    with written(path) as target:
-        file.replace(target)
+    with written(path) as temporary:
+        shutil.move(file, temporary)
     return path
 
 

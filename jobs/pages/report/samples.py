@@ -13,6 +13,7 @@ from cluster.run.shards import Manifest
 from jobs.measure.asked_with import NOTHING, AskedWith, asked_with
 from jobs.measure.frame import kept
 from jobs.measure.original import fuse_original
+from jobs.pages.render import DOCUMENT_CHARACTERS
 from jobs.pages.report.choosing import choose
 from jobs.pages.report.documents import texts_of
 from jobs.pages.report.failures import Failures
@@ -26,7 +27,6 @@ from jobs.tables import NOTES, ORIGINAL
 from retrievers.typos import with_typos
 
 TOP = 10
-DOCUMENT_CHARACTERS = 160
 MOST_MISSED = 5
 
 

@@ -13,9 +13,9 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from certificates import own_certificate
 
 from cluster.kuberay.create import AWAY, FAILED, RayJobApi, filled, follow, main, night
+from tests.support.cluster.certificates import own_certificate
 
 NIGHT = {"kind": "RayJob", "metadata": {"name": "nightly-2026-01-31", "namespace": "dmqr"}, "spec": {"backoffLimit": 2}}
 ROOT = Path(__file__).resolve().parents[3]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ubi_exports import event, search, write_lines
 
 from jobs.__main__ import main
+from tests.support.jobs.ubi_exports import event, search, write_lines
 
 CLICKED = {"moon and tides": ["d06"], "yeast of bread": ["d05", "nowhere"], "lamp of a lighthouse": []}
 

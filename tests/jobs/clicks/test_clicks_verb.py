@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ubi_exports import Row, event, search, write_lines
 
 from jobs.__main__ import main
 from rewriters.normalise import query_id
+from tests.support.jobs.ubi_exports import Row, event, search, write_lines
 
 ASKED = {"moon and tides": ("d06", "d07"), "yeast of bread": ("d05", "d03"), "lamp of a lighthouse": ("d02", "d01")}
 DOCUMENTS = [f"d0{n}" for n in range(1, 9)]

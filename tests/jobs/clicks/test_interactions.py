@@ -12,13 +12,23 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ubi_exports import NESTED, QUERIES, Row, event, search, ubi_config, write_export, write_lines, write_parquet
 
 from cluster.errors import ConfigError, LogError
 from jobs.clicks.export import EventChoice
 from jobs.clicks.interactions import Interactions, clicked, read_interactions
 from jobs.config.config import Config
 from rewriters.normalise import filtered_id, query_id
+from tests.support.jobs.ubi_exports import (
+    NESTED,
+    QUERIES,
+    Row,
+    event,
+    search,
+    ubi_config,
+    write_export,
+    write_lines,
+    write_parquet,
+)
 
 SEARCHES = [
     search("q1", "Red  Shoes", ["a", "b", "c"]),

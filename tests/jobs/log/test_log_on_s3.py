@@ -10,8 +10,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from s3_proxy import Fault, proxied
-from s3_server import S3Server
 
 from cluster.errors import ClusterError, ConfigError, LogError, UnavailableError
 from cluster.run.shards import Plan, check_inputs
@@ -23,6 +21,8 @@ from jobs.log.files import LogFile, find_log_files
 from jobs.log.judgements import read_qrels
 from jobs.log.rows import read_rows
 from retrievers.corpora.files import corpus_schema
+from tests.support.cluster.s3_proxy import Fault, proxied
+from tests.support.cluster.s3_server import S3Server
 
 COLUMNS = LogColumns("query", "id")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fake_job_server import FakeJobServer
+
+from tests.support.jobs.fake_job_server import FakeJobServer
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_job_server import END, RUN, FakeJobServer, Job, submitted
 
 from cluster.errors import Stopped
 from cluster.run import job_server
 from cluster.run.job_server import JobServer
-from jobs.submit import following
-from jobs.submit.following import follow
+from jobs.submit import follow as following
+from jobs.submit.follow import follow
+from tests.support.jobs.fake_job_server import END, RUN, FakeJobServer, Job, submitted
 
 
 @pytest.fixture(autouse=True)

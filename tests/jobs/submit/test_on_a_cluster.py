@@ -17,14 +17,25 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from fake_server import FakeServer
-from simulated import Simulated, fetched_text
-from whole_runs import ROOT, SAMPLE, Done, check_files, check_same_rows, committed, finish, rows, start, wait_until
 
 from cluster.run.job_server import JobServer
 from cluster.storage import open_storage
 from jobs.runs.status import read_status
-from jobs.submit.following import follow
+from jobs.submit.follow import follow
+from tests.support.jobs.simulated import Simulated, fetched_text
+from tests.support.jobs.whole_runs import (
+    ROOT,
+    SAMPLE,
+    Done,
+    check_files,
+    check_same_rows,
+    committed,
+    finish,
+    rows,
+    start,
+    wait_until,
+)
+from tests.support.rewriters.fake_server import FakeServer
 
 pytestmark = pytest.mark.slow
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
-from manifest_schemas import check
 
 from jobs.__main__ import main
 from jobs.cli.command_line.arguments import parser
 from jobs.config.load import load_config
+from tests.support.cluster.manifest_schemas import check
 
 ROOT = Path(__file__).resolve().parents[3]
 LLM = {"kind": "openai", "model": "m", "base_url": "http://llm:8123/v1", "api_key_env": "ARM_KEY"}

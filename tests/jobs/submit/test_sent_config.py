@@ -10,7 +10,6 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as some
-from whole_runs import ROOT
 
 from cluster.errors import ConfigError
 from cluster.run.job_server import SubmittedJob
@@ -21,6 +20,7 @@ from jobs.submit import sent_config as module
 from jobs.submit.ids import attempt_of, base_of, find_job, next_id
 from jobs.submit.sent_config import sent_config
 from jobs.submit.submit import package_lists
+from tests.support.jobs.whole_runs import ROOT
 
 CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.yaml") if path.name != "prices.yaml")
 BASE = "night-2026-01-31-0123456789ab"

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 import yaml
-from certificates import own_certificate
-from fake_job_server import END, RUN, FakeJobServer, Job, submitted
 
 from cluster.errors import Stopped
 from cluster.run import job_server
 from cluster.run.job_server import JobServer
 from jobs.__main__ import main
-from jobs.submit import following
-from jobs.submit.following import follow
+from jobs.submit import follow as following
+from jobs.submit.follow import follow
+from tests.support.cluster.certificates import own_certificate
+from tests.support.jobs.fake_job_server import END, RUN, FakeJobServer, Job, submitted
 
 SECRET = "s3cr3t-value-of-a-key"
 TABLE = f"queries  2\nreport   {RUN}/report.html\n{RUN}\n"

@@ -9,8 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from report_runs import Query, RunMaker, query_id, stored
-from tuned_runs import half, judged_run, names_of
 
 from jobs.chain.search_texts import Text
 from jobs.chain.stages import retrieve
@@ -24,6 +22,8 @@ from retrievers.fusion import fuse
 from retrievers.retriever import SearchText
 from retrievers.settings import TypoSettings
 from retrievers.typos import with_typos
+from tests.support.jobs.report_runs import Query, RunMaker, query_id, stored
+from tests.support.jobs.tuned_runs import half, judged_run, names_of
 
 
 class Letters:

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tuned_runs import Judged, half, judged_run, names_of, none, only_bm25, permuted
 
 from cluster.errors import ConfigError
 from jobs.measure.frame import measure
@@ -20,6 +19,7 @@ from jobs.tune.gathered import gather
 from jobs.tune.objective import Objective, equal_weights
 from jobs.tune.steps import ALONE, EQUAL, RETRIEVERS, SELECTION, STRATEGIES
 from jobs.tune.tune import Tuning, tune
+from tests.support.jobs.tuned_runs import Judged, half, judged_run, names_of, none, only_bm25, permuted
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import yaml
 from rich.console import Console
-from tuned_runs import Judged, half, judged_run, names_of, only_bm25
 
 from jobs.__main__ import main
 from jobs.config.config import Config
@@ -23,6 +22,7 @@ from jobs.tune.steps import EQUAL, Setting, TuningStep
 from jobs.tune.tune import tune
 from jobs.tune.written import HEADER, tuned_values, write_tuned
 from rewriters.classifier import load_rules
+from tests.support.jobs.tuned_runs import Judged, half, judged_run, names_of, only_bm25
 
 
 def written(judged: Judged, folder: Path) -> tuple[Config, str, list[str]]:

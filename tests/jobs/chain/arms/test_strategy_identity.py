@@ -1,0 +1,248 @@
+"""A strategy is its content: two that share a name are asked apart, and what one arm is, no other arm changes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from cluster.errors import ConfigError
+from jobs.config.load import load_config
+from jobs.job.prepare import prepare
+from jobs.run.ablation import prepare_ablation
+from jobs.run.job import Job
+from rewriters.outcome.retries import FIRST_TRY
+from tests.support.jobs.in_process_runs import run_in_process
+from tests.support.jobs.whole_runs import rows
+from tests.support.rewriters.fake_server import Body, FakeServer
+
+QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast"]
+STORY = "{words} Write a query.\nQuery: {{query}}"
+Make = Callable[..., Job]
+
+
+def said(body: Body) -> str:
+    """An answer that tells which model was asked what: each difference of a request gives another text."""
+    prompt = body["messages"][-1]["content"]
+    query = prompt.rpartition("Query: ")[2]
+    topic = ["bread", "lens", "moon", "galaxies", "yeast", "linen"][len(prompt) % 6]
+    if "Reply with one JSON object" in prompt:
+        names = [line[2:].partition(" (")[0] for line in prompt.splitlines() if line.startswith("- ") and " (" in line]
+        return json.dumps({name: f"{query} {topic} {name} of {len(names)}" for name in names})
+    return f"{query} {topic} by {body['model']} {prompt.split()[0]}"
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer(["model-a", "model-b", "model-c"], text=said) as one:
+        yield one
+
+
+@pytest.fixture
+def make(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch, server: FakeServer,
+) -> Make:  # fmt: skip
+    """Checks an ablation of a small job whose LLM is a server."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
+    for version in ("v1", "v2"):
+        (tmp_path / version).mkdir()
+        file = {"label": "Domain", "prompt": STORY.format(words=f"VARIANT_{version}")}
+        (tmp_path / version / "domain.yaml").write_text(yaml.safe_dump(file))
+    values["retrieve"] |= {"retrievers": {"bm25": bm25}}
+    values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
+    values["rewrite"] = {"engine": served(server, "model-a"), "strategies": ["general"], "calls": "separate"}
+
+    def made(ablate: dict[str, Any] | None = None, rewrite: dict[str, Any] | None = None, output: str = "runs") -> Job:
+        given = values | {"rewrite": values["rewrite"] | (rewrite or {}), "ablate": ablate or {}, "output": output}
+        path = config_file(given)
+        return prepare_ablation(load_config(path), path)
+
+    return made
+
+
+def served(server: FakeServer, model: str) -> dict[str, Any]:
+    return {"kind": "openai", "model": model, "base_url": server.address}
+
+
+def done(ablation: Job) -> Path:
+    return run_in_process(ablation)
+
+
+def alone(ablation: Job, name: str) -> tuple[Path, str]:
+    """Runs the config of an arm; returns its folder and fingerprint."""
+    arm = next(one for one in ablation.compiled.arms if one.name == name)
+    prepared = prepare(arm.config.model_copy(update={"output": "alone"}), "config.yaml")
+    return run_in_process(prepared), prepared.run_id.rpartition("-")[2]
+
+
+def results(folder: Path, arm: str, keep: int = 10) -> list[tuple[Any, ...]]:
+    found = [row for row in rows(folder, "results") if row["arm"] == arm and row["rank"] <= keep]
+    return sorted((row["query_id"], row["rank"], row["doc_id"], row["score"]) for row in found)
+
+
+def equal_their_runs(ablation: Job, folder: Path) -> None:
+    for answer in ablation.compiled.work.answers:
+        run_folder, fingerprint = alone(ablation, answer.arm)
+        assert results(folder, answer.arm) == results(run_folder, "run"), answer.arm
+        assert ablation.compiled.fingerprints[answer.arm] == fingerprint, answer.arm
+
+
+def test_two_versions_of_a_prompt_with_one_name_are_two_strategies(make: Make, server: FakeServer) -> None:
+    arms = {"one": {"rewrite.strategies": ["v1/domain.yaml"]}, "two": {"rewrite.strategies": ["v2/domain.yaml"]}}
+    ablation = make({"arms": arms})
+    folder = done(ablation)
+    asked = Counter(body["messages"][-1]["content"].split()[0] for body in server.bodies)
+    assert (asked["VARIANT_v1"], asked["VARIANT_v2"]) == (len(QUERIES), len(QUERIES))
+    texts = {arm: {row["text"] for row in rows(folder, "rewrites") if row["arm"] == arm} for arm in ("one", "two")}
+    assert all("VARIANT_v1" in text for text in texts["one"])
+    assert all("VARIANT_v2" in text for text in texts["two"])
+    named = {row["component"] for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]}
+    assert named == {"general", "domain", "domain of two"}
+    equal_their_runs(ablation, folder)
+
+
+def test_a_strategy_by_two_models_is_two_strategies(make: Make, server: FakeServer) -> None:
+    own = {"rewrite": {"engine": served(server, "model-b")}}
+    ablation = make({"arms": {"a": {"rewrite.strategies": ["rewrite"]}, "b": {"rewrite.strategies": [own]}}})
+    folder = done(ablation)
+    assert Counter(body["model"] for body in server.bodies) == {"model-a": 2 * len(QUERIES), "model-b": len(QUERIES)}
+    models = {(row["arm"], row["model"]) for row in rows(folder, "rewrites") if row["strategy"] == "rewrite"}
+    assert models == {("a", "model-a"), ("b", "model-b")}
+    equal_their_runs(ablation, folder)
+
+
+def test_two_files_under_one_name_of_the_user_are_two_strategies(make: Make) -> None:
+    arms = {
+        "one": {"rewrite.strategies": [{"rewrite": {"name": "mine"}}]},
+        "two": {"rewrite.strategies": [{"general": {"name": "mine"}}]},
+    }
+    ablation = make({"arms": arms})
+    folder = done(ablation)
+    assert results(folder, "one") != results(folder, "two")
+    equal_their_runs(ablation, folder)
+
+
+def test_a_later_ablation_takes_no_answer_of_another_model(make: Make, server: FakeServer) -> None:
+    def by(model: str, **more: Any) -> dict[str, Any]:
+        return {"strategies": ["general", {"rewrite": {"engine": served(server, model) | more}}]}
+
+    done(make(rewrite=by("model-b")))
+    before = Counter(body["model"] for body in server.bodies)
+    folder = done(make(rewrite=by("model-c")))
+    assert Counter(body["model"] for body in server.bodies) - before == {"model-c": len(QUERIES)}
+    assert {row["model"] for row in rows(folder, "rewrites") if row["strategy"] == "rewrite"} == {"model-c"}
+    done(make(rewrite=by("model-c", args={"best_of": 2})))
+    assert len(server.bodies) == 4 * len(QUERIES)
+    done(make(rewrite=by("model-c", args={"best_of": 2}, timeout_seconds=7), ablate={"grid": {"fuse.k": [7]}}))
+    assert len(server.bodies) == 4 * len(QUERIES)  # the same engine: what it said is there
+
+
+JOINT = {"calls": "joint", "strategies": ["general", "keyword"]}
+
+
+def test_an_arm_changes_no_joint_request_but_its_own(make: Make, server: FakeServer) -> None:
+    def sent() -> Counter[str]:
+        return Counter(body["messages"][-1]["content"] for body in server.bodies)
+
+    arms: dict[str, Any] = {"german": {"rewrite.language": "German"}}
+    first = make({"arms": arms, "subsets": "leave_one_out"}, JOINT)
+    few = done(first)
+    before = sent()
+    more = {
+        "wide": {"rewrite.strategies": ["general", "keyword", "core_content"]},
+        "other": {"rewrite.strategies": ["general", "core_content"]},
+        "german, one": {"rewrite.language": "German", "rewrite.strategies": ["general"]},
+        "with its own": {"rewrite.strategies": ["keyword", "hyde"]},
+        "by chance": {"rewrite.select": {"kind": "random_k", "k": 1}},
+    }
+    second = make({"arms": arms | more, "subsets": "leave_one_out"}, JOINT)
+    many = done(second)
+    new = sent() - before
+    named = Counter(prompt.count("\n- general (") + prompt.count("\n- core_content (") for prompt in new)
+    assert sum(new.values()) == 4 * len(QUERIES), named  # wide, other, german's one, hyde
+    assert set(sent().values()) == {1}
+    for arm in first.compiled.fingerprints:
+        assert first.compiled.fingerprints[arm] == second.compiled.fingerprints[arm], arm
+        assert results(few, arm) == results(many, arm), arm
+    parts = {"general", "keyword", "without general", "without keyword", "with its own"}
+    assert second.compiled.parts == {name: ["general", "keyword"] for name in parts}
+    for answer in second.compiled.work.answers:
+        folder, fingerprint = alone(second, answer.arm)
+        is_part = answer.arm in parts
+        assert (second.compiled.fingerprints[answer.arm] != fingerprint) == is_part, answer.arm
+        assert is_part or results(many, answer.arm) == results(folder, "run"), answer.arm
+    noted = {one["name"]: one["reads_part_of"] for one in second.prepared.notes["ablation"]["arms"]}
+    assert noted["general"] == ["general", "keyword"]
+    assert noted["wide"] is None
+
+
+def test_parts_are_read_where_the_config_itself_lets_the_llm_choose(make: Make, server: FakeServer) -> None:
+    adaptive = JOINT | {"select": "adaptive"}
+    ablation = make({"subsets": "all"}, adaptive)
+    done(ablation)
+    assert set(ablation.compiled.parts) == {"general", "keyword", "original+general", "original+keyword"}
+    before = len(server.bodies)
+    assert before == 2 * len(QUERIES)  # the adaptive request, and one for both
+    done(make({"subsets": "all", "arms": {"wide": {"rewrite.strategies": ["general", "keyword", "core_content"]}}}, adaptive))
+    assert len(server.bodies) == 3 * len(QUERIES)
+
+
+def test_samples_that_cannot_differ_are_refused(make: Make, tmp_path: Path) -> None:
+    warm = {"decoding": {"temperature": 0.7}}
+    with pytest.raises(ConfigError, match=r"ablate\.samples: 2: answers at temperature 0 are all the same"):
+        make({"samples": 2})
+    (tmp_path / "recorded.jsonl").write_text('{"query": "yeast", "completions": {"general": "bread"}}\n')
+    recorded = {"engine": {"kind": "recorded", "path": "recorded.jsonl"}} | warm
+    with pytest.raises(ConfigError, match="recorded answers are the same each time"):
+        make({"samples": 2}, recorded)
+    with pytest.raises(ConfigError, match="nothing is rewritten"):
+        make({"samples": 2}, warm | {"strategies": []})
+    make({"samples": 2}, warm)
+    make({"samples": 2}, {"strategies": [{"general": {"temperature": 1}}]})
+    make({"samples": 1})
+
+
+def test_what_a_strategys_own_engine_resolves_to_is_in_the_fingerprint(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
+    for name, text in (("a", "bread"), ("same", "bread"), ("b", "moon")):
+        line = {"query": "yeast", "completions": {"general": text}}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(line) + "\n")
+    values["retrieve"] |= {"retrievers": {"bm25": bm25}}
+    values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none"}}
+
+    def fingerprint(path: str) -> str:
+        own = {"kind": "recorded", "path": path}
+        rewrite = {"engine": {"kind": "recorded", "path": "a.jsonl"}, "strategies": [{"general": {"engine": own}}]}
+        config = config_file(values | {"rewrite": rewrite})
+        return prepare(load_config(config), config).run_id
+
+    assert fingerprint("a.jsonl") == fingerprint("same.jsonl") != fingerprint("b.jsonl")
+
+
+def test_arms_share_a_try_and_equal_their_runs(make: Make, server: FakeServer) -> None:
+    def refuses_first(body: Body) -> str:
+        return said(body) if body["seed"] >= FIRST_TRY else "I'm sorry, but I can't help with that request."
+
+    server._text = refuses_first
+    ablation = make({"arms": {"minmax": {"fuse.method": "minmax"}}}, {"retries": 1})
+    folder = done(ablation)
+    assert Counter(body["seed"] >= FIRST_TRY for body in server.bodies) == {False: len(QUERIES), True: len(QUERIES)}
+    spent = [row for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]]
+    assert sum(row["requests"] for row in spent) == 2 * len(QUERIES)
+    equal_their_runs(ablation, folder)
+    sent = len(server.bodies)
+    done(make({"arms": {"best": {"fuse.method": "best"}}}, {"retries": 1}, output="runs"))
+    assert len(server.bodies) == sent  # stored, the tries as well

@@ -1,0 +1,84 @@
+"""What the stages count before a commit adds up to what the manifest counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+
+from jobs.chain.error_counts import added_failures, by_reason, failure_counts
+from jobs.chain.shard_counts import loss_counts
+from jobs.chain.stages.stored import costs_columns, flattened, stored_table
+from jobs.tables import STORED
+from tests.support.jobs.in_flight import UNSCORED
+
+
+def error(stage: str, component: str | None, reason: str) -> dict[str, Any]:
+    return {"stage": stage, "component": component, "reason": reason, "message": "", "raw": "\x1b[2J", "attempts": 1}
+
+
+ROWS = [
+    [error("rewrite", "keyword", "truncated"), error("rewrite", "general", "truncated"), error("rerank", None, "failed")],
+    [],
+    [error("fuse", None, "no_hits")],
+    [error("retrieve", None, "failed"), error("fuse", None, "no_hits")],
+    [error("rewrite", "keyword", "echo")],
+    [error("fuse", None, "original_stands_in"), error("rerank", None, "failed")],
+]
+
+
+def block() -> pa.Table:
+    rows = [
+        {field.name: None for field in UNSCORED} | {
+            "shard": 0, "query_id": str(n), "query": "q", "log_count": 1, "costs": [], "errors": errors, "rewrites": [],
+            "stored": [], "candidates": [], "hits": [],
+        }
+        for n, errors in enumerate(ROWS)
+    ]  # fmt: skip
+    return pa.Table.from_pylist(rows, UNSCORED)
+
+
+def test_a_stage_counts_what_it_has_put_there_and_a_query_once() -> None:
+    assert failure_counts(block(), "rewrite") == {
+        "error/rewrite/keyword/truncated": 1,
+        "error/rewrite/general/truncated": 1,
+        "error/rewrite/keyword/echo": 1,
+        "failed_queries": 2,
+    }
+    assert failure_counts(block(), "retrieve") == {"error/retrieve//failed": 1, "failed_queries": 1}
+    assert failure_counts(block(), "fuse") == {"error/fuse//no_hits": 2, "error/fuse//original_stands_in": 1}
+    assert failure_counts(block(), "rerank") == {
+        "error/rerank//failed": 2,
+        "failed_queries": 1,
+    }  # one of them had failed before
+    assert failure_counts(block().slice(1, 1), "rewrite") == {}
+    assert failure_counts(block().slice(3), "rewrite") == {"error/rewrite/keyword/echo": 1, "failed_queries": 1}
+
+
+def test_of_two_stages_with_one_name_each_counts_what_it_has_added() -> None:
+    given = block()
+    place, later = given.schema.get_field_index("errors"), error("rewrite", "keyword", "echo")
+    field = given.schema.field(place)
+    table = given.set_column(place, field, pa.array([[*of, later] for of in ROWS], field.type))
+    # Two of the six had not failed before.
+    assert added_failures(given, table, "rewrite") == {"error/rewrite/keyword/echo": 6, "failed_queries": 2}
+    assert added_failures(given, given, "rewrite") == {}
+    assert added_failures(pa.table({"shard": [0]}), given, "rewrite") == failure_counts(given, "rewrite")
+
+
+def test_all_stages_together_are_what_the_manifest_has() -> None:
+    table = block()
+    ids = table.column("query_id").combine_chunks()
+    columns = {"errors": flattened(ids, table, "errors"), "costs": costs_columns(flattened(ids, table, "costs"))}
+    manifest = loss_counts({name: stored_table(STORED[name], of) for name, of in columns.items()})
+    together: Counter[str] = Counter()
+    for stage in ("read", "rewrite", "retrieve", "fuse", "rerank"):
+        together.update(failure_counts(table, stage))
+    assert together == {name: n for name, n in manifest.items() if name.startswith("error/") or name == "failed_queries"}
+
+
+def test_reasons_are_those_of_failures_most_often_first() -> None:
+    counts = {"queries": 9, "error/rewrite/keyword/echo": 2, "error/rewrite/general/truncated": 2, "error/fuse//no_hits": 7,
+              "error/rewrite/keyword/truncated": 1}  # fmt: skip
+    assert list(by_reason(counts).items()) == [("truncated", 3), ("echo", 2)]

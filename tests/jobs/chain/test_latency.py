@@ -1,0 +1,199 @@
+"""The seconds in flight of each request to an LLM: at a server, in the tables, and in the report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster import costs
+from cluster.storage.files import FileStorage
+from jobs.chain.completions import CompletionRecord, Completions
+from jobs.chain.journal import Key
+from jobs.chain.stages.rewrite import Rewrite
+from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
+from jobs.chain.store.files import Space, open_store
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.outcome import latency
+from jobs.pages.report.outcome.latency import latencies
+from jobs.tables import QUERIES
+from rewriters.engines import Completion
+from rewriters.engines.settings import OpenaiSettings
+from rewriters.pool import load_pool
+from rewriters.rewriter import Rewriting
+from tests.support.jobs.report_runs import Make, Query, RunMaker, page, stored
+from tests.support.jobs.workers import rewriter
+from tests.support.rewriters.fake_server import FAULTS, FakeServer
+
+SECONDS, AT_ONCE = 0.2, 16
+NAMES = ["alpha", "bravo", "charlie", "delta"]
+Row = dict[str, Any]
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Callable[..., Rewrite]]:
+    opened: list[Rewrite] = []
+
+    def build(server: FakeServer, start: int = 1, **settings: Any) -> Rewrite:
+        engine = OpenaiSettings(kind="openai", model="tiny", base_url=server.address, **{"max_in_flight": AT_ONCE} | settings)
+        rewriting = Rewriting(load_pool(["keyword"]), "separate", {"max_tokens": 16})
+        opened.append(rewriter(engine, rewriting, tmp_path, start))
+        return opened[-1]
+
+    yield build
+    for one in opened:
+        one.close()
+
+
+def block(count: int) -> pa.Table:
+    rows = [
+        {"shard": 3, "query_id": f"id-{n}", "query": f"query {n}", "log_count": 1, "costs": [], "errors": []}
+        for n in range(count)
+    ]
+    return pa.Table.from_pylist(rows, QUERIES)
+
+
+def spent(table: pa.Table) -> list[Row]:
+    return [one for row in costs.settle(table, 1.0, 0.0, 9)[0].column("costs").to_pylist() for one in row]
+
+
+# ---------------------------------------------------------------- at the wire
+
+
+def test_each_of_many_requests_in_flight_has_its_own_seconds(tmp_path: Path, worker: Callable[..., Rewrite]) -> None:
+    with FakeServer(seconds=SECONDS) as server:
+        began = time.monotonic()
+        rows = spent(worker(server)(block(AT_ONCE)))
+        took = time.monotonic() - began
+        assert server.most_in_flight == AT_ONCE
+    assert len(rows) == AT_ONCE
+    assert all(SECONDS <= row["latency"] <= took for row in rows)
+    assert sum(row["seconds"] for row in rows) == pytest.approx(1.0)  # busy time is shared, as before
+    # A later start has the answers of the earlier one, and their seconds, from the store.
+    with FakeServer() as other:
+        again = spent(worker(other, start=2)(block(AT_ONCE)))
+        assert not other.sends
+    assert [row["latency"] for row in again] == [row["latency"] for row in rows]
+
+
+def test_waiting_for_a_place_is_no_part_of_it(worker: Callable[..., Rewrite]) -> None:
+    with FakeServer(seconds=SECONDS) as server:
+        began = time.monotonic()
+        rows = spent(worker(server, max_in_flight=1)(block(3)))
+        took = time.monotonic() - began
+    assert all(row["latency"] >= SECONDS for row in rows)
+    assert sum(row["latency"] for row in rows) <= took
+
+
+def test_only_the_last_send_counts(worker: Callable[..., Rewrite]) -> None:
+    with FakeServer() as server:
+        server.answer = lambda _: FAULTS["hang"] if server.sends.total() == 1 else None
+        began = time.monotonic()
+        (row,) = spent(worker(server, timeout_seconds=1.0)(block(1)))
+        took = time.monotonic() - began
+    assert (row["attempt"], row["error"]) == (2, None)
+    assert 0 < row["latency"] < took - 1.0
+
+
+def test_a_request_that_is_given_up_has_those_of_its_last_send(worker: Callable[..., Rewrite]) -> None:
+    with FakeServer(answer=lambda _: FAULTS["hang"]) as server:
+        began = time.monotonic()
+        (row,) = spent(worker(server, timeout_seconds=0.5, attempts=2)(block(1)))
+        took = time.monotonic() - began
+    assert (row["attempt"], row["error"]) == (2, "timeout")
+    assert 0.5 <= row["latency"] < took - 0.5
+
+
+# ---------------------------------------------------------------- what was stored
+
+
+KEY = Key("a" * 64, "keyword", "h")
+
+
+def test_completions_of_before_have_none(tmp_path: Path) -> None:
+    record = CompletionRecord(Completion("one", "stop", "m", latency=0.25), "Ask.")
+    store = Completions(FileStorage(str(tmp_path)), 3, 1, 0.0)
+    store.put([(KEY, record)])
+    store.merge()
+    (path,) = tmp_path.rglob("*.parquet")
+    assert Completions(FileStorage(str(tmp_path)), 3, 2, 0.0).get([KEY])[KEY].completion.latency == 0.25
+    pq.write_table(pq.read_table(path).drop_columns(["latency"]), path)
+    found = Completions(FileStorage(str(tmp_path)), 3, 2, 0.0).get([KEY])[KEY].completion
+    assert (found.text, found.latency) == ("one", None)
+
+
+def test_a_reused_completion_has_none(tmp_path: Path) -> None:
+    spaces, asked = {Space("completions", "engine"): {}}, EngineRequest("engine", KEY, "Ask.")
+    made = CompletionRecord(Completion("one", "stop", "m", latency=0.25), "Ask.")
+    put_completions(open_store(str(tmp_path), spaces), {asked: made})
+    found = stored_completions(open_store(str(tmp_path), spaces), [asked])[KEY].completion
+    assert (found.text, found.latency) == ("one", None)
+
+
+# ---------------------------------------------------------------- the report
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    return RunMaker(tmp_path)
+
+
+def timed(make: Make, values: list[float | None], **more: Any) -> Any:
+    """A run of four queries, a shard each, whose requests took these seconds."""
+    kinds = ["simple", "simple", "keywords", "keywords"]
+    queries = [
+        Query(name, {"keyword": f"{name} word"}, selected=(kind, ["keyword"], None) if more else None)
+        for name, kind in zip(NAMES, kinds, strict=True)
+    ]
+    run = make(queries, ("keyword",), calls="separate", **more)
+    for path, value in zip(sorted(run.tables["costs"]), values, strict=True):
+        table = pq.read_table(path)
+        place = table.schema.get_field_index("latency")
+        column = pa.array([value if row["component"] == "keyword" else None for row in table.to_pylist()], pa.float64())
+        pq.write_table(table.set_column(place, "latency", column), path)
+    return run
+
+
+def test_percentiles_by_request_and_by_type(make: Make) -> None:
+    run = timed(make, [1.0, 2.0, 3.0, 10.0], select="classified")
+    found = latencies(Figures(run))
+    assert found is not None
+    (one,) = found.by_request
+    assert (one.name, one.requests) == ("keyword (writer)", 4)
+    assert one.percentiles == pytest.approx([2.5, 8.95, 9.79])
+    assert [(row.name, row.requests, row.percentiles[0]) for row in found.by_type] == [("keywords", 2, 6.5), ("simple", 2, 1.5)]
+    assert page(run).row("cost", "keywords") == ["2", "6.500 s", "9.650 s", "9.930 s"]
+
+
+def test_requests_that_are_not_timed_are_counted_and_a_sample_is_said(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = timed(make, [1.0, 2.0, None, None])
+    found = latencies(Figures(run))
+    assert found is not None
+    assert (found.by_request[0].requests, found.by_type, found.unknown) == (2, [], 2)
+    assert "Of 2 requests it is not known" in " ".join(page(run).sections["cost"].split())
+    monkeypatch.setattr(latency, "MOST_QUERIES", 2)
+    assert "Of 2 of 4 queries" in " ".join(page(run).sections["cost"].split())
+
+
+def test_a_run_without_timed_requests_has_no_such_table(make: Make) -> None:
+    run = timed(make, [None] * 4)
+    assert latencies(Figures(run)) is None
+    for path in run.tables["costs"]:  # as an earlier version has written them
+        pq.write_table(pq.read_table(path).drop_columns(["latency"]), path)
+    assert len(stored(run, "costs")) > 4
+    assert latencies(Figures(run)) is None
+    assert "Seconds in flight" not in page(run).sections["cost"]
+
+
+def test_an_earlier_version_s_shards_beside_new_ones(make: Make) -> None:
+    run = timed(make, [1.0, 2.0, 3.0, 4.0])
+    first = sorted(run.tables["costs"])[0]
+    pq.write_table(pq.read_table(first).drop_columns(["latency"]), first)
+    found = latencies(Figures(run))
+    assert found is not None
+    assert (found.by_request[0].requests, found.unknown) == (3, 1)

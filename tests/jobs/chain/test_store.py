@@ -1,0 +1,350 @@
+"""Jobs that share a store: nothing is asked, searched or scored twice, and every job holds all that is its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.errors import ClusterError, ConfigError, Stopped
+from jobs.chain.store.files import StoreFiles
+from jobs.config.load import load_config
+from jobs.run.ablation import prepare_ablation
+from jobs.run.job import Job
+from jobs.runs.folder import open_run
+from jobs.try_one.loaded import LoadedConfig
+from retrievers.local.build import build_local_index
+from tests.support.jobs.in_process_runs import prepared_job, run_in_process
+from tests.support.jobs.report_runs import page
+from tests.support.jobs.whole_runs import rows
+from tests.support.retrievers.blocks import index_fields
+from tests.support.retrievers.fake_models import FakeModels
+from tests.support.rewriters.fake_server import FakeServer, refusal
+
+QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast of beer", "faint galaxies"]
+NEW = "harbours at night"
+
+
+def score(query: str, texts: Sequence[str]) -> list[float]:
+    return [float(len(set(query.split()) & set(text.lower().rstrip(".").split()))) - 1.5 for text in texts]
+
+
+class Nights:
+    """Jobs of one config against counting servers."""
+
+    def __init__(self, path: str, llm: FakeServer, reranker: FakeModels) -> None:
+        self.path, self._llm, self._reranker = path, llm, reranker
+        self._sent, self._scored = 0, 0
+
+    def job(self, label: str, *settings: str) -> Job:
+        return prepared_job(self.path, f"label={label}", *settings)
+
+    def run(self, label: str, *settings: str) -> tuple[Path, int, int]:
+        """Runs a night; returns its folder, the requests that it sent, and the pairs that it had scored."""
+        return self.counted(self.job(label, *settings))
+
+    def counted(self, job: Job) -> tuple[Path, int, int]:
+        self.forget()
+        folder = run_in_process(job)
+        sent, scored = self.paid()
+        return folder, sent, scored - 1  # less that of the probe of the server
+
+    def forget(self) -> None:
+        """Begins to count: what a probe of the servers asks when a job is checked does not count."""
+        self._sent, self._scored = len(self._llm.bodies), len(self._reranker.texts)
+
+    def paid(self) -> tuple[int, int]:
+        return len(self._llm.bodies) - self._sent, len(self._reranker.texts) - self._scored
+
+
+@pytest.fixture
+def llm() -> Iterator[FakeServer]:
+    with FakeServer(text=lambda body: json.dumps({"general": f"about {len(json.dumps(body))}"})) as server:
+        yield server
+
+
+@pytest.fixture
+def nights(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], llm: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Nights]:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    log(QUERIES)
+    values["rewrite"] = {
+        "engine": {"kind": "openai", "model": "tiny", "base_url": llm.address, "attempts": 1}, "strategies": ["general"]
+    }  # fmt: skip
+    values["retrieve"] |= {"retrievers": {"bm25": bm25}}
+    values |= {"limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
+    with FakeModels("vllm", "reranker", score=score) as reranker:
+        values["rerank"] = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3, "attempts": 2}
+        yield Nights(config_file(values), llm, reranker)
+
+
+def log(queries: Sequence[str]) -> None:
+    pq.write_table(pa.table({"query": queries}), "log.parquet")
+
+
+def results(folder: Path) -> list[Any]:
+    return sorted((one["query_id"], one["rank"], one["doc_id"], one["score"]) for one in rows(folder, "results"))
+
+
+def totals(folder: Path, quantity: str) -> Counter[str]:
+    sums: Counter[str] = Counter()
+    for one in rows(folder, "costs"):
+        sums[one["stage"]] += one[quantity] or 0
+    return sums
+
+
+def kinds(store: Path) -> dict[str, int]:
+    return dict(Counter(file.parts[-3] for file in store.glob("v1/*/*/*.parquet")))
+
+
+def test_a_second_night_pays_for_what_is_new(nights: Nights) -> None:
+    first, sent, scored = nights.run("one")
+    assert (sent, scored) == (6, len(rows(first, "scores")))
+    assert scored > 6
+    second, *paid = nights.run("two")
+    assert paid == [0, 0]
+    assert results(second) == results(first)
+    assert totals(second, "reused")["rewrite"] == 6
+    assert totals(second, "reused")["rerank"] == scored
+    for quantity in ("requests", "pairs", "completion_tokens"):
+        assert not totals(second, quantity).total()
+    log([*QUERIES, NEW])
+    third, sent, scored = nights.run("three")
+    assert sent == 1
+    (query_id,) = {one["query_id"] for one in rows(third, "queries")} - {one["query_id"] for one in rows(first, "queries")}
+    assert scored == sum(one["query_id"] == query_id for one in rows(third, "scores"))
+    assert results(first) == [one for one in results(third) if one[0] != query_id]
+
+
+def test_answers_and_prompts_of_a_second_night_stand_in_its_folder(nights: Nights) -> None:
+    def said(folder: Path) -> list[Any]:
+        files = (folder / "completions").glob("*/*.parquet")
+        return sorted((one["query_id"], one["request"], one["prompt"], one["text"]) for file in files
+                      for one in pq.read_table(file).to_pylist())  # fmt: skip
+
+    first, second = nights.run("one")[0], nights.run("two")[0]
+    assert said(second) == said(first)
+    assert len(said(first)) == 6
+
+
+def test_another_fusion_asks_nothing(nights: Nights) -> None:
+    nights.run("one")
+    assert nights.run("two", "fuse.method=rrf")[1] == 0
+
+
+@pytest.mark.parametrize("arms", [{"rrf": {"fuse.method": "rrf"}}, {"without": {"rewrite.strategies": []}}])
+def test_an_ablation_over_the_log_of_a_night_asks_nothing(nights: Nights, arms: dict[str, Any]) -> None:
+    first = nights.run("one")[0]
+    ablate = json.dumps({"arms": arms})
+    job = prepare_ablation(load_config(nights.path, ["label=arms", f"ablate={ablate}"]), nights.path)
+    folder, sent, _ = nights.counted(job)
+    assert sent == 0
+    full = [one for one in rows(folder, "results") if one["arm"] == "full"]
+    assert sorted((one["query_id"], one["rank"], one["doc_id"], one["score"]) for one in full) == results(first)
+    again = nights.run("two")
+    assert again[1:] == (0, 0)
+
+
+def test_scores_outlive_an_index(nights: Nights, corpus: Path) -> None:
+    """A new index of the same documents under other names, and one more: only its pairs are scored."""
+    first, _, scored = nights.run("one")
+    table = pq.read_table(corpus)
+    ids = [f"new {one}" for one in table.column("doc_id").to_pylist()]
+    more = {name: [""] for name in table.column_names} | {
+        "doc_id": ["d09"],
+        "text": ["A lamp of the harbours shines at spring tide."],
+    }
+    table = table.set_column(table.column_names.index("doc_id"), "doc_id", pa.array(ids))
+    pq.write_table(pa.concat_tables([table, pa.table(more, schema=table.schema)]), "more.parquet")
+    build_local_index(Path("more"), Path("more.parquet"), index_fields("english"))
+    second, sent, paid = nights.run("two", "retrieve.retrievers.bm25.index=more")
+    assert sent == 0
+    pairs = rows(second, "scores")
+    assert 0 < paid == sum(one["doc_id"] == "d09" for one in pairs) < len(pairs)
+    known = {(one["query_id"], f"new {one['doc_id']}"): one["score"] for one in rows(first, "scores")}
+    assert scored == sum(known.get((one["query_id"], one["doc_id"])) == one["score"] for one in pairs)
+
+
+def test_try_takes_what_a_night_was_answered(nights: Nights) -> None:
+    first = nights.run("one")[0]
+    config = load_config(nights.path)
+    with LoadedConfig(config, nights.path, "config") as loaded:
+        loaded.load(lambda _: None)
+        nights.forget()
+        trial = loaded.try_query(QUERIES[0], lambda _: None)
+        assert nights.paid() == (0, 0)
+        (told,) = trial.requests
+        assert told["prompt"]
+        assert "about" in told["answer"]
+        loaded.try_query(NEW, lambda _: None)
+        assert nights.paid()[0] == 1
+    log([*QUERIES, NEW])
+    assert nights.run("two")[1:] == (0, 0)
+    assert first.is_dir()
+
+
+def test_a_failed_request_is_asked_again(nights: Nights, llm: FakeServer) -> None:
+    first = nights.run("one")[0]
+    prompt = next(one for one in llm.sends if QUERIES[0] in one)
+    shutil.rmtree(first.parent)
+    llm.fail(prompt, refusal(400, "no"))
+    failed = nights.run("two")[0]
+    assert [one["reason"] for one in rows(failed, "errors")]
+    llm._faults.clear()
+    _, sent, _ = nights.run("three")
+    assert sent == 1
+
+
+def test_a_resumed_night_has_the_costs_of_a_whole_one(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    nights.run("one")
+    log([*QUERIES, NEW])
+    whole = nights.run("whole", "store=other")[0]
+    assert totals(whole, "requests")["rewrite"] == 7
+    stopped = nights.job("resumed")
+    monkeypatch.setattr("jobs.chain.stages.retrieve.Retrieve.__call__", _broken)
+    with pytest.raises(Stopped):
+        run_in_process(stopped)
+    monkeypatch.undo()
+    monkeypatch.chdir(whole.parent.parent)
+    folder, sent, _ = nights.counted(nights.job("resumed"))
+    assert sent == 0
+    assert totals(folder, "requests")["rewrite"] == 1  # of the stopped start
+    assert totals(folder, "reused")["rewrite"] == 6
+    assert results(folder) == results(whole)
+
+
+def _broken(*_: Any) -> Any:
+    raise ClusterError("storage-unwritable", "the disk is gone")
+
+
+def test_no_store_and_a_store_elsewhere(nights: Nights) -> None:
+    folder = nights.run("one", "store=null")[0]
+    assert not (folder.parent / "store").exists()
+    assert nights.run("two", "store=null")[1] == 6
+    nights.run("three", "store=elsewhere", "retrieve.store=true", "rerank.store=false")
+    assert kinds(Path("elsewhere")) == {"completions": 2, "lists": 2}
+    about = [json.loads(file.read_text()) for file in Path("elsewhere").glob("v1/*/*/about.json")]
+    assert {one["kind"] for one in about} == {"completions", "lists"}
+    assert len(list(Path("elsewhere/v1/used").glob("*/*"))) == 2
+    assert not (folder.parent / "store").exists()
+
+
+def test_lists_of_a_local_bm25_index_are_not_kept(nights: Nights) -> None:
+    folder = nights.run("one")[0]
+    assert kinds(folder.parent / "store") == {"completions": 2, "scores": 2}
+
+
+def test_recorded_answers_are_not_stored(nights: Nights, tmp_path: Path) -> None:
+    answers = [{"query": query, "completions": {"dmqr": json.dumps({"general": f"about {query}"})}} for query in QUERIES]
+    Path("recorded.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+    engine = 'rewrite.engine={"kind": "recorded", "path": "recorded.jsonl"}'
+    folder = nights.run("one", engine, "rerank.store=false")[0]
+    assert not (folder.parent / "store").exists()
+
+
+def test_a_file_that_was_merged_since_is_looked_for_once_more(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = nights.run("one")[0]
+    rows_of = StoreFiles.rows
+
+    def merged(self: StoreFiles, space: Any, schema: Any, query_ids: Any) -> Any:
+        for file in (Path(self.root) / space.folder).glob("*.parquet"):
+            file.rename(file.with_name(file.name.replace(".parquet", "0.parquet")))
+        return rows_of(self, space, schema, query_ids)
+
+    monkeypatch.setattr(StoreFiles, "rows", merged)
+    assert nights.run("two")[1:] == (0, 0)
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"PAR1", lambda data: data[:40] + b"\0" * 40 + data[80:]])
+def test_a_damaged_file_is_named(nights: Nights, damage: Callable[[bytes], bytes]) -> None:
+    folder = nights.run("one")[0]
+    for file in (folder.parent / "store").glob("v1/completions/*/*.parquet"):
+        file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises((ClusterError, Stopped), match=r"is damaged .*; remove it, what it held is made anew"):
+        nights.run("two")
+
+
+def test_an_unfinished_run_of_before_is_refused(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.chain.stages.retrieve.Retrieve.__call__", _broken)
+        with pytest.raises(Stopped):
+            nights.run("one")
+    (plan,) = Path("runs").glob("small-one-*/shards.json")
+    body = json.loads(plan.read_text())
+    del body["version"]
+    plan.write_text(json.dumps(body))
+    with pytest.raises(ClusterError, match="was begun by another version of dmqr, and is not finished; start another run"):
+        nights.run("one")
+
+
+@pytest.mark.parametrize("key", ["retrieve.store", "rerank.store"])
+def test_arms_share_one_store(nights: Nights, key: str) -> None:
+    ablate = json.dumps({"arms": {"other": {key: False}}})
+    with pytest.raises(Exception, match="all arms share one store; set it beside ablate"):
+        prepare_ablation(load_config(nights.path, [f"ablate={ablate}"]), nights.path)
+
+
+def test_try_does_without_a_store_that_cannot_be_written(nights: Nights) -> None:
+    Path("taken").write_text("a file")
+    with LoadedConfig(load_config(nights.path, ["store=taken/store"]), nights.path, "config") as loaded:
+        assert any("cannot write to taken/store" in one and "nothing is taken from the store" in one for one in loaded.warnings)
+        assert loaded.try_query(QUERIES[0], lambda _: None).row["hits"]
+
+
+def test_workers_in_another_folder_use_the_same_store(nights: Nights, tmp_path: Path) -> None:
+    store = nights.job("one").open_store()
+    assert store.root == str(tmp_path / "runs" / "store")
+
+
+def test_an_empty_answer_is_asked_for_again(nights: Nights, llm: FakeServer) -> None:
+    llm._text = lambda body: "" if QUERIES[0] in json.dumps(body) else json.dumps({"general": "about it"})
+    first = nights.run("one")[0]
+    assert len(rows(first, "errors")) == 1
+    llm._text = lambda body: json.dumps({"general": "about it"})
+    second, sent, _ = nights.run("two")
+    assert sent == 1
+    assert not rows(second, "errors")
+
+
+def test_of_two_answers_to_one_request_the_first_counts(nights: Nights, llm: FakeServer) -> None:
+    """Two jobs at once, each of which asks: a later night has the texts of one of them, always the same."""
+    said = iter(range(100))
+    llm._text = lambda body: json.dumps({"general": f"answer {next(said)}"})
+    first = nights.run("one")[0]
+    files = sorted((first.parent / "store").glob("v1/completions/*/*.parquet"))
+    kept = [(file, file.read_bytes()) for file in files]
+    for file in files:
+        file.unlink()
+    nights.run("two")
+    for number, (file, data) in enumerate(kept):
+        file.with_name(file.name.replace(".parquet", f"{number}.parquet")).write_bytes(data)
+    third = nights.run("three")[0]
+    texts = [{(one["query_id"], one["text"]) for one in rows(folder, "rewrites")} for folder in (first, third)]
+    assert texts[0] == texts[1]
+
+
+def test_what_is_taken_from_the_store_has_no_seconds_and_is_shown(nights: Nights) -> None:
+    first = nights.run("one")[0]
+    log([*QUERIES, NEW])
+    second = nights.run("two")[0]
+    hits = [one for one in rows(second, "costs") if one["reused"] and not one["requests"] + one["pairs"] + one["searches"]]
+    assert {one["stage"] for one in hits} == {"rewrite", "rerank"}
+    assert {one["seconds"] for one in hits} == {0.0}
+    shown = page(open_run(str(second)))
+    assert f"{len(rows(second, 'scores'))} pairs, {len(rows(first, 'scores'))} of them from the store" in str(shown.rows)
+
+
+@pytest.mark.parametrize("value", ["<output>/other", ""])
+def test_a_store_is_a_folder(nights: Nights, value: str) -> None:
+    with pytest.raises(ConfigError, match=r"store: .* is no folder; name one, or leave <output>/store"):
+        load_config(nights.path, [f"store={json.dumps(value)}"])

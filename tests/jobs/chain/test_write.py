@@ -1,0 +1,260 @@
+"""Flattening a block into the stored tables, against plain Python; counting it; committing it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.costs import START_UP, entry
+from cluster.run.shards import File, manifests, read_manifest, write_table
+from cluster.storage import open_storage
+from jobs.chain.stages.write import Write
+from jobs.tables import COMMITTED, QUERIES, STORED, with_appended
+from tests.support.jobs.workers import fused, job, orderer, scored
+
+NAMES = st.sampled_from(["original", "core_content", "keyword"])
+RETRIEVERS = st.sampled_from(["bm25", "dense"])
+DOCS = st.sampled_from(["d1", "d2", "東京"])
+SCORES = st.floats(-5, 5)
+TEXTS = st.none() | st.text(max_size=8)
+Row = dict[str, Any]
+
+
+def struct(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries(fields)
+
+
+def some(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(items, max_size=3)
+
+
+SOURCES = some(struct(strategy=NAMES, position=st.just(1), retriever=RETRIEVERS, rank=st.integers(1, 9), score=SCORES))
+COST_ENTRIES = st.builds(
+    lambda component, seconds: entry("rewrite", component, seconds, start=1), st.sampled_from(["dmqr", START_UP]), SCORES
+)
+ROW = struct(
+    shard=st.just(4),
+    query_id=st.text("abc0", min_size=1, max_size=3),
+    query=st.text(max_size=5),
+    log_count=st.integers(1, 9),
+    costs=some(COST_ENTRIES),
+    errors=some(
+        struct(
+            stage=st.sampled_from(["rewrite", "fuse"]), component=NAMES | st.none(),
+            reason=st.sampled_from(["truncated", "no_hits", "original_stands_in", "near_duplicate"]), message=TEXTS, raw=TEXTS,
+            attempts=st.integers(1, 2),
+        )
+    ),
+    rewrites=some(
+        struct(
+            strategy=NAMES, position=st.just(1), text=st.text("ab ", max_size=5), weight=SCORES,
+            search_as=st.sampled_from(["query", "passage"]), model=st.just("m"),
+            prompt_hash=st.just("h"), parsed_as=st.sampled_from(["json", "salvage"]), selected_reason=st.none(),
+            position_weight=SCORES,
+            guards=st.lists(st.sampled_from(["lost_name", "near_duplicate"]), unique=True),
+            arm=st.just("run"),
+        )
+    ),
+    guarded=some(struct(strategy=NAMES, guard=st.just("near_duplicate"), texts=st.just(2), unsearched=st.integers(0, 1),
+                        requests=st.integers(0, 1))),
+    stored=st.just([]),
+    found=st.lists(st.tuples(DOCS, SCORES, SOURCES, SCORES, SCORES), max_size=3, unique_by=lambda one: one[0]),
+    failed=st.booleans(),
+)  # fmt: skip
+ROWS = st.lists(ROW, min_size=1, max_size=5, unique_by=lambda row: row["query_id"])
+
+
+def plain_row(row: Row, *, reranked: bool = True) -> Row:
+    """The row with `candidates` and `scores`; its results are all candidates, in the order of the orderer."""
+    candidates = [{"doc_id": doc_id, "score": score, "sources": sources} for doc_id, score, sources, *_ in row["found"]]
+    scores = None if row["failed"] else [{"doc_id": doc_id, "score": score} for doc_id, *_, score, _ in row["found"]]
+    given = {name: value for name, value in row.items() if name not in ("found", "failed")}
+    return given | {"candidates": candidates} | ({"scores": scores} if reranked else {})
+
+
+def block(rows: list[Row], *, reranked: bool = True) -> pa.Table:
+    made = [plain_row(row, reranked=reranked) for row in rows]
+    return orderer("replace", 10, reranked=reranked)(scored(made) if reranked else fused(made))
+
+
+def oracle(rows: list[Row], *, reranked: bool = True) -> dict[str, list[Row]]:
+    """The stored rows by nested loops."""
+    tables: dict[str, list[Row]] = {name: [] for name in ("rewrites", "results", "costs", "errors", "scores", "selections")}
+    for row in rows:
+        query = {"query_id": row["query_id"]}
+        tables["rewrites"] += [query | {name: one[name] for name in one if name != "arm"} for one in row["rewrites"]]
+        tables["errors"] += [query | {"log_id": None} | one for one in row["errors"]]
+        for one in row["costs"]:
+            tables["costs"].append({"query_id": None if one["component"] == START_UP else row["query_id"]} | one)
+        scores = None if row["failed"] or not reranked else {doc_id: score for doc_id, *_, score, _ in row["found"]}
+        tables["scores"] += [query | {"doc_id": name, "model": "m", "score": score} for name, score in (scores or {}).items()]
+        places = list(enumerate(row["found"]))
+        if scores is not None:
+            places.sort(key=lambda one: (-scores[one[1][0]], one[1][0]))
+        for rank, (_, (doc_id, score, sources, *_)) in enumerate(places, start=1):
+            mine = None if scores is None else scores[doc_id]
+            tables["results"].append(
+                query | {"arm": "run", "rank": rank, "doc_id": doc_id, "score": score if mine is None else mine,
+                         "fused_score": score, "rerank_score": mine, "sources": sources}
+            )  # fmt: skip
+    return tables
+
+
+def write(folder: Path, table: pa.Table, start: int = 3, *, reranked: bool = True, keep_candidates: bool = False) -> Row:
+    """The answer of a worker of a run with two strategies planned."""
+    rerank = {"kind": "server", "base_url": "http://none", "model": "m"} if reranked else {"kind": "none"}
+    work = job(rerank=rerank, rewrite={"strategies": ["core_content", "keyword"]})
+    (answer,) = Write(replace(work, keep_candidates=keep_candidates), str(folder), start)(table).to_pylist()
+    return dict(answer)
+
+
+def tables_of(folder: Path) -> dict[str, list[Row]]:
+    return {name: stored(folder, name) for name in oracle([])}
+
+
+@settings(max_examples=25)
+@given(ROWS, st.integers(0, 4), st.booleans())
+def test_what_is_committed_is_what_nested_loops_give_however_it_is_cut(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], cut: int, reranked: bool
+) -> None:
+    folder, cut = tmp_path_factory.mktemp("run"), min(cut, len(rows) - 1)
+    table = block(rows, reranked=reranked)
+    table = pa.concat_tables([table.slice(0, 1), table.slice(0, cut), table.slice(cut)]).slice(1)
+    answer = write(folder, table, reranked=reranked)
+    manifest = read_manifest(answer["manifest"])
+    assert (answer["shard"], manifest.shard, manifest.start) == (4, 4, 3)
+    assert list(manifests(open_storage(str(folder)))) == [manifest]
+    found, wanted = tables_of(folder), oracle(rows, reranked=reranked)
+    for name in wanted:
+        assert (
+            sorted(found[name], key=str) == sorted(wanted[name], key=str) if name == "scores" else found[name] == wanted[name]
+        )
+        assert (name in manifest.files) == bool(wanted[name])  # a table without rows has no file
+        assert not wanted[name] or [file.rows for file in manifest.files[name]] == [len(wanted[name])]
+        assert all(pq.read_schema(path) == STORED[name] for path in folder.glob(f"{name}/*.parquet"))
+    spent = sum(one.get("seconds", 0) for stage in manifest.costs.values() for one in stage.values())
+    assert spent == pytest.approx(sum(one["seconds"] for row in rows for one in row["costs"]))
+    assert manifest.seconds["write"] > 0
+
+
+def cores_and_keywords(row: Row) -> list[list[str]]:
+    """The words of its texts by each of the two."""
+    return [[one["text"].split() for one in row["rewrites"] if one["strategy"] == name] for name in ("core_content", "keyword")]
+
+
+@settings(max_examples=25)
+@given(ROWS)
+def test_counts_are_the_sums_of_the_rows(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> None:
+    found = read_manifest(write(tmp_path_factory.mktemp("run"), block(rows))["manifest"]).counts
+    flat = oracle(rows)
+    failures = [one for one in flat["errors"] if one["reason"] == "truncated"]  # the other reasons are notes
+    assert found["queries"] == len(rows)
+    assert found["log_rows"] == sum(row["log_count"] for row in rows)
+    assert found["planned"] == 2 * len(rows)
+    assert found["rewrites"] == len(flat["rewrites"])
+    assert found["rewrite_errors"] == sum(one["stage"] == "rewrite" for one in failures)
+    assert found["results"] == len(flat["results"])
+    assert found["queries_with_results"] == len({one["query_id"] for one in flat["results"]})
+    assert found["failed_queries"] == len({one["query_id"] for one in failures})
+    assert found["longer_cores"] == sum(
+        max(map(len, core), default=0) > max(map(len, keys)) for core, keys in map(cores_and_keywords, rows) if keys
+    )
+    rungs = Counter(f"rung/{one['strategy']}/{one['parsed_as']}" for one in flat["rewrites"])
+    reasons = Counter(f"error/{one['stage']}/{one['component'] or ''}/{one['reason']}" for one in flat["errors"])
+    failing = {(one["query_id"], one["stage"], one["reason"]) for one in flat["errors"]}
+    queries = Counter(f"error_queries/{stage}/{reason}" for _, stage, reason in failing)
+    flags = Counter(f"guard/{one['strategy']}/{flag}" for one in flat["rewrites"] for flag in one["guards"])
+    left: Counter[str] = Counter()
+    for one in (one for row in rows for one in row["guarded"]):
+        left[f"left_out/{one['strategy']}/near_duplicate"] += 2
+        left[f"unsearched/{one['strategy']}"] += one["unsearched"]
+    texts = Counter((one["query_id"], one["strategy"]) for one in flat["rewrites"])
+    further: Counter[str] = Counter()
+    for (_, strategy), n in texts.items():
+        further[f"further_texts/{strategy}"] += n - 1
+    assert {name: n for name, n in found.items() if "/" in name} == rungs | reasons | queries | flags | +left | further
+    assert found.get("override_requests", 0) == sum(one["requests"] for row in rows for one in row["guarded"])
+    assert found["guarded"] == sum(one["stage"] == "rewrite" and one["reason"] == "near_duplicate" for one in flat["errors"])
+
+
+# ---------------------------------------------------------------- the worker
+
+
+def stored(folder: Path, table: str) -> list[Row]:
+    rows: list[Row] = []
+    for path in sorted(folder.glob(f"{table}/*.parquet")):
+        rows += pq.read_table(path).to_pylist()
+    return rows
+
+
+ONE: Row = {
+    "shard": 4, "query_id": "a", "query": "q", "log_count": 1, "costs": [entry("rewrite", "dmqr", 1.0, start=1)], "errors": [],
+    "rewrites": [], "guarded": [], "stored": [], "found": [("d", 1.0, [], 1.0, 0.0)], "failed": True,
+}  # fmt: skip
+
+
+@given(rows=ROWS)
+@settings(max_examples=10)
+def test_candidates_are_written_where_they_are_to_be_kept(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    write(folder, block(rows), keep_candidates=True)
+    assert stored(folder, "candidates") == [
+        {"query_id": row["query_id"], "rank": rank, "doc_id": one["doc_id"], "score": one["score"]}
+        for row in map(plain_row, rows) for rank, one in enumerate(row["candidates"], start=1)
+    ]  # fmt: skip
+
+
+def test_a_shard_that_is_written_twice_counts_once(tmp_path: Path) -> None:
+    first = write(tmp_path, block([ONE]), 1)
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    second = write(tmp_path, block([ONE]), 2)
+    assert json.loads(second["manifest"]) == json.loads(first["manifest"])
+    assert list(second) == COMMITTED.names
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == files
+
+
+def lists(folder: Path, *doc_ids: str) -> Row:
+    """Writes a file of runs/ as the retrieval stage does; what it says of it in `stored`."""
+    rows = [
+        {"query_id": "a", "strategy": "original", "position": 1, "retriever": "r", "doc_id": doc_id, "rank": 1, "score": 1.0}
+        for doc_id in doc_ids
+    ]
+    file = write_table(open_storage(str(folder)), "runs", 4, pa.Table.from_pylist(rows, STORED["runs"]))
+    return {"table": "runs"} | file._asdict()
+
+
+def test_what_earlier_stages_have_written_is_named_however_many_files_it_is(tmp_path: Path) -> None:
+    one, two, three = lists(tmp_path, "x"), lists(tmp_path, "y", "z"), lists(tmp_path)
+    rows = [ONE | {"stored": [one, two]}, ONE | {"query_id": "b", "stored": []}, ONE | {"query_id": "c", "stored": [three]}]
+    manifest = read_manifest(write(tmp_path, block(rows))["manifest"])
+    assert manifest.files["runs"] == [File(file["key"], file["rows"], file["size"]) for file in (one, two, three)]
+    assert [file.rows for file in manifest.files["runs"]] == [1, 2, 0]
+    assert sorted(manifest.files) == ["costs", "results", "runs"]
+
+
+def test_lists_of_an_attempt_that_came_too_late_go(tmp_path: Path) -> None:
+    first, second = lists(tmp_path, "x"), lists(tmp_path, "x")
+    write(tmp_path, block([ONE | {"stored": [first]}]), 1)
+    write(tmp_path, block([ONE | {"stored": [second]}]), 2)
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.glob("runs/*")] == [first["key"]]
+
+
+# ---------------------------------------------------------------- tables
+
+
+def test_appending_keeps_what_was_there_and_the_schema() -> None:
+    row = {"shard": 1, "query_id": "a", "query": "q", "log_count": 1, "costs": [entry("s", "old")], "errors": []}
+    table = pa.Table.from_pylist([row, row | {"query_id": "b", "costs": []}], QUERIES)
+    after = with_appended(table, "costs", [[entry("s", "new")], [entry("s", "x"), entry("s", "y")]])
+    assert after.schema == QUERIES
+    assert [[one["component"] for one in costs] for costs in after.column("costs").to_pylist()] == [["old", "new"], ["x", "y"]]
+    assert after.drop_columns("costs") == table.drop_columns("costs")

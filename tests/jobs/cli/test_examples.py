@@ -1,0 +1,107 @@
+"""Every example of `--help` works as it is written, in the order of the verbs, from a folder with the configs alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.cli.command_line.arguments import VERBS
+from tests.support.jobs.tables_page import BLOCKS, cells, example
+from tests.support.jobs.whole_runs import PATIENCE, ROOT, rows
+
+pytestmark = pytest.mark.slow
+
+ON_A_CLUSTER = ("submit", "logs", "stop")  # tests/jobs/submit/test_on_a_cluster.py types them
+HERE = [verb for verb in VERBS if verb not in ON_A_CLUSTER]
+Done = dict[str, subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("clone")
+    shutil.copytree(ROOT / "configs", place / "configs")
+    return place
+
+
+def typed(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    program, *words = shlex.split(command)
+    assert program == "dmqr"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "jobs", *words, *more],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def done(folder: Path) -> Done:
+    return {name: typed(VERBS[name].example, folder) for name in HERE}
+
+
+@pytest.mark.parametrize("verb", HERE)
+def test_the_example_works_as_written(verb: str, done: Done) -> None:
+    assert done[verb].returncode == 0, done[verb].stderr
+    assert VERBS[verb].example.split()[1] == verb
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_shows_it(verb: str, folder: Path) -> None:
+    assert VERBS[verb].example in typed(f"dmqr {verb} --help", folder).stdout
+
+
+def test_what_they_print(done: Done, folder: Path) -> None:
+    assert done["index"].stdout.startswith("index/sample: 331 documents, built; analyzer english: ")
+    run = Path(done["run"].stdout.splitlines()[-1])
+    assert (run / "_SUCCESS.json").exists()
+    assert (run / "report.html").read_text().startswith("<!doctype html>")
+    assert done["report"].stdout == f"{run}/report.html\n"
+    for measure in ("nDCG@10", "R@10", "P@5", "Success@5", "RR@10"):
+        assert measure in done["evaluate"].stdout
+
+
+def test_try_finds_what_the_run_has_found(done: Done, folder: Path) -> None:
+    run = Path(done["run"].stdout.splitlines()[-1])
+    trial = json.loads(typed(VERBS["try"].example, folder, "--json").stdout)[0]
+    of_run = sorted((row for row in rows(run, "results") if row["query_id"] == trial["query_id"]), key=lambda row: row["rank"])
+    lists = ("strategy", "position", "retriever", "rank")
+    assert [hit["doc_id"] for hit in trial["results"]] == [row["doc_id"] for row in of_run]
+    for hit, row in zip(trial["results"], of_run, strict=True):
+        there = [[one[key] for key in lists] for one in row["sources"]]
+        assert [[one[key] for key in lists] for one in hit["sources"]] == there
+        # vectors move by 1e-7 with the batch that they are computed in, so a rounded cosine by its last digit
+        scores = [one["score"] for one in hit["sources"]]
+        assert scores == pytest.approx([one["score"] for one in row["sources"]], abs=2e-6)
+        assert hit["score"] == pytest.approx(row["score"], abs=1e-5)
+    written = [row["text"] for row in rows(run, "rewrites") if row["query_id"] == trial["query_id"]]
+    assert sorted(written) == sorted(rewrite["text"] for rewrite in trial["rewrites"])
+
+
+def test_the_tables_page_shows_what_its_examples_print(done: Done, folder: Path) -> None:
+    printed = cells(example(folder))
+    shown = [line for kind, text in BLOCKS if kind == "text" for line in cells(text) if "..." not in line]
+    timed = {"retrieve", "rewrite", "fuse", "write"}
+    missing = [line for line in shown if line not in printed and not (line[0] in timed and len(line) == 6)]
+    assert missing == []
+
+
+def test_json_of_a_finished_run(done: Done, folder: Path) -> None:
+    again = json.loads(typed(VERBS["run"].example, folder, "--json").stdout)
+    assert again["folder"] == done["run"].stdout.splitlines()[-1]
+    assert again["counts"]["queries"] == again["log"]["queries"] == 176
+    planned = json.loads(typed(VERBS["plan"].example, folder, "--json").stdout)
+    assert (planned["state"], planned["left"]["queries"]) == ("finished", 0)
+
+
+def test_completion_in_a_real_shell(folder: Path) -> None:
+    script = typed("dmqr --print-completion bash", folder).stdout
+    (folder / "completion").write_text(script)
+    asked = 'source completion; COMP_WORDS=(dmqr re); COMP_CWORD=1; _shtab_dmqr; echo "${COMPREPLY[@]}"'
+    found = subprocess.run(["bash", "-c", asked], cwd=folder, capture_output=True, text=True, timeout=30, check=True)
+    assert found.stdout.split() == ["report"]

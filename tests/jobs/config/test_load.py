@@ -1,0 +1,289 @@
+"""From a YAML file to a config: every refusal is one line that names the key, what was found and what is allowed."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.errors import ConfigError
+from jobs.config.config import Config
+from jobs.config.load import load_config
+from retrievers.hybrid.settings import HybridSettings
+from tests.support.jobs.refusals import Values, Write, put, refusal
+
+# ---------------------------------------------------------------- what is taken
+
+# DESIGN, "The config": its values are the defaults except what is required, `store`, and cluster.
+DEFAULTS = """
+log: {id_column: null, count_column: null, context_column: null, max_chars: 2000}
+rewrite:
+  decoding: {temperature: 0.0, top_p: 1.0, max_tokens: 512, seed: 0, chat_template_kwargs: {enable_thinking: false}}
+  strategies: [general, keyword, pseudo_answer, core_content]
+  select: {kind: all}
+  language: null
+  calls: joint
+  joint_prompt: null
+  store: null
+retrieve: {depth: 100, keep_runs: true, routes: {}}
+fuse: {method: minmax, k: 60, depth: 30, keep: 50, weights: {}, redundancy: cosine}
+rerank: {kind: cross_encoder, model: BAAI/bge-reranker-v2-m3, keep: 10, combine: blend, max_length: 512}
+limits: {error_rate: 0.01, max_cost_usd: null, stall_minutes: 15}
+evaluate: {qrels: null}
+cluster: {address: local, shard_size: 1000}
+"""
+
+
+def leaves(values: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(values, dict) or not values:
+        return {prefix: values}
+    return {key: leaf for name, value in values.items() for key, leaf in leaves(value, f"{prefix}.{name}").items()}
+
+
+def test_the_defaults_are_those_of_the_design(config_file: Write, values: Values) -> None:
+    found = leaves(load_config(config_file(values)).model_dump())
+    wanted = leaves(yaml.safe_load(DEFAULTS))
+    assert {key: found.get(key, "absent") for key in wanted} == wanted
+
+
+def test_the_defaults_of_a_retriever_and_an_encoder(config_file: Write, values: Values) -> None:
+    put(values, "retrieve.retrievers.dense", {"kind": "local", "index": "i", "encoder": {"model": "m"}})
+    retrievers = load_config(config_file(values)).retrieve.retrievers
+    assert (retrievers["bm25"].analyzer, retrievers["bm25"].encoder) == (None, None)
+    assert retrievers["dense"].analyzer is None
+    assert retrievers["dense"].model_dump()["encoder"] == {
+        "kind": "local", "model": "m", "pooling": None, "query_prefix": None, "passage_prefix": None, "max_length": None,
+        "dtype": "auto", "trust_remote_code": False,
+    }  # fmt: skip
+
+
+def test_what_the_file_says_comes_through(config_file: Write, values: Values) -> None:
+    put(values, "log.path", ["a.parquet", "b/"])
+    put(values, "fuse.weights", {"original": 0, "keyword/bm25": 0.5})
+    put(values, "retrieve.routes", {"keyword": ["bm25"]})
+    config = load_config(config_file(values))
+    assert config.log.path == ["a.parquet", "b/"]
+    assert config.fuse.weights == {"original": 0, "keyword/bm25": 0.5}
+    assert config.retrieve.route("keyword") == ["bm25"]
+    assert config.retrieve.route("original") == ["bm25"]
+
+
+def test_a_config_cannot_be_changed_afterwards(config_file: Write, values: Values) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load_config(config_file(values)).log.max_chars = 5
+
+
+@pytest.mark.parametrize("change", [("rewrite.strategies", []), ("rewrite.select", "never")])
+def test_an_engine_is_needed_only_where_something_is_rewritten(
+    config_file: Write, values: Values, change: tuple[str, object]
+) -> None:
+    del values["rewrite"]["engine"]
+    put(values, *change)
+    assert load_config(config_file(values)).rewrite.planned == []
+
+
+def test_every_config_of_the_project_loads() -> None:
+    paths = [path for path in Path(__file__).parents[3].joinpath("configs").glob("*.yaml") if path.name != "prices.yaml"]
+    assert paths
+    for path in paths:
+        assert isinstance(load_config(str(path), date="2026-01-31"), Config)
+
+
+def test_the_paper_s_setting_reranks_the_whole_union() -> None:
+    config = load_config(str(Path(__file__).parents[3] / "configs" / "paper.yaml"))
+    depth, lists = config.retrieve.depth, (1 + len(config.rewrite.planned)) * len(config.retrieve.retrievers)
+    assert lists * depth == 50
+    assert (depth, config.rewrite.calls, len(config.rewrite.planned)) == (10, "joint", 4)
+    (hybrid,) = config.retrieve.retrievers.values()  # one list of ten documents per text
+    assert isinstance(hybrid, HybridSettings)
+    assert {retriever.encoder is None for retriever in hybrid.of.values()} == {True, False}
+    assert config.fuse.depth >= depth
+    assert config.fuse.keep >= depth * lists
+    assert (config.fuse.weights, config.fuse.redundancy) == ({}, "none")
+    assert (config.rerank.kind, config.rerank.combine, config.rerank.keep) == ("cross_encoder", "replace", 5)
+
+
+# ---------------------------------------------------------------- the file
+
+
+def test_a_key_that_stands_twice_is_refused_with_its_place(config_file: Write, values: Values) -> None:
+    text = yaml.safe_dump(values, sort_keys=False) + "fuse: {k: 1}\nrerank: {kind: none}\nfuse: {k: 2}\n"
+    message = refusal(config_file, text)
+    assert "the key 'fuse' appears twice" in message
+    assert f"line {len(text.splitlines())}" in message
+
+
+def test_a_nested_key_that_stands_twice_is_refused(config_file: Write, values: Values) -> None:
+    text = yaml.safe_dump(values, sort_keys=False) + "fuse:\n  k: 1\n  k: 1\n"
+    assert "the key 'k' appears twice" in refusal(config_file, text)
+
+
+def test_a_merged_block_may_be_overridden(config_file: Write, values: Values) -> None:
+    del values["retrieve"]
+    text = yaml.safe_dump(values) + (
+        "retrieve:\n  retrievers:\n    one: &one {kind: local, index: a}\n    two: {<<: *one, index: b}\n"
+    )
+    assert load_config(config_file(text)).retrieve.retrievers["two"].index == "b"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "holds no keys"),
+        ("- a\n- b\n", "holds no keys"),
+        ("just words", "holds no keys"),
+        ("name: [unclosed", "not YAML"),
+        ("name: a\n\tlog: b", "not YAML"),
+        ("name: !!python/object/apply:os.getcwd []", "not YAML"),
+    ],
+)
+def test_a_file_that_is_no_config(config_file: Write, text: str, words: str) -> None:
+    assert words in refusal(config_file, text)
+
+
+def test_a_key_that_is_a_list_is_refused_in_one_line(config_file: Write) -> None:
+    assert "not YAML" in refusal(config_file, "? [a, b]\n: c\n")
+
+
+def test_a_key_that_is_a_number_is_refused_in_one_line(config_file: Write, values: Values) -> None:
+    assert "5" in refusal(config_file, values | {5: "x"})
+
+
+def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no\.yaml: cannot be read: No such file"):
+        load_config(str(tmp_path / "no.yaml"))
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load_config(str(tmp_path))
+    (tmp_path / "bytes.yaml").write_bytes(b"name: \xff\xfe")
+    with pytest.raises(ConfigError, match=r"bytes\.yaml: cannot be read"):
+        load_config(str(tmp_path / "bytes.yaml"))
+
+
+# ---------------------------------------------------------------- --set
+
+
+@pytest.mark.parametrize(
+    ("setting", "found"),
+    [
+        ("name=other", lambda c: c.name == "other"),
+        ("fuse.k=7", lambda c: c.fuse.k == 7),
+        ("fuse.weights={keyword: 0}", lambda c: c.fuse.weights == {"keyword": 0}),
+        ("fuse.weights.keyword=0.5", lambda c: c.fuse.weights == {"keyword": 0.5}),
+        ("log.path=[a, b]", lambda c: c.log.path == ["a", "b"]),
+        ("log.path=a=b.parquet", lambda c: c.log.path == "a=b.parquet"),
+        ("log.id_column=", lambda c: c.log.id_column is None),
+        ("rerank.kind=none", lambda c: c.rerank.kind == "none"),
+        ("retrieve.keep_runs=false", lambda c: c.retrieve.keep_runs is False),
+        ("retrieve.retrievers.more={kind: local, index: i}", lambda c: list(c.retrieve.retrievers) == ["bm25", "more"]),
+        (" fuse.k =7", lambda c: c.fuse.k == 7),
+    ],
+)
+def test_set(config_file: Write, values: Values, setting: str, found: Callable[[Config], bool]) -> None:
+    assert found(load_config(config_file(values), [setting]))
+
+
+def test_the_last_setting_wins(config_file: Write, values: Values) -> None:
+    assert load_config(config_file(values), ["fuse.k=7", "fuse.k=8"]).fuse.k == 8
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("fuse.k", "--set 'fuse.k' is not of the form a.b=value"),
+        ("=7", "--set '=7' is not of the form a.b=value"),
+        ("fuse..k=7", "--set 'fuse..k=7' is not of the form a.b=value"),
+        ("fuse.k=[", "--set fuse.k: the value is not YAML"),
+        ("name.x=1", "--set name.x: name is a value, it has no keys"),
+        ("log.path.x.y=1", "--set log.path.x.y: log.path is a value, it has no keys"),
+        ("fuse.dept=7", "fuse.dept: unknown key; did you mean 'depth'?"),
+        ("fuse.k=seven", "fuse.k: input should be a valid number"),
+    ],
+)
+def test_set_refused(config_file: Write, values: Values, setting: str, words: str) -> None:
+    assert refusal(config_file, values, setting).startswith(words)
+
+
+# ---------------------------------------------------------------- {date}
+
+
+def test_the_date_is_filled_in_everywhere(config_file: Write, values: Values) -> None:
+    put(values, "log.path", ["a/date={date}/", "b/{date}.parquet"])
+    put(values, "output", "runs/{date}")
+    config = load_config(config_file(values), ["rewrite.engine.path=rec-{date}.jsonl"], "2026-01-31")
+    assert config.log.path == ["a/date=2026-01-31/", "b/2026-01-31.parquet"]
+    assert config.output == "runs/2026-01-31"
+    assert config.rewrite.engine is not None
+    assert config.rewrite.engine.path == "rec-2026-01-31.jsonl"
+
+
+def test_the_date_is_the_last_whole_day_unless_it_is_named(
+    config_file: Write, values: Values, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Clock:
+            there = cls(
+                2026, 3, 1, 0, 30, tzinfo=datetime.timezone(datetime.timedelta(hours=9))
+            )  # 15:30 of the day before, UTC
+            return there.astimezone(tz)
+
+    monkeypatch.setattr(datetime, "datetime", Clock)
+    put(values, "output", "{date}")
+    assert load_config(config_file(values)).output == "2026-02-27"
+
+
+# ---------------------------------------------------------------- label
+
+
+def test_the_date_of_the_log_is_the_label_unless_there_is_one(config_file: Write, values: Values) -> None:
+    put(values, "log.path", ["logs/date={date}/", "more/"])
+    config = load_config(config_file(values), date="2026-01-31")
+    assert (config.log.date, config.label, config.shown_label) == ("2026-01-31", None, "2026-01-31")
+    config = load_config(config_file(values), date="2026-01-31", label="new-prompt")
+    assert (config.log.date, config.shown_label) == ("2026-01-31", "new-prompt")
+    put(values, "label", "of-{date}")
+    assert load_config(config_file(values), date="2026-01-31").shown_label == "of-2026-01-31"
+
+
+def test_a_date_elsewhere_is_not_the_date_of_the_log(config_file: Write, values: Values) -> None:
+    put(values, "output", "runs/{date}")
+    assert load_config(config_file(values), date="2026-01-31").shown_label is None
+
+
+def test_a_log_may_say_its_own_date(config_file: Write, values: Values) -> None:
+    assert load_config(config_file(values), ["log.date=2026-01-31"]).shown_label == "2026-01-31"
+    words = "log.date: 'soon' is not a date; write it as 2026-01-31"
+    assert words in refusal(config_file, values, "log.date=soon")
+
+
+@pytest.mark.parametrize("label", ["a/b", "", "-a", "a b", "x" * 65])
+def test_a_label_that_no_folder_can_have_is_refused(config_file: Write, values: Values, label: str) -> None:
+    with pytest.raises(ConfigError, match=r"--label .* cannot stand in the name of a folder; use up to 64 letters"):
+        load_config(config_file(values), label=label)
+
+
+@pytest.mark.parametrize("date", ["2026-02-30", "yesterday", "31.01.2026"])
+def test_no_date(config_file: Write, values: Values, date: str) -> None:
+    assert refusal(config_file, values, date=date) == f"--date {date!r} is not a date; write it as 2026-01-31"
+
+
+@pytest.mark.parametrize("date", ["20260131", "2026-W05-6"])
+def test_a_date_in_another_form_is_not_filled_in_as_it_is(config_file: Write, values: Values, date: str) -> None:
+    put(values, "output", "{date}")
+    try:
+        output = load_config(config_file(values), date=date).output
+    except ConfigError:
+        return
+    assert output == "2026-01-31"
+
+
+def test_what_would_take_minutes_to_read_is_refused_at_once(config_file: Callable[[Any], str]) -> None:
+    bomb = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))
+    assert "not YAML: line " in (said := refusal(config_file, bomb))
+    assert "its aliases repeat more than 10,000 values; correct it there" in said
+    assert "more than 100 levels; correct it there" in refusal(config_file, "name: " + "[" * 3000 + "]" * 3000)
+    assert "not YAML" in refusal(config_file, "name: &a [*a]")

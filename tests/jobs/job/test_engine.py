@@ -1,0 +1,140 @@
+"""From the config's words to an engine: what workers open, what the fingerprint holds, how large the pool is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.errors import ConfigError, RetrieverError, RewriterError
+from cluster.run.pools import PoolRequest
+from jobs.config.load import load_config
+from jobs.job.engine import MAX_BLOCKS, blocks_in_flight, check, resolve
+from jobs.job.pools import requested_pools
+from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSettings
+
+CONFIGS = sorted(path for path in (Path(__file__).parents[3] / "configs").glob("*.yaml") if path.name != "prices.yaml")
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(b"weights")
+    return model
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub's cache with one model, and no way to the hub."""
+    repository = tmp_path / "hub" / "models--maker--small"
+    (repository / "snapshots" / COMMIT).mkdir(parents=True)
+    (repository / "snapshots" / COMMIT / "config.json").write_text("{}")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(COMMIT)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+def test_a_folder_is_identified_by_what_it_holds_not_by_where_it_lies(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    settings, identity = resolve(VllmSettings(kind="vllm", model="./model"))
+    assert (settings.model, settings.weights, settings.commit) == ("./model", str(folder), None)
+    assert identity["weights"].startswith("sha256:")
+    assert str(folder) not in repr(identity)
+    (folder / "model.safetensors").write_bytes(b"others!")
+    assert resolve(VllmSettings(kind="vllm", model="./model"))[1] != identity
+
+
+def test_the_chat_template_is_part_of_a_model(folder: Path) -> None:
+    _, before = resolve(VllmSettings(kind="vllm", model=str(folder)))
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    assert resolve(VllmSettings(kind="vllm", model=str(folder)))[1] != before
+
+
+def test_a_branch_is_resolved_to_the_commit_that_it_is_now(hub: None) -> None:
+    settings, identity = resolve(VllmSettings(kind="vllm", model="maker/small"))
+    assert (settings.weights, settings.commit) == ("maker/small", COMMIT)
+    assert identity["weights"] == f"commit:{COMMIT}"
+
+
+def test_a_revision_has_its_own_key(hub: None) -> None:
+    with pytest.raises(ConfigError, match=r"put it into rewrite\.engine\.revision"):
+        resolve(VllmSettings(kind="vllm", model="maker/small@main"))
+
+
+def test_an_adapter_is_part_of_the_identity(folder: Path, tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"r": 8}')
+    (adapter / "adapter_model.safetensors").write_bytes(b"a")
+    settings, identity = resolve(VllmSettings(kind="vllm", model=str(folder), lora=str(adapter)))
+    assert (settings.lora, settings.lora_name) == (str(adapter), str(adapter))
+    assert identity["lora_weights"].startswith("sha256:")
+
+
+def test_a_folder_that_is_not_there_is_named() -> None:
+    with pytest.raises(RetrieverError, match=r"\./nowhere: no such folder"):
+        resolve(VllmSettings(kind="vllm", model="./nowhere"))
+
+
+def test_neither_address_nor_key_decide_what_comes_out() -> None:
+    one = OpenaiSettings(kind="openai", model="m", base_url="http://a/v1")
+    other = OpenaiSettings(kind="openai", model="m", base_url="http://b/v1", max_in_flight=3, timeout_seconds=1)
+    assert resolve(one)[1] == resolve(other)[1] == {"kind": "openai", "model": "m", "args": {}}
+    assert resolve(OpenaiSettings(kind="openai", model="m", base_url="http://a/v1", args={"top_k": 1}))[1] != resolve(one)[1]
+
+
+@pytest.mark.slow
+def test_an_argument_that_vllm_does_not_know_is_refused_where_vllm_is(folder: Path) -> None:
+    pytest.importorskip("vllm")
+    settings, _ = resolve(VllmSettings(kind="vllm", model=str(folder), args={"max_modle_len": 5}))
+    with pytest.raises(RewriterError, match="did you mean 'max_model_len'"):
+        check(settings, local=True)
+
+
+def test_where_vllm_is_missing_it_is_said_how_to_install_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    settings = VllmSettings(kind="vllm", model=str(folder))
+    with pytest.raises(RewriterError, match=r"pip install 'dmqr\[vllm\]'"):
+        check(settings, local=True)
+    check(settings, local=False)  # the workers of another machine may have it
+
+
+@pytest.mark.parametrize(
+    ("engine", "shard_size", "expected"),
+    [
+        (RecordedSettings(kind="recorded", path="x"), 8, 1),
+        (VllmSettings(kind="vllm", model="m"), 1000, 2),
+        (VllmSettings(kind="vllm", model="m", args={"max_num_seqs": 1024}), 1000, 4),
+        (OpenaiSettings(kind="openai", model="m", base_url="http://a/v1"), 100, 7),
+        (OpenaiSettings(kind="openai", model="m", base_url="http://a/v1"), 8, MAX_BLOCKS),
+    ],
+)
+def test_a_worker_has_enough_shards_to_keep_its_engine_busy(engine: Any, shard_size: int, expected: int) -> None:
+    assert blocks_in_flight(engine, shard_size) == expected
+
+
+def rewriting(settings: list[str]) -> PoolRequest:
+    return requested_pools(load_config("configs/quickstart.yaml", settings, None))["rewrite"]
+
+
+def test_each_kind_of_engine_has_its_pool() -> None:
+    assert rewriting([]) == PoolRequest()
+    assert rewriting(["rewrite.engine={kind: openai, model: m, base_url: 'http://a/v1'}"]) == PoolRequest(workers=1)
+    vllm = "rewrite.engine={kind: vllm, model: m, args: {tensor_parallel_size: 2, pipeline_parallel_size: 2}}"
+    assert rewriting([vllm]) == PoolRequest(gpus=4, can_use_gpu=True, takes_spare_gpus=True)
+    assert rewriting([vllm, "cluster.rewrite={gpus: 0, workers: 3}"]) == PoolRequest(
+        3, gpus=0, can_use_gpu=True, takes_spare_gpus=True
+    )
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_the_configs_that_come_with_it_are_understood(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config(str(path), [], None)
+    assert config.name == path.stem == yaml.safe_load(path.read_text())["name"]
+    assert requested_pools(config)

@@ -1,0 +1,312 @@
+"""The fingerprint: it moves with what decides the output and with nothing else; and what is checked before a run."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from cluster.costs import Prices
+from cluster.errors import ClusterError, ConfigError
+from jobs.config.config import Config
+from jobs.config.load import load_config
+from jobs.job.prepare import Prepared, prepare, unpriced_models
+from jobs.run.unchanged import check_indexes_unchanged
+from retrievers import models
+from retrievers.local.build import build_local_index
+from rewriters.joint import JOINT_PROMPT
+from tests.support.retrievers.blocks import index_fields
+
+Values = dict[str, Any]
+Change = Callable[[Values], None]
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bm25: Values, values: Values) -> Values:
+    """A config whose files are all there, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    columns = {"query": ["sea", "bread"], "other": ["x", "y"], "id": ["l1", "l2"], "n": [1, 2]}
+    for name in ("log.parquet", "log2.parquet"):
+        pq.write_table(pa.table(columns), name)
+    Path("recorded.jsonl").write_text('{"query": "sea", "completions": {"dmqr": "a"}}\n')
+    Path("recorded2.jsonl").write_text('{"query": "sea", "completions": {"dmqr": "b"}}\n')
+    Path("qrels.tsv").write_text("l1\td1\t1\n")
+    shutil.copytree(bm25["index"], "index")
+    values["rerank"] = {"kind": "none"}
+    return values
+
+
+def prepared(values: Values) -> Prepared:
+    Path("job.yaml").write_text(yaml.safe_dump(values))
+    return prepare(load_config("job.yaml", [], "2026-01-31"), "job.yaml")
+
+
+def put(dotted: str, value: object) -> Change:
+    def change(values: Values) -> None:
+        *parents, last = dotted.split(".")
+        for key in parents:
+            values = values.setdefault(key, {})
+        values[last] = value
+
+    return change
+
+
+def fingerprint(values: Values, change: Change = lambda values: None) -> str:
+    changed = copy.deepcopy(values)
+    change(changed)
+    found = prepared(changed)
+    assert found.run_id.startswith(f"{changed['name']}-")
+    return found.run_id.removeprefix(f"{changed['name']}-")
+
+
+def rename_index(values: Values) -> None:
+    shutil.copytree("index", "elsewhere")
+    values["retrieve"]["retrievers"]["bm25"]["index"] = "elsewhere"
+
+
+def move_recording(values: Values) -> None:
+    shutil.copy("recorded.jsonl", "moved.jsonl")
+    values["rewrite"]["engine"]["path"] = "moved.jsonl"
+
+
+def rename_retriever(values: Values) -> None:
+    retrievers = values["retrieve"]["retrievers"]
+    retrievers["lexical"] = retrievers.pop("bm25")
+
+
+def own_prompt(values: Values, text: str = "Rewrite: {query}\n", name: str = "prompt.txt") -> None:
+    Path(name).write_text(text)
+    values["rewrite"]["joint_prompt"] = name
+
+
+def rewrite_recording(values: Values) -> None:
+    Path("recorded.jsonl").write_text(Path("recorded2.jsonl").read_text())
+
+
+# ---------------------------------------------------------------- the fingerprint
+
+DECIDES = {
+    "log.path": "log2.parquet",
+    "log.query_column": "other",
+    "log.id_column": "id",
+    "log.count_column": "n",
+    "log.max_chars": 10,
+    "rewrite.strategies": ["general"],
+    "rewrite.select": "never",
+    "rewrite.calls": "separate",
+    "rewrite.engine.path": "recorded2.jsonl",
+    "rewrite.decoding.temperature": 0.5,
+    "rewrite.decoding.seed": 1,
+    "retrieve.depth": 7,
+    "retrieve.keep_runs": False,
+    "retrieve.routes": {"keyword": ["bm25"]},
+    "fuse.method": "rrf",
+    "fuse.k": 1,
+    "fuse.depth": 3,
+    "fuse.keep": 3,
+    "fuse.keep_candidates": True,
+    "fuse.original_floor": 0.5,
+    "retrieve.retrievers.bm25.score_floor": 0.5,
+    "fuse.weights": {"keyword": 0.5},
+    "fuse.redundancy": "none",
+}
+CHANGES: list[tuple[str, Change]] = [(key, put(key, value)) for key, value in DECIDES.items()]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        *CHANGES,
+        ("the recording's content", rewrite_recording),
+        ("the name of a retriever", rename_retriever),
+        ("a joint prompt", own_prompt),
+    ],
+    ids=lambda item: item if isinstance(item, str) else "",
+)
+def test_what_decides_the_output_is_in_it(job: Values, name: str, change: Change) -> None:
+    before = fingerprint(job)
+    assert fingerprint(job, change) != before, name
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda values: None,
+        put("name", "other"),
+        put("output", "elsewhere/runs"),
+        put("limits", {"error_rate": 0.5, "stall_minutes": 1}),
+        put("cluster", {"shard_size": 7, "address": "auto", "retrieve": {"workers": 3}}),
+        put("evaluate.qrels", "qrels.tsv"),
+        put("fuse.weights", {}),
+        put("rewrite.strategies", ["core_content", "general", "pseudo_answer", "keyword"]),
+        put("rerank", {"kind": "none", "keep": 3, "model": "another"}),
+        move_recording,
+        rename_index,
+    ],
+    ids=["again", "name", "output", "limits", "cluster", "qrels", "a default", "order of strategies", "unused keys",
+         "path of the recording", "path of the index"],
+)  # fmt: skip
+def test_what_does_not_decide_the_output_is_not_in_it(job: Values, change: Change) -> None:
+    before = fingerprint(job)
+    assert fingerprint(job, change) == before
+
+
+def test_the_text_of_a_joint_prompt_is_in_it_and_its_name_is_not(job: Values) -> None:
+    own_prompt(job)
+    before = fingerprint(job)
+    assert fingerprint(job, lambda values: own_prompt(values, name="moved.txt")) == before
+    assert fingerprint(job, lambda values: own_prompt(values, "Rewrite well: {query}")) != before
+    own_prompt(job, JOINT_PROMPT + "\n\n")
+    ours = fingerprint(job)
+    del job["rewrite"]["joint_prompt"]
+    assert fingerprint(job) == ours
+
+
+def test_the_content_of_the_index_is_in_it(job: Values, tmp_path: Path) -> None:
+    before = fingerprint(job)
+    pq.write_table(pa.table({"doc_id": ["d1"], "text": ["other words"]}), "corpus.parquet")
+    build_local_index("index", "corpus.parquet", index_fields("english"))
+    assert fingerprint(job) != before
+
+
+@pytest.mark.parametrize("key", ["kind", "combine", "keep"])
+def test_how_it_is_reranked_is_in_it(job: Values, dense: Values, key: str) -> None:
+    job["rerank"] = {"kind": "bi_encoder", "encoder": dense["encoder"], "combine": "blend", "keep": 10}
+    before = fingerprint(job)
+    assert fingerprint(job, put(f"rerank.{key}", {"kind": "none", "combine": "replace", "keep": 3}[key])) != before
+
+
+def test_which_dense_retriever_is_the_first_is_in_it(job: Values, dense: Values, corpus: Path) -> None:
+    short = dense["encoder"] | {"max_length": 16}
+    build_local_index("short", corpus, index_fields(encoder=short))
+    one, two = {k: v for k, v in dense.items() if v}, {"kind": "local", "index": "short", "encoder": short}
+    first = fingerprint(job, put("retrieve.retrievers", {"one": one, "two": two}))
+    Path("job.yaml").unlink()
+    changed = copy.deepcopy(job)
+    changed["retrieve"]["retrievers"] = {"two": two, "one": one}
+    Path("job.yaml").write_text(yaml.safe_dump(changed, sort_keys=False))
+    config = load_config("job.yaml")
+    assert config.dense_retriever == "two"
+    assert prepare(config, "job.yaml").run_id.removeprefix("small-") != first
+
+
+# ---------------------------------------------------------------- what is checked
+
+
+def test_nothing_is_left_behind(job: Values) -> None:
+    found = prepared(job)
+    assert [path for path in Path("runs").rglob("*") if path.is_file()] == []
+    assert found.storage.root == str(Path("runs", found.run_id).absolute())
+    assert [one["path"] for one in found.inputs] == ["log.parquet"]
+
+
+def test_a_budget_needs_prices(job: Values) -> None:
+    put("limits.max_cost_usd", 5)(job)
+    with pytest.raises(ConfigError, match=r"limits\.max_cost_usd needs prices, and there is no prices\.yaml beside job\.yaml"):
+        prepared(job)
+    Path("prices.yaml").write_text("cpu_worker_hour: 1\n")
+    assert prepared(job).prices is not None
+
+
+# ---------------------------------------------------------------- an index that was replaced
+
+
+def begin(found: Prepared) -> None:
+    """What a start of the run leaves before its first shard is committed."""
+    found.storage.put("run.json", json.dumps({"identity": found.identity, "status": "running"}).encode())
+
+
+def replace_index() -> None:
+    pq.write_table(pa.table({"doc_id": ["d1"], "text": ["other words"]}), "corpus.parquet")
+    build_local_index("index", "corpus.parquet", index_fields("english"))
+
+
+def test_an_unfinished_run_whose_index_was_replaced_is_refused(job: Values) -> None:
+    before = prepared(job)
+    begin(before)
+    replace_index()
+    after = prepared(job)
+    with pytest.raises(ClusterError) as refused:
+        check_indexes_unchanged(after)
+    assert before.storage.root in str(refused.value)
+    assert "another index, which has been replaced since" in str(refused.value)
+
+
+def test_an_unfinished_run_whose_hub_has_moved_is_refused(job: Values, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = {"main": "a" * 40}
+
+    def model_info(_: object, repo: str, revision: str | None = None, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(sha=hub.get(revision or "main", revision), siblings=[])
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", model_info)
+    models._commit.cache_clear()
+    job["rewrite"]["engine"] = {"kind": "vllm", "model": "somebody/model"}
+    before = prepared(job)
+    begin(before)
+    hub["main"] = "b" * 40  # somebody has corrected its README
+    models._commit.cache_clear()  # as in another process
+    after = prepared(job)
+    assert after.run_id != before.run_id
+    with pytest.raises(ClusterError, match="was started with another commit of a hub's model") as refused:
+        check_indexes_unchanged(after)
+    assert refused.value.code == "run-changed"
+    assert str(refused.value).endswith(f"the same command and --set rewrite.engine.revision={'a' * 40}")
+    put("rewrite.engine.revision", "a" * 40)(job)
+    pinned = prepared(job)
+    assert pinned.run_id == before.run_id  # goes on
+    check_indexes_unchanged(pinned)
+    models._commit.cache_clear()
+
+
+def test_the_same_run_and_finished_ones_and_other_configs_are_no_obstacle(job: Values) -> None:
+    before = prepared(job)
+    begin(before)
+    check_indexes_unchanged(before)
+    replace_index()
+    other = copy.deepcopy(job)
+    put("fuse.k", 7)(other)
+    check_indexes_unchanged(prepared(other))
+    before.storage.put("_SUCCESS.json", b"{}")
+    check_indexes_unchanged(prepared(job))
+
+
+def test_another_label_is_another_run(job: Values) -> None:
+    begin(prepared(job | {"label": "monday"}))
+    replace_index()
+    check_indexes_unchanged(prepared(job))
+    check_indexes_unchanged(prepared(job | {"label": "tuesday"}))
+    with pytest.raises(ClusterError, match="has been replaced since"):
+        check_indexes_unchanged(prepared(job | {"label": "monday"}))
+
+
+def test_a_label_is_in_the_folder_and_not_in_the_fingerprint(job: Values) -> None:
+    name, fingerprint = prepared(job).run_id.rsplit("-", 1)
+    assert prepared(job | {"label": "monday"}).run_id == f"{name}-monday-{fingerprint}"
+    dated = job | {"log": job["log"] | {"date": "2026-01-31"}}
+    assert prepared(dated).run_id == f"{name}-2026-01-31-{fingerprint}"
+    assert prepared(dated | {"label": "again"}).run_id == f"{name}-again-{fingerprint}"
+
+
+def test_a_job_whose_name_begins_alike_is_no_obstacle(job: Values) -> None:
+    other = copy.deepcopy(job)
+    other["name"] = f"{job['name']}-test"
+    begin(prepared(other))
+    replace_index()
+    check_indexes_unchanged(prepared(job))
+
+
+def test_a_model_of_a_server_without_a_price_is_told(values: dict[str, Any]) -> None:
+    engine = {"kind": "openai", "model": "tyni", "base_url": "http://host/v1"}
+    config = Config.model_validate(values | {"rewrite": {"engine": engine}})
+    (words,) = unpriced_models(config, Prices(tokens={"tiny": {"prompt": 1.0}}))
+    assert words.startswith("prices.yaml: tokens: no price for the model 'tyni'; did you mean 'tiny'?")
+    assert unpriced_models(config, None) == unpriced_models(config, Prices(tokens={"tyni": {}})) == ()

@@ -1,0 +1,223 @@
+"""From the config's words about a retriever to what workers open it with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.errors import ConfigError
+from cluster.placement import NodeGroup
+from cluster.run.pools import Pool, size_pools
+from cluster.storage.files import FileStorage
+from jobs.chain.pipeline import stages
+from jobs.config.config import Config
+from jobs.config.load import load_config
+from jobs.job.pools import check_shares, requested_pools, shared_limits, sharing_workers
+from jobs.job.prepare import Prepared
+from jobs.log.check import LogColumns
+from retrievers.elastic.build import build_elastic_index
+from retrievers.elastic.fields import elastic_indexes
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.local.settings import LocalSettings
+from retrievers.retriever import SearchText, open_documents, open_retriever
+from retrievers.settings import OpenaiEncoderSettings
+from tests.support.retrievers.blocks import typed
+from tests.support.retrievers.proxy import Proxy
+
+Values = dict[str, Any]
+
+
+def test_every_worker_has_its_share_and_the_concrete_index() -> None:
+    retriever = ElasticSettings(kind="elastic", index="docs", max_in_flight=9)
+    settings = retriever.at({"index": "docs-0a1b"}).for_worker({None: 4})
+    assert (settings.index, settings.max_in_flight) == ("docs-0a1b", 2)
+    assert retriever.at({}).for_worker({}).max_in_flight == 9
+    assert retriever.at({}).for_worker({None: 10}).max_in_flight == 1
+
+
+def a_config(values: Values, rerank: str = "cross_encoder", **more: Any) -> Config:
+    values["retrieve"]["retrievers"] = {"bm25": {"kind": "elastic", "index": "docs"} | more}
+    return Config.model_validate(values | {"rerank": {"kind": rerank}})
+
+
+def test_who_asks_elasticsearch(values: Values) -> None:
+    assert shared_limits(a_config(values)) == {None: (8, ["retrieve", "rerank"])}
+    assert shared_limits(a_config(values, "none")) == {None: (8, ["retrieve"])}
+    values["retrieve"]["retrievers"] = {
+        "local": {"kind": "local", "index": "i"},
+        "elastic": {"kind": "elastic", "index": "docs"},
+    }
+    assert shared_limits(Config.model_validate(values)) == {None: (8, ["retrieve"])}  # texts come from the first one's index
+    del values["retrieve"]["retrievers"]["elastic"]
+    assert shared_limits(Config.model_validate(values)) == {}
+
+
+def with_servers(values: Values, kind: str = "server", **more: Any) -> Config:
+    """An encoder and a reranker at two servers; the encoder of a bi_encoder is the retriever's."""
+    encoder = {"kind": "openai", "model": "e", "base_url": "http://encoder/v1", "max_in_flight": 6}
+    values["retrieve"]["retrievers"] = {
+        "bm25": {"kind": "local", "index": "i"}, "dense": {"kind": "local", "index": "i", "encoder": encoder},
+    }  # fmt: skip
+    reranker = {"kind": kind, "model": "r", "base_url": "http://reranker/v1", "max_in_flight": 4}
+    return Config.model_validate(values | {"rerank": reranker} | more)
+
+
+def test_workers_with_models_at_servers_share_their_requests_and_need_no_gpu(values: Values) -> None:
+    config = with_servers(values, cluster={"retrieve": {"workers": 3}})
+    pools = size_pools(requested_pools(config), [NodeGroup(49, 16, 0), NodeGroup(1, 16, 8)], local=False)
+    assert pools["retrieve"] == Pool(3, 1, 0)
+    assert pools["rerank"] == Pool(1, 1, 0)
+    assert shared_limits(config) == {"http://encoder/v1": (6, ["retrieve"]), "http://reranker/v1": (4, ["rerank"])}
+    workers = sharing_workers(config, pools)
+    opened = config.retrieve.retrievers["dense"].for_worker(workers)
+    assert isinstance(opened.encoder, OpenaiEncoderSettings)
+    assert opened.encoder.max_in_flight == 2
+    assert config.reranking.for_worker(workers).max_in_flight == 4
+    with pytest.raises(ConfigError, match=r"5 workers cannot share 4 .* raise max_in_flight of the model at http://reranker"):
+        check_shares(config, pools | {"rerank": Pool(5, 1, 0)})
+
+
+def test_an_encoder_that_retrieves_and_reranks_is_shared_by_both_pools(values: Values) -> None:
+    config = with_servers(values, "bi_encoder")
+    pools = size_pools(requested_pools(config), [NodeGroup(49, 16, 0), NodeGroup(1, 16, 8)], local=False)
+    assert (pools["retrieve"].workers, pools["rerank"]) == (5, Pool(1, 1, 0))
+    assert shared_limits(config) == {"http://encoder/v1": (6, ["retrieve", "rerank"])}
+    check_shares(config, pools)
+
+
+def test_more_workers_than_requests_are_refused(values: Values) -> None:
+    config = a_config(values, max_in_flight=8)
+    check_shares(config, {"retrieve": Pool(6, 1, 0), "rerank": Pool(2, 1, 0)})
+    with pytest.raises(ConfigError, match=r"9 workers cannot share 8 requests in flight \(retrieve 6, rerank 3\); take fewer"):
+        check_shares(config, {"retrieve": Pool(6, 1, 0), "rerank": Pool(3, 1, 0)})
+
+
+def test_of_a_pool_that_grows_the_most_workers_share_the_requests(values: Values) -> None:
+    values["cluster"] = {"rewrite": {"workers": {"min": 1, "max": 3}}, "retrieve": {"workers": {"max": 6}}}
+    config = a_config(values, max_in_flight=8)
+    pools = size_pools(requested_pools(config), [NodeGroup(50, 16, 0)], local=False)
+    assert [(pool.workers, pool.most) for pool in pools.values()] == [(1, 3), (1, 6), (2, None)]
+    check_shares(config, pools)
+    with pytest.raises(ConfigError, match=r"9 workers cannot share 8 requests in flight \(retrieve 6, rerank 3\); take fewer"):
+        check_shares(config, pools | {"rerank": Pool(3, 1, 0)})
+
+
+@pytest.mark.parametrize(("workers", "counts"), [((None, None), (4, 4)), ((6, None), (6, 2)), ((None, 1), (7, 1))])
+def test_pools_that_are_sized_to_a_large_cluster_share_what_there_is(
+    values: Values, workers: tuple[int | None, int | None], counts: tuple[int, int]
+) -> None:
+    values["cluster"] = {"retrieve": {"workers": workers[0]}, "rerank": {"workers": workers[1]}}
+    config = a_config(values, max_in_flight=8)
+    pools = size_pools(requested_pools(config), [NodeGroup(50, 16, 0)], local=False)
+    assert (pools["retrieve"].workers, pools["rerank"].workers) == counts
+    assert pools["rewrite"].workers == 50
+    check_shares(config, pools)
+
+
+@pytest.mark.slow
+def test_never_more_requests_at_once_than_the_job_may_have(
+    elasticsearch: str, new_name: Callable[[], str], values: Values, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, ids = new_name(), [f"d{i:05d}" for i in range(4000)]
+    pq.write_table(pa.table({"doc_id": ids, "text": [f"sea {i}" for i in range(4000)]}), tmp_path / "corpus.parquet")
+    with Proxy(elasticsearch, lambda request: time.sleep(0.03)) as proxy:
+        monkeypatch.setenv("PROXY_URL", proxy.url)
+        more = {"index": name, "url_env": "PROXY_URL", "max_in_flight": 2, "replicas": 0}
+        config = a_config(values, **more)
+        (fields,) = elastic_indexes({"bm25": config.retrieve.retrievers["bm25"]}).values()
+        build_elastic_index(fields, tmp_path / "corpus.parquet")
+        assert proxy.most_at_once == 2
+
+        config, proxy.most_at_once = a_config(values, **(more | {"max_in_flight": 8})), 0
+        prepared = Prepared(
+            config, "c", [], LogColumns("q"), {}, None, {}, None, None, FileStorage(str(tmp_path)), "run"
+        )  # fmt: skip
+        line = {stage.name: stage for stage in stages(prepared, dict.fromkeys(requested_pools(config), Pool(2, 1, 0)), 1)}
+        work: list[Callable[[], object]] = []
+        for _ in range(2):
+            searching = open_retriever("bm25", typed(line["retrieve"].settings["retrievers"]["bm25"]))
+            reading = open_documents(*line["score"].settings["documents"])
+            work += [
+                partial(searching.search, [SearchText(f"sea {i}") for i in range(1000)], 10),
+                partial(reading.texts, ids),
+            ]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda one: one(), work))
+        assert 4 < proxy.most_at_once <= 8
+
+
+def test_a_local_index_is_opened_as_the_config_has_it() -> None:
+    retriever = LocalSettings(kind="local", index="idx")
+    assert retriever.at({"index": "other"}).for_worker({None: 4}) == retriever
+
+
+def test_defaults_of_elastic(values: Values) -> None:
+    values["retrieve"]["retrievers"] = {
+        "bm25": {"kind": "elastic", "index": "docs"},
+        "dense": {"kind": "elastic", "index": "docs", "encoder": {"model": "m"}, "vector": {"type": "flat"}},
+    }
+    retrievers = Config.model_validate(values).retrieve.retrievers
+    assert isinstance(retrievers["bm25"], ElasticSettings)
+    assert (retrievers["bm25"].analyzer, retrievers["bm25"].url_env) == ("english", "ELASTICSEARCH_URL")
+    assert retrievers["dense"].analyzer is None
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        (
+            {"kind": "elastik", "index": "d"},
+            "retrieve.retrievers.x.kind: no kind 'elastik'; did you mean 'elastic'? (known: local",
+        ),
+        ({"index": "d"}, "retrieve.retrievers.x.kind: is missing (known: local, elastic, hybrid)"),
+        ({"kind": "elastic"}, "retrieve.retrievers.x.index: is missing; add it"),
+        (
+            {"kind": "elastic", "index": "d", "url": "http://h"},
+            "retrieve.retrievers.x.url: unknown key; did you mean 'url_env'?",
+        ),
+        (
+            {"kind": "elastic", "index": "d", "api_key_env": "K", "user_env": "U", "password_env": "P"},
+            "retrieve.retrievers.x: has api",
+        ),
+        (
+            {"kind": "elastic", "index": "d", "user_env": "U"},
+            "retrieve.retrievers.x: user_env and password_env belong together",
+        ),
+        ({"kind": "elastic", "index": "d", "oversample": 3}, "retrieve.retrievers.x: oversample is of dense search"),
+        (
+            {"kind": "elastic", "index": "d", "analyzer": "english", "encoder": {"model": "m"}},
+            "retrieve.retrievers.x: has analyzer",
+        ),
+        (
+            {"kind": "elastic", "index": "d", "encoder": {"modl": "m"}},
+            "retrieve.retrievers.x.encoder.modl: unknown key; did you",
+        ),
+        (
+            {"kind": "elastic", "index": "d", "encoder": {"model": "m"}, "vector": {"type": "flat", "m": 8}},
+            "retrieve.retrievers.x.vector: m is of a graph, and type flat has none; take a type with hnsw, or remove m",
+        ),
+        (
+            {"kind": "elastic", "index": "d", "query": {"max_terms": 0}},
+            "retrieve.retrievers.x.query.max_terms: input should be great",
+        ),
+    ],
+)
+def test_refused_by_name(config_file: Callable[[Any], str], values: Values, block: Values, words: str) -> None:
+    values["retrieve"]["retrievers"]["x"] = block
+    with pytest.raises(ConfigError) as refusal:
+        load_config(config_file(values))
+    assert words in str(refusal.value)
+
+
+def test_more_hits_than_elasticsearch_gives_are_refused(config_file: Callable[[Any], str], values: Values) -> None:
+    values["retrieve"] = {"retrievers": {"x": {"kind": "elastic", "index": "d"}}, "depth": 10_001}
+    with pytest.raises(ConfigError, match="retrieve: depth 10001 is more than the 10,000 hits that Elasticsearch gives"):
+        load_config(config_file(values))

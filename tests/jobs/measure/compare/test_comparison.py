@@ -1,0 +1,272 @@
+"""The comparison of arms with their baseline: each figure from the frame's values, families, notes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+
+from cluster.errors import ConfigError
+from jobs.config.config import EvaluateSettings
+from jobs.log.judgements import Judgements
+from jobs.measure.compare.comparison import Comparison, compare
+from jobs.measure.export.latex import latex_table
+from jobs.measure.significance import holm
+from jobs.pages.comparison import BEST, MOST_ARMS, SECOND, comparison_table, comparison_values, marks
+from jobs.runs.folder import RunFolder
+from tests.support.jobs.arms_by_hand import Row, ablation, arm, ask
+
+KEYS = 60
+DOCS = [f"d{n}" for n in range(12)]
+WORDS = ["amber", "birch", "cedar", "dune", "ember", "fjord", "grove", "heath", "inlet", "jetty"]
+QUERIES = [ask(f"q{n:02d}", f"{WORDS[n // 10]} {WORDS[n % 10]}ly {n}", log_count=1 + n % 7) for n in range(KEYS)]
+GRADES = {row["query_id"].upper(): {"d0": 2, "d1": 1, "d2": 0, "d3": 1} for row in QUERIES}
+ARMS = [arm("full"), arm("original"), arm("general"), arm("two", "subsets"), arm("full #2", "samples")]
+
+
+def lists(names: list[str], seed: int = 0) -> dict[str, dict[str, list[str]]]:
+    made = np.random.default_rng(seed)
+    return {
+        name: {row["query_id"]: [str(doc) for doc in made.permutation(DOCS)[:8]] for row in QUERIES if made.random() > 0.05}
+        for name in names
+    }
+
+
+def made(folder: Path, arms: list[Row] = ARMS, **settings: Any) -> RunFolder:
+    return ablation(
+        folder, arms, lists([one["name"] for one in arms if not one["members"]]), QUERIES, shard_size=20, **settings
+    )
+
+
+Compare = Callable[..., Comparison]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Compare:
+    def done(arms: list[Row] = ARMS, grades: dict[str, dict[str, int]] = GRADES, **settings: Any) -> Comparison:
+        config = settings.pop("config", {})
+        run = made(tmp_path_factory.mktemp("made"), arms, **config)
+        return compare(run, Judgements("", grades), EvaluateSettings(**settings))
+
+    return done
+
+
+def lines(comparison: Comparison) -> list[str]:
+    console = Console(width=80, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(comparison_table(comparison))
+    shown = captured.get().splitlines()
+    assert all(len(line) <= 80 for line in shown)
+    assert all(line.isprintable() for line in shown)
+    return [" ".join(line.split()) for line in shown]
+
+
+def test_every_figure_is_of_the_frames_values(compared: Compare) -> None:
+    found = compared(measures=["nDCG@10", "P@5"], min_effect=0.05)
+    frame = found.frame
+    assert [(one.arm, one.measure) for one in found.differences] == [(a, m) for a in frame.arms for m in frame.measures]
+    for one in found.differences:
+        place = frame.measures.index(one.measure)
+        values, base = (frame.values[frame.arms.index(name), place] for name in (one.arm, "original"))
+        assert one.mean == pytest.approx(values.mean())
+        assert one.weighted_mean == pytest.approx(np.average(values, weights=frame.counts))
+        assert one.difference == pytest.approx((values - base).mean())
+        assert one.weighted_difference == pytest.approx(np.average(values - base, weights=frame.counts))
+        if len(set(frame.clusters.tolist())) > 1:
+            assert (one.weighted_low + one.weighted_high) / 2 == pytest.approx(one.weighted_difference)
+            assert 0 <= one.weighted_p <= 1
+        assert (one.wins, one.ties, one.losses) == ((values > base).sum(), (values == base).sum(), (values < base).sum())
+        if one.arm == "original":
+            assert (one.p, one.p_holm, one.q, one.needed, one.effect, one.p_equivalent) == (1, None, None, None, 0, 0)
+            continue
+        assert one.p == pytest.approx(stats.ttest_rel(values, base).pvalue)
+        assert one.effect == pytest.approx((values - base).mean() / (values - base).std(ddof=1))
+        assert one.p_randomised == pytest.approx(one.p, abs=0.1)
+        assert one.low < one.difference < one.high
+
+
+def test_the_family_of_questions_is_adjusted_by_holm_measure_by_measure(compared: Compare) -> None:
+    found = compared(measures=["nDCG@10", "R@10"])
+    for measure in found.frame.measures:
+        family = [found.by_arm[name, measure] for name in ("full", "general", "two")]
+        assert [one.p_holm for one in family] == pytest.approx(holm(np.array([one.p for one in family])).tolist())
+        sample = found.by_arm["full #2", measure]
+        assert (sample.p_holm, sample.q) == (None, None)
+        assert sample.corrected is None
+
+
+def test_the_grid_has_false_discovery_rates(compared: Compare) -> None:
+    grid = [arm(f"k={n}", "grid") for n in range(6)]
+    found = compared([*ARMS, *grid], measures=["P@5"])
+    rates = [found.by_arm[one["name"], "P@5"] for one in grid]
+    assert [one.q for one in rates] == pytest.approx(stats.false_discovery_control([one.p for one in rates]).tolist())
+    assert {one.p_holm for one in rates} == {None}
+    assert found.by_arm["full", "P@5"].q is None
+    assert any(note.startswith("q is Benjamini and Hochberg's, for 6 arms of the grid") for note in found.notes)
+
+
+def test_another_baseline(compared: Compare) -> None:
+    one, other = compared(measures=["P@5"]), compared(measures=["P@5"], baseline="full")
+    assert other.by_arm["original", "P@5"].difference == pytest.approx(-one.by_arm["full", "P@5"].difference)
+    assert other.by_arm["original", "P@5"].p == pytest.approx(one.by_arm["full", "P@5"].p)
+    with pytest.raises(ConfigError, match=r"evaluate\.baseline: 'ful' is no arm; did you mean 'full'"):
+        compared(baseline="ful")
+
+
+def test_oracles_are_bounds_and_outside_the_families(compared: Compare) -> None:
+    arms = [*ARMS, arm("best of two", "arms", k=1, members=["full", "general"])]
+    found = compared(arms, measures=["nDCG@10"])
+    assert found.oracles == {"best of two"}
+    bound = found.by_arm["best of two", "nDCG@10"]
+    assert bound.mean > max(found.by_arm[name, "nDCG@10"].mean for name in ("full", "general"))
+    assert bound.p_holm is None
+    assert "best of two" not in marks(found, "nDCG@10")
+    assert next(line for line in lines(found) if line.startswith("best of two")).split()[-1] == "bound"
+    assert any("bounds of what choosing can bring" in note for note in found.notes)
+
+
+def test_near_duplicate_queries_are_one_cluster(tmp_path: Path) -> None:
+    queries = [row | {"query": f"lamp tower{n // 2}"} for n, row in enumerate(QUERIES)]
+    run = ablation(tmp_path, ARMS, lists([one["name"] for one in ARMS]), queries, shard_size=20)
+    found = compare(run, Judgements("", GRADES), EvaluateSettings(measures=["P@5"]))
+    assert found.frame.drawn == KEYS / 2
+    values = found.frame.values[:, 0]
+    pairs = (values[0] - values[1]).reshape(-1, 2).mean(axis=1)  # clusters of one size: the t-test of their means
+    assert found.by_arm["full", "P@5"].p == pytest.approx(stats.ttest_1samp(pairs, 0).pvalue)
+    assert "60 distinct queries in 30 clusters of near-duplicates" in found.notes[0]
+
+
+def test_notes_say_what_the_figures_are_of(compared: Compare) -> None:
+    grades = GRADES | {"gone": {"d1": 1}}
+    arms = [one | {"cut_from": 8} for one in ARMS]
+    notes = "\n".join(compared(arms, grades=grades, measures=["nDCG@10", "P@5"]).notes)
+    for words in (
+        "judged: 60 log rows of 60 distinct queries; left out: 1 not in the log",
+        "without results, by arm (most: ",
+        "difference: to original; 95 % interval and p: paired t-test",
+        "checked by randomisation (10,000 sign flips): ",
+        "p is Holm's, for 3 arms (always, arms, subsets), each measure a family of its own",
+        "equivalent: within 0.01 of it",
+        "of the first 10 results; condensed means leave them out",
+        "noise floor: nDCG@10 of full and 1 more sample(s) of it lies between ",
+        "* nDCG@10 looked at ",
+    ):
+        assert words in notes
+    assert "Benjamini" not in notes
+
+
+def test_one_query_has_means_and_no_test(compared: Compare) -> None:
+    found = compared(grades={"Q00": GRADES["Q00"]}, measures=["P@5"])
+    one = found.by_arm["full", "P@5"]
+    assert math.isnan(one.p)
+    assert (one.p_holm, one.needed) == (None, None)
+    assert any(note.startswith("no interval and no test") for note in found.notes)
+    json.dumps(comparison_values(found), allow_nan=False)
+    assert next(line for line in lines(found) if line.startswith("full ")).endswith("- -")
+
+
+def test_nothing_measured_is_a_warning(compared: Compare) -> None:
+    found = compared(grades={"gone": {"d1": 1}})
+    assert found.differences == found.slices == ()
+    shown = " ".join(lines(found))
+    assert shown.startswith("warning: nothing is measured: none of 1 judged log rows is in the log: the judgements say 'gone'")
+    values = json.loads(json.dumps(comparison_values(found), allow_nan=False))
+    assert values["arms"][0]["measures"] == {}
+    assert values["notes"] == list(found.notes)
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def test_the_table_is_sorted_and_marked(compared: Compare) -> None:
+    found = compared(measures=["nDCG@10", "P@5"])
+    shown = lines(found)
+    means = {name: found.by_arm[name, "nDCG@10"].mean for name in found.frame.arms}
+    ranked = sorted(means, key=lambda name: -means[name])
+    assert shown[0] == "nDCG@10 difference 95 % interval p"
+    rows = shown[1:6]
+    assert [row.startswith(f"{name} {means[name]:.4f}") for row, name in zip(rows, ranked, strict=True)] == [True] * 5
+    assert f"{means[ranked[0]]:.4f}{BEST}" in rows[0]
+    assert f"{means[ranked[1]]:.4f}{SECOND}" in rows[1]
+    base = rows[ranked.index("original")]
+    assert base.endswith("baseline - -")
+    second = shown.index("means nDCG@10 P@5")
+    assert shown[second + 1].startswith(ranked[0])
+    assert any(line.startswith(f"{BEST} best, {SECOND} second best; + better, - worse than original") for line in shown)
+
+
+def test_signs_are_of_the_adjusted_p_and_equivalence(tmp_path: Path) -> None:
+    worse = {row["query_id"]: ["x1", "x2", "x3", "d1"] for row in QUERIES}
+    better = {row["query_id"]: ["d0", "d1", "d3", *DOCS[4:]] for row in QUERIES}
+    base = lists(["original"])["original"]
+    arms = [arm(name) for name in ("full", "original", "general", "copy")]
+    run = ablation(tmp_path, arms, {"full": better, "original": base, "general": worse, "copy": base}, QUERIES, shard_size=20)
+    found = compare(run, Judgements("", GRADES), EvaluateSettings(measures=["nDCG@10"]))
+    shown = {line.split()[0]: line.split()[-1] for line in lines(found)[1:5]}
+    assert (shown["full"], shown["general"], shown["copy"]) == ("+", "-", "=")
+    assert found.by_arm["full", "nDCG@10"].needed is not None
+    assert lines(found)[1].split()[-2] == "<.0001"
+
+
+def test_of_many_arms_the_best_are_shown(compared: Compare) -> None:
+    grid = [arm(f"k={n}", "grid") for n in range(30)]
+    found = compared([*ARMS, *grid], measures=["P@5"])
+    shown = lines(found)
+    assert shown[0].split()[-3:] == ["p", "or", "q"]
+    rows = shown[1 : shown.index("")]
+    assert len(rows) == MOST_ARMS
+    assert sum(row.startswith(("full ", "original ")) for row in rows) == 2
+    assert f"{35 - MOST_ARMS} more arms are not shown: --json and the report have them" in shown
+
+
+def test_values_are_json_and_say_the_same(compared: Compare) -> None:
+    found = compared(measures=["nDCG@10", "P@5"], slices=["words"])
+    values = json.loads(json.dumps(comparison_values(found), allow_nan=False))
+    assert (values["baseline"], values["min_effect"], values["measures"]) == ("original", 0.01, ["nDCG@10", "P@5"])
+    assert (values["judged"], values["counted"], values["clusters"], values["depth"]) == (KEYS, KEYS, found.frame.drawn, 10)
+    full = values["arms"][0]
+    assert (full["arm"], full["family"], full["oracle"]) == ("full", "always", False)
+    assert full["failed"] == found.frame.failed[0]
+    one = found.by_arm["full", "P@5"]
+    assert full["measures"]["P@5"]["difference"] == one.difference
+    assert full["measures"]["P@5"]["p_holm"] == one.p_holm
+    assert values["slices"][0]["means"]["full"] == list(found.slices[0].means["full"])
+
+
+def test_hostile_names_are_made_printable(compared: Compare) -> None:
+    arms = [*ARMS, arm("[red]\x1b[31m\u202e" + "x" * 60, "arms")]
+    shown = lines(compared(arms, measures=["P@5"]))
+    assert any(line.startswith("[red]?[31m?xxx") for line in shown)
+
+
+def test_further_names_of_an_arm_are_not_tested_and_parts_are_marked(compared: Compare) -> None:
+    strategies = ["general", "keyword"]
+    arms = [
+        arm("full", also=["k=60"]), arm("original", same_as="full"), arm("general", reads_part_of=strategies), arm("keyword"),
+        arm("mine", "arms", same_as="keyword"), arm("k=7", "grid"),
+    ]  # fmt: skip
+    found = compared(arms)
+    adjusted = {one.arm for one in found.differences if one.p_holm is not None}
+    assert adjusted == {"general", "keyword"}  # full is the baseline, mine is keyword
+    assert found.untested == {"full", "mine"}
+    values = {one["arm"]: one for one in comparison_values(found)["arms"]}
+    assert values["general"]["reads_part_of"] == strategies
+    assert (values["mine"]["same_as"], values["full"]["also"]) == ("keyword", ["k=60"])
+    said = lines(found)
+    assert any(line.startswith("general §") for line in said)
+    text = " ".join(said)
+    assert "§ general: texts are parts of the answers to the joint request for general, keyword" in text
+    assert "mine is keyword under another name" in text
+    assert "full is also k=60" in text
+    table = latex_table(found)
+    assert "general$^{\\S}$ &" in table
+    assert "mine is keyword under another name" in table
+    assert "keyword &" in table
+    assert compared(arms, baseline="k=60").baseline == "full"

@@ -1,0 +1,275 @@
+"""What a comparison gives to other tools: LaTeX, CSV and Parquet, TREC run files with ir_metadata."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import ir_measures
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.errors import ConfigError
+from jobs.measure.compare.comparison import Comparison
+from jobs.measure.export import trec
+from jobs.measure.export.latex import latex, latex_table, write_latex
+from jobs.measure.export.tables import write_long
+from jobs.measure.export.trec import run_tags, write_trec
+from tests.support.jobs.report_ablations import ARMS, MEASURES, ArmOf, ablation_at, comparison_of, query_id, values_of
+
+# ---------------------------------------------------------------- LaTeX
+
+
+def unescaped(text: str, char: str) -> list[int]:
+    """The places of a character that no backslash takes its meaning from."""
+    return [
+        found.start()
+        for found in re.finditer(re.escape(char), text)
+        if not re.search(r"(?<!\\)(\\\\)*\\$", text[: found.start()])
+    ]
+
+
+def balanced(text: str) -> bool:
+    depth = 0
+    braces = dict.fromkeys(unescaped(text, "{"), 1) | dict.fromkeys(unescaped(text, "}"), -1)
+    for place in sorted(braces):
+        depth += braces[place]
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def test_the_table_has_the_means_with_best_second_and_daggers() -> None:
+    arms = [ArmOf("original", "always", ()), ArmOf("a_b & 50 %", effect=0.5), ArmOf("half", effect=0.1), ArmOf("no", "grid")]
+    values = np.zeros((4, len(MEASURES), 4))
+    values[:, :] = np.array([[0.1] * 4, [0.4, 0.4, 0.4, 0.5], [0.2] * 4, [0.1] * 4])[:, None, :]
+    comparison = comparison_of(arms, values)
+    daggers = {"a_b & 50 %": (0.001, None), "half": (0.04, None), "no": (None, 0.2)}
+    differences = tuple(
+        replace(one, p_holm=daggers[one.arm][0], q=daggers[one.arm][1]) if one.arm in daggers else one
+        for one in comparison.differences
+    )
+    table = latex_table(replace(comparison, differences=differences))
+    lines = table.splitlines()
+    assert r"a\_b \& 50 \% & \textbf{0.4250}$^{\ddagger}$" in table
+    assert r"half & \underline{0.2000}$^{\dagger}$" in table
+    assert "no & 0.1000 &" in table
+    rows = [line for line in lines if line.endswith(r"\\")]
+    assert [len(unescaped(row, "&")) for row in rows] == [len(MEASURES)] * 5
+    assert rows[1].startswith("original &")
+    assert lines.index(r"\toprule") < lines.index(r"\midrule") < lines.index(r"\bottomrule")
+    for words in ("against original", "paired $t$-test", "Holm", "Benjamini-Hochberg", "4 judged queries"):
+        assert words in table
+
+
+def test_means_over_log_rows_are_said_to_be() -> None:
+    keyed = comparison_of(ARMS, values_of(ARMS, 20), key="log_id")
+    assert "Means over 20 judged log rows" in latex_table(keyed)
+
+
+def test_more_rows_than_asked_for_are_counted_in_the_caption() -> None:
+    table = latex_table(comparison_of(ARMS, values_of(ARMS, 20)), rows=4)
+    assert f"{len(ARMS) - 4} arms with lower nDCG@10 are left out" in table
+    assert table.count(r"\\" + "\n") == 5
+
+
+@given(st.text(max_size=40))
+def test_any_name_is_balanced_latex_in_one_line(name: str) -> None:
+    escaped = latex(name)
+    assert balanced(escaped)
+    assert "\n" not in escaped
+    for char in "&%#$_^~":
+        assert not unescaped(re.sub(r"\\text\w+\{\}", "", escaped), char)
+
+
+def test_the_whole_table_is_balanced_whatever_arms_are_called(tmp_path: Path) -> None:
+    arms = [ArmOf("original", "always", ()), ArmOf(r"a\b{c}$%&#_^~<>|", effect=0.1), ArmOf("}{", "grid", members=("original",))]
+    comparison = comparison_of(arms, values_of(arms, 10))
+    table = latex_table(comparison)
+    assert balanced(table)
+    assert len(unescaped(table, "$")) % 2 == 0
+    assert table.count(r"\begin{") == table.count(r"\end{") == 2
+    write_latex(str(tmp_path / "t.tex"), comparison)
+    assert (tmp_path / "t.tex").read_text() == table
+
+
+# ---------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_every_value_is_a_row(tmp_path: Path, ending: str) -> None:
+    comparison = comparison_of(ARMS, values_of(ARMS, 5), queries=(None,) * 5, query_ids=("q0", "q1", "q2", "q3", None))
+    path = tmp_path / f"values.{ending}"
+    write_long(str(path), comparison.frame)
+    rows = list(csv.DictReader(path.open(newline=""))) if ending == "csv" else pq.read_table(path).to_pylist()
+    frame = comparison.frame
+    assert list(rows[0]) == ["key", "query_id", "arm", "measure", "value"]
+    assert len(rows) == frame.values.size
+    found = {(row["arm"], row["measure"], row["key"]): float(row["value"]) for row in rows}
+    for a, arm in enumerate(frame.arms):
+        for m, measure in enumerate(frame.measures):
+            for k, key in enumerate(frame.keys):
+                assert found[arm, measure, key] == frame.values[a, m, k]
+    assert {row["key"]: row["query_id"] or None for row in rows} == dict(zip(frame.keys, frame.query_ids, strict=True))
+
+
+def test_another_ending_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="neither Parquet nor CSV"):
+        write_long(str(tmp_path / "a.txt"), comparison_of(ARMS, values_of(ARMS, 5)).frame)
+
+
+# ---------------------------------------------------------------- TREC run files
+
+DOCS = [f"d{n}#x" for n in range(12)]
+JUDGED = {f"k{n}": {DOCS[(n * 5 + place) % 12]: place for place in range(4)} for n in range(6)}  # key -> doc_id -> grade
+
+
+def an_ablation(folder: Path) -> tuple[Comparison, dict[str, dict[str, list[str]]], list[ArmOf]]:
+    """An ablation whose values are ir_measures' of its lists; `best` chooses between two arms by the first measure."""
+    arms = [ArmOf("original", "always", ()), ArmOf("one/two", effect=0.1), ArmOf("empty")]
+    random = np.random.default_rng(0)
+    lists = {arm.name: {f"k{n}": list(random.permutation(DOCS)[:10]) for n in range(6)} for arm in arms[:2]}
+    lists["original"].pop("k5")  # a query without results
+    lists["empty"] = {}
+    values = np.stack([measured(lists[arm.name]) for arm in arms])
+    chosen = values[:2, 0].argmax(axis=0)
+    arms.append(ArmOf("best", members=("original", "one/two")))
+    values = np.concatenate([values, np.stack([values[arm, :, key] for key, arm in enumerate(chosen)], axis=-1)[None]])
+    lists["best"] = {
+        key: docs for n, key in enumerate(JUDGED) if (docs := lists[arms[chosen[n]].name].get(key)) is not None
+    }  # fmt: skip
+    return comparison_of(arms, values), lists, arms
+
+
+def measured(lists: dict[str, list[str]]) -> np.ndarray:
+    ranked = {key: {doc: -float(place) for place, doc in enumerate(docs)} for key, docs in lists.items()}
+    if not ranked:
+        return np.zeros((len(MEASURES), len(JUDGED)))
+    return by_key(ir_measures.iter_calc([ir_measures.parse_measure(name) for name in MEASURES], JUDGED, ranked))
+
+
+def by_key(found: object) -> np.ndarray:
+    values = np.zeros((len(MEASURES), len(JUDGED)))
+    for one in found:  # type: ignore[attr-defined]
+        values[MEASURES.index(str(one.measure)), list(JUDGED).index(one.query_id)] = one.value
+    return values
+
+
+def test_run_files_give_the_same_measures(tmp_path: Path) -> None:
+    comparison, lists, arms = an_ablation(tmp_path)
+    stored = [(query_id(int(key[1:])), arm, docs) for arm in ("original", "one/two") for key, docs in lists[arm].items()]
+    run = ablation_at(tmp_path, arms, stored)
+    paths = write_trec(str(tmp_path / "runs"), run, comparison)
+    assert set(paths) == {arm.name for arm in arms}
+    for number, arm in enumerate(comparison.frame.arms):
+        lines = Path(paths[arm]).read_text().splitlines()
+        rows = [line for line in lines if not line.startswith("#")]
+        read = list(ir_measures.read_trec_run(io.StringIO("\n".join(rows))))
+        wanted = lists[arm]
+        assert {key: [one.doc_id for one in read if one.query_id == key] for key in wanted} == wanted
+        if read:
+            judged = [ir_measures.Qrel(key, doc, grade) for key, of in JUDGED.items() for doc, grade in of.items()]
+            values = by_key(ir_measures.iter_calc([ir_measures.parse_measure(name) for name in MEASURES], judged, read))
+            assert np.array_equal(values, comparison.frame.values[number])
+        for before, after in pairwise(read):
+            assert before.query_id != after.query_id or before.score > after.score
+        assert {row.split()[-1] for row in rows} <= {Path(paths[arm]).stem}
+    bare = write_trec(str(tmp_path / "bare"), run, comparison, header=False)
+    assert len(list(ir_measures.read_trec_run(bare["one/two"]))) == 60
+
+
+def test_many_rows_stay_in_order(tmp_path: Path) -> None:
+    arms = [ArmOf("original", "always", ()), ArmOf("b"), ArmOf("a")]
+    stored = [(query_id(n), arm.name, [f"d{place}" for place in range(100)]) for n in range(400) for arm in arms]
+    comparison = comparison_of(arms, values_of(arms, 400), keys=tuple(query_id(n) for n in range(400)))
+    paths = write_trec(str(tmp_path / "runs"), ablation_at(tmp_path, arms, stored), comparison, header=False)
+    for path in paths.values():
+        rows = [line.split() for line in Path(path).read_text().splitlines()]
+        assert [(row[0], int(row[3])) for row in rows] == [(query_id(n), rank) for n in range(400) for rank in range(1, 101)]
+        assert all(row[2] == f"d{int(row[3]) - 1}" for row in rows)
+
+
+def test_the_header_is_ir_metadata(tmp_path: Path) -> None:
+    hostile = "x:\n# ir_metadata.end\n\u202e'\"é"
+    arms = [
+        ArmOf("original", "always", ()),
+        ArmOf(hostile, "grid", ("keyword",), changes={"fuse.k": 10, "rerank.kind": "none"}),
+    ]
+    run = ablation_at(tmp_path, arms, log={"path": "s3://person:sesame@host/log.parquet", "query_column": "query"})
+    paths = write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 4)))
+    lines = Path(paths[hostile]).read_text().splitlines()
+    assert lines[0] == "# ir_metadata.start"
+    end = lines.index("# ir_metadata.end")
+    assert all(line.startswith("# ") for line in lines[:end])
+    text = "\n".join(line.strip("#") for line in lines[1:end])  # as repro_eval reads it
+    values = yaml.safe_load(text)
+    assert values["schema-version"] == 0.1
+    assert values["tag"] == Path(paths[hostile]).stem
+    assert values["method"]["arm"] == hostile
+    assert values["research goal"]["evaluation"]["baseline"] == [Path(paths["original"]).stem]
+    assert values["research goal"]["evaluation"]["reported measures"] == list(MEASURES)
+    test = {"name": "paired t-test", "correction method": "Benjamini-Hochberg"}
+    assert values["research goal"]["evaluation"]["significance test"] == [test]
+    stages = {stage["name"]: stage for stage in values["method"]["retrieval"]}
+    assert stages["fusion"]["k"] == 10
+    assert "reranker" not in stages
+    assert stages["bm25"]["texts"] == ["original", "keyword"]
+    assert {"platform", "research goal", "implementation", "method", "actor", "data"} <= values.keys()
+    assert "sesame" not in "\n".join(lines)
+
+
+def test_where_keys_are_texts_a_topic_is_the_query(tmp_path: Path) -> None:
+    arms = [ArmOf("original", "always", ())]
+    further = {"keys": ("two words", "other words", "rejected"), "query_ids": (query_id(0), query_id(1), None), "key": "query"}
+    comparison = comparison_of(arms, values_of(arms, 3), queries=("", "", None), **further)
+    run = ablation_at(tmp_path, arms, [(query_id(n), "original", ["d1"]) for n in range(3)])
+    path = write_trec(str(tmp_path / "runs"), run, comparison, header=False)["original"]
+    assert [one.query_id for one in ir_measures.read_trec_run(path)] == [query_id(0), query_id(1)]
+
+
+def test_an_id_with_white_space_is_refused_and_leaves_no_file(tmp_path: Path) -> None:
+    arms = [ArmOf("original", "always", ())]
+    run = ablation_at(tmp_path, arms, [(query_id(0), "original", ["a doc"])])
+    with pytest.raises(ConfigError, match="'a doc' has white space"):
+        write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 1)))
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_an_arm_below_a_section_that_is_null_has_a_header(tmp_path: Path) -> None:
+    changes = {"retrieve.typos.rate": 0.1, "rerank.encoder.model": "other"}
+    arms = [ArmOf("original", "always", ()), ArmOf("typos", "grid", (), changes=changes)]
+    paths = write_trec(str(tmp_path / "runs"), ablation_at(tmp_path, arms), comparison_of(arms, values_of(arms, 1)))
+    assert "retrieve.typos.rate: 0.1" in Path(paths["typos"]).read_text()
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {Path(path).name for path in paths.values()}
+
+
+def test_where_a_file_cannot_be_written_none_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = [ArmOf("original", "always", ()), ArmOf("other", "always", ())]
+    run = ablation_at(tmp_path, arms, [(query_id(0), arm.name, ["d1"]) for arm in arms])
+
+    def full(*given: object) -> str:
+        if given[2] == "other":
+            raise OSError(28, "No space left on device")
+        return ""
+
+    monkeypatch.setattr(trec, "metadata_header", full)
+    with pytest.raises(OSError, match="No space"):
+        write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 1)))
+    assert not list(tmp_path.glob("runs/*"))
+
+
+@given(st.lists(st.text(min_size=1, max_size=130), unique=True, max_size=8))
+def test_any_arm_has_a_file_of_its_own(arms: list[str]) -> None:
+    tags = run_tags(arms)
+    assert len({tag.lower() for tag in tags.values()}) == len(arms)
+    for tag in tags.values():
+        assert re.fullmatch(r"[A-Za-z0-9_+=][A-Za-z0-9._+=-]{0,120}", tag)
+    assert run_tags(["full", "Full", "fuse.k=10"])["fuse.k=10"] == "fuse.k=10"

@@ -1,0 +1,150 @@
+"""An arm is measured as deep as the measures read, whatever `rerank.keep` is; where its list is cut above that, it is said."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from jobs.config.load import load_config
+from jobs.job.prepare import prepare
+from jobs.measure.export.trec import write_trec
+from jobs.pages.ablation import ablation_report
+from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, write_pages
+from jobs.run.ablation import prepare_ablation
+from jobs.runs.folder import open_run
+from tests.support.jobs.in_process_runs import QUERIES, job_in_process, run_in_process
+from tests.support.jobs.whole_runs import rows
+
+READS, CANDIDATES, RESULTS = 8, 4, 2
+JUDGED = {query: [f"d0{1 + (place + step) % 8}" for step in range(3)] for place, query in enumerate(QUERIES)}
+ARMS = {
+    "shallow": {"retrieve.depth": 3, "rerank.kind": "none"},
+    "twice": {"fuse.duplicates": "drop"},
+    "fused": {"rerank.kind": "none"},
+    "replace": {"rerank.combine": "replace"},
+}
+Lists = dict[str, list[str]]
+
+
+@pytest.fixture
+def done(
+    tmp_path: Path, values: dict[str, Any], served_dense: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., ComparedArms]:  # fmt: skip
+    """Runs and compares an ablation; every list of the retriever has all eight documents."""
+    monkeypatch.chdir(tmp_path)
+    judged = [f"{query}\t{doc}\t{1 + place % 2}\n" for query, of in JUDGED.items() for place, doc in enumerate(of)]
+    Path("qrels.tsv").write_text("".join(judged))
+    values |= {
+        "fuse": {"keep": CANDIDATES},
+        "evaluate": {"qrels": "qrels.tsv", "key": "query", "measures": [f"R@{READS}", f"nDCG@{RESULTS}", "P@5"]},
+        "ablate": {"arms": ARMS},
+    }
+    path = job_in_process(tmp_path, values, served_dense, config_file)
+
+    def made(*settings: str) -> ComparedArms:
+        given = [f"rerank={{kind: bi_encoder, keep: {RESULTS}}}", *settings]
+        ablation = prepare_ablation(load_config(path, given), path)
+        prepared = ablation.prepared
+        run_in_process(ablation)
+        return compared(open_run(prepared.storage.root), prepared.judgements, prepared.config.evaluate, None)
+
+    return made
+
+
+def lists(folder: Path, arm: str, *tables: str) -> Lists:
+    found: Lists = {}
+    for row in sorted((row for table in tables for row in rows(folder, table)), key=lambda row: int(row["rank"])):
+        if row["arm"] == arm:
+            found.setdefault(row["query_id"], []).append(row["doc_id"])
+    return found
+
+
+def a_run(arm: Any, name: str, **sections: Any) -> Lists:
+    """The results of a run with the config of an arm, and other values in some sections."""
+    changed = {section: getattr(arm, section).model_copy(update=values) for section, values in sections.items()}
+    alone = prepare(arm.model_copy(update={"output": name, **changed}), "config.yaml")
+    run_in_process(alone)
+    return lists(Path(alone.storage.root), "run", "results")
+
+
+def test_behind_the_results_stand_the_other_candidates_then_the_fused_rest(done: Callable[..., ComparedArms]) -> None:
+    found = done()
+    folder = Path(found.folder.storage.root)
+    configs = {arm.name: arm.config for arm in prepare_ablation(found.folder.config, "config.yaml").compiled.arms}
+    for arm in ("full", "original", "replace"):
+        config = configs[arm]
+        whole = lists(folder, arm, "results", "tails")
+        assert {len(one) for one in whole.values()} == {READS}
+        assert lists(folder, arm, "results") == a_run(config, arm)
+        reranked = a_run(config, f"{arm}-deep", rerank={"keep": CANDIDATES})
+        fused = a_run(config, f"{arm}-fused", rerank={"kind": "none"}, fuse={"keep": READS})
+        for query_id, one in whole.items():
+            assert one == reranked[query_id] + fused[query_id][CANDIDATES:]
+    pairs = {(row["query_id"], row["doc_id"]) for row in rows(folder, "scores")}
+    assert len(pairs) < len(QUERIES) * READS  # what stands behind the candidates is not scored
+
+
+def test_a_measure_looks_as_deep_as_its_name_says_or_is_marked(done: Callable[..., ComparedArms], tmp_path: Path) -> None:
+    found = done()
+    comparison = found.comparison
+    assert comparison is not None
+    of = comparison.by_arm
+    recall = f"R@{READS}"
+    assert of["full", recall].mean == of["original", recall].mean == 1
+    assert of["full", recall].looked is None
+    assert not of["full", recall].uneven
+    shallow, twice = of["shallow", recall], of["twice", recall]
+    assert shallow.looked is not None
+    assert (shallow.looked.reads, shallow.looked.keys) == (READS, len(QUERIES))
+    assert 3 <= shallow.looked.documents < READS
+    assert shallow.uneven
+    assert twice.looked is not None  # duplicates are looked for among the candidates, where its lists end
+    assert twice.looked.documents == CANDIDATES
+    assert all(of[arm, f"nDCG@{RESULTS}"].looked is None for arm in comparison.frame.arms)
+    assert of["twice", "P@5"].looked is not None
+    write_pages(found, texts=True, samples=0)
+    words = f"{recall} looked at {CANDIDATES} of {READS}: twice"
+    screen = Console(width=200, record=True, file=io.StringIO())
+    screen.print(closing_page(found))
+    assert words in screen.export_text()
+    page = ablation_report(found, texts=True, samples=0)
+    assert words in page
+    assert "<sup>*</sup>" in page
+    table = (Path(found.folder.storage.root) / "table.tex").read_text()
+    assert words in table
+    assert "$^{*}$" in next(line for line in table.splitlines() if line.startswith("twice &"))
+    values = json.loads(json.dumps(closing_values(found)))["comparison"]
+    told = {arm["arm"]: arm["measures"][recall] for arm in values["arms"]}
+    assert told["twice"]["looked"] == {"reads": READS, "documents": CANDIDATES, "keys": len(QUERIES)}
+    assert (told["full"]["looked"], told["full"]["uneven"], told["twice"]["uneven"]) == (None, False, True)
+    exported = write_trec(str(tmp_path / "trec"), found.folder, comparison, header=False)
+    assert len(Path(exported["full"]).read_text().splitlines()) == READS * len(QUERIES)
+
+
+def test_keep_ends_all_lists_and_marks_all_measures_that_read_deeper(done: Callable[..., ComparedArms]) -> None:
+    found = done("ablate.keep=3")
+    comparison = found.comparison
+    assert comparison is not None
+    assert all(one.looked and one.looked.documents == 3 for one in comparison.differences if one.measure == f"R@{READS}")
+    assert not any(one.uneven for one in comparison.differences)  # all end at the same depth
+    assert any(f"* R@{READS} looked at 3 of {READS}: every arm" in note for note in comparison.notes)
+
+
+def test_a_deeper_arm_makes_no_list_of_the_config_deeper(done: Callable[..., ComparedArms]) -> None:
+    found = done("retrieve.depth=3", 'ablate.arms={"deep": {"retrieve.depth": 8}}')
+    folder = Path(found.folder.storage.root)
+    alone = prepare(found.folder.config.model_copy(update={"output": "alone"}), "config.yaml")
+    run_in_process(alone)
+
+    def stored(of: Path) -> list[Any]:
+        names = ("query_id", "strategy", "position", "retriever", "rank", "doc_id")
+        return sorted(tuple(row[name] for name in names) for row in rows(of, "runs"))
+
+    assert stored(folder) == stored(Path(alone.storage.root))

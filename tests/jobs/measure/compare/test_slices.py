@@ -1,0 +1,189 @@
+"""Slices of the counted keys: which key is in which, and the means there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+
+from jobs.config.config import EvaluateSettings
+from jobs.log.judgements import Judgements
+from jobs.measure.compare.comparison import Comparison, compare
+from jobs.measure.compare.slices import MOST_VALUES, NONE, OTHERS, script, thirds
+from jobs.pages.comparison import comparison_table, comparison_values
+from tests.support.jobs.arms_by_hand import Row, ablation, arm, ask
+
+ARMS = [arm("full"), arm("original")]
+
+
+def sliced(folder: Path, queries: list[Row], names: list[str], grades: Any = None, **more: Any) -> Comparison:
+    lists = {
+        "full": {row["query_id"]: ["a"] for row in queries},
+        "original": {row["query_id"]: ["x", "a"] if n % 2 else ["a"] for n, row in enumerate(queries)},
+    }
+    grades = grades or {row["query_id"].upper(): {"a": 1} for row in queries}
+    run = ablation(folder, ARMS, lists, queries, more.pop("log_map", None), **more)
+    return compare(run, Judgements("", grades), EvaluateSettings(measures=["RR"], slices=names))
+
+
+def keys(comparison: Comparison) -> dict[str, int]:
+    return {one.value: one.keys for one in comparison.slices}
+
+
+def test_means_and_differences_of_a_slice(tmp_path: Path) -> None:
+    queries = [ask(f"q{n}", "one two" if n < 3 else "one two three four") for n in range(5)]
+    found = sliced(tmp_path, queries, ["words"])
+    short, middle = found.slices
+    assert (short.name, short.value, short.keys, short.few) == ("words", "1-2", 3, True)
+    assert short.means == {"full": (1, pytest.approx(1 / 6)), "original": (pytest.approx(5 / 6), 0)}
+    assert (middle.value, middle.keys, middle.means["full"][1]) == ("3-5", 2, 0.25)
+
+
+def test_differences_within_slices_are_tested_but_not_those_by_difficulty(tmp_path: Path) -> None:
+    texts = [f"{chr(97 + n) * 5} {chr(98 + n) * 4}" if n < 12 else f"{chr(97 + n - 12) * 7} and three words" for n in range(20)]
+    found = sliced(tmp_path, [ask(f"q{n}", text) for n, text in enumerate(texts)], ["words", "difficulty"])
+    parts = [one for one in found.slices if one.name == "words"]
+    p = []
+    for part, places in zip(parts, (range(12), range(12, 20)), strict=True):
+        values = np.array([0.5 if n % 2 else 0.0 for n in places])
+        expected = stats.ttest_1samp(values, 0)
+        assert list(part.tests) == ["full"]
+        assert part.tests["full"].p == pytest.approx(expected.pvalue)
+        assert part.tests["full"][:2] == pytest.approx(tuple(expected.confidence_interval(0.95)))
+        p.append(expected.pvalue)
+    assert [part.tests["full"].q for part in parts] == pytest.approx(stats.false_discovery_control(p).tolist())
+    assert {len(one.tests) for one in found.slices if one.name == "difficulty"} == {0}
+    said = comparison_values(found)["slices"]
+    assert said[0]["tests"]["full"]["p"] == parts[0].tests["full"].p
+
+
+def test_words_and_scripts(tmp_path: Path) -> None:
+    texts = ["lamp", "lamp in the old tower now", "лампа", "12", "a b c"]
+    found = sliced(tmp_path, [ask(f"q{n}", text) for n, text in enumerate(texts)], ["words", "language"])
+    assert [(one.name, one.value, one.keys) for one in found.slices if one.name == "words"] == [
+        ("words", "1-2", 3), ("words", "3-5", 1), ("words", "6 and more", 1),
+    ]  # fmt: skip
+    scripts = {one.value: one.keys for one in found.slices if one.name == "script"}
+    assert scripts == {"Latin": 3, "Cyrillic": 1, "none": 1}
+    assert any(note.startswith("script: of most of a query's letters") for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("straße", "Latin"),
+        ("iphone чехол красный", "Cyrillic"),
+        ("天气", "Han"),
+        ("東京の天気", "Kana"),
+        ("날씨", "Hangul"),
+        ("الطقس", "Arabic"),
+        ("καιρός", "Greek"),
+        ("2 + 2", "none"),
+        ("🙂", "none"),
+        ("", "none"),
+    ],
+)
+def test_the_script_is_that_of_most_letters(text: str, expected: str) -> None:
+    assert script(text) == expected
+
+
+def test_frequency_is_by_thirds_of_the_whole_logs_traffic(tmp_path: Path) -> None:
+    queries = [
+        ask("q0", "most", 40),
+        ask("q1", "much a", 15),
+        ask("q2", "much b", 15),
+        *(ask(f"t{n}", f"rare{n}") for n in range(30)),
+    ]
+    found = sliced(tmp_path, queries, ["frequency"])
+    assert keys(found) == {"head": 1, "torso": 2, "tail": 30}
+    judged = sliced(tmp_path / "few", queries, ["frequency"], {"Q1": {"a": 1}, "T5": {"a": 1}})
+    assert keys(judged) == {"torso": 1, "tail": 1}
+
+
+def test_a_log_without_frequencies_has_no_slices_by_them(tmp_path: Path) -> None:
+    found = sliced(tmp_path, [ask(f"q{n}", f"text{n}") for n in range(4)], ["frequency"])
+    assert found.slices == ()
+    assert "no slices by frequency: every query of the log was asked equally often" in found.notes
+
+
+@pytest.mark.parametrize("name", ["difficulty", "frequency", "words", "language"])
+def test_a_column_of_the_log_is_what_its_name_means(tmp_path: Path, name: str) -> None:
+    queries = [ask(f"q{n}", f"text{n}", values=[(name, "low" if n < 2 else "high")]) for n in range(6)]
+    found = sliced(tmp_path, queries, [name])
+    assert [(one.name, one.value, one.keys) for one in found.slices] == [(name, "high", 4), (name, "low", 2)]
+    assert f"{name}: the log's column of this name" in found.notes
+
+
+def test_difficulty_is_by_the_baselines_own_value(tmp_path: Path) -> None:
+    assert thirds(np.array([0.9, 0.1, 0.5, 0.2, 0.6, 1.0])) == ["easy", "hard", "medium", "hard", "medium", "easy"]
+    assert thirds(np.zeros(5)) == ["hard"] * 5
+    found = sliced(tmp_path, [ask(f"q{n}", f"text{n}") for n in range(6)], ["difficulty"])
+    hard, medium = found.slices
+    assert (hard.value, hard.keys, hard.means["full"][1]) == ("hard", 3, 0.5)
+    assert (medium.value, medium.means["full"][1]) == ("medium", 0)
+    assert any("regression to the mean" in note for note in found.notes)
+
+
+def test_a_column_of_the_log(tmp_path: Path) -> None:
+    countries = ["de", "fr", "de", None]
+    queries = [ask(f"q{n}", f"text{n}", values=[("country", one)]) for n, one in enumerate(countries)]
+    found = sliced(tmp_path, queries, ["country", "device"])
+    assert [(one.name, one.value, one.keys) for one in found.slices] == [
+        ("country", "de", 2), ("country", "fr", 1), ("country", NONE, 1),
+    ]  # fmt: skip
+    assert "no slices by device: no such column was kept" in found.notes
+
+
+def test_rare_values_are_one_slice(tmp_path: Path) -> None:
+    queries = [ask(f"q{n:02d}", f"text{n}", values=[("it's", "all" if n < 5 else f"v{n}")]) for n in range(50)]
+    found = sliced(tmp_path, queries, ["it's"])
+    assert len(found.slices) == MOST_VALUES
+    assert (found.slices[0].value, found.slices[0].keys) == ("all", 5)
+    assert (found.slices[-1].value, found.slices[-1].keys) == (OTHERS, 50 - 5 - (MOST_VALUES - 2))
+    assert sum(one.keys for one in found.slices) == 50
+
+
+def test_query_types_are_the_logs_or_those_that_an_arm_selects_by(tmp_path: Path) -> None:
+    queries = [ask(f"q{n}", f"text{n}") for n in range(3)]
+    none = {"strategies": [], "reason": None}
+    selections = [
+        {"query_id": "q0", "arm": "original", "query_type": "vague"} | none,
+        {"query_id": "q0", "arm": "full", "query_type": "broad"} | none,
+        {"query_id": "q1", "arm": "original", "query_type": "vague"} | none,
+        {"query_id": "q1", "arm": "full", "query_type": None} | none,
+    ]
+    found = sliced(tmp_path / "selected", queries, ["query_type"], selections=selections)
+    assert keys(found) == {"broad": 1, "vague": 1, NONE: 1}
+    typed = [row | {"query_type": "own"} for row in queries]
+    assert keys(sliced(tmp_path / "own", typed, ["query_type"], selections=selections)) == {"own": 3}
+    nothing = sliced(tmp_path / "none", queries, ["query_type"])
+    assert "no slices by query_type: no arm selects by it and the log has no such column" in nothing.notes
+
+
+def test_a_rejected_row_has_no_value(tmp_path: Path) -> None:
+    queries = [ask("q0", "text", 2), ask("q1", "other", 1)]
+    log_map = [("Q0", "q0"), ("Q1", "q1"), ("bad", None)]
+    grades = {name: {"a": 1} for name, _ in log_map}
+    found = sliced(tmp_path, queries, ["words", "frequency"], grades, log_map=log_map)
+    assert [(one.value, one.keys) for one in found.slices if one.name == "words"] == [("1-2", 2), (NONE, 1)]
+    assert [one.keys for one in found.slices if one.value == NONE] == [1, 1]
+
+
+def test_slices_are_shown_and_few_keys_marked(tmp_path: Path) -> None:
+    queries = [ask(f"q{n:03d}", f"text{n}" if n < 60 else f"a text number{n}", values=[("c", "\x1b[31m")]) for n in range(70)]
+    console = Console(width=80, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(comparison_table(sliced(tmp_path, queries, ["words", "c"])))
+    lines = [" ".join(line.split()) for line in captured.get().splitlines()]
+    assert all(line.isprintable() for line in lines)
+    place = lines.index("slices keys original full difference")
+    assert lines[place + 1 : place + 5] == [
+        "words: 1-2 60 0.7500 1.0000 +0.2500",
+        "words: 3-5 10? 0.7500 1.0000 +0.2500",
+        "c: ?[31m 70 0.7500 1.0000 +0.2500",
+        "?: too few keys for the means to say much",
+    ]

@@ -1,0 +1,324 @@
+"""Two runs compared: what they were given, which queries moved, what they cost, and what a person is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from cluster.storage import open_storage
+from jobs.__main__ import main
+from jobs.measure.diff import portions as portions_module
+from jobs.measure.diff.changes import Change, changes
+from jobs.measure.diff.diff import Cost, diff, diff_values
+from jobs.measure.diff.moved import MovedQuery, Share, moves
+from jobs.measure.diff.prompts import prompt_lines
+from jobs.measure.judged_rows import database
+from jobs.pages.diff import diff_page
+from jobs.runs.folder import RunFolder, open_run
+from jobs.tables import COMPLETIONS
+from rewriters.strategy import template_hash
+from tests.support.cluster.s3_server import S3Server
+from tests.support.jobs.report_runs import PRICES, QUERIES, Query, RunMaker, query_id
+
+Side = Callable[..., RunFolder]
+ORIGINAL = ("original", "bm25")
+
+
+@pytest.fixture
+def side(tmp_path: Path) -> Side:
+    """Makes a run under a name."""
+
+    def make(name: str, *arguments: Any, **settings: Any) -> RunFolder:
+        return RunMaker(tmp_path / name)(*arguments, **settings)
+
+    return make
+
+
+def recorded(run: RunFolder, **values: Any) -> RunFolder:
+    """The run with other values in run.json."""
+    run.storage.put("run.json", json.dumps(run.record | values).encode())
+    return open_run(run.storage.root)
+
+
+def asks(template: str, *strategies: str, weight: float = 1.0) -> dict[str, Any]:
+    """An identity whose joint request has this template."""
+    requests = [{"name": "dmqr", "prompt_hash": template_hash(template), "schema_hash": "s" + str(len(strategies))}]
+    settings = [{"name": name, "weight": weight, "search_as": "query"} for name in strategies]
+    return {"rewrite": {"rewriter": {"strategies": settings, "requests": requests}, "engine": {"model": "m"}}}
+
+
+def sent(run: RunFolder, template: str, queries: list[Query], name: str = "000000/a") -> None:
+    """Stores the completions of these queries."""
+    rows = [
+        {"query_id": query_id(n), "request": "dmqr", "prompt_hash": "x", "prompt": template.replace("{query}", query.name)}
+        for n, query in enumerate(queries)
+    ]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, COMPLETIONS), sink)
+    run.storage.put(f"completions/{name}.parquet", sink.getvalue().to_pybytes())
+
+
+def shown(a: RunFolder, b: RunFolder, count: int = 10, **more: Any) -> str:
+    console = Console(width=100, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(diff_page(diff(a, b, more.get("judgements"), more.get("prices"), count)))
+    return captured.get()
+
+
+# ---------------------------------------------------------------- what they were given
+
+
+def test_one_run_beside_itself_has_no_difference(side: Side) -> None:
+    run = side("a")
+    assert not any(changes(run, run).values())
+    found = moves(run, run, 10)
+    assert (found.both, found.rewrites, found.documents) == (Share(3, 5), Share(0, 0), Share(0, 0))
+    assert (found.overlap, found.listed) == (1, [])
+    page = shown(run, run)
+    assert "A and B are the same run" in page
+    assert [" ".join(line.split()[1:]) for line in page.splitlines()].count("the same") == 6
+
+
+def test_keys_of_the_config_by_dotted_path(side: Side) -> None:
+    a = side("a", retrieve={"retrievers": {"bm25": {"kind": "local", "index": "i"}}, "routes": {"general": ["bm25"]}})
+    b = side("b", fuse={"method": "rrf", "k": 7}, strategies=("general", "keyword"))
+    found = changes(a, b)["config"]
+    assert Change("fuse.method", "minmax", "rrf") in found
+    assert Change("retrieve.routes.general", ["bm25"], None) in found
+    assert Change("retrieve.retrievers.dense.kind", None, "local") in found
+    assert "retrieve.routes.general bm25 -" in " ".join(shown(a, b).split())
+    assert not [one for one in found if one.a == one.b or one.path.startswith("log")]
+
+
+def test_a_key_that_is_newer_than_a_run_is_at_its_default(side: Side) -> None:
+    a, b = side("a"), side("b")
+    config = json.loads(json.dumps(b.record["config"]))
+    del config["limits"]["stall_minutes"]
+    assert changes(a, recorded(b, config=config))["config"] == []
+
+
+def test_models_indexes_versions_and_log(side: Side) -> None:
+    more = {"versions": {"python": "3.11", "vllm": "0.9"}, "indexes": {"bm25": {"corpus": "c2"}}}
+    b = recorded(side("b", [*QUERIES, Query("delta")]), identity=asks("p") | {"rerank": {"model": "r", "weights": "w"}}, **more)
+    found = changes(recorded(side("a"), identity=asks("p")), b)
+    assert found["models"] == [Change("rerank.model", None, "r"), Change("rerank.weights", None, "w")]
+    assert found["indexes"] == [Change("bm25.corpus", None, "c2")]
+    assert found["versions"] == [Change("vllm", None, "0.9")]
+    assert found["log"] == [Change("rows.log_rows", 5, 6), Change("rows.queries", 3, 4)]
+
+
+def test_passwords_are_masked(side: Side) -> None:
+    engine = {"kind": "openai", "model": "m"}
+    urls = ("http://me:secret@a/v1", "http://me:secret@b/v1")
+    a, b = (side(url[-4], rewrite={"engine": engine | {"base_url": url}, "strategies": ["general"]}) for url in urls)
+    page = shown(a, b)
+    assert "secret" not in page
+    assert "http://***@a/v1" in page
+
+
+def test_which_strategies_changed(side: Side) -> None:
+    a = recorded(side("a"), identity=asks("old {query}", "general", "keyword"))
+    b = recorded(side("b"), identity=asks("new {query}", "general", "core_content", "pseudo_answer", weight=0.5))
+    hashes = template_hash("old {query}"), template_hash("new {query}")
+    assert changes(a, b)["prompts"] == [
+        Change("keyword", "asked for", None),
+        Change("core_content", None, "asked for"),
+        Change("pseudo_answer", None, "asked for"),
+        Change("general.weight", 1.0, 0.5),
+        Change("general.prompt", *hashes),
+    ]
+
+
+def test_the_lines_of_a_prompt_that_changed(side: Side) -> None:
+    old, new = "Rewrite.\nIn one line.\nQuery: {query}", "Rewrite.\nIn ten words.\nBriefly.\nQuery: {query}"
+    a, b = side("a"), side("b")
+    sent(a, old, QUERIES)
+    a, b = recorded(a, identity=asks(old)), recorded(b, identity=asks(new))
+    assert prompt_lines(a, b) == {}  # B has stored no answer yet
+    sent(b, "something else {query}", QUERIES)  # of another prompt: its hash is not that of the run
+    assert prompt_lines(a, b) == {}
+    sent(b, new, QUERIES, "000001/a")
+    assert prompt_lines(a, b) == {"dmqr": ["-In one line.", "+In ten words.", "+Briefly."]}
+    assert "+Briefly." in shown(a, b)
+    assert prompt_lines(a, a) == {}
+
+
+# ---------------------------------------------------------------- what moved
+
+
+def test_rewrites_that_moved_by_traffic(side: Side) -> None:
+    base = [
+        Query("alpha", {"general": "a", "keyword": "k"}, asked=5),
+        Query("bravo", {"general": "b"}, asked=3),
+        Query("charlie", {"general": "c"}),
+    ]
+    other = [
+        Query("alpha", {"general": "a", "core_content": "x"}, asked=50),
+        Query("bravo", {"general": "B", "core_content": "x"}, asked=30),
+        Query("charlie", asked=10),
+    ]
+    a, b = side("a", base), side("b", other, ("general", "core_content"))
+    found = moves(a, b, 10)
+    assert found.both == Share(3, 90)  # by B's log
+    assert found.rewrites == Share(2, 40)  # other words; no text at all
+    general, keyword, core = found.strategies
+    assert (general.strategy, general.a, general.b, general.moved) == ("general", Share(3, 90), Share(2, 80), Share(2, 40))
+    assert (keyword.strategy, keyword.a, keyword.b) == ("keyword", Share(1, 50), Share(0, 0))
+    assert (core.strategy, core.a, core.b) == ("core_content", Share(0, 0), Share(2, 80))
+    assert found.listed == [  # of strategies that both have; most often asked first
+        MovedQuery(query_id(1), "bravo", 30, False, 1.0, (None, None), {"general": ("b", "B")}, {}),
+        MovedQuery(query_id(2), "charlie", 10, False, 1.0, (None, None), {"general": ("c", None)}, {}),
+    ]
+    assert [one.query for one in moves(a, b, 1).listed] == ["bravo"]
+    page = shown(a, b)
+    assert "core_content, only in B 2 66.7 % 80 88.9 %" in " ".join(page.split())
+    assert "general: b -> B" in page
+    assert "general: c -> -" in page
+
+
+def test_documents_that_moved_by_traffic(side: Side) -> None:
+    def query(name: str, asked: int, *doc_ids: str) -> Query:
+        return Query(name, hits={ORIGINAL: list(doc_ids)} if doc_ids else {}, asked=asked)
+
+    long = [f"d{n:02}" for n in range(12)]
+    base = [query("same", 1, *long), query("below", 1, *long), query("order", 2, *long), query("some", 4, "x", "y"),
+            query("none", 8), query("gone", 16, "x")]  # fmt: skip
+    other = [query("same", 1, *long), query("below", 1, *long[:11], "new"), query("order", 2, *long[:8], *long[:7:-1]),
+             query("some", 4, "z", "x", "y", "v"), query("none", 8), query("gone", 16)]  # fmt: skip
+    found = moves(side("a", base, ()), side("b", other, ()), 10)
+    assert found.depth == 10
+    assert found.both == Share(6, 32)
+    assert found.documents == Share(3, 22)  # not the one that moved below the tenth
+    assert found.others == Share(3, 22)
+    assert found.first == Share(2, 20)
+    assert [(one.query, one.overlap, one.first) for one in found.listed] == [
+        ("gone", 0.0, ("x", None)),
+        ("some", 0.5, ("x", "z")),
+        ("order", 0.8, ("d00", "d00")),
+    ]
+    assert found.overlap == pytest.approx((1 + 1 + 2 * 0.8 + 4 * 0.5 + 8 + 0) / 32)
+
+
+def test_another_order_is_a_move_without_other_documents(side: Side) -> None:
+    a = side("a", [Query("q", hits={ORIGINAL: ["x", "y", "z"]})], ())
+    b = side("b", [Query("q", hits={ORIGINAL: ["x", "z", "y"]})], ())
+    found = moves(a, b, 10)
+    assert (found.documents, found.others, found.first, found.overlap) == (Share(1, 1), Share(0, 0), Share(0, 0), 1)
+    assert "q  (once; 100 % of the first 10 in both)" in shown(a, b)
+
+
+def test_the_shorter_run_says_how_many_documents_are_compared(side: Side) -> None:
+    a = side("a", [Query("q", hits={ORIGINAL: ["x", "y", "z"]})], ())
+    b = side("b", [Query("q", hits={ORIGINAL: ["x", "y", "w"]})], (), fuse={"keep": 2})
+    assert (moves(a, b, 10).depth, moves(a, b, 10).documents) == (2, Share(0, 0))
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_what_is_not_committed_is_not_compared(side: Side, size: int) -> None:
+    queries = [Query(name, {"general": name}, asked=n) for n, name in enumerate("abcd", start=1)]
+    a = side("a", queries[:3], shard_size=size)
+    b = side("b", queries, shard_size=size, commit=2 // size, finished=False)
+    found = moves(a, b, 10)
+    assert (found.both, found.only_a, found.only_b) == (Share(2, 3), Share(1, 3), Share(0, 0))
+    assert moves(b, a, 10).only_b == Share(1, 3)
+    assert f"(running: {2 // size} of {4 // size} shards are committed)" in " ".join(shown(a, b).split())
+    nothing = side("c", queries, commit=0, finished=False)
+    assert (moves(a, nothing, 10).both, moves(a, nothing, 10).overlap) == (Share(0, 0), None)
+    assert "queries in both" in shown(a, nothing)
+
+
+# ---------------------------------------------------------------- costs, and what is shown
+
+
+def test_costs_are_of_a_thousand_queries(side: Side) -> None:
+    a, b = side("a"), side("b", [QUERIES[0], Query("sent to nobody")])
+    found = diff(a, b, None, PRICES, 0).costs
+    total = {one.quantity: one for one in found if one.stage == "total"}
+    assert total["prompt_tokens"] == Cost("total", "prompt_tokens", 100_000, 50_000)
+    assert total["usd"].a == pytest.approx(PRICES.usd(a.spent) / 3 * 1000)
+    rewrite = {one.quantity: one for one in found if one.stage == "rewrite"}
+    assert rewrite["usd"].b == pytest.approx(PRICES.usd(b.spent, ["rewrite"]) / 2 * 1000)
+    assert not [one for one in diff(a, b, None, None, 0).costs if one.quantity == "usd"]
+    assert not [one for one in found if not one.a and not one.b]
+
+
+def test_strangers_texts_are_made_visible(side: Side) -> None:
+    a = side("a", [Query("evil\x1b[31m\u202e", {"general": "a\x07"})])
+    b = side("b", [Query("evil\x1b[31m\u202e", {"general": "[bold]b"})])
+    page = shown(a, b)
+    assert "evil[U+001B][31m[U+202E]" in page
+    assert "general: a[U+0007] -> [bold]b" in page
+
+
+def test_values_are_json(side: Side) -> None:
+    a, b = side("a"), side("b", [Query("alpha lighthouse", {"general": "other"}, asked=3)])
+    values = json.loads(json.dumps(diff_values(diff(a, b, None, PRICES, 5)), allow_nan=False))
+    assert values["a"] == {"run": a.storage.root, "state": "finished"}
+    assert values["queries"] == {
+        "only_a": {"queries": 2, "asked": 2}, "only_b": {"queries": 0, "asked": 0}, "both": {"queries": 1, "asked": 3},
+    }  # fmt: skip
+    assert values["changes"]["log"][0] == {"path": "rows.log_rows", "a": 5, "b": 3}
+    assert values["moved"][0]["rewrites"]["general"] == ["general alphaword", "other"]
+    assert values["rewrites"]["strategies"][0]["moved"] == {"queries": 1, "asked": 3}
+    assert values["quality"] is None
+    assert values["costs_per_1000_queries"][0].keys() == {"stage", "quantity", "a", "b"}
+
+
+def test_the_verb(side: Side, capfd: pytest.CaptureFixture[str]) -> None:
+    a, b = side("a"), side("b", evaluate={"qrels": "nowhere.tsv"})
+    assert main(["diff", a.storage.root, b.storage.root]) == 0
+    printed = capfd.readouterr()
+    assert printed.out.startswith(f"A  {a.storage.root} (finished)\nB  {b.storage.root} (finished)\n")
+    assert printed.err == "dmqr diff: judgements nowhere.tsv are not here; nothing is measured (QRELS names others)\n"
+    assert main(["diff", a.storage.root, b.storage.root, "--json", "--samples", "0"]) == 0
+    assert json.loads(capfd.readouterr().out)["moved"] == []
+
+
+def test_runs_judgements_and_files_may_be_on_s3(
+    s3: S3Server, side: Side, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    queries = [Query(name, {"general": name}, hits={ORIGINAL: ["x", "y"]}) for name in "abcd"]
+    here = [side("a", queries), side("b", queries[1:], shard_size=2, commit=1, finished=False)]
+    there = [open_storage(s3.fresh(name)) for name in "ab"]
+    for run, storage in zip(here, there, strict=True):
+        for path in Path(run.storage.root).rglob("*.*"):
+            storage.upload(path, path.relative_to(run.storage.root).as_posix())
+    there[0].put("qrels.tsv", f"{query_id(1)}\ty\t1\n".encode())
+    found = []
+    for roots in ([run.storage.root for run in here], [storage.root for storage in there]):
+        assert main(["diff", *roots, there[0].url("qrels.tsv"), "--key", "query_id", "--json"]) == 0
+        found.append(json.loads(capfd.readouterr().out))
+        del found[-1]["a"], found[-1]["b"]
+    assert found[0] == found[1]
+    assert found[0]["quality"]["counted"] == found[0]["queries"]["both"]["queries"] - 1 == 1
+    written = [there[0].url("a.csv"), "--trec", there[0].url("a.run")]
+    assert main(["evaluate", there[0].root, there[0].url("qrels.tsv"), "--key", "query_id", "--per-query", *written]) == 0
+    assert (there[0].get("a.csv") or b"").startswith(b'"query_id","query","log_count","nDCG@10"')
+    assert (there[0].get("a.run") or b"").splitlines()[0].split()[2] == b"x"
+
+
+def test_portions_find_what_one_pass_finds(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of logs whose shards begin at other queries, some not committed: every query is compared once."""
+    queries = [Query(str(n), {"general": str(n)}, hits={ORIGINAL: ["x", "y"]}, asked=n + 1) for n in range(40)]
+    others = [Query(one.name, {"general": one.name * (1 + n % 3)}, hits={ORIGINAL: ["x", "yz"[n % 2]]}, asked=n + 2)
+              for n, one in enumerate(queries[:30])]  # fmt: skip
+    a, b = side("a", queries, shard_size=7), side("b", others, shard_size=4, commit=6, finished=False)
+    whole = moves(a, b, 5)
+    assert (whole.both.queries, whole.only_a.queries, whole.rewrites.queries) == (24, 16, 16)
+    steps = []
+    for size in (1, 4, 9, 14):
+        monkeypatch.setattr(portions_module, "QUERIES", size)
+        for left, right in ((a, b), (b, a)):
+            with database(left, right) as connection:
+                steps.append(sum(1 for _ in portions_module.portions(connection, left, right)))
+        found = moves(a, b, 5)
+        assert found.overlap == pytest.approx(whole.overlap)
+        assert found._replace(overlap=whole.overlap) == whole
+    assert steps == [6, 6, 6, 6, 6, 6, 3, 3]

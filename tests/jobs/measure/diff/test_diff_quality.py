@@ -1,0 +1,176 @@
+"""Two runs measured over the same judged keys: what is paired, what is left out and said, who gained and who lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+
+from jobs.__main__ import main
+from jobs.log.judgements import Judgements
+from jobs.measure.diff import quality as quality_module
+from jobs.measure.diff.diff import diff, diff_values
+from jobs.measure.diff.quality import Paired, QueryChange, quality
+from jobs.measure.frame import Frame
+from jobs.measure.measures import MEASURES
+from jobs.pages.diff import diff_page
+from jobs.runs.folder import RunFolder
+from tests.support.jobs.report_runs import Query, RunMaker, query_id
+
+Side = Callable[..., RunFolder]
+BEST, SECOND = 1.0, 1 / np.log2(3)
+GRADES = {query_id(n): {"right": 1} for n in range(6)}
+
+
+def ranked(**asked: int) -> list[Query]:
+    """Queries by the place of the document that is right: `first`, `second`, `nowhere`; a name's end is cut off."""
+    lists = {"f": ["right", "x"], "s": ["x", "right"], "n": ["x"]}
+    return [Query(name[1:], hits={("original", "bm25"): lists[name[0]]}, asked=n) for name, n in asked.items()]
+
+
+@pytest.fixture
+def side(tmp_path: Path) -> Side:
+    def make(name: str, *arguments: Any, **settings: Any) -> RunFolder:
+        return RunMaker(tmp_path / name)(*arguments, (), **settings)
+
+    return make
+
+
+@pytest.fixture
+def two(side: Side) -> tuple[RunFolder, RunFolder]:
+    a = side("a", ranked(fone=1, stwo=1, sthree=1, nfour=1, ffive=1))
+    return a, side("b", ranked(fone=1, ftwo=2, fthree=9, ffour=4, sfive=1))
+
+
+def of_queries(grades: dict[str, dict[str, int]] = GRADES) -> Judgements:
+    return Judgements("", grades, "query_id")
+
+
+def page(a: RunFolder, b: RunFolder, judgements: Judgements) -> str:
+    console = Console(width=100, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(diff_page(diff(a, b, judgements, None, 2)))
+    return " ".join(captured.get().split())
+
+
+def test_means_differences_and_intervals_are_paired(two: tuple[RunFolder, RunFolder]) -> None:
+    found = quality(*two, of_queries(), 2)
+    assert (found.judged, found.counted, found.queries, found.missing) == (6, 5, 5, (1, 1))
+    values = np.array([[BEST, BEST], [SECOND, BEST], [SECOND, BEST], [0, BEST], [BEST, SECOND]])
+    ndcg = found.measures["nDCG@10"]
+    assert (ndcg.a, ndcg.b) == pytest.approx(tuple(values.mean(axis=0)))
+    assert ndcg.difference == pytest.approx(np.mean(values[:, 1] - values[:, 0]))
+    assert ndcg.interval == pytest.approx(tuple(stats.ttest_rel(values[:, 1], values[:, 0]).confidence_interval(0.95)))
+    assert (ndcg.better, ndcg.worse) == (3, 1)
+    assert (found.measures["R@10"].better, found.measures["R@10"].worse) == (1, 0)
+    assert found.unjudged == (5 / 9, 0.5)
+
+
+def test_who_gained_and_who_lost_most(two: tuple[RunFolder, RunFolder]) -> None:
+    found = quality(*two, of_queries(), 2)
+    assert found.gained == [  # of equal gains that of the query which is asked more often
+        QueryChange(query_id(3), "four", 4, 0.0, pytest.approx(BEST)),
+        QueryChange(query_id(2), "three", 9, pytest.approx(SECOND), pytest.approx(BEST)),
+    ]
+    assert found.lost == [QueryChange(query_id(4), "five", 1, pytest.approx(BEST), pytest.approx(SECOND))]
+    words = page(*two, of_queries())
+    assert "gained most, by nDCG@10 +1.0000 0.0000 1.0000 4 times four +0.3691 0.6309 1.0000 9 times three" in words
+    assert "lost most, by nDCG@10 -0.3691 1.0000 0.6309 once five" in words
+    assert "judged in both: 5 distinct queries; left out: 1 not in the log of A, 1 not in the log of B" in words
+
+
+def test_equal_runs_have_neither(two: tuple[RunFolder, RunFolder]) -> None:
+    found = quality(two[0], two[0], of_queries(), 2)
+    assert (found.gained, found.lost) == ([], [])
+    assert found.measures["RR@10"].interval == (0, 0)
+
+
+def test_what_only_one_run_counts_is_left_out(side: Side) -> None:
+    a = side("a", ranked(fone=1, ftwo=1, fthree=1), commit=2, finished=False)
+    b = side("b", ranked(fone=1, stwo=1, fthree=1, ffour=1))
+    found = quality(a, b, of_queries(), 2)
+    assert (found.counted, found.missing, found.not_committed) == (2, (3, 2), (1, 0))
+    assert found.measures["RR@10"].b == 0.75
+    assert "1 not committed in A" in page(a, b, of_queries())
+
+
+def test_nothing_in_common_is_a_warning(side: Side) -> None:
+    a, b = side("a", ranked(fone=1)), side("b", ranked(fone=1))
+    found = quality(a, b, of_queries({"gone": {"d": 1}}), 2)
+    assert (found.counted, found.measures) == (0, {})
+    words = page(a, b, of_queries({"gone": {"d": 1}}))
+    assert "warning: nothing is measured: of 1 judged query_ids none counts in both runs: 1 are not in the log of A" in words
+    assert "nDCG@10" not in words
+    values = json.loads(json.dumps(diff_values(diff(a, b, of_queries({"gone": {"d": 1}}), None, 2)), allow_nan=False))
+    assert values["quality"]["warning"] == found.warning
+
+
+def made(keys: dict[str, tuple[str | None, float]], counts: dict[str | None, int]) -> Frame:
+    """What `measure` finds: key -> query and the value of every measure."""
+    order = sorted(keys, key=lambda key: (keys[key][0] is None, keys[key][0] or ""))
+    ids = tuple(keys[key][0] for key in order)
+    values = np.array([[keys[key][1] for key in order]] * len(MEASURES))[None]
+    number = {query_id(0): "one", query_id(1): "two"}
+    words = tuple(number.get(query_id or "") for query_id in ids)
+    return Frame(
+        ("run",), MEASURES, tuple(order), ids, words, np.array([counts.get(one, 1) for one in ids]), values, values,
+        np.full((1, len(order)), 10), np.array([10]), np.array([0.5]), np.array([0]), 9, 0, 0, ids.count(None),
+        np.arange(len(order)), 10, "log_id", None, words,
+    )  # fmt: skip
+
+
+def paired(
+    monkeypatch: pytest.MonkeyPatch, run: RunFolder, a: dict[str, tuple[str | None, float]], b: dict[str, Any]
+) -> Paired:
+    counts = {query_id(0): 1, query_id(1): 7}
+    values = iter([made(a, counts), made(b, counts)])
+    monkeypatch.setattr(quality_module, "measure", lambda *_, **__: next(values))
+    return quality(run, run, Judgements("", GRADES), 5)
+
+
+def test_log_rows_of_one_query_are_one_query(monkeypatch: pytest.MonkeyPatch, side: Side) -> None:
+    run = side("a", ranked(fone=1, ftwo=7))
+    a = {"l1": (query_id(0), 0.0), "l2": (query_id(1), 0.5), "l3": (query_id(0), 0.5)}
+    b = {"l3": (query_id(0), 0.5), "l1": (query_id(0), 0.5), "l2": (query_id(1), 0.25)}
+    found = paired(monkeypatch, run, a, b)
+    assert (found.counted, found.queries) == (3, 2)
+    assert (found.measures["P@5"].a, found.measures["P@5"].b) == pytest.approx((1 / 3, 1.25 / 3))
+    assert (found.measures["P@5"].better, found.measures["P@5"].worse) == (1, 1)
+    assert found.gained == [QueryChange(query_id(0), "one", 1, 0.25, 0.5)]
+    assert found.lost == [QueryChange(query_id(1), "two", 7, 0.5, 0.25)]
+
+
+def test_a_log_id_that_is_another_query_is_left_out(monkeypatch: pytest.MonkeyPatch, side: Side) -> None:
+    run = side("a", ranked(fone=1, ftwo=7))
+    a = {"l1": (query_id(0), 1.0), "l2": (query_id(1), 1.0), "l3": (None, 0.0)}
+    b = {"l1": (query_id(1), 0.0), "l2": (query_id(1), 1.0), "l3": (None, 0.0)}
+    found = paired(monkeypatch, run, a, b)
+    assert (found.counted, found.others, found.queries) == (2, 1, 2)  # a row that both rejected counts zero
+    assert (found.measures["P@5"].a, found.measures["P@5"].b) == (0.5, 0.5)
+
+
+def test_a_row_that_one_run_rejected_counts_zero_there(monkeypatch: pytest.MonkeyPatch, side: Side) -> None:
+    run = side("a", ranked(fone=1, ftwo=7))
+    found = paired(monkeypatch, run, {"l1": (None, 0.0), "l2": (query_id(1), 1.0)},
+                   {"l1": (query_id(0), 1.0), "l2": (query_id(1), 1.0)})  # fmt: skip
+    assert (found.counted, found.measures["P@5"].a, found.measures["P@5"].b) == (2, 0.5, 1.0)
+    assert found.gained == [QueryChange(query_id(0), "one", 1, 0.0, 1.0)]
+
+
+def test_the_verb_reads_judgements_as_it_is_told(
+    two: tuple[RunFolder, RunFolder], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "qrels.tsv").write_text("".join(f"{name}\tright\t1\n" for name in GRADES))
+    words = ["diff", two[0].storage.root, two[1].storage.root, str(tmp_path / "qrels.tsv"), "--key", "query_id", "--json"]
+    assert main(words) == 0
+    values = json.loads(capfd.readouterr().out)["quality"]
+    assert (values["key"], values["counted"], values["warning"]) == ("query_id", 5, None)
+    assert values["measures"]["nDCG@10"]["difference"] == pytest.approx(
+        values["measures"]["nDCG@10"]["b"] - values["measures"]["nDCG@10"]["a"]
+    )

@@ -1,0 +1,450 @@
+"""Quality of a run, joined through query_map: what counts, what is left out and said, and what a person is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+from scipy import stats
+
+from cluster.errors import ConfigError
+from cluster.run.shards import File, Manifest, Plan, Shard, commit, manifests
+from cluster.storage import Storage
+from cluster.storage.files import FileStorage
+from jobs.log.judgements import Judgements, Key
+from jobs.measure import judged_rows
+from jobs.measure.evaluate.evaluate import (
+    MEASURES,
+    Evaluation,
+    evaluate,
+    evaluation_notes,
+    evaluation_table,
+    evaluation_values,
+)
+from jobs.measure.significance import paired_test
+from jobs.runs.folder import RunFolder
+from jobs.tables import STORED
+from tests.support.jobs.measures_by_hand import by_hand
+
+CONFIG: dict[str, Any] = {
+    "name": "made",
+    "output": "none",
+    "log": {"path": "none", "query_column": "query"},
+    "rewrite": {"strategies": []},
+    "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "none"}}},
+}
+MAP = [("l1", "q1"), ("l1-again", "q1"), ("l2", "q2"), ("rejected", None), ("other", "q3"), ("l4", "q4")]
+GRADES = {"l1": {"d1": 2, "d2": 1, "d3": 0}, "l2": {"d4": 1}}
+
+
+def put(storage: Storage, table: str, rows: list[dict[str, Any]], name: str, group: int | None = None) -> File:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, STORED[table]), sink, row_group_size=group)
+    key = f"{table}/{name}.parquet"
+    storage.put(key, sink.getvalue().to_pybytes())
+    return File(key, len(rows), sink.getvalue().size)
+
+
+def results(query_id: str, *doc_ids: str) -> list[dict[str, Any]]:
+    return [
+        {"query_id": query_id, "arm": "run", "rank": rank, "doc_id": doc_id, "score": 1.0, "fused_score": 1.0, "sources": []}
+        for rank, doc_id in enumerate(doc_ids, 1)
+    ]
+
+
+def runs(query_id: str, strategy: str, *doc_ids: str, retriever: str = "bm25") -> list[dict[str, Any]]:
+    kept = {"query_id": query_id, "strategy": strategy, "position": 1, "retriever": retriever}
+    return [kept | {"doc_id": doc_id, "rank": rank, "score": 9.0 - rank} for rank, doc_id in enumerate(doc_ids, 1)]
+
+
+OF_SHARD: dict[int, dict[str, list[dict[str, Any]]]] = {
+    0: {
+        "results": results("q1", "d1", "d2")[::-1],
+        "runs": runs("q1", "keyword", "d1") + runs("q1", "original", "x", "d2"),
+    },
+    1: {"results": results("q3", "d4")},
+    2: {},
+}
+
+
+def folder(storage: Storage, **config: dict[str, Any]) -> RunFolder:
+    """The run of `run`, as it lies there now."""
+    plan = Plan(
+        [],
+        {},
+        2,
+        {
+            "query_map": [File("query_map/a.parquet", len(MAP), 0)],
+            "queries": [File("queries/a.parquet", 3, 0), File("queries/b.parquet", 1, 0)],
+        },
+        [Shard(0, "queries/a.parquet", 0, 2), Shard(1, "queries/a.parquet", 1, 1), Shard(2, "queries/b.parquet", 0, 1)],
+    )
+    parts = CONFIG | {key: CONFIG.get(key, {}) | values for key, values in config.items()}
+    done = list(manifests(storage))
+    return RunFolder(storage, {"config": parts, "status": "working"}, plan, done, finished=len(done) == 3)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., RunFolder]:
+    """A run of q1 and q2 (shard 0), q3 (1) and q4 (2), of which the shards named are committed."""
+    storage = FileStorage(str(tmp_path / "run"))
+    put(storage, "query_map", [{"log_id": log_id, "query_id": query_id} for log_id, query_id in MAP], "a")
+    planned = [{"query_id": f"q{n}", "query": f"Query  {n}", "normalised": f"query {n}", "log_count": n} for n in range(1, 5)]
+    put(storage, "queries", planned[:3], "a", group=2)
+    put(storage, "queries", planned[3:], "b")
+    put(storage, "results", results("q2", "d4"), "orphan")  # of an attempt that did not commit
+
+    def committed(*shards: int, **config: dict[str, Any]) -> RunFolder:
+        there = {manifest.shard for manifest in manifests(storage)}
+        for shard in set(shards) - there:
+            files = {table: [put(storage, table, rows, f"{shard}")] for table, rows in OF_SHARD[shard].items()}
+            commit(storage, Manifest(shard, 1, files, {}, {}))
+        return folder(storage, **config)
+
+    return committed
+
+
+Run = Callable[..., RunFolder]
+
+
+def judged(run: RunFolder, grades: dict[str, dict[str, int]] = GRADES) -> Evaluation:
+    return evaluate(run, Judgements("", grades))
+
+
+def means(*rows: list[float]) -> Any:
+    return pytest.approx(dict(zip(MEASURES, np.mean(rows, axis=0).tolist(), strict=True)))
+
+
+NOTHING = [0.0] * len(MEASURES)
+
+
+# ---------------------------------------------------------------- what counts
+
+
+def test_results_and_the_original_alone_of_a_run(run: Run) -> None:
+    found = judged(run(0, 1, 2))
+    assert (found.judged, found.missing, found.not_committed, found.counted, found.queries) == (2, 0, 0, 2, 2)
+    assert found.results == means(by_hand(GRADES["l1"], ["d1", "d2"]), NOTHING)  # l2 has no committed result
+    assert found.original == means(by_hand(GRADES["l1"], ["x", "d2"]), NOTHING)
+    assert found.without_results == 1
+    assert (found.unjudged, found.original_unjudged) == (0, 0.5)
+    assert found.differences is not None
+    assert found.differences["RR@10"] == pytest.approx((1 - 1 / 2) / 2)
+
+
+def test_the_original_alone_is_fused_as_the_run_fuses(tmp_path: Path) -> None:
+    storage = FileStorage(str(tmp_path))
+    put(storage, "query_map", [{"log_id": "l1", "query_id": "q1"}], "a")
+    put(storage, "queries", [{"query_id": "q1", "query": "tea", "normalised": "tea", "log_count": 1}], "a")
+    put(storage, "queries", [], "b")
+    lists = runs("q1", "original", "a", "b", "c") + runs("q1", "original", "c", "b", retriever="dense")
+    commit(storage, Manifest(0, 1, {"runs": [put(storage, "runs", lists, "0")]}, {}, {}))
+    rank = {}
+    for depth in (1, 3):
+        made = folder(storage, fuse={"method": "rrf", "depth": depth})
+        for doc_id in "abc":
+            of_doc = judged(replace(made, plan=replace(made.plan, shards=[])), {"l1": {doc_id: 1}}).original
+            assert of_doc is not None
+            rank[depth, doc_id] = of_doc["RR@10"]
+    assert [rank[3, doc_id] for doc_id in "cba"] == pytest.approx([1, 1 / 2, 1 / 3])
+    assert [rank[1, doc_id] for doc_id in "acb"] == pytest.approx([1, 1 / 2, 0])  # b is nobody's first
+
+
+def test_judged_ones_that_the_log_lacks_are_counted_and_left_out_of_the_mean(run: Run) -> None:
+    found = judged(run(0, 1, 2), GRADES | {"gone": {"d1": 1}})
+    assert (found.judged, found.missing, found.counted) == (3, 1, 2)
+    assert found.results == judged(run(0, 1, 2)).results
+    assert found.unmatched is None
+
+
+def test_what_is_not_committed_yet_is_counted_and_left_out_of_the_mean(run: Run) -> None:
+    grades = {"l1": {"d1": 1}, "l2": {"d4": 1}, "other": {"d4": 1}, "l4": {"d1": 1}}
+    found = judged(run(1), grades)
+    assert (found.judged, found.missing, found.not_committed, found.counted) == (4, 0, 3, 1)
+    assert found.results["RR@10"] == 1  # q3 alone
+    assert found.original is not None
+    assert found.original["RR@10"] == 0
+    found = judged(run(0, 1), grades)
+    assert (found.not_committed, found.without_results) == (1, 1)
+    assert found.results["RR@10"] == pytest.approx(2 / 3)
+    assert judged(run(0, 1, 2), grades).not_committed == 0
+
+
+def test_a_folder_named_relative_to_the_current_one(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(1)
+    monkeypatch.chdir(tmp_path)
+    assert judged(folder(FileStorage("./run"))).not_committed == 2
+
+
+def test_log_rows_of_one_query_count_each_in_the_mean_and_once_in_the_interval(run: Run) -> None:
+    found = judged(run(0, 1, 2), {"l1": {"d1": 1}, "l1-again": {"d2": 1}})
+    assert found.results["RR@10"] == pytest.approx((1 + 1 / 2) / 2)
+    assert (found.counted, found.queries, found.intervals) == (2, 1, None)
+
+
+def test_an_interval_lies_around_the_difference(run: Run) -> None:
+    found = judged(run(0, 1, 2), {"l1": {"d1": 1}, "other": {"d4": 1}, "l2": {"d4": 1}, "l4": {"d1": 1}})
+    assert found.intervals is not None
+    assert found.differences is not None
+    assert set(found.intervals) == set(MEASURES)
+    assert found.differences["RR@10"] == pytest.approx(0.5)
+    expected = stats.ttest_1samp([1, 1, 0, 0], 0).confidence_interval(0.95)
+    assert found.intervals["RR@10"] == pytest.approx(tuple(expected))
+    assert judged(run(0, 1, 2), {"l1": {"d1": 1}, "rejected": {"d1": 1}}).intervals is not None  # two units
+
+
+def test_near_duplicate_queries_are_one_unit_of_the_interval(run: Run) -> None:
+    made = run(0, 1, 2)
+    grades = {"l1": {"d1": 1}, "other": {"d4": 1}, "l2": {"d4": 1}, "l4": {"d1": 1}}
+    texts = ["how to clean a pan", "tea", "to clean a pan how", "bread"]  # of q1 and q3 the words are equal
+    planned = [{"query_id": f"q{n}", "query": text, "normalised": text, "log_count": n} for n, text in enumerate(texts, 1)]
+    put(made.storage, "queries", planned[:3], "a", group=2)
+    put(made.storage, "queries", planned[3:], "b")
+    found = judged(made, grades)
+    clusters = np.array([0, 1, 0, 2])
+    assert (found.queries, found.clusters) == (4, 3)
+    assert found.intervals is not None
+    assert found.intervals["RR@10"] == paired_test(np.array([[1.0, 0, 1, 0]]), clusters).interval(0)
+    assert "judged: 4 log rows of 4 distinct queries in 3 clusters of near-duplicates" in evaluation_notes(found)[0]
+
+
+def test_where_every_query_gains_alike_no_variance_is_claimed(run: Run) -> None:
+    found = judged(run(0, 1, 2), {"l1": {"d1": 1}, "other": {"d4": 1}})
+    assert found.differences is not None
+    assert found.differences["RR@10"] == 1
+    assert "RR@10" not in (found.intervals or {})
+    assert evaluation_values(found)["measures"]["RR@10"]["interval"] is None
+    assert any("no test: every cluster differs by the same" in note and "nDCG@10" in note for note in evaluation_notes(found))
+
+
+def test_a_judged_row_that_was_rejected_counts_zero(run: Run) -> None:
+    found = judged(run(0, 1, 2), {"l1": {"d1": 1}, "rejected": {"d1": 1}})
+    assert (found.missing, found.rejected, found.without_results, found.counted, found.queries) == (0, 1, 0, 2, 2)
+    assert found.results["RR@10"] == found.results["Success@5"] == 0.5
+
+
+def test_an_id_that_was_also_rejected_once_counts_with_its_query(run: Run) -> None:
+    made = run(0, 1, 2)
+    rows = [("l1", None), ("l1", "q1"), ("l1", None)]
+    put(made.storage, "query_map", [{"log_id": log_id, "query_id": query_id} for log_id, query_id in rows], "a")
+    found = judged(made, {"l1": {"d1": 1}})
+    assert (found.rejected, found.results["RR@10"]) == (0, 1)
+
+
+def test_without_kept_runs_the_original_is_not_measured(run: Run) -> None:
+    found = judged(run(0, 1, 2, retrieve=CONFIG["retrieve"] | {"keep_runs": False}))
+    assert found.original is found.intervals is found.differences is found.original_unjudged is None
+    assert found.results == judged(run(0, 1, 2)).results
+
+
+def test_an_original_that_was_searched_with_its_rewrites_is_not_measured(run: Run) -> None:
+    (name, block), *others = CONFIG["retrieve"]["retrievers"].items()
+    joined = CONFIG["retrieve"] | {"retrievers": {name: block | {"together": True}} | dict(others)}
+    rewriting = {"engine": {"kind": "recorded", "path": "r"}, "strategies": ["keyword"]}
+    found = judged(run(0, 1, 2, retrieve=joined, rewrite=rewriting))
+    assert found.original is found.intervals is found.differences is None
+    said = " ".join(evaluation_notes(found))
+    assert f"original alone: not measured, since {name} searched it as one with its rewrites" in said
+    alone = judged(run(0, 1, 2, retrieve=joined, rewrite=rewriting | {"strategies": []}))
+    assert alone.original is not None
+
+
+@pytest.mark.parametrize(
+    ("config", "kept", "reranked"),
+    [({"rerank": {"keep": 1}}, 1, True), ({"rerank": {"kind": "none", "keep": 1}, "fuse": {"keep": 7}}, 7, False)],
+)
+def test_the_original_ends_where_the_results_end(run: Run, config: dict[str, Any], kept: int, reranked: bool) -> None:
+    found = judged(run(0, 1, 2, **config), {"l1": {"d2": 1}})
+    assert (found.kept, found.reranked) == (kept, reranked)
+    assert found.original is not None
+    assert found.original["R@10"] == (0 if kept == 1 else 1)  # d2 is the original's second
+    assert found.results["R@10"] == (0 if kept == 1 else 1)
+
+
+def test_nothing_judged_is_in_the_log(run: Run) -> None:
+    found = judged(run(0, 1, 2), {"gone": {"d1": 1}})
+    assert (found.judged, found.missing, found.counted, found.intervals) == (1, 1, 0, None)
+    assert found.unmatched is not None
+    assert found.unmatched[0] == "gone"
+    assert found.unmatched[1] in dict(MAP)
+    assert all(np.isnan(mean) for mean in found.results.values())  # a mean over nothing is not 0
+
+
+def test_nothing_is_committed(run: Run) -> None:
+    found = judged(run())
+    assert (found.not_committed, found.counted, found.unmatched) == (2, 0, None)
+    assert evaluation_values(found)["measures"]["R@10"]["results"] is None
+
+
+def test_rows_come_by_query_and_rank_however_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judged_rows, "BATCH_ROWS", 256)
+    storage = FileStorage(str(tmp_path))
+    ids = [f"q{n:05d}" for n in range(3000)]
+    put(storage, "query_map", [{"log_id": f"l{n}", "query_id": query_id} for n, query_id in enumerate(ids)], "a")
+    asked = [{"query_id": query_id, "query": query_id, "normalised": query_id, "log_count": 1} for query_id in ids]
+    put(storage, "queries", asked, "a")
+    put(storage, "queries", [], "b")
+    rows = [row for query_id in ids for row in results(query_id, "d1", "d2", "d3", "d4")]
+    lists = [row for query_id in ids for row in runs(query_id, "original", *(f"d{n}" for n in range(30)))]
+    order = np.random.default_rng(1).permutation(len(rows))
+    for shard in range(3):
+        part = [rows[n] for n in order[shard::3]]
+        files = {
+            "results": [put(storage, "results", part, f"{shard}")],
+            "runs": [put(storage, "runs", lists[shard::3], f"{shard}")],
+        }
+        commit(storage, Manifest(shard, 1, files, {}, {}))
+    found = judged(folder(storage), {f"l{n}": {"d3": 1} for n in range(3000)})
+    assert found.results["RR@10"] == pytest.approx(1 / 3)
+    assert found.original is not None
+    assert found.original["RR@10"] == pytest.approx(1 / 4)
+
+
+def test_a_damaged_folder_is_one_line(run: Run) -> None:
+    made = run(0)
+    made.storage.delete("results/0.parquet")
+    with pytest.raises(ConfigError, match=r"the run's tables cannot be read .*results/0\.parquet.*; put back what was"):
+        judged(made)
+
+
+# ---------------------------------------------------------------- judgements of queries
+
+
+@pytest.mark.parametrize(("key", "names"), [("query_id", ("q1", "q2")), ("query", ("query 1", "query 2"))])
+def test_judgements_may_name_queries(run: Run, key: Key, names: tuple[str, str]) -> None:
+    assert evaluate(run(0), Judgements("", {names[0][:-1] + "4": {"d1": 1}}, key)).not_committed == 1
+    by_row = judged(run(0, 1, 2))
+    found = evaluate(run(0, 1, 2), Judgements("", dict(zip(names, GRADES.values(), strict=True)), key))
+    assert (found.results, found.original, found.intervals) == (by_row.results, by_row.original, by_row.intervals)
+    assert (found.counted, found.queries, found.without_results) == (2, 2, 1)
+    assert evaluation_notes(found)[0] == "judged: 2 distinct queries"
+    gone = {names[0]: {"d1": 1}, "gone": {"d1": 1}}
+    assert evaluate(run(0, 1, 2), Judgements("", gone, key)).missing == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("log_id", "none of 2 judged log rows is in the log: the judgements say 'a', the log '"),
+        ("query_id", "none of 2 judged query_ids is in the log: the judgements say 'a', the log 'q"),
+        ("query", "none of 2 judged queries is in the log: the judgements say 'a', the log 'query "),
+    ],
+)
+def test_nothing_judged_is_a_warning_and_no_row_of_dashes(run: Run, key: Key, words: str) -> None:
+    found = evaluate(run(0, 1, 2), Judgements("", {"a": {"d1": 1}, "b": {"d1": 1}}, key))
+    assert found.warning is not None
+    assert words in found.warning
+    assert "evaluate.key" in found.warning
+    shown = lines(found)
+    assert " ".join(shown) == f"warning: {found.warning}"
+    assert judged(run(0, 1, 2)).warning is None
+
+
+def test_nothing_committed_is_a_warning_of_its_own(run: Run) -> None:
+    assert "the queries of all 2 judged log rows of the log are not committed" in str(judged(run()).warning)
+
+
+# ---------------------------------------------------------------- what is shown
+
+SHOWN = Evaluation(
+    judged=1200,
+    missing=30,
+    results=dict.fromkeys(MEASURES, 0.75),
+    original=dict.fromkeys(MEASURES, 0.70001),
+    intervals=dict.fromkeys(MEASURES, (-0.00001, 0.1)),
+    not_committed=4,
+    rejected=2,
+    without_results=3,
+    queries=1000,
+    clusters=990,
+    unjudged=0.8,
+    original_unjudged=0.7,
+    kept=5,
+    reranked=True,
+)
+
+
+def lines(evaluation: Evaluation) -> list[str]:
+    console = Console(width=80, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(evaluation_table(evaluation))
+    text = captured.get()
+    assert all(len(line) <= 80 for line in text.splitlines())
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_the_table_has_all_figures_and_what_they_are_of() -> None:
+    shown = lines(SHOWN)
+    assert shown[:2] == ["original alone,", "results fused, not reranked difference 95 % interval"]
+    names = ["nDCG@10", "R@10", "P@5", "Success@5 (H@5)", "RR@10"]
+    assert shown[2:7] == [f"{name} 0.7500 0.7000 +0.0500 +0.0000 to +0.1000" for name in names]
+    notes = " ".join(shown[7:])
+    for words in (
+        "judged: 1,166 log rows of 1,000 distinct queries in 990 clusters of near-duplicates (words 80 % alike); "
+        "left out: 30 not in the log, 4 of queries not committed yet",
+        "counted as zero: 3 without results, 2 rejected",
+        "80.0 % of the results' first 5, 70.0 % of the original's",
+        "original alone, fused, not reranked: the results are reranked, so the difference is of",
+        "lists end after 5 documents",
+        "difference: to the original alone; 95 % interval: paired t-test over clusters",
+    ):
+        assert words in notes
+    assert "rough" not in notes
+
+
+def test_where_nothing_is_reranked_nothing_is_said_of_it() -> None:
+    shown = lines(replace(SHOWN, reranked=False))
+    assert shown[0] == "results original alone difference 95 % interval"
+    assert "reranked" not in " ".join(shown)
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    shown = lines(replace(SHOWN, original=None, intervals=None, original_unjudged=None))
+    assert shown[2] == "nDCG@10 0.7500 - - -"
+    assert "retrieve.keep_runs is false" in " ".join(shown)
+    shown = lines(replace(SHOWN, intervals=None, queries=1, clusters=1))
+    assert shown[2] == "nDCG@10 0.7500 0.7000 +0.0500 -"
+    assert "no interval and no test: it takes two distinct queries" in " ".join(shown)
+
+
+def test_few_queries_are_said() -> None:
+    assert "of so few clusters a rough one" in " ".join(lines(replace(SHOWN, clusters=49)))
+
+
+def test_hostile_ids_are_escaped(run: Run) -> None:
+    made = run(0, 1, 2)
+    put(made.storage, "query_map", [{"log_id": "[red]\x1b[31m\u202e", "query_id": "q1"}], "a")
+    found = judged(made, {"[bold]\x07" + "x" * 5000: {"d1": 1}})
+    shown = lines(found)
+    assert shown[0].startswith("warning: nothing is measured: none of 1 judged log rows is in the log:")
+    assert all(line.isprintable() for line in shown)
+    assert "'[bold]\\x07xxx" in " ".join(shown)
+    assert "'[red]\\x1b[31m\\u202e'" in " ".join(shown)
+
+
+WHOLE = {"looked": None, "original_looked": None, "uneven": False}
+
+
+def test_values_are_json_and_say_the_same(run: Run) -> None:
+    values = json.loads(json.dumps(evaluation_values(SHOWN), allow_nan=False))
+    assert values["measures"]["P@5"] == {
+        "results": 0.75,
+        "original": 0.70001,
+        "difference": pytest.approx(0.04999),
+        "interval": [-0.00001, 0.1],
+        **WHOLE,
+    }
+    assert (values["judged"], values["missing"], values["not_committed"], values["counted"]) == (1200, 30, 4, 1166)
+    assert values["notes"] == evaluation_notes(SHOWN)
+    assert (values["warning"], values["key"]) == (None, "log_id")
+    nothing = json.loads(json.dumps(evaluation_values(judged(run(), {"gone": {"d1": 1}})), allow_nan=False))
+    assert nothing["measures"]["P@5"] == dict.fromkeys(("results", "original", "difference", "interval")) | WHOLE
+    assert nothing["notes"] == [f"warning: {nothing['warning']}"]

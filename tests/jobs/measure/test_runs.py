@@ -1,0 +1,255 @@
+"""`dmqr runs` and the report's trend: what a list says of each run, in which order, and what it costs to ask."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.run.shards import SUCCESS, Manifest, Plan, commit, put_plan
+from cluster.storage import Storage, open_storage
+from jobs.__main__ import main
+from jobs.config.config import Config
+from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
+from jobs.measure.evaluate.stored import EVALUATION, store_evaluation
+from jobs.measure.run_list import ListedRun, list_runs
+from jobs.pages.report.trend import NIGHTS, Chart, trend
+from tests.support.cluster.s3_server import S3Server
+from tests.support.jobs.report_runs import PRICES, RunMaker, page
+
+FINGERPRINT = "0123456789ab"
+COSTS = {"rewrite": {"dmqr@writer": {"seconds": 10.0, "prompt_tokens": 1000.0, "completion_tokens": 100.0}}}
+Values = dict[str, Any]
+
+
+def measured(results: float, original: float = 0.5) -> Evaluation:
+    return Evaluation(3, 0, dict.fromkeys(MEASURES, results), dict.fromkeys(MEASURES, original), None, queries=3)
+
+
+class Nights:
+    """Makes the folders of runs as their drivers leave them."""
+
+    def __init__(self, output: Path | str, values: Values) -> None:
+        self.output: Storage = open_storage(str(output))
+        self.values = values
+
+    def __call__(self, date: str | None = None, *, began: str = "2026-02-01T02:15:00Z", **more: Any) -> Storage:
+        """A finished run of 100 queries."""
+        label, name, fingerprint = more.get("label"), more.get("name", "night"), more.get("fingerprint", FINGERPRINT)
+        values = self.values | {"name": name, "label": label, "log": self.values["log"] | {"date": date}}
+        config = Config.model_validate(values)
+        folder = "-".join(part for part in (name, config.shown_label, fingerprint) if part)
+        storage = open_storage(self.output.url(folder))
+        put_plan(storage, Plan([], {"queries": 100, "log_rows": 120, "rejected": 0}, 50, {}, []))
+        record = {
+            "run_id": folder, "status": more.get("status", "finished"), "config": config.model_dump(), "costs": COSTS,
+            "identity": {"config": {"log": date, "fuse": more.get("fuse", {})}, "indexes": {}},
+            "starts": [{"start": 1, "began": began}], "counts": {"committed": {"queries": 100}},
+        }  # fmt: skip
+        storage.put("run.json", json.dumps(record).encode())
+        if record["status"] == "finished":
+            storage.put(SUCCESS, b"{}")
+        if (results := more.get("results")) is not None:
+            store_evaluation(storage, measured(results))
+        return storage
+
+    def listed(self, name: str | None = "night") -> list[ListedRun]:
+        return list_runs(self.output, name, lambda record: PRICES)
+
+
+@pytest.fixture
+def nights(tmp_path: Path, values: Values) -> Nights:
+    return Nights(tmp_path / "runs", values)
+
+
+@pytest.fixture
+def runs(capfd: pytest.CaptureFixture[str]) -> Callable[..., list[list[str]]]:
+    """The cells that `dmqr runs` prints."""
+
+    def shown(*arguments: str) -> list[list[str]]:
+        assert main(["runs", *arguments]) == 0
+        return [line.split() for line in capfd.readouterr().out.splitlines()]
+
+    return shown
+
+
+# ---------------------------------------------------------------- the list
+
+
+def test_the_newest_night_is_the_last_whenever_it_was_started(nights: Nights) -> None:
+    nights("2026-01-31", began="2026-02-01T02:00:00Z")
+    nights("2026-01-30", began="2026-02-02T02:00:00Z")  # made up for later
+    nights("2026-01-31", label="again", began="2026-02-01T09:00:00Z")
+    nights(began="2026-01-15T02:00:00Z")
+    found = [run.night for run in nights.listed()]
+    assert found == ["2026-01-15", "2026-01-30", "2026-01-31", "again"]
+
+
+def test_what_is_said_of_a_finished_run(nights: Nights) -> None:
+    nights("2026-01-31", results=0.75)
+    (run,) = nights.listed()
+    assert (run.state, run.queries, run.date, run.label) == ("finished", 100, "2026-01-31", None)
+    assert (run.measured("results"), run.measured("original"), run.measured("difference")) == (0.75, 0.5, 0.25)
+    usd = PRICES.usd(COSTS)
+    assert usd > 0
+    assert (run.usd, run.usd_per_thousand) == (usd, 10 * usd)
+
+
+def test_a_finished_run_is_listed_without_its_commits(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    nights("2026-01-31")
+    monkeypatch.setattr("jobs.measure.run_list.open_run", None)
+    assert nights.listed()[0].queries == 100
+
+
+def test_a_run_that_was_killed_counts_what_is_committed(nights: Nights) -> None:
+    storage = nights("2026-01-31", status="running")
+    commit(storage, Manifest(0, 1, {}, {"queries": 40}, COSTS))
+    (run,) = nights.listed()  # without a lease: its record says how it is
+    assert (run.state, run.queries) == ("running", 40)
+    body = {"host": "far", "machine": "other", "pid": 1, "pid_began": "1", "began": 1.0, "beat": 2.0, "released": False}
+    storage.put("lease/000001.json", json.dumps(body).encode())
+    assert nights.listed()[0].state == "stale"
+    storage.put("lease/000001.json", json.dumps(body | {"beat": time.time()}).encode())
+    assert nights.listed()[0].state == "running"
+
+
+def test_a_run_of_which_nothing_is_there_but_its_record(nights: Nights) -> None:
+    nights.output.put(f"night-{FINGERPRINT}/run.json", b'{"starts": [{"start": 1, "began": "2026-01-31T00:00:00Z"}]}')
+    nights.output.put(f"night-x-{FINGERPRINT}/run.json", b"cut o")
+    (run,) = nights.listed()
+    assert (run.night, run.queries, run.evaluation) == ("2026-01-31", 0, None)
+
+
+def test_a_damaged_evaluation_is_none(nights: Nights) -> None:
+    nights("2026-01-31").put(EVALUATION, b"{")
+    assert nights.listed()[0].evaluation is None
+
+
+# ---------------------------------------------------------------- the verb
+
+
+def test_the_runs_of_a_config_are_those_of_its_name(
+    nights: Nights, runs: Callable[..., list[list[str]]], config_file: Callable[[Any], str], tmp_path: Path
+) -> None:
+    nights("2026-01-31", results=0.75)
+    nights("2026-01-30", name="another")
+    config = config_file(nights.values | {"name": "night", "output": str(tmp_path / "runs")})
+    Path(config).with_name("prices.yaml").write_text("cpu_worker_hour: 3600\n")
+    head, night = runs(config)
+    assert head == ["run", "begun", "state", "queries", "nDCG@10", "original", "cost"]
+    assert night == [f"night-2026-01-31-{FINGERPRINT}", "2026-02-01", "02:15", "finished", "100", "0.7500", "0.5000", "$10.00"]
+
+
+def test_an_output_lists_every_name_and_a_name_its_own(
+    nights: Nights, runs: Callable[..., list[list[str]]], tmp_path: Path
+) -> None:
+    nights("2026-01-31")
+    nights("2026-01-30", name="another")
+    assert [row[0].rsplit("-", 1)[0] for row in runs(str(tmp_path / "runs"))[1:]] == ["another-2026-01-30", "night-2026-01-31"]
+    assert [row[-1] for row in runs(str(tmp_path / "runs" / "night"))[1:]] == ["-"]  # no prices, so no cost
+
+
+def test_json(nights: Nights, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    nights("2026-01-31", label="again", results=0.75)
+    assert main(["runs", str(tmp_path / "runs"), "--json"]) == 0
+    listed = json.loads(capfd.readouterr().out)
+    assert listed["output"] == str(tmp_path / "runs")
+    (run,) = listed["runs"]
+    assert (run["label"], run["date"], run["usd"]) == ("again", "2026-01-31", None)
+    assert run["evaluation"]["measures"]["nDCG@10"]["results"] == 0.75
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["runs"], "/runs: no run lies there; start one with: dmqr run CONFIG"),
+        (["runs", "--date", "2026-01-31"], "--date: runs is no config, which it would change; leave it out"),
+        (["runs", "--prices", "none.yaml"], "--prices none.yaml: no such file; give one like configs/prices.yaml"),
+    ],
+)
+def test_refused(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["runs", *arguments]) == 2
+    assert words in capfd.readouterr().err
+
+
+def test_on_s3(s3: S3Server, values: Values, runs: Callable[..., list[list[str]]]) -> None:
+    output = f"{s3.fresh('out')}/runs"
+    made = Nights(output, values)
+    made("2026-01-31", results=0.75)
+    made("2026-01-30")
+    assert [row[0] for row in runs(output)[1:]] == [f"night-2026-01-{day}-{FINGERPRINT}" for day in (30, 31)]
+    assert [row[5] for row in runs(f"{output}/night")[1:]] == ["-", "0.7500"]
+
+
+# ---------------------------------------------------------------- the trend
+
+
+def shown(nights: Nights, storage: Storage, evaluation: Evaluation | None = None) -> Any:
+    from jobs.runs.folder import open_run
+
+    return trend(open_run(storage.root), PRICES, evaluation)
+
+
+def dots(chart: Chart) -> list[float]:
+    """Where the results of the nights are drawn, from above."""
+    return [float(y) for y in re.findall(r'<circle class="results" cx="[^"]*" cy="([^"]*)"', chart.svg)]
+
+
+def test_a_trend_ends_with_the_run_of_the_report(nights: Nights) -> None:
+    nights("2026-01-29", results=0.7)
+    nights("2026-01-30", status="stopped", results=0.1)
+    nights("2026-02-01", results=0.9)
+    found = shown(nights, nights("2026-01-31"), measured(0.8))
+    assert [(night.run.night, night.this) for night in found.nights] == [("2026-01-29", False), ("2026-01-31", True)]
+    assert [night.results for night in found.nights] == [0.7, 0.8]
+    quality, cost = found.charts
+    assert (quality.title, quality.low, quality.high) == ("nDCG@10", "0.5000", "0.8000")
+    assert list(quality.lines) == ["results", "original"]
+    first, second = dots(quality)
+    assert first > second  # up is better
+    assert cost.low == cost.high
+
+
+def test_a_night_without_quality_leaves_a_gap(nights: Nights) -> None:
+    nights("2026-01-28", results=0.7)
+    nights("2026-01-29")
+    nights("2026-01-30", results=0.6)
+    chart = shown(nights, nights("2026-01-31", results=0.65)).charts[0]
+    (path,) = re.findall(r'<path class="results" d="(.*?)"', chart.svg)
+    assert [part[0] for part in path.split() if part[0] in "ML"] == ["M", "M", "L"]
+    assert len(dots(chart)) == 3
+
+
+def test_other_settings_are_marked(nights: Nights) -> None:
+    nights("2026-01-29")
+    nights("2026-01-30", fuse={"k": 10})
+    found = shown(nights, nights("2026-01-31", fuse={"k": 10}))
+    assert [night.changed for night in found.nights] == [False, True, False]
+    assert [chart.svg.count("other settings from here on") for chart in found.charts] == [1]  # of costs; no quality is known
+
+
+def test_one_run_is_no_trend_and_many_are_cut(nights: Nights) -> None:
+    assert shown(nights, nights("2026-01-01")) is None
+    for day in range(2, NIGHTS + 3):
+        last = nights(f"2026-01-{day:02}")
+    found = shown(nights, last)
+    assert (len(found.nights), found.nights[-1].run.night) == (NIGHTS, f"2026-01-{NIGHTS + 2}")
+
+
+def test_the_page_has_the_trend_and_the_date_in_its_head(tmp_path: Path, values: Values) -> None:
+    dated = {"log": {"path": "l.parquet", "query_column": "query", "date": "2026-03-01"}, "label": "again"}
+    alone = page(RunMaker(tmp_path / "alone")(**dated))
+    assert "small again" in " ".join(alone.sections[""].split())
+    assert "trend" not in alone.sections
+    Nights(tmp_path / "several", values)("2026-02-27", name="small", results=0.75)
+    read = page(RunMaker(tmp_path / "several")(), evaluation=measured(0.8))
+    assert read.row("trend", "2026-02-27")[:3] == ["100", "0.7500", "+0.2500"]
+    assert read.row("trend", "2026-03-01")[1:3] == ["0.8000", "+0.3000"]

@@ -1,0 +1,458 @@
+"""The page of an ablation: its figures against those handed in, what it leaves out, what strangers' texts do to it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.errors import ConfigError
+from jobs.log.judgements import Judgements
+from jobs.measure.compare.arm_costs import ArmCost
+from jobs.measure.compare.comparison import Comparison, Slice
+from jobs.measure.compare.funnel import Funnel
+from jobs.measure.compare.standing import mark, standing, verdict
+from jobs.measure.compare.worth import Worth
+from jobs.measure.significance import holm, paired_test
+from jobs.pages.ablation import ablation_report
+from jobs.pages.ablation.arm_rows import arm_rows
+from jobs.pages.ablation.cost_chart import cost_chart, pareto_front
+from jobs.pages.ablation.left_out import left_out
+from jobs.pages.ablation.noise import noise
+from jobs.pages.ablation.query_chart import main_arms, query_chart
+from jobs.pages.charts import linear, spanning
+from jobs.pages.closing import ComparedArms
+from jobs.plan.work import saved
+from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import p_words, shown, signed
+from retrievers.local.build import build_local_index
+from tests.support.jobs.report_ablations import (
+    ARMS,
+    MEASURES,
+    STRATEGIES,
+    ArmOf,
+    ablation_at,
+    comparison_of,
+    costs_of,
+    funnel_of,
+    query_id,
+    values_of,
+    worth_of,
+)
+from tests.support.jobs.report_runs import Page
+from tests.support.retrievers.blocks import index_fields
+
+KEYS = 60
+HOSTILE = "</title></style></script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`&lt;\u202egnp\x00{{ 7*7 }}"
+
+
+def compared(arms: list[ArmOf] = ARMS, keys: int = KEYS, **further: Any) -> Comparison:
+    return comparison_of(arms, values_of(arms, keys), **further)
+
+
+def html(folder: Path, comparison: Comparison | None, arms: list[ArmOf] = ARMS, **options: Any) -> str:
+    tables = {name: options.pop(name) for name in ("results", "rewrites", "rerank") if name in options}
+    run = ablation_at(folder, arms, **tables)
+    funnel = funnel_of() if comparison else None
+    return report_of(run, comparison, funnel, worth_of(), costs_of(arms, comparison), **options)
+
+
+def report_of(
+    run: RunFolder,
+    comparison: Comparison | None,
+    funnel: Funnel | None = None,
+    worth: Sequence[Worth] = (),
+    costs: Sequence[ArmCost] = (),
+    grades: dict[str, dict[str, int]] | None = None,
+    **options: Any,
+) -> str:
+    judgements = None if grades is None else Judgements("qrels.tsv", grades)
+    found = ComparedArms(run, None, saved(run), comparison, funnel, worth, None, costs, judgements)
+    return ablation_report(found, **options)
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_parts_and_further_names_stand_beside_the_arm(tmp_path: Path) -> None:
+    found = compared()
+    one, other, third = [arm for arm in found.frame.arms if arm != found.baseline and arm not in found.oracles][:3]
+    marked = replace(found, parts={one: ["general", "keyword"]}, same_as={other: one}, also={third: ["k=<7>"]})
+    text = html(tmp_path, marked)
+    assert Page(text).row("arms", f"{one}§")
+    assert Page(text).row("arms", f"{other} is {one}")
+    assert Page(text).row("arms", f"{third} = k=<7>")
+    assert "parts of the answers to the joint request" in text
+    assert "parts of the answers" not in html(tmp_path / "plain", found)
+
+
+def test_the_main_table_has_the_figures_of_the_comparison(tmp_path: Path) -> None:
+    found = compared()
+    page = Page(html(tmp_path, found))
+    for number, arm in enumerate(found.frame.arms):
+        name = f"{arm} baseline" if arm == found.baseline else arm
+        cells = page.row("arms", name)
+        means = [f"{value:.4f}" for value in found.frame.values[number].mean(axis=1)]
+        assert [cell.rstrip("†‡") for cell in cells[: len(MEASURES)]] == means
+        assert cells[-3] == f"{found.frame.condensed[number, 0].mean():.4f}"
+        if arm == found.baseline:
+            assert cells[len(MEASURES)] == "–"
+            continue
+        difference = next(one for one in found.differences if (one.arm, one.measure) == (arm, MEASURES[0]))
+        assert cells[len(MEASURES)] == signed(difference.difference)
+        assert cells[len(MEASURES) + 1] == f"{signed(difference.low)} to {signed(difference.high)}"
+        assert cells[len(MEASURES) + 3] == verdict(difference, 0.01)
+        assert f"{difference.wins} / {difference.ties} / {difference.losses}" in cells
+    glance = page.sections["glance"]
+    assert f"{len(ARMS)} of {len(ARMS)}" in glance
+    assert "9,600" in glance
+    assert "87.5 %" in glance
+
+
+def test_best_and_second_best_are_marked_as_printed() -> None:
+    arms = [ArmOf(name) for name in "abcde"] + [ArmOf("bound", members=("a",)), ArmOf("full #2", "samples")]
+    values = np.tile(np.array([0.5, 0.50004, 0.4, 0.49999, 0.3, 0.9, 0.8])[:, None, None], (1, len(MEASURES), 4))
+    found = standing(comparison_of(arms, values, "e"))
+    assert found.best["P@5"] == {"a", "b", "d"}
+    assert found.second["P@5"] == {"c"}
+    assert found.leader == "b"
+    same = standing(comparison_of(arms, np.full_like(values, 0.5), "e"))
+    assert same.second["P@5"] == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("p_holm", "q", "p_equivalent", "moved", "sign", "said"),
+    [
+        (0.049, None, 0.5, 0.1, "†", "better"),
+        (0.009, None, 0.5, -0.1, "‡", "worse"),
+        (0.05, None, 0.5, 0.1, "", "no clear difference"),
+        (0.2, None, 0.04, 0.001, "", "equivalent"),
+        (0.001, None, 0.04, 0.001, "‡", "better, by less than 0.01"),
+        (None, 0.02, 0.5, 0.1, "†", "better"),
+        (None, None, 0.5, 0.1, "", "not tested"),
+    ],
+)
+def test_marks_and_verdicts_are_by_corrected_p(
+    p_holm: float | None, q: float | None, p_equivalent: float, moved: float, sign: str, said: str
+) -> None:
+    one = replace(compared().differences[0], p=0.0001, p_holm=p_holm, q=q, p_equivalent=p_equivalent, difference=moved)
+    assert mark(one) == sign
+    assert verdict(one, 0.01) == said
+    assert one.corrected == (q if p_holm is None else p_holm)
+
+
+def test_leave_one_out_is_the_loss_to_the_whole(tmp_path: Path) -> None:
+    comparison = compared()
+    found = left_out(standing(comparison))
+    assert found is not None
+    assert [row.average for row in found.rows] == sorted((row.average for row in found.rows), reverse=True)
+    frame = comparison.frame
+    whole = frame.values[frame.arms.index("full")]
+    for row in found.rows:
+        without = frame.values[frame.arms.index(f"without {row.strategy}")]
+        assert row.losses == pytest.approx((whole - without).mean(axis=1))
+        assert row.average == pytest.approx((whole - without).mean())
+        assert (row.worse, row.same, row.better) == tuple(
+            int(n) for n in np.bincount(np.sign(without[0] - whole[0]).astype(int) + 1)
+        )
+    page = Page(html(tmp_path, comparison))
+    assert "mean of the losses over the measures of this table" in html(tmp_path, comparison)
+    assert "as in Table 4" not in html(tmp_path, comparison)
+    cells = page.row("left-out", found.rows[0].strategy)
+    assert cells[1] == signed(found.rows[0].losses[0])
+    assert cells[-3] == signed(found.rows[0].average)
+    tested = [paired_test((whole - of)[:1], frame.clusters).p[0] for of in (
+        frame.values[frame.arms.index(f"without {row.strategy}")] for row in found.rows
+    )]  # fmt: skip
+    assert [row.p for row in found.rows] == pytest.approx(holm(np.array(tested)).tolist())
+    assert cells[-2] == p_words(found.rows[0].p)
+    without_subsets = [arm for arm in ARMS if arm.family != "subsets"]
+    assert left_out(standing(compared(without_subsets))) is None
+
+
+def test_an_arm_that_is_there_under_another_name_keeps_its_row() -> None:
+    comparison = compared()
+    wanted = left_out(standing(comparison))
+    arm = next(one for one in comparison.frame.arms if one.startswith("without "))
+    arms = tuple("mine" if one == arm else one for one in comparison.frame.arms)
+    renamed = replace(
+        comparison,
+        frame=replace(comparison.frame, arms=arms),
+        families={"mine" if one == arm else one: family for one, family in comparison.families.items()} | {"mine": "arms"},
+        differences=tuple(replace(one, arm="mine" if one.arm == arm else one.arm) for one in comparison.differences),
+        also={"mine": (arm,)},
+    )
+    assert wanted is not None
+    assert left_out(standing(renamed)) == wanted
+
+
+def test_the_noise_floor_is_that_of_the_samples() -> None:
+    comparison = compared()
+    found = noise(standing(comparison))
+    assert found is not None
+    assert found.arms == ["full", "full #2", "full #3"]
+    places = [comparison.frame.arms.index(arm) for arm in found.arms]
+    means = comparison.frame.values[places, 0].mean(axis=1)
+    assert found.rows[0].deviation == pytest.approx(np.std(means, ddof=1))
+    assert found.rows[0].greatest == pytest.approx(means.max() - means.min())
+    whole = comparison.frame.values[0, 0].mean()
+    for arm in found.within:
+        assert abs(comparison.frame.values[comparison.frame.arms.index(arm), 0].mean() - whole) <= found.rows[0].greatest
+    assert noise(standing(compared(ARMS[:-2]))) is None
+
+
+def test_the_funnel_costs_and_slices_are_those_given(tmp_path: Path) -> None:
+    slices = (Slice("words", "1 to 3", 29, {"original": (0.4, 0.0), "full": (0.45, 0.05)}, few=True),)
+    comparison = compared(slices=slices, notes=("Drawn over 55 clusters.",))
+    page = Page(html(tmp_path, comparison))
+    general, worth = funnel_of().strategies[0], worth_of()[0]
+    cells = page.row("strategies", "general")
+    for value in (
+        general.relevant_found,
+        general.found_alone,
+        general.survived_fusion,
+        general.survived_reranker,
+        general.in_top,
+    ):
+        assert str(value) in cells
+    assert signed(worth.reranker_gain or 0) in cells
+    assert "click hit rate" not in page.sections["strategies"]
+    cost = costs_of(ARMS, comparison)[0]
+    assert f"{cost.prompt_tokens:,}" in page.row("cost", "full")
+    assert page.row("slices", "1 to 3")[0] == "29*"
+    assert page.row("slices", "1 to 3")[2] == "0.4500+0.0500"
+    assert "Drawn over 55 clusters." in page.sections["method"]
+
+
+def test_a_survival_without_reranker_is_not_shown(tmp_path: Path) -> None:
+    comparison = compared()
+    funnel = funnel_of()
+    unranked = replace(funnel, strategies=tuple(replace(one, survived_reranker=None) for one in funnel.strategies))
+    page = Page(report_of(ablation_at(tmp_path), comparison, unranked))
+    assert "after fusion" in page.sections["strategies"]
+    assert "after the reranker" not in page.sections["strategies"]
+
+
+# ---------------------------------------------------------------- charts
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12))
+def test_the_front_is_what_nothing_is_cheaper_and_better_than(points: list[tuple[int, int]]) -> None:
+    spent = {str(n): float(x) for n, (x, _) in enumerate(points)}
+    quality = {str(n): float(y) for n, (_, y) in enumerate(points)}
+    front = pareto_front(spent, quality)
+
+    def beaten(arm: str) -> bool:
+        return any(
+            spent[other] <= spent[arm]
+            and quality[other] >= quality[arm]
+            and (spent[other], quality[other]) != (spent[arm], quality[arm])
+            for other in spent
+        )
+
+    assert {(spent[arm], quality[arm]) for arm in spent if not beaten(arm)} == {(spent[arm], quality[arm]) for arm in front}
+    assert [spent[arm] for arm in front] == sorted({spent[arm] for arm in front})
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), st.booleans())
+def test_an_axis_holds_its_values_in_order(values: list[float], falling: bool) -> None:
+    start, end = (100.0, 0.0) if falling else (0.0, 100.0)
+    axis = linear(values, start, end)
+    least = 1e-8 * (axis.high - axis.low)
+    assert axis.low <= min(values) + least
+    assert axis.high >= max(values) - least
+    places = [axis.place(value) for value in sorted(values)]
+    assert places == sorted(places, reverse=falling)
+    assert 2 <= len(axis.ticks) <= 9
+    assert all(0 <= place <= 100 for place in map(axis.place, axis.ticks))
+
+
+@pytest.mark.parametrize(("values", "log"), [([0.01, 0.02, 0.05], False), ([0.01, 5.0], True), ([0.0, 5.0], False)])
+def test_an_axis_is_logarithmic_where_values_span_much(values: list[float], log: bool) -> None:
+    axis = spanning(values, 0.0, 100.0, str)
+    assert axis.log is log
+    places = [axis.place(value) for value in values]
+    assert places == sorted(places)
+    assert len(axis.ticks) >= 2
+
+
+def test_bounds_and_samples_are_not_on_the_cost_chart() -> None:
+    arms = [*ARMS, ArmOf("oracle", effect=0.2, members=("full", "general"))]
+    comparison = compared(arms)
+    costs = [*costs_of(ARMS, comparison), replace(costs_of(ARMS, comparison)[0], arm="oracle")]
+    chart = cost_chart(standing(comparison), costs)
+    assert chart is not None
+    assert chart.points.keys() == {arm.name for arm in ARMS if arm.family != "samples"}
+    assert "USD" in chart.across
+    unpriced = cost_chart(standing(comparison), costs_of(ARMS, priced=False))
+    assert unpriced is not None
+    assert "seconds" in unpriced.across
+
+
+def test_the_scatter_counts_all_queries_and_draws_at_most_two_thousand() -> None:
+    comparison = compared(keys=2500)
+    found = standing(comparison)
+    chart = query_chart(found, [f"label {n}" for n in range(2500)])
+    assert chart is not None
+    assert (chart.drawn, chart.keys, len(chart.data["labels"])) == (2000, 2500, 2000)
+    difference = next(one for one in comparison.differences if (one.arm, one.measure) == (chart.arm, MEASURES[0]))
+    assert chart.moved == (difference.wins, difference.losses, difference.ties)
+    assert chart.arm == found.leader == main_arms(found)[0]
+    assert chart.arms == main_arms(found)
+    gains = sum(after > before for before, after in zip(chart.data["base"], chart.data["arms"][0]["values"], strict=True))
+    assert gains <= chart.moved[0]
+
+
+# ---------------------------------------------------------------- many arms
+
+
+def test_of_many_arms_the_best_have_rows_and_the_rest_a_compact_table(tmp_path: Path) -> None:
+    arms = [*ARMS, *(ArmOf(f"grid {n}", "grid", effect=n / 3000) for n in range(200))]
+    comparison = compared(arms, 20)
+    rows = arm_rows(standing(comparison))
+    assert (len(rows.top), len(rows.top) + len(rows.rest)) == (50, len(arms))
+    assert {"original", "full", "general", "keyword"} <= {row.arm for row in rows.top}
+    page = Page(html(tmp_path, comparison, arms))
+    for row in rows.rest:
+        assert page.row("arms", row.arm)[0].rstrip("†‡") == f"{row.means[0].value:.4f}"
+    assert f"{len(arms) - 50} more arms" in page.sections["arms"]
+
+
+# ---------------------------------------------------------------- the page as such
+
+
+def test_the_page_is_whole_in_itself_and_its_links_lead_somewhere(tmp_path: Path) -> None:
+    text = html(tmp_path, compared())
+    found = Page(text)
+    assert not {tag for tag, _ in found.tags} & {"link", "img", "iframe", "object", "embed", "base", "form"}
+    for tag, attributes in found.tags:
+        assert not {name for name in attributes if name.startswith("on") or name in {"src", "action", "srcset"}}, tag
+    assert not re.search(r"@import|url\(", text)
+    assert set(re.findall(r"https?://[^\s\"<]+", text)) <= {"http://www.w3.org/2000/svg"}
+    ids = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {str(attributes["href"])[1:] for _, attributes in found.tags if "href" in attributes} <= set(ids)
+    heads = [attributes for tag, attributes in found.tags if tag == "th"]
+    assert all(attributes.get("scope") in {"row", "col"} for attributes in heads)
+    drawings = [attributes for tag, attributes in found.tags if tag == "svg"]
+    assert drawings
+    assert all(
+        attributes.get("role") == "img" and attributes.keys() & {"aria-label", "aria-labelledby"} for attributes in drawings
+    )
+
+
+def test_strangers_texts_and_names_stay_texts(tmp_path: Path) -> None:
+    arms = [*ARMS, ArmOf(HOSTILE, effect=0.3, changes={HOSTILE: HOSTILE})]
+    slices = (Slice(HOSTILE, HOSTILE, 40, {"original": (0.1, 0.0), HOSTILE: (0.2, 0.1)}, few=False),)
+    comparison = compared(arms, queries=tuple(HOSTILE for _ in range(KEYS)), slices=slices, notes=(HOSTILE,))
+    rewrites = [(query_id(n), "general", HOSTILE + "x" * 5000, HOSTILE) for n in range(KEYS)]
+    text = html(tmp_path, comparison, arms, rewrites=rewrites)
+    found = Page(text)
+    assert [tag for tag, _ in found.tags].count("script") == 2
+    assert [tag for tag, _ in found.tags].count("style") == 1
+    assert "img" not in {tag for tag, _ in found.tags}
+    assert not [code for code in (*range(9), *range(11, 32), 127, 0x202E) if chr(code) in text]
+    assert found.sections["arms"].count(shown(HOSTILE)) == 1
+    assert found.sections["queries"].count(shown(HOSTILE)) > 20
+    assert "x" * 3000 not in text
+    data = json.loads(re.findall(r'id="scatter-data">(.*?)</script>', text)[0])
+    assert data["labels"][0] == shown(HOSTILE, 60)
+
+
+def test_nothing_that_somebody_wrote_is_on_a_page_without_texts(tmp_path: Path) -> None:
+    queries = tuple(f"privateword {n}" for n in range(KEYS))
+    comparison = compared(keys=KEYS, queries=queries)
+    comparison = replace(comparison, frame=replace(comparison.frame, keys=queries))
+    rewrites = [(query_id(n), "general", "secretword", "full") for n in range(KEYS)]
+    open_page = html(tmp_path / "a", comparison, rewrites=rewrites)
+    assert "privateword" in open_page
+    assert "secretword" in open_page
+    closed = html(tmp_path / "b", comparison, rewrites=rewrites, texts=False)
+    assert "privateword" not in closed
+    assert "secretword" not in closed
+    assert query_id(3) in closed
+
+
+def test_without_judgements_costs_and_worth_are_left(tmp_path: Path) -> None:
+    page = Page(html(tmp_path, None))
+    assert "Nothing is measured: there are no relevance judgements" in page.sections["glance"]
+    assert set(page.sections) & {"arms", "left-out", "queries", "slices", "noise"} == set()
+    assert page.row("cost", "full")
+    assert page.row("strategies", "general")
+
+
+def test_the_queries_that_moved_most_come_with_the_rewrites_of_their_arm(tmp_path: Path) -> None:
+    arms = [
+        ArmOf("original", "always", ()),
+        ArmOf("full", "always"),
+        ArmOf("warm", changes={"rewrite.engine.temperature": 1.0}),
+    ]
+    values = values_of(arms, 12)
+    values[:] = 0.5
+    values[2, 0] = np.linspace(0, 1.1, 12)  # the arm `warm`: 5 lose, 6 gain
+    comparison = comparison_of(arms, values)
+    rewrites = [(query_id(n), "general", f"cold text {n}", "full") for n in range(12)]
+    rewrites += [(query_id(n), "general", f"warm text {n}", "warm") for n in range(12)]
+    page = Page(html(tmp_path, comparison, arms, rewrites=rewrites, samples=4))
+    words = page.sections["queries"]
+    for n in (11, 10, 1, 0):
+        assert f"warm text {n}" in words
+    assert "4 of 11 queries" in words
+    assert "cold text" not in words
+    assert "warm text 9" not in words
+    assert STRATEGIES[1] not in words
+
+
+RESULTS = {"original": ["d1", "d2", "d3"], "full": ["d4", "d1", "d3"]}
+GRADES = {"d4": 2, "d1": 0, "d9": 1, "d8": 3}
+
+
+def moved_page(folder: Path, retriever: dict[str, Any], *, texts: bool = True) -> Page:
+    """A page of one query that gained, with the documents of both arms."""
+    arms = [ArmOf("original", "always", ()), ArmOf("full", "always")]
+    values = np.zeros((2, len(MEASURES), 2))
+    values[1, :, 0] = 1
+    results = [(query_id(0), arm, doc_ids) for arm, doc_ids in RESULTS.items()]
+    run = ablation_at(folder, arms, results, retrieve={"retrievers": {"bm25": retriever}})
+    return Page(report_of(run, comparison_of(arms, values), grades={"k0": GRADES}, texts=texts))
+
+
+def test_documents_of_both_arms_stand_side_by_side(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.parquet"
+    texts = [f"words of document {n} {'and more ' * 40}" for n in range(1, 5)]
+    pq.write_table(pa.table({"doc_id": [f"d{n}" for n in range(1, 5)], "text": texts}), corpus)
+    build_local_index(tmp_path / "index", corpus, index_fields("english"))
+    retriever = {"kind": "local", "index": str(tmp_path / "index"), "analyzer": "english"}
+    words = " ".join(moved_page(tmp_path, retriever).sections["queries"].split())
+    for said in (
+        "d1 now 2 judged not relevant words of document 1", "d2 gone words of document 2", "d3 now 3 words of document 3",
+        "d4 new ★ relevant 2 words of document 4", "d1 was 1 judged not relevant", "d3 was 3 words",
+        "Relevant, but in neither: d8 (3), d9 (1)",
+    ):  # fmt: skip
+        assert said in words
+    assert "and more " * 20 not in words  # cut
+    hidden = moved_page(tmp_path / "hidden", retriever, texts=False).sections["queries"]
+    assert "d4 new ★ relevant 2" in hidden
+    assert "words of document" not in hidden
+    gone = moved_page(tmp_path / "gone", retriever | {"index": str(tmp_path / "nothing")}).sections["queries"]
+    assert "d4 new ★ relevant 2" in gone
+    assert "Documents are shown by id only" in gone
+
+
+def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    comparison = compared()
+    run = ablation_at(tmp_path, ARMS, rewrites=[(query_id(0), "general", "text", "full")])
+    Path(run.tables["rewrites"][0]).unlink()
+    with pytest.raises(ConfigError, match="the ablation's tables cannot be read") as refused:
+        report_of(run, comparison)
+    assert "\n" not in str(refused.value)

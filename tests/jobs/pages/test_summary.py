@@ -1,0 +1,88 @@
+"""The closing table, as a person reads it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cluster.costs import Prices
+from jobs.measure.evaluate.evaluate import Evaluation
+from jobs.measure.measures import MEASURES
+from jobs.pages.summary import _shown, closing_table
+from jobs.runs.folder import RunFolder
+from tests.support.jobs.report_runs import Make, Query, RunMaker
+
+CORES = [Query("one", {"keyword": "a, b", "core_content": "a b c"}), Query("two", {"keyword": "a", "core_content": "a"})]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    return RunMaker(tmp_path)
+
+
+def lines(run: RunFolder, evaluation: Evaluation | None = None) -> list[str]:
+    console = Console(width=120, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(closing_table(run, None, evaluation))
+    return [" ".join(line.split()) for line in captured.get().splitlines()]
+
+
+def test_cores_longer_than_the_keywords_are_counted(make: Make) -> None:
+    shown = lines(make(CORES, ("keyword", "core_content")))
+    assert "core_content json 2; longer than keyword for 1 query" in shown
+    assert "keyword json 2" in shown
+
+
+def test_missing_prices_are_said(make: Make) -> None:
+    assert [line for line in lines(make()) if line.startswith("cost: not in money: there is no prices.yaml beside ")]
+
+
+def test_where_keywords_were_not_asked_for_nothing_is_said_of_them(make: Make) -> None:
+    queries = [Query("one", {"core_content": "a b c"})]
+    assert "core_content json 1" in lines(make(queries, ("core_content",)))
+
+
+@pytest.mark.parametrize(("reranked", "alone"), [(True, "original alone, fused, not reranked"), (False, "original alone")])
+def test_what_the_results_are_compared_with(make: Make, reranked: bool, alone: str) -> None:
+    evaluation = Evaluation(7, 2, dict.fromkeys(MEASURES, 0.5), dict.fromkeys(MEASURES, 0.4), None, reranked=reranked)
+    shown = lines(make(), evaluation)
+    assert f"nDCG@10 0.5000 ({alone} 0.4000)" in shown
+    assert f"Success@5 (H@5) 0.5000 ({alone} 0.4000)" in shown
+
+
+def test_where_nothing_is_judged_a_warning_stands_and_no_row_of_dashes(make: Make) -> None:
+    nothing = dict.fromkeys(MEASURES, math.nan)
+    shown = lines(make(), Evaluation(7, 7, nothing, nothing, None, unmatched=("q1", "log.parquet#0")))
+    assert not [line for line in shown if line.startswith(("nDCG", "R@"))]
+    assert "warning: nothing is measured: none of 7 judged log rows is in the log" in " ".join(shown)
+
+
+def test_the_cost_is_the_bill_by_stage_driver_and_idle_nodes(make: Make) -> None:
+    run = make()
+    start = run.record["starts"][0]
+    start |= {
+        "node_seconds": {"cpu": 3600.0},
+        "spent": {"driver": {"work@": {"driver_seconds": 90.0}, "storage@": {"put": 1, "get": 1}}},
+    }
+    console = Console(width=120, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(closing_table(run, Prices(node_hour=2.0), None))
+    said = {name: rest for name, _, rest in (" ".join(line.split()).partition(" ") for line in captured.get().splitlines())}
+    assert said["cost"].startswith("$2.00, ")
+    assert said["driver"].endswith("1 min 30 s of the driver, 2 requests to S3")
+    shown = [
+        float(said[name].split(",")[0].removeprefix("$"))
+        for name in ("rewrite", "retrieve", "fuse", "write", "driver", "idle")
+        if name in said
+    ]
+    assert sum(shown) == pytest.approx(2.0, abs=0.03)  # of cents, six of them
+
+
+def test_a_stage_of_which_only_zeros_would_be_said_has_no_row() -> None:
+    assert not _shown({"seconds": 0.2}, 0.00004)
+    assert _shown({"seconds": 0.2}, 0.0001)
+    assert _shown({"seconds": 0.6}, None)
+    assert _shown({"put": 1}, None)

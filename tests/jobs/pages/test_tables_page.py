@@ -1,0 +1,102 @@
+"""The examples of docs/tables.md run as they stand, on the quickstart's run without its encoder; whole: test_examples.py."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.__main__ import main
+from jobs.chain.chosen import NOT_CHOSEN
+from jobs.chain.drift import DRIFT
+from jobs.runs.folder import open_run
+from rewriters.guards import preserve
+from rewriters.guards.guards import NEAR_DUPLICATE, NO_VOCABULARY, OVERRIDE, REPAIRED
+from rewriters.normalise import query_id
+from rewriters.reasons import CUT, FLAGS, MASKED, OTHER_SCRIPT
+from tests.support.jobs.tables_page import PAGE, cells, example
+from tests.support.jobs.whole_runs import ROOT, rows
+
+ONLY_BM25 = "retrieve.retrievers={bm25: {kind: local, index: index/sample}}"
+
+
+def test_the_pages_name_every_flag_of_a_text() -> None:
+    (row,) = re.findall(r"^\| `guards` \|.*$", PAGE, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", row)) == {"guards", *FLAGS}
+    strategies = (ROOT / "docs/strategies.md").read_text(encoding="utf-8")
+    table = strategies[strategies.index("| guard | in `rewrites.guards` |") :].partition("\n\n")[0]
+    assert set(FLAGS) <= {*re.findall(r"`(\w+)`", table)}
+    assert {
+        *(preserve.NUMBER, preserve.NAME, preserve.PHRASE),
+        REPAIRED,
+        NEAR_DUPLICATE,
+        NO_VOCABULARY,
+        OVERRIDE,
+        MASKED,
+        CUT,
+        OTHER_SCRIPT,
+        DRIFT,
+        NOT_CHOSEN,
+    } < set(FLAGS)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / "configs").symlink_to(ROOT / "configs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        config = ["configs/quickstart.yaml", "--set", ONLY_BM25, "--set", "cluster.address=none"]
+        assert main(["index", *config, "--corpus", "configs/sample/corpus.parquet"]) == 0
+        assert main(["run", *config]) == 0
+    return folder
+
+
+def test_every_example_runs_and_finds_its_rows(place: Path) -> None:
+    printed = cells(example(place))
+    assert ["bee42934aeb07bcbc440f344827289a3"] in printed
+    assert ["log", "NULL", "empty", "9"] in printed
+    assert ["keyword", "143", "23", "7", "2"] in printed  # of rewrites by the way in which they were read
+    assert printed[-1][1] == "176"
+
+
+def test_the_public_function_gives_the_ids_of_the_tables(place: Path) -> None:
+    run = Path(open_run(str(place / "runs" / "quickstart")).storage.root)
+    queries = rows(run, "queries")
+    assert [query_id(row["query"]) for row in queries] == [row["query_id"] for row in queries]
+    log = pq.read_table(place / "configs/sample/log.parquet").to_pylist()
+    of_log = {row["log_id"]: row["query_id"] for row in rows(run, "query_map")}
+    known = {row["id"]: row["query"] for row in log if of_log[row["id"]] is not None}
+    assert {log_id: query_id(text) for log_id, text in known.items()} == {log_id: of_log[log_id] for log_id in known}
+    wrong = f"SELECT count(*) FROM '{run}/queries/*.parquet' WHERE left(sha256(normalised), 32) != query_id"
+    assert duckdb.sql(wrong).fetchall() == [(0,)]
+
+
+def test_ids_of_integers_come_back(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    duckdb.sql("COPY (SELECT row_number() OVER () AS id, title AS head, text AS body FROM 'configs/sample/corpus.parquet') "
+               "TO 'mine.parquet'")  # fmt: skip
+    columns = "corpus={id_column: id, title_column: head, text_column: body}"
+    config = ["configs/quickstart.yaml", "--set", ONLY_BM25, "--set", "cluster.address=none", "--set", columns]
+    assert main(["index", *config, "--corpus", "mine.parquet"]) == 0
+    assert main(["run", *config, "--set", "evaluate.qrels=null"]) == 0
+    run = open_run("runs/quickstart")
+    assert run.record["indexes"]["bm25"]["doc_id_type"] == "int64"
+    wanted = query_id("Water on the road ahead that isn't there")
+    mine = "mine.parquet' c ON c.id = CAST(r.doc_id AS BIGINT)"
+    found = titles(run.storage.root, mine, "head", wanted)
+    usual = f"{place}/configs/sample/corpus.parquet' c ON c.doc_id = r.doc_id"
+    same = titles(open_run(str(place / "runs" / "quickstart")).storage.root, usual, "title", wanted)
+    assert len(found) > 10
+    assert set(found) == set(same)
+
+
+def titles(run: str, corpus: str, column: str, wanted: str) -> list[str]:
+    """The titles of a query's results, looked up in a corpus."""
+    joined = f"'{run}/results/*.parquet' r JOIN '{corpus}"
+    found = duckdb.sql(f"SELECT c.{column} FROM {joined} WHERE r.query_id = '{wanted}'").fetchall()
+    return [title for (title,) in found]

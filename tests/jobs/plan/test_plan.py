@@ -1,0 +1,276 @@
+"""What `plan` expects: by a tokenizer, by what is committed, by the night before."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.costs import Prices
+from cluster.errors import ConfigError
+from cluster.run.pools import local_pools
+from cluster.run.shards import Manifest
+from jobs.config.config import Config
+from jobs.config.load import load_config
+from jobs.job.pools import requested_pools
+from jobs.job.prepare import Prepared, prepare
+from jobs.job.rewriting import read_rewriting
+from jobs.plan.estimate import estimate
+from jobs.plan.plan import over_budget, plan, plan_table
+from jobs.run.job import Job, run_of
+from jobs.run.spending import expected_requests, requests_per_query
+from jobs.terminal.formats import money
+from jobs.terminal.live_display import LiveDisplay
+from rewriters.engines.openai.token_count import TokenCounter
+from rewriters.query import Query
+from rewriters.rewriter import Rewriter
+from tests.support.jobs.in_process_runs import run_in_process
+
+Values = dict[str, Any]
+
+
+@pytest.fixture
+def prepared(
+    tmp_path: Path, values: Values, bm25: Values, config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
+) -> Prepared:
+    """A job for a server that nobody asks."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"query": ["sea", "bread"]}), "log.parquet")
+    values["rewrite"]["engine"] = {"kind": "openai", "model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
+    values["retrieve"]["retrievers"] = {"bm25": bm25}
+    values["rerank"] = {"kind": "none"}
+    path = config_file(values)
+    return replace(prepare(load_config(path), path), prices=Prices(cpu_worker_hour=3.6, tokens={"tiny": {"prompt": 2.0}}))
+
+
+def manifest(shard: int, queries: int, **sums: float) -> Manifest:
+    return Manifest(shard, 1, {}, {"queries": queries}, {"rewrite": {"dmqr@tiny": dict(sums)}})
+
+
+def test_prompts_are_counted_where_nothing_was_done_yet(prepared: Prepared) -> None:
+    expected = estimate(prepared, 1000, [], ["sea", "bread"])
+    assert expected is not None
+    requests = [r for text in ("sea", "bread") for r in Rewriter(prepared.rewriting).requests(Query("", text))]
+    assert expected.prompt_tokens == 500 * sum(TokenCounter("tiny").count(request.prompt) for request in requests)
+    assert (expected.completion_tokens, expected.at_most) == (512 * 1000, True)
+    assert expected.usd == pytest.approx(expected.prompt_tokens * 2e-6)
+    assert "prompts of 2 queries counted" in expected.basis
+
+
+def test_of_a_joint_prompt_from_a_file_its_own_tokens_are_counted(prepared: Prepared) -> None:
+    rewriting = replace(prepared.rewriting, joint_prompt="Go: {query}")
+    expected = estimate(replace(prepared, rewriting=rewriting), 2, [], ["sea", "bread"])
+    assert expected is not None
+    assert expected.prompt_tokens == TokenCounter("tiny").count("Go: sea") + TokenCounter("tiny").count("Go: bread")
+
+
+def test_what_is_committed_says_what_is_left(prepared: Prepared) -> None:
+    done = [
+        manifest(0, 10, seconds=5.0, prompt_tokens=1000, cached_tokens=400, completion_tokens=100),
+        manifest(1, 10, seconds=5.0),
+    ]
+    expected = estimate(prepared, 40, done, [])
+    assert expected is not None
+    assert (expected.prompt_tokens, expected.cached_tokens, expected.completion_tokens) == (2000, 800, 200)
+    assert expected.seconds == pytest.approx(20)
+    assert expected.usd == pytest.approx(
+        20 * 3.6 / 3600 + (2000 - 800 + 800) * 2e-6
+    )  # cached ones have the price of the others
+    assert not expected.at_most
+
+
+def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepared) -> None:
+    night = prepared.output.url("small-0123456789ab")
+    last = replace(prepared, run_id="small-0123456789ab")
+    storage, name = last.storage, prepared.config.name
+    prepared.output.put(f"{name}/latest.json", json.dumps({"path": night}).encode())
+    storage.put("shards.json", json.dumps({"inputs": [], "counts": {}, "shard_size": 1, "tables": {}, "shards": []}).encode())
+    storage.put("commits/000000.json", json.dumps(vars(manifest(0, 10, prompt_tokens=1000))).encode())
+    record = {
+        "run_id": last.run_id,
+        "status": "finished",
+        "config": prepared.config.model_dump(),
+        "identity": prepared.identity | {"config": prepared.identity["config"] | {"log": {"path": "other"}}},
+    }
+    storage.put("run.json", json.dumps(record).encode())
+    expected = estimate(prepared, 20, [], ["sea"])
+    assert expected is not None
+    assert (expected.prompt_tokens, expected.at_most) == (2000, True)
+    assert expected.basis == "by small-0123456789ab, the last run of this kind; what the store has costs nothing"
+    assert expected.wall_seconds is None
+    away = [{"service": "S3", "reason": "gone", "began": 100.0, "seconds": 30.0}]
+    away += [{"service": "Elasticsearch", "reason": "gone", "began": 120.0, "seconds": 20.0}]
+    start = {"start": 1, "status": "finished", "wall_seconds": 100.0, "outages": away, "pools": {"rewrite": {"workers": 2}}}
+    storage.put("run.json", json.dumps(record | {"starts": [start]}).encode())
+    walled = estimate(prepared, 20, [], ["sea"])
+    assert walled is not None
+    assert (walled.wall_seconds, walled.waited, walled.pools) == (120.0, 40.0, "rewrite 2")  # (100 - 40) s for 10 queries
+    storage.put("run.json", json.dumps(record | {"identity": {"rewrite": "other"}}).encode())
+    other = estimate(prepared, 20, [], ["sea"])
+    assert other is not None
+    assert other.at_most
+
+
+def test_starting_up_is_paid_once_whatever_is_left(prepared: Prepared) -> None:
+    shard = manifest(0, 10, seconds=10.0)
+    shard.costs["rewrite"]["start_up.load@"] = {"seconds": 60.0}
+    expected = estimate(prepared, 100, [shard], [])
+    assert expected is not None
+    assert expected.seconds == pytest.approx(100 + 60)
+    assert expected.usd == pytest.approx((100 + 60) * 3.6 / 3600)
+
+
+def test_nothing_is_left(prepared: Prepared) -> None:
+    assert estimate(prepared, 0, [], ["sea"]) is None
+
+
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_written(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    changed: Values = {
+        "retrieve": {"retrievers": {"bm25": {"kind": "elastic", "index": "docs", "max_in_flight": 2}}},
+        "cluster": {"retrieve": {"workers": 3}},
+    }
+    config = Config.model_validate(prepared.config.model_dump() | changed)
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
+    pools = local_pools(requested_pools(config), 0)
+    monkeypatch.setattr("jobs.run.run.open_session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None, nodes=dict))
+    job = replace(run_of(prepared), pooled=config)
+    verbs = {"plan": lambda: plan(prepared, LiveDisplay(io.StringIO()), job), "run": lambda: run_in_process(job)}
+    with pytest.raises(ConfigError, match=r"3 workers cannot share 2 requests in flight \(retrieve 3\)"):
+        verbs[verb]()
+    assert list(prepared.storage.list()) == []
+
+
+def test_a_reranker_that_a_run_would_fetch_is_said_with_what_does_without(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
+    monkeypatch.setattr("jobs.plan.plan.bytes_to_fetch", lambda name: 2_270_000_000)
+    rerank = prepared.config.rerank.model_copy(update={"kind": "cross_encoder", "model": "somebody/reranker"})
+    config = prepared.config.model_copy(update={"rerank": rerank})
+    planned = plan(replace(prepared, config=config), LiveDisplay(io.StringIO()))
+    assert planned["downloads"] == {"somebody/reranker": 2_270_000_000}
+    table = plan_table(planned)
+    cells = dict(zip(*(list(column.cells) for column in table.columns), strict=True))
+    assert cells["reranker"] == (
+        "somebody/reranker, 2.3 GB from its hub, on every machine that reranks; --set rerank.kind=none does without one"
+    )
+    assert plan(prepared, LiveDisplay(io.StringIO()))["downloads"] == {}
+
+
+POOL = ["general", "hyde", {"rag_fusion": {"n": 3}}]
+
+
+@pytest.mark.parametrize(
+    ("select", "requests", "words"),
+    [
+        ("all", (3, None), "up to 6 (3 a query)"),  # rag_fusion has one answer of three lines
+        ("adaptive", (1, None), "up to 2 (1 a query)"),
+        (
+            {"kind": "random_k", "k": 1},
+            (3, 2),
+            "up to 6 (at most 3 a query); about 2, as select chooses for some of the queries",
+        ),
+        ({"kind": "column", "column": "x"}, (3, None), "up to 6 (at most 3 a query)"),
+    ],
+)
+def test_requests_of_a_selection_are_a_bound_and_what_is_known_before_the_llm(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, select: Any, requests: tuple[int, int | None], words: str
+) -> None:
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
+    rewrite = prepared.config.rewrite.model_dump() | {"strategies": POOL, "select": select}
+    config = Config.model_validate(prepared.config.model_dump() | {"rewrite": rewrite})
+    planned = plan(replace(prepared, config=config, rewriting=read_rewriting(config)), LiveDisplay(io.StringIO()))
+    left = planned["left"]
+    assert (left["requests_per_query"], left["requests_expected"]) == requests
+    assert left["searches"] == 2 * (1 + 1 + 1 + 3)  # three texts of one strategy
+    table = plan_table(planned)
+    assert dict(zip(*(list(column.cells) for column in table.columns), strict=True))["requests"] == words
+
+
+@pytest.mark.parametrize(("retries", "times"), [(0, None), (1, "1 more time"), (2, "2 more times")])
+def test_tries_are_no_part_of_the_estimate_and_it_says_so(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, retries: int, times: str | None
+) -> None:
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
+    rewrite = prepared.config.rewrite.model_copy(update={"retries": retries})
+    limits = prepared.config.limits.model_copy(update={"max_cost_usd": 1e-9})
+    config = prepared.config.model_copy(update={"rewrite": rewrite, "limits": limits})
+    planned = plan(replace(prepared, config=config, rewriting=read_rewriting(config)), LiveDisplay(io.StringIO()))
+    cells = dict(zip(*(list(column.cells) for column in plan_table(planned).columns), strict=True))
+    apart = ", tries apart" if retries else ""
+    again = f"; each up to {times} where its answer does not serve (rewrite.retries)" if times else ""
+    assert cells["requests"] == f"up to 2 (1 a query){again}"
+    assert cells["tokens"].endswith(f"at most 1,024 written{apart}")
+    assert cells["cost"] == f"at most {money(planned['expected']['usd'])}{apart}"
+    assert f" are expected{apart}, limits.max_cost_usd is" in str(cells["warning"])
+    assert (planned["left"]["tries"], planned["expected"]["tries_apart"]) == (retries, retries)
+    done = estimate(replace(prepared, config=config), 10, [manifest(0, 10, requests=15, completion_tokens=100)], [])
+    assert done is not None
+    assert done.tries_apart == 0  # those of the shards that are committed are counted
+
+
+def test_rules_say_how_many_requests_are_made() -> None:
+    select = {"kind": "classified"}
+    config = Config.model_validate(
+        {
+            "name": "p", "log": {"path": "l", "query_column": "q"}, "output": "o",
+            "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "i"}}},
+            "rewrite": {
+                "engine": {"kind": "recorded", "path": "r"}, "select": select,
+                "strategies": ["decompose", "step_back", "multi_query", "hyde"],
+            },
+        }
+    )  # fmt: skip
+    rewriting = read_rewriting(config)
+    texts = ["iceland", "who is the mayor of bergen", "why is the sea salt"]
+    chosen = [Rewriter(rewriting).choose(Query("", text)).texts for text in texts]
+    assert expected_requests(rewriting, texts) == sum(map(len, chosen)) / 3 < requests_per_query(rewriting)
+
+
+@pytest.mark.parametrize(("gpus", "words"), [(0, "cores here"), (2, "cores and 2 GPUs here; they go to the last stages first")])
+def test_accelerators_are_spoken_of_where_there_are_some(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, gpus: float, words: str
+) -> None:
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
+    monkeypatch.setattr("jobs.plan.plan.usable_gpus", lambda requested: float(gpus))
+    assert plan(prepared, LiveDisplay(io.StringIO()))["there"].endswith(words)
+
+
+def test_the_table_says_what_is_expected() -> None:
+    planned = {
+        "run_id": "small-1", "folder": "runs/small-1", "log": {"rows": 5, "files": 1, "rejected": 0}, "queries": 4,
+        "shards": {"all": 2, "committed": 1}, "state": "begun",
+        "left": {"queries": 2, "requests": 2, "requests_per_query": 1, "searches": 20, "pairs": 0, "files": 6},
+        "expected": {
+            "basis": "by 1 shards that are committed", "prompt_tokens": 1200, "cached_tokens": 900, "completion_tokens": 80,
+            "at_most": False, "seconds": 90.0, "usd": 0.25, "wall_seconds": 60.0, "pools": "rewrite 2", "waited": 0.0,
+        },
+        "max_cost_usd": 0.2,
+        "pools": {
+            "rewrite": {"workers": 2, "cpus": 1.0, "gpus": 1.0, "most": None},
+            "retrieve": {"workers": 1, "cpus": 1.0, "gpus": 0.0, "most": 3},
+        }, "there": "2 cores here",
+    }  # fmt: skip
+    table = plan_table(planned)
+    cells = dict(zip(*(list(column.cells) for column in table.columns), strict=True))
+    assert cells["state"] == "1 of 2 shards committed: 2 queries left"
+    assert cells["tokens"] == "about 1,200 of prompts (900 of them cached), about 80 written"
+    assert (cells["work"], cells["cost"]) == ("about 1 min 30 s of all workers together", "about $0.250")
+    assert cells["wall time"] == "about 1 min 00 s with its workers (rewrite 2), by its queries per second"
+    over = "the run will stop before its end: $0.250 are expected, limits.max_cost_usd is $0.200"
+    assert str(cells["warning"]) == over
+    assert over_budget(planned | {"max_cost_usd": 0.25}) is None
+    assert over_budget(planned | {"expected": None}) is over_budget(planned | {"max_cost_usd": None}) is None
+    assert cells["  rewrite"] == "2 x (1 CPU, 1 GPU)"
+    assert cells["  retrieve"] == "1 to 3 x (1 CPU)"

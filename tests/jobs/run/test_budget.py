@@ -1,0 +1,161 @@
+"""Money is counted when it is spent, and no request is sent that the budget does not pay for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.run.budget import Budget
+from jobs.chain.allowance import Allowance
+from jobs.config.load import load_config
+from jobs.job.prepare import prepare
+from jobs.run.pool_sizes import PoolSizes
+from jobs.run.stopping import Stopped
+from jobs.terminal.formats import money
+from tests.support.jobs.in_process_runs import run_in_process
+from tests.support.rewriters.fake_server import FakeServer
+
+COUNT, TOKENS = 400, 100
+PRICE = TOKENS / 1e4  # USD of a request: 100 USD for a million tokens
+IN_FLIGHT = 4
+
+
+# ---------------------------------------------------------------- division among workers
+
+
+def test_grants_never_exceed_the_limit() -> None:
+    budget = Budget(10.0)
+    budget.spent_elsewhere(2.0)
+    assert budget.reserve("a", 0.0, 5.0) == 5.0
+    assert budget.reserve("b", 0.0, 5.0) == 3.0
+    assert budget.reserve("a", 5.0, 5.0) == 5.0  # nothing is left
+    budget.spent_elsewhere(1.0)
+    assert budget.reserve("a", 6.0, 5.0) == 6.0  # spent more than it was granted
+    assert Budget(None).reserve("a", 100.0, 5.0) == float("inf")
+
+
+def test_requests_in_flight_are_paid_for_before_they_are_sent() -> None:
+    asked: list[tuple[float, float]] = []
+
+    def reserve(spent: float, wanted: float) -> float:
+        asked.append((spent, wanted))
+        return 3.0
+
+    async def take() -> list[bool]:
+        allowance = Allowance(reserve)
+        first = [await allowance.take("keyword", 1.0) for _ in range(3)]
+        for grant in first:
+            assert grant is not None
+            allowance.settle(grant, 0.5)  # cheaper than expected
+        return [grant is not None for grant in [*first, *[await allowance.take("keyword", 1.0) for _ in range(3)]]]
+
+    async def end() -> bool:
+        allowance = Allowance(reserve)
+        for _ in range(3):
+            grant = await allowance.take("keyword", 1.0)
+            assert grant is not None
+            allowance.settle(grant, 1.0)
+        refused = await allowance.take("keyword", 1.0) is None
+        return refused and allowance.ended
+
+    assert asyncio.run(take()) == [True] * 6
+    assert asked[0] == (0.0, 32.0)
+    assert asyncio.run(end())
+
+
+def test_requests_without_a_price_are_sent() -> None:
+    budget = Budget(1.0)
+
+    async def take() -> bool:
+        allowance = Allowance(lambda spent, wanted: budget.reserve("w", spent, wanted))
+        found = [await allowance.take("keyword", 0.0) for _ in range(3)]
+        assert found[0] is not None
+        allowance.settle(found[0], 0.0)
+        return all([*found, await allowance.take("keyword", 0.0)])
+
+    assert asyncio.run(take())
+
+
+def test_one_request_does_not_tell_what_another_costs() -> None:
+    """Of a strategy's own engine, say: ten times as dear."""
+
+    async def take() -> list[bool]:
+        allowance = Allowance(lambda spent, wanted: min(10.0, spent + wanted))
+        for _ in range(5):
+            grant = await allowance.take("keyword", 1.0)
+            assert grant is not None
+            allowance.settle(grant, 1.0)
+        return [await allowance.take(name, price) is not None for name, price in (("general", 10.0), ("keyword", 1.0))]
+
+    assert asyncio.run(take()) == [False, True]  # what is left is used
+
+
+# ---------------------------------------------------------------- a run
+
+
+@pytest.fixture
+def night(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str]
+) -> Callable[..., Any]:
+    """A job with a priced server and a number of shards."""
+    pq.write_table(pa.table({"query": [f"question {n}" for n in range(COUNT)]}), tmp_path / "log.parquet")
+
+    def make(server: FakeServer, shards: int, *settings: str) -> Any:
+        values["log"]["path"] = str(tmp_path / "log.parquet")
+        engine = {"kind": "openai", "model": "tiny", "base_url": server.address, "max_in_flight": IN_FLIGHT}
+        values["rewrite"] = {"engine": engine, "strategies": ["keyword"], "calls": "separate"}
+        values["retrieve"] |= {"retrievers": {"bm25": bm25}}
+        values["output"] = str(tmp_path / f"runs-{shards}")
+        values.update({"rerank": {"kind": "none"}, "cluster": {"address": "none", "shard_size": COUNT // shards}})
+        values["limits"] = {"error_rate": 1}
+        (tmp_path / "prices.yaml").write_text("tokens: {tiny: {completion: 100}}\n")
+        path = config_file(values)
+        return prepare(load_config(path, list(settings)), path)
+
+    return make
+
+
+@pytest.mark.parametrize("shards", [10, 1])
+def test_a_quarter_of_the_money_pays_for_a_quarter_of_the_requests(night: Callable[..., Any], shards: int) -> None:
+    with FakeServer(seconds=0.005, completion_tokens=TOKENS) as server:
+        limit = COUNT * PRICE / 4
+        prepared = night(server, shards, f"limits.max_cost_usd={limit}")
+        with pytest.raises(Stopped) as stopped:
+            run_in_process(prepared)
+        sent = sum(server.sends.values())
+        assert 0.9 * limit <= sent * PRICE <= limit
+        committed = len(list(prepared.storage.list("commits")))
+        assert f"{money(sent * PRICE)} are spent" in str(stopped.value)
+        assert f"{committed} of {shards} shards are committed" in str(stopped.value)
+        assert committed == (2 if shards == 10 else 0)
+        # The same command sends nothing more: the money of the shard that was given up is spent, too.
+        with pytest.raises(Stopped):
+            run_in_process(night(server, shards, f"limits.max_cost_usd={limit}"))
+        assert sum(server.sends.values()) <= limit / PRICE
+        run_in_process(night(server, shards, "limits.max_cost_usd=1000"))
+        assert sum(server.sends.values()) == COUNT  # nothing is paid for twice
+    spent = json.loads(prepared.storage.get("run.json") or b"")["costs"]["rewrite"]["keyword@tiny"]
+    assert (spent["requests"], spent["completion_tokens"]) == (COUNT, COUNT * TOKENS)
+    rows = pq.read_table(Path(prepared.storage.root, "costs")).to_pylist()
+    host = server.address.split("/")[2]
+    assert {row["provider"] for row in rows if row["component"] == "keyword"} == {host}
+    assert {row["provider"] for row in rows if row["stage"] == "retrieve"} == {None}
+
+
+def test_what_the_calibration_of_the_pools_has_spent_is_not_granted_again(
+    night: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pools' turns have a tracker of the budget each."""
+    monkeypatch.setattr(PoolSizes, "turns", lambda _, pending, tally: iter([pending[:2], pending[2:]]))
+    with FakeServer(seconds=0.005, completion_tokens=TOKENS) as server:
+        limit = COUNT * PRICE / 4
+        with pytest.raises(Stopped):
+            run_in_process(night(server, 10, f"limits.max_cost_usd={limit}"))
+        assert 0.9 * limit <= sum(server.sends.values()) * PRICE <= limit

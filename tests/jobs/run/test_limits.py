@@ -1,0 +1,138 @@
+"""When a run stops by itself: the share of failed queries, and money."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cluster.costs import Prices
+from cluster.storage.files import FileStorage
+from jobs.config.sections import LimitSettings
+from jobs.run.stopping import Signals, Stall, Stopped, Sums, limit
+from jobs.runs.tally import Tally
+from jobs.terminal.live_display import LiveDisplay
+
+HOUR = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}
+
+
+def stop(done: int, failed: int, shards: int = 2, committed: int = 1, halted: bool = False, **limits: Any) -> str | None:
+    """What the driver would say."""
+    config = SimpleNamespace(limits=LimitSettings(**limits))
+    prepared: Any = SimpleNamespace(config=config, prices=Prices(cpu_worker_hour=2.0), storage=FileStorage("/runs/r"))
+    plan: Any = SimpleNamespace(shards=list(range(shards)), counts={"queries": 200 * shards})
+    counts = Counter(queries=done, failed_queries=failed)
+    counts["error/rewrite/keyword/truncated"] = failed
+    counts["error/fuse//no_hits"] = 1000  # a note, not a failure
+    stopped = limit(
+        prepared,
+        plan,
+        Tally(set(range(committed)), counts, HOUR),
+        Sums(done, counts, HOUR, 0.5, halted),
+        "dmqr run night.yaml --set a=1",
+    )
+    return None if stopped is None else str(stopped)
+
+
+@pytest.mark.parametrize(
+    ("done", "failed", "committed", "stops"),
+    [
+        (100, 1, 1, False),  # at the limit
+        (100, 2, 1, True),
+        (99, 50, 1, False),  # too few to judge by
+        (20, 1, 2, True),  # at the end all are judged
+        (20, 0, 2, False),
+    ],
+)
+def test_the_share_of_failed_queries(done: int, failed: int, committed: int, stops: bool) -> None:
+    assert (stop(done, failed, committed=committed, error_rate=0.01) is not None) == stops
+
+
+def test_the_message_names_the_failure_and_the_way_on() -> None:
+    said = stop(200, 10, error_rate=0.01)
+    assert said is not None
+    assert "10 of 200 queries have errors (5.0%, limits.error_rate is 1.0%), most often rewrite/keyword/truncated (10)" in said
+    assert said.endswith("; to accept it go on with: dmqr run night.yaml --set a=1 --set limits.error_rate=0.06")
+    assert "\n" not in said
+
+
+def test_money() -> None:
+    assert stop(200, 0, max_cost_usd=2.5) is None
+    said = stop(200, 0, max_cost_usd=1.5)
+    assert said is not None
+    assert said == (
+        "$2.00 are spent, limits.max_cost_usd is $1.50; 1 of 2 shards are committed; to pay for all go on with: "
+        "dmqr run night.yaml --set a=1 --set limits.max_cost_usd=4.40"
+    )
+    short = stop(200, 0, halted=True, max_cost_usd=2.05)
+    assert short is not None
+    assert short.startswith("$2.00 are spent, limits.max_cost_usd is $2.05 and does not pay for another request; 1 of 2 shards")
+    assert stop(200, 0, committed=2, max_cost_usd=1.5) is None  # all is done: nothing left to stop
+
+
+# ---------------------------------------------------------------- how to go on
+
+
+class Quiet:
+    """A runner whose workers are not heard of."""
+
+    def seconds_since_heartbeat(self) -> float:
+        return 1e9
+
+
+def test_a_run_that_stalls_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    stall = Stall(Quiet(), 2, "dmqr run night.yaml")
+    now[0] += 119
+    stall.check()
+    now[0] += 32
+    with pytest.raises(Stopped) as stopped:
+        stall.check()
+    assert "limits.stall_minutes" in str(stopped.value)
+    assert str(stopped.value).endswith("what is committed stays; go on with: dmqr run night.yaml")
+
+
+def test_a_second_signal_ends_at_once_and_says_how_to_go_on() -> None:
+    progress = LiveDisplay(io.StringIO())
+    with Signals(progress, "dmqr run night.yaml") as signals:
+        signals.working = True
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signals.received == signal.SIGINT
+        assert progress.state.phase == "stopping"
+        with pytest.raises(Stopped) as stopped:
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert str(stopped.value) == "interrupted; what is committed stays; go on with: dmqr run night.yaml"
+    assert (stopped.value.exit_code, stopped.value.graceful) == (143, False)
+
+
+@pytest.mark.parametrize(
+    ("number", "grace", "ends"), [(signal.SIGTERM, 25.0, True), (signal.SIGTERM, None, False), (signal.SIGINT, 25.0, False)]
+)
+def test_after_sigterm_shards_in_flight_have_the_grace_and_no_longer(
+    monkeypatch: pytest.MonkeyPatch, number: int, grace: float | None, ends: bool
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    with Signals(LiveDisplay(io.StringIO()), "dmqr run night.yaml", grace) as signals:
+        signals.working = True
+        signals.check_grace("nothing is")
+        os.kill(os.getpid(), number)
+        now[0] += 25
+        signals.check_grace("2 shards in flight (9 queries) are")
+        now[0] += 1
+        if not ends:
+            signals.check_grace("2 shards in flight (9 queries) are")
+            return
+        with pytest.raises(Stopped) as stopped:
+            signals.check_grace("2 shards in flight (9 queries) are")
+    assert str(stopped.value) == (
+        "interrupted: after 25 s (cluster.grace_seconds) 2 shards in flight (9 queries) are left to the next start; what is "
+        "committed stays; go on with: dmqr run night.yaml"
+    )
+    assert (stopped.value.exit_code, stopped.value.graceful) == (143, False)

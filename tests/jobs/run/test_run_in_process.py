@@ -1,0 +1,339 @@
+"""Whole runs with `cluster.address: none`, in this process: to the end, stopped, failed in the middle, and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.run.lease import holder
+from cluster.run.stage import shard_of
+from jobs.chain.stages.order import Order
+from jobs.chain.stages.retrieve import Retrieve
+from jobs.config.load import load_config
+from jobs.job.prepare import Prepared, prepare
+from jobs.run.stopping import Stopped
+from tests.support.jobs.in_process_runs import run_in_process
+from tests.support.jobs.whole_runs import ROOT, check_files, check_same_rows, rows
+
+QUERIES = [
+    "why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast", "rye", "zzz", "faint galaxies",
+    "beer", "how far does a lens throw light", "harbour", "linen bag",
+]  # fmt: skip
+SHARDS = 4  # of three queries
+Make = Callable[..., Prepared]
+
+
+@pytest.fixture
+def make(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Make:  # fmt: skip
+    """A small job, with settings; one query has no recorded answer, one no hits."""
+    monkeypatch.chdir(tmp_path)
+    asked = [query for place, query in enumerate(QUERIES) for _ in range(1 + place % 3)]
+    pq.write_table(pa.table({"query": [*asked, " ", None]}), "log.parquet")
+    answers = {query: {"general": f"about {query}", "keyword": " ".join(query.split()[:2])} for query in QUERIES[1:]}
+    lines = [{"query": query, "completions": {"dmqr": json.dumps(answer)}} for query, answer in answers.items()]
+    (tmp_path / "recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    values["rewrite"]["strategies"] = ["general", "keyword"]
+    values["retrieve"] |= {"retrievers": {"bm25": bm25}}
+    values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
+    path = config_file(values)
+
+    def prepared(*settings: str) -> Prepared:
+        return prepare(load_config(path, list(settings)), path)
+
+    return prepared
+
+
+@pytest.fixture
+def calm(make: Make) -> Path:
+    """The folder of an undisturbed run, beside those of the others."""
+    return done(make("output=calm"))
+
+
+def done(prepared: Prepared) -> Path:
+    return run_in_process(prepared)
+
+
+def stopped(prepared: Prepared, kind: type[BaseException] = Stopped) -> Any:
+    with pytest.raises(kind) as ended:
+        run_in_process(prepared)
+    return ended.value
+
+
+def commits(prepared: Prepared) -> int:
+    return len(list(prepared.storage.list("commits")))
+
+
+def status(prepared: Prepared) -> list[str]:
+    record = json.loads(prepared.storage.get("run.json") or b"")
+    return [one["status"] for one in record["starts"]]
+
+
+@pytest.fixture
+def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], object]], None]:
+    """Has something done in the ordering stage of a shard, the first time that it comes there."""
+
+    def before(shard: int, act: Callable[[], object]) -> None:
+        order, left = Order.__call__, [act]
+
+        def ordered(self: Order, table: pa.Table) -> pa.Table:
+            if left and shard_of(table) == shard:
+                left.pop()()
+            return order(self, table)
+
+        monkeypatch.setattr(Order, "__call__", ordered)
+
+    return before
+
+
+# ---------------------------------------------------------------- to the end
+
+
+def test_a_run_comes_to_its_end(make: Make) -> None:
+    prepared = make()
+    folder = done(prepared)
+    check_files(folder, SHARDS)
+    assert sorted(row["query"] for row in rows(folder, "queries")) == sorted(QUERIES)
+    ids = {row["query"]: row["query_id"] for row in rows(folder, "queries")}
+    assert {row["query_id"] for row in rows(folder, "results")} == {ids[query] for query in QUERIES if query != "zzz"}
+    assert all(row["rerank_score"] is None and row["score"] == row["fused_score"] for row in rows(folder, "results"))
+    assert {(row["query_id"], row["strategy"]) for row in rows(folder, "rewrites")} == {
+        (ids[query], strategy) for query in QUERIES[1:] for strategy in ("general", "keyword")
+    }
+    said = {(row["query_id"], row["reason"]) for row in rows(folder, "errors") if row["query_id"]}
+    assert said == {(ids[QUERIES[0]], "not_recorded"), (ids["zzz"], "no_hits")}
+    assert not (folder / "scores").exists()
+    assert status(prepared) == ["finished"]
+    (node,) = json.loads(prepared.storage.get("run.json") or b"")["node_time"]
+    assert node["attributed"] + node["start_up"] + node["idle"] + node["lost"] == pytest.approx(node["worker_seconds"])
+    assert node["idle"] >= 0
+
+
+def test_candidates_beyond_the_results_are_kept_by_choice(make: Make) -> None:
+    assert not (done(make("output=plain")) / "candidates").exists()
+    folder = done(make("fuse.keep_candidates=true", "fuse.keep=4"))
+    order = ("query_id", "rank", "doc_id")
+    kept = sorted(tuple(row[name] for name in (*order, "score")) for row in rows(folder, "candidates"))
+    assert kept == sorted(tuple(row[name] for name in (*order, "fused_score")) for row in rows(folder, "results"))
+    assert max(rank for _, rank, *_ in kept) > 1
+
+
+def test_a_limit_that_holds_no_more_when_all_is_committed_stops_nothing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [None, Stopped("stopped-errors", "too many errors"), None]  # before the work, at the only commit, at the end
+    monkeypatch.setattr("jobs.run.run.limit", lambda *_: found.pop(0))
+    prepared = make("cluster.shard_size=50")
+    done(prepared)
+    assert (found, status(prepared)) == ([], ["finished"])
+
+
+def test_ray_is_not_started(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "ray" in sys.modules:
+        monkeypatch.setattr("ray.init", lambda *_, **__: pytest.fail("Ray was started"))
+    else:
+        monkeypatch.setitem(sys.modules, "ray", None)  # an import raises
+    done(make())
+
+
+def test_a_finished_run_is_not_touched(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    folder = done(make())
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    caplog.set_level("INFO", "dmqr")
+    run_in_process(make())
+    assert "finished already" in caplog.text
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+@pytest.mark.parametrize("size", [1, 50])
+def test_rows_do_not_depend_on_the_shards(make: Make, calm: Path, size: int) -> None:
+    check_same_rows(done(make("output=other", f"cluster.shard_size={size}")), calm)
+
+
+def test_lists_that_are_not_kept_change_no_result(make: Make, calm: Path) -> None:
+    folder = done(make("output=other", "retrieve.keep_runs=false"))
+    assert not (folder / "runs").exists()
+    assert rows(folder, "results") == rows(calm, "results")
+
+
+def test_with_a_reranker_every_pair_has_a_score(make: Make, dense: dict[str, Any]) -> None:
+    encoder = json.dumps(dense["encoder"])
+    folder = done(make("rerank.kind=bi_encoder", f"rerank.encoder={encoder}", "rerank.keep=2", "fuse.keep=3"))
+    check_files(folder, SHARDS)
+    scores = {(row["query_id"], row["doc_id"]): row["score"] for row in rows(folder, "scores")}
+    found = rows(folder, "results")
+    assert len(scores) == len(rows(folder, "scores")) > len(found)
+    assert {row["rank"] for row in found} == {1, 2}
+    for row in found:
+        assert row["rerank_score"] == scores[row["query_id"], row["doc_id"]]
+    paid = sum(row["pairs"] for row in rows(folder, "costs"))
+    assert paid == len(scores)
+
+
+# ---------------------------------------------------------------- stopped, and gone on with
+
+
+def test_a_run_that_is_too_dear_stops_and_goes_on_with_more_money(make: Make, calm: Path) -> None:
+    Path("prices.yaml").write_text("cpu_worker_hour: 3600\n")
+    prepared = make("limits.max_cost_usd=0")
+    said = stopped(prepared)
+    left = commits(prepared)
+    assert 0 < left < SHARDS
+    assert f"limits.max_cost_usd is $0.00; {left} of {SHARDS} shards are committed; to pay for all" in str(said)
+    assert (said.exit_code, said.graceful, status(prepared)) == (1, True, ["stopped"])
+    folder = done(make("limits.max_cost_usd=1000"))
+    assert (folder, status(prepared)) == (Path(prepared.storage.root), ["stopped", "finished"])
+    check_same_rows(folder, calm)
+    check_files(folder, SHARDS)
+
+
+def test_too_many_errors_stop_a_run_that_is_closed_once_they_are_accepted(make: Make, calm: Path) -> None:
+    prepared = make("limits.error_rate=0.01")
+    assert "1 of 12 queries have errors (8.3%, limits.error_rate is 1.0%), most often" in str(stopped(prepared))
+    assert (commits(prepared), prepared.storage.get("_SUCCESS.json")) == (SHARDS, None)
+    check_same_rows(done(make("limits.error_rate=0.1")), calm)
+
+
+def test_an_exception_in_a_stage_ends_the_run_and_nothing_is_asked_for_twice(
+    make: Make, calm: Path, fail: Callable[..., None]
+) -> None:
+    def act() -> None:
+        raise ZeroDivisionError("division by zero")
+
+    fail(2, act)
+    prepared = make()
+    assert str(stopped(prepared, ZeroDivisionError)) == "division by zero"
+    assert (commits(prepared), status(prepared)) == (2, ["failed"])
+    last = set(of_shard(prepared, SHARDS - 1).values())  # the engine has no other answers now
+    answers = [line for line in Path("recorded.jsonl").read_text().splitlines() if json.loads(line)["query"] in last]
+    Path("recorded.jsonl").write_text("\n".join(answers))
+    again = replace(make(), output=prepared.output, run_id=prepared.run_id, identity=prepared.identity)
+    folder = done(again)
+    check_same_rows(folder, calm)
+    check_files(folder, SHARDS)
+    paid = [row for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"] and not row["error"]]
+    assert {row["start"] for row in paid if row["query_id"] in of_shard(prepared, 2)} == {1}
+    assert {row["start"] for row in paid if row["query_id"] in of_shard(prepared, 3)} == {2}
+
+
+def of_shard(prepared: Prepared, number: int) -> dict[str, str]:
+    """query_id -> query of a shard."""
+    found = rows(Path(prepared.storage.root), "queries")[3 * number :][:3]
+    return {row["query_id"]: row["query"] for row in found}
+
+
+def test_a_signal_lets_the_shard_under_way_be_committed(
+    make: Make, calm: Path, fail: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dmqr")
+    fail(1, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    prepared = make()
+    said = stopped(prepared)
+    left = commits(prepared)
+    assert 2 <= left < SHARDS
+    assert str(said) == f"interrupted: {left} of {SHARDS} shards are committed; go on with: the same command"
+    assert (said.exit_code, status(prepared)) == (143, ["interrupted"])
+    ended = json.loads(prepared.storage.get("progress.json") or b"")
+    assert (ended["state"], ended["reason"], ended["shards"]) == (
+        "interrupted",
+        str(said),
+        {"committed": left, "planned": SHARDS},
+    )
+    assert [record.getMessage() for record in caplog.records if record.event == "interrupt"] == [  # type: ignore[attr-defined]
+        "signal 15: no more shards are admitted; 1 shard in flight (3 queries) is being committed; a second signal ends at once"
+    ]
+    assert len(list(Path(prepared.storage.root, "results").iterdir())) == left  # no file without its manifest
+    check_same_rows(done(make()), calm)
+
+
+def test_a_shard_that_outlasts_the_grace_is_left_to_the_next_start_which_goes_on_at_once(
+    make: Make, calm: Path, fail: Callable[..., None]
+) -> None:
+    ended = threading.Event()
+
+    def act() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        ended.wait(60)
+        raise SystemExit  # ends the thread that works: this stands for the end of the process
+
+    fail(1, act)
+    prepared = make("cluster.grace_seconds=0.2")
+    said = stopped(prepared)
+    try:
+        assert str(said) == (
+            "interrupted: after 0.2 s (cluster.grace_seconds) 1 shard in flight (3 queries) is left to the next start; what is "
+            "committed stays; go on with: the same command"
+        )
+        assert (said.exit_code, status(prepared), commits(prepared)) == (143, ["interrupted"], 1)
+        last = holder(prepared.storage, time.time())
+        assert last is not None
+        assert last.released
+        (node,) = json.loads(prepared.storage.get("run.json") or b"")["node_time"]
+        assert node["lost"] > 0  # the work on the shard, which is done once more
+    finally:
+        ended.set()
+    folder = done(make())
+    assert status(prepared) == ["interrupted", "finished"]
+    check_same_rows(folder, calm)
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One query makes the retrieval worker raise."""
+    retrieve = Retrieve.__call__
+
+    def retrieved(self: Retrieve, table: pa.Table) -> pa.Table:
+        if "rye" in table.column("query").to_pylist():
+            raise ValueError("cannot be searched")
+        return retrieve(self, table)
+
+    monkeypatch.setattr(Retrieve, "__call__", retrieved)
+    return
+
+
+def test_a_query_that_a_worker_fails_on_costs_no_other_its_results(make: Make, calm: Path, poison: None) -> None:
+    folder = done(make())
+    (rye,) = (row["query_id"] for row in rows(folder, "queries") if row["query"] == "rye")
+    for table in ("rewrites", "runs", "results"):
+        others = [row for row in rows(calm, table) if table == "rewrites" or row["query_id"] != rye]
+        assert sorted(map(repr, rows(folder, table))) == sorted(map(repr, others))
+    said = {(row["stage"], row["reason"]) for row in rows(folder, "errors") if row["query_id"] == rye}
+    assert said == {("retrieve", "failed"), ("fuse", "no_hits")}
+
+
+MODEL_AT_WORK = """
+import threading, time, torch
+from jobs import __main__ as program
+from jobs.run import stream
+
+def work():
+    a = torch.rand(300, 300)
+    while True:
+        a = (a @ a).clamp(0, 1)
+
+def stopped():
+    threading.Thread(target=work, name=stream._THREAD, daemon=True).start()
+    time.sleep(0.5)
+    return 1
+
+program.main = stopped
+program.entry_point()
+"""
+
+
+def test_a_stop_beside_a_model_at_work_keeps_its_exit_code() -> None:
+    done = subprocess.run([sys.executable, "-c", MODEL_AT_WORK], cwd=ROOT, capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")

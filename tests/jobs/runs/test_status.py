@@ -1,0 +1,307 @@
+"""`progress.json` and `dmqr status`: what another process learns of a run, in every state."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.errors import UnavailableError
+from cluster.outages import Outage
+from cluster.run.lease import STALE_SECONDS, Lease
+from cluster.run.shards import Plan, Shard, put_plan
+from cluster.storage import Storage, open_storage
+from cluster.storage.files import FileStorage
+from jobs.__main__ import main
+from jobs.run import progress_file
+from jobs.run.progress_file import ProgressFile
+from jobs.run.stopping import Stopped
+from jobs.runs.starts import PROGRESS
+from jobs.terminal.state import StageState, State
+from tests.support.cluster.s3_server import S3Server
+
+RUN = "night-0123456789ab"
+
+
+def working() -> State:
+    stages = [StageState("rewrite", 40, 10, 5, 3.5, 0.9, 2, 1), StageState("write", 20)]
+    return State(
+        "working", 20, 100, errors=1, usd=0.5, began=time.monotonic() - 10, stages=stages, reasons={"truncated": 1},
+        quantities={"requests": 40}, shards=2, planned=10,
+    )  # fmt: skip
+
+
+def published(storage: Storage, number: int = 1, **changes: Any) -> None:
+    """A progress.json as a driver puts it."""
+    body = {"start": number, "state": "running", "reason": None, "written": 0.0} | working().values(time.monotonic())
+    storage.put(PROGRESS, json.dumps(body | changes).encode())
+
+
+def leased(storage: Storage, number: int = 1, **changes: Any) -> None:
+    """A lease as a driver on another machine writes it."""
+    now = time.time()
+    body = {"host": "far", "machine": "other", "pid": 4711, "pid_began": "1", "began": now - 200, "beat": now - 3}
+    storage.put(f"lease/{number:06d}.json", json.dumps(body | {"released": False} | changes).encode())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> FileStorage:
+    """A run on which a driver elsewhere works: two shards are committed."""
+    storage = FileStorage(str(tmp_path / "runs" / RUN))
+    leased(storage)
+    published(storage)
+    for shard in range(2):
+        storage.put(f"commits/{shard:06d}.json", b"{}")
+    return storage
+
+
+@pytest.fixture
+def status(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What `dmqr status` prints."""
+
+    def shown(path: str, *options: str) -> str:
+        assert main(["status", path, *options]) == 0
+        printed = capfd.readouterr()
+        assert printed.err == ""
+        return printed.out
+
+    return shown
+
+
+def line(page: str, name: str) -> str:
+    (found,) = [one for one in page.splitlines() if one.split(maxsplit=1)[:1] == [name]]
+    return " ".join(found.split()[1:])
+
+
+# ---------------------------------------------------------------- each state
+
+
+def test_a_run_at_work(folder: FileStorage, status: Callable[..., str]) -> None:
+    page = status(folder.root)
+    assert page.splitlines()[0] == folder.root
+    assert line(page, "state") == "running on far (process 4711) for 3 min 20 s, last heartbeat 3 s ago"
+    assert line(page, "phase") == "working"
+    assert line(page, "shards") == "2 of 10 committed"
+    assert line(page, "queries") == "20 of 100 committed, 2.0/s, ETA 40 s"
+    assert line(page, "rewrite") == "40 3.5/s 10 5 90% 1 of 2 workers"
+    assert line(page, "errors") == "1 query: truncated 1"
+    assert line(page, "cost") == "$0.500, 40 requests"
+
+
+def test_a_driver_whose_clock_is_ahead(folder: FileStorage, status: Callable[..., str]) -> None:
+    leased(folder, began=time.time() + 40, beat=time.time() + 60)
+    assert line(status(folder.root), "state") == "running on far (process 4711) for 0 s, last heartbeat 0 s ago"
+
+
+def test_values_for_programs(folder: FileStorage, status: Callable[..., str]) -> None:
+    values = json.loads(status(folder.root, "--json"))
+    assert (values["state"], values["host"], values["pid"], values["start"]) == ("running", "far", 4711, 1)
+    assert values["shards"] == {"committed": 2, "planned": 10}
+    assert values["queries"]["committed"] == 20
+    assert [stage["name"] for stage in values["stages"]] == ["rewrite", "write"]
+    assert 3 <= values["heartbeat_seconds_ago"] < 30
+    assert values["usd"] == 0.5
+
+
+def test_a_driver_that_is_gone(folder: FileStorage, status: Callable[..., str]) -> None:
+    leased(folder, beat=time.time() - STALE_SECONDS - 10)
+    said = "stale: last heartbeat 2 min 40 s ago, far (process 4711) is gone; run it again"
+    page = status(folder.root)
+    assert line(page, "state") == said
+    assert "ETA" not in page
+    assert line(page, "errors") == "1 query: truncated 1"
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_queries_are_those_of_the_committed_shards(folder: FileStorage, status: Callable[..., str], released: bool) -> None:
+    """The progress is of the last heartbeat: a shard was committed after it."""
+    put_plan(folder, Plan([], {"queries": 100}, 10, {}, [Shard(number, "q", number, 10) for number in range(10)]))
+    folder.put("commits/000002.json", b"{}")
+    leased(folder, beat=time.time() - STALE_SECONDS - 10, released=released)
+    published(folder, state="running", written=time.time() - 100)
+    page = status(folder.root)
+    assert line(page, "shards") == "3 of 10 committed"
+    assert line(page, "queries") == "30 of 100 committed"
+    assert "as of 1 min 40 s ago, with 20 queries committed and others under way: the rows below" in " ".join(page.split())
+    values = json.loads(status(folder.root, "--json"))
+    assert (values["queries"]["committed"], values["as_of"]["queries"]) == (30, 20)
+
+
+def test_a_run_that_waits_has_no_eta(folder: FileStorage, status: Callable[..., str]) -> None:
+    state = working()
+    state.outages = [Outage("S3 at host:9000", "no route", time.time() - 60, 600)]
+    folder.put(PROGRESS, json.dumps({"start": 1, "state": "running", "written": 0.0} | state.values(time.monotonic())).encode())
+    assert line(status(folder.root), "queries") == "20 of 100 committed, 2.0/s, ETA waiting"
+    assert state.pace(time.monotonic()).endswith("ETA waiting")
+    assert json.loads(status(folder.root, "--json"))["queries"]["eta_seconds"] is None
+
+
+def test_a_run_that_was_stopped_says_why(folder: FileStorage, status: Callable[..., str]) -> None:
+    leased(folder, released=True)
+    published(folder, state="stopped", reason="interrupted: 2 of 10 shards are committed")
+    assert line(status(folder.root), "state") == "stopped: interrupted: 2 of 10 shards are committed"
+    folder.put("run.json", b'{"status": "failed"}')
+    published(folder)  # the last one could not be put
+    assert line(status(folder.root), "state") == "failed"
+
+
+def test_a_finished_run(folder: FileStorage, status: Callable[..., str]) -> None:
+    leased(folder, released=True)
+    published(folder, state="finished")
+    folder.put("_SUCCESS.json", b"{}")
+    page = status(folder.root)
+    assert line(page, "state") == "finished"
+    assert "phase" not in page
+
+
+def test_what_an_earlier_start_has_put_is_not_this_ones_progress(folder: FileStorage, status: Callable[..., str]) -> None:
+    leased(folder, 2)
+    page = status(folder.root)
+    assert line(page, "state").startswith("running on far")
+    assert line(page, "shards") == "2 of a number not known yet committed"
+    assert "queries" not in page
+
+
+def test_a_name_stands_for_the_run_that_was_started_last(
+    folder: FileStorage, tmp_path: Path, status: Callable[..., str]
+) -> None:
+    later, other = (open_storage(str(tmp_path / "runs" / name)) for name in ("night-ffffffffffff", "nightly-0123456789ab"))
+    leased(later, began=time.time() - 50)
+    leased(other, began=time.time())
+    assert status(str(tmp_path / "runs" / "night")).splitlines()[0] == later.root
+
+
+def test_a_label_chooses_among_the_runs_of_a_name(
+    folder: FileStorage, status: Callable[..., str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for label in ("2026-01-30", "2026-01-31"):
+        leased(FileStorage(str(tmp_path / "runs" / f"night-{label}-0123456789ab")))
+    name = str(tmp_path / "runs" / "night")
+    assert status(name, "--label", "2026-01-30").splitlines()[0] == f"{name}-2026-01-30-0123456789ab"
+    assert status(name, "--date", "2026-01-30").splitlines()[0] == f"{name}-2026-01-30-0123456789ab"
+    assert main(["status", name, "--date", "2026-01-30", "--label", "b"]) == 2
+    assert "give one" in capfd.readouterr().err
+    assert main(["status", name, "--label", "2026-02-01"]) == 2
+    assert f"no run of this name has the label or date 2026-02-01; see dmqr runs {tmp_path}/runs" in capfd.readouterr().err
+    assert main(["status", folder.root, "--label", "2026-01-30"]) == 2
+    assert "is one run already; give a label or date with <output>/<name>" in capfd.readouterr().err
+
+
+def test_where_no_run_lies(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", str(tmp_path / "runs" / "night")]) == 2
+    assert "/runs/night: no run lies there; give a run's folder" in capfd.readouterr().err
+
+
+def test_nothing_is_written(folder: FileStorage, status: Callable[..., str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in Path(folder.root).rglob("*")}
+    status(folder.root)
+    assert {path: path.stat().st_mtime_ns for path in Path(folder.root).rglob("*")} == before
+
+
+def test_on_s3(s3: S3Server, status: Callable[..., str]) -> None:
+    storage = open_storage(f"{s3.fresh('out')}/{RUN}")
+    leased(storage)
+    published(storage)
+    assert line(status(storage.root), "state").startswith("running on far (process 4711)")
+    assert line(status(storage.root.rpartition("-")[0]), "shards") == "0 of 10 committed"
+
+
+# ---------------------------------------------------------------- what the driver puts
+
+
+def body(storage: Storage) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(storage.get(PROGRESS) or b"{}")
+    return values
+
+
+def until(so: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not so():
+        assert time.monotonic() < end, "not so"
+        time.sleep(0.01)
+
+
+def test_the_driver_puts_its_progress_while_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_file, "PUT_SECONDS", 0.02)
+    storage, state, called = FileStorage(str(tmp_path)), working(), threading.Event()
+    lease = Lease.acquire(storage)
+    with ProgressFile(storage, lease, state, called.set):
+        until(lambda: body(storage).get("queries", {}).get("committed") == 20)
+        state.done = 60
+        until(lambda: body(storage)["queries"]["committed"] == 60)
+        assert (body(storage)["state"], body(storage)["start"]) == ("running", 1)
+        state.done = 100
+    lease.release()
+    assert called.is_set()
+    assert (body(storage)["state"], body(storage)["queries"]["committed"]) == ("finished", 100)
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (Stopped("stopped-cost", "a limit"), "stopped"),
+        (Stopped("stopped-stall", "a stall", graceful=False), "failed"),
+        (ZeroDivisionError("a bug"), "failed"),
+    ],
+)
+def test_the_end_has_its_reason(tmp_path: Path, error: Exception, state: str) -> None:
+    storage = FileStorage(str(tmp_path))
+    lease = Lease.acquire(storage)
+    with pytest.raises(type(error)), ProgressFile(storage, lease, State(), lambda: None):
+        raise error
+    lease.release()
+    assert (body(storage)["state"], body(storage)["reason"]) == (state, str(error))
+
+
+def test_a_store_that_is_away_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_file, "PUT_SECONDS", 0.02)
+    storage = FileStorage(str(tmp_path))
+    lease, put, failures = Lease.acquire(storage), storage.put, [UnavailableError(5, "away"), OSError(5, "away")]
+
+    def away(key: str, data: bytes) -> None:
+        if key == PROGRESS and failures:
+            raise failures.pop()
+        put(key, data)
+
+    monkeypatch.setattr(storage, "put", away)
+    with ProgressFile(storage, lease, State(), lambda: None):
+        until(lambda: body(storage))
+    lease.release()
+    assert body(storage)["state"] == "finished"
+
+
+def test_no_error_ends_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(progress_file, "PUT_SECONDS", 0.02)
+    storage, state = FileStorage(str(tmp_path)), working()
+    lease, failures, ends = Lease.acquire(storage), [ZeroDivisionError("of the state")] * 3, [KeyError("of the log")]
+
+    def spent() -> dict[str, Any]:
+        if failures:
+            raise failures.pop()
+        return {"words": "cut: \ud83d"}
+
+    def after_write() -> None:
+        if ends:
+            raise ends.pop()
+
+    with ProgressFile(storage, lease, state, after_write, spent):
+        until(lambda: body(storage).get("words") == "cut: ?")
+    lease.release()
+    assert body(storage)["state"] == "finished"
+    assert caplog.text.count("the progress of the run cannot be written: of the state") == 1
+    assert "the run goes on" in caplog.text
+
+
+def test_a_driver_that_has_lost_the_run_puts_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = FileStorage(str(tmp_path))
+    lease = Lease.acquire(storage)
+    monkeypatch.setattr(lease, "lost", lambda: True)
+    with ProgressFile(storage, lease, State(), lambda: None):
+        pass
+    lease.release()
+    assert storage.get(PROGRESS) is None

@@ -1,0 +1,178 @@
+"""The log of a verb: JSON lines on standard error and in the run's folder, what libraries print beside them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import pty
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.storage import open_storage
+from cluster.storage.files import FileStorage
+from jobs.terminal.log_files import logged
+from jobs.terminal.logs import event, tell_failure
+from tests.support.cluster.s3_server import S3Server
+from tests.support.jobs.terminals import read_terminal
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def kept(folder: Path, ending: str) -> str:
+    (path,) = (folder / "logs").glob(f"*{ending}")
+    return path.read_text()
+
+
+def test_events_are_json_lines_where_standard_error_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    with logged("run", "night-1"):
+        event("commit", 'shard "3"\nis committed', shard=3, queries=20)
+        logging.getLogger("dmqr.rewriters.engine").warning("no usage from %s", "http://host")
+    first, second = lines(capfd.readouterr().err)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first.pop("time"))
+    said = {"level": "info", "event": "commit", "message": 'shard "3"\nis committed', "verb": "run", "run": "night-1"}
+    assert first == said | {"shard": 3, "queries": 20}
+    assert (second["level"], second["event"], second["message"]) == ("warning", "log_line", "no usage from http://host")
+
+
+def test_what_libraries_print_goes_to_a_file_of_its_own(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, elsewhere: Path
+) -> None:
+    run = tmp_path / "run"
+    with logged("run", "night-1") as (_, log):
+        os.write(1, b"chatter before\n")
+        event("start", "run night-1")
+        log.keep(FileStorage(str(run)))
+        os.write(2, b"chatter after\n")
+        event("plan", "7 queries")
+        assert log.where == log.url
+    os.write(1, b"the table\n")
+    printed = capfd.readouterr()
+    assert printed.out == "the table\n"
+    assert [line["event"] for line in lines(printed.err)] == ["start", "log", "plan"]
+    assert kept(run, ".jsonl") == printed.err
+    assert kept(run, ".output.log") == "chatter before\nchatter after\n"
+    assert log.url is not None
+    assert Path(log.url).parent == run / "logs"
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_verb_without_a_run_leaves_no_file_and_its_error_has_what_libraries_printed(
+    capfd: pytest.CaptureFixture[str], elsewhere: Path
+) -> None:
+    def fail() -> None:
+        with logged("plan") as (_, log):
+            os.write(2, b"a library's last words\n")
+            assert log.where == "the trace above"
+            raise ValueError("bug")
+
+    with pytest.raises(ValueError, match="bug") as raised:
+        fail()
+    assert raised.value.__notes__ == ["libraries printed last:\na library's last words"]
+    assert list(elsewhere.iterdir()) == []
+    tell_failure("plan", raised.value)
+    os.write(1, b"back\n")
+    printed = capfd.readouterr()
+    (line,) = lines(printed.err)
+    assert (line["level"], line["event"], line["message"], line["verb"]) == ("error", "failure", "bug", "plan")
+    assert "a library's last words" in line["trace"]
+    assert printed.out == "back\n"
+
+
+def test_loggers_are_as_before_afterwards() -> None:
+    tree = logging.getLogger("dmqr")
+    before = list(tree.handlers), tree.level, tree.propagate
+    with logged("plan"):
+        assert not tree.propagate
+    assert (list(tree.handlers), tree.level, tree.propagate) == before
+
+
+def test_on_s3_the_files_are_put_now_and_then_and_at_the_end(
+    s3: S3Server, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = open_storage(s3.fresh("run"))
+    with logged("run", "night-1") as (_, log):
+        log.keep(run)
+        assert log.url is not None
+        key = log.url.removeprefix(f"{run.root}/")
+        log.store()
+        assert run.get(key) is None, "not at once"
+        monkeypatch.setattr("jobs.terminal.log_files.STORED_SECONDS", 0)
+        log.store()
+        assert [line["event"] for line in lines((run.get(key) or b"").decode())] == ["log"]
+        event("commit", "shard 0 is committed")
+    assert (run.get(key) or b"").decode() == capfd.readouterr().err
+    assert list(elsewhere.iterdir()) == []
+
+
+class Away(FileStorage):
+    """A store that takes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__("/nowhere")
+        self.root = "s3://bucket/run"
+
+    def upload(self, path: Path, key: str) -> None:
+        raise OSError(5, "Input/output error")
+
+
+def test_a_log_that_cannot_be_put_stays_here_and_a_warning_says_where(
+    elsewhere: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with logged("run", "night-1") as (_, log):
+        log.keep(Away())
+    last = lines(capfd.readouterr().err)[-1]
+    (folder,) = elsewhere.iterdir()
+    assert last["event"] == "warning"
+    assert last["message"].endswith(f"it is in {folder}")
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_a_terminal_gets_plain_lines_and_the_file_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    master, slave = pty.openpty()
+    before = os.dup(2)
+    os.dup2(slave, 2)
+    try:
+        with logged("run", "night-1") as (display, log):
+            log.keep(FileStorage(str(tmp_path)))
+            event("resume", "going on: 3 of 7 shards are committed")
+            event("commit", "shard 4 is committed")
+            display.phase("working")
+            event("end", "finished")
+        shown = read_terminal(master, slave)
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(slave)
+    os.close(master)
+    assert "going on: 3 of 7 shards are committed" in shown
+    assert "shard 4" not in shown
+    assert '"event"' not in shown
+    assert "finished" not in shown
+    assert [line["event"] for line in lines(kept(tmp_path, ".jsonl"))] == ["log", "resume", "commit", "phase", "end"]
+
+
+def test_a_stream_that_cannot_say_everything_says_what_it_can(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr", io.TextIOWrapper(io.FileIO(os.dup(2), "w"), "ascii"))
+    with logged("plan"):
+        event("warning", "Größe \u2192 \U0001f600")
+    assert lines(capfd.readouterr().err)[0]["message"] == "Gr??e ? ?"

@@ -1,0 +1,506 @@
+"""One query through every stage without Ray: what it comes to, what is shown of it, what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from cluster.errors import ConfigError
+from jobs.__main__ import main
+from jobs.chain.cuts import Cuts
+from jobs.chain.stages.retrieve import Retrieve
+from jobs.chain.stages.rewrite import Rewrite
+from jobs.config.config import Config
+from jobs.config.load import load_config
+from jobs.pages.try_one import page
+from jobs.try_one.loaded import LoadedConfig
+from jobs.try_one.trial import Trial, document_counts
+from retrievers.local.build import build_local_index
+from rewriters.outcome.retries import FIRST_TRY
+from rewriters.strategy import template_hash
+from tests.support.retrievers.blocks import index_fields
+from tests.support.rewriters.fake_server import Body, FakeServer
+
+Values = dict[str, Any]
+QUERY = "how does a lighthouse lamp work"
+ANSWER = {
+    "general": "how is the lamp of a lighthouse built",
+    "keyword": "lighthouse lamp lens",
+    "pseudo_answer": "A lens throws the light of a lamp across the sea.",
+    "core_content": "lighthouse lamp",
+}
+
+
+@pytest.fixture
+def job(tmp_path: Path, values: Values, bm25: Values, config_file: Callable[[Any], str]) -> Callable[..., str]:
+    """The config of a small job, written with changes; its log is not there."""
+    recorded = tmp_path / "recorded.jsonl"
+    recorded.write_text(json.dumps({"query": QUERY, "completions": {"dmqr": json.dumps(ANSWER)}}) + "\n")
+    values["rewrite"]["engine"]["path"] = str(recorded)
+    values["retrieve"]["retrievers"] = {"bm25": bm25}
+    values["rerank"] = {"kind": "none"}
+    values["output"] = str(tmp_path / "runs")
+
+    def write(**changes: Any) -> str:
+        return config_file(values | changes)
+
+    return write
+
+
+def tried(path: str, query: str = QUERY, label: str = "small") -> Trial:
+    with LoadedConfig(load_config(path), path, label) as loaded:
+        return loaded.try_query(query, lambda words: None)
+
+
+def shown(*trials: Trial, width: int = 80, prompts: bool = False) -> str:
+    text = io.StringIO()
+    Console(file=text, width=width, highlight=False, markup=False, emoji=False).print(page(trials, prompts))
+    return text.getvalue()
+
+
+def test_a_query_goes_through_every_stage(job: Callable[..., str], tmp_path: Path) -> None:
+    trial = tried(job())
+    assert {one["strategy"]: one["text"] for one in trial.row["rewrites"]} == ANSWER
+    assert [hit["doc_id"] for hit in trial.row["hits"]][:2] == ["d01", "d02"]
+    assert trial.texts["d01"].startswith("Lighthouses. A keeper")
+    assert trial.spent["retrieve"]["bm25@"]["searches"] == 5
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_page_says_what_was_rewritten_found_and_fused(job: Callable[..., str]) -> None:
+    text = shown(tried(job()))
+    for words in (QUERY, "lighthouse lamp lens", "1 request", "original", "minmax over 5 lists", "not reranked", "fell away"):
+        assert words in text
+    assert "not found by the original" not in text.split("results")[0]
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_why_a_rewrite_is_missing_is_said_and_the_original_is_searched_all_the_same(job: Callable[..., str]) -> None:
+    trial = tried(job(), "bread and yeast")
+    assert trial.row["rewrites"] == []
+    assert [hit["doc_id"] for hit in trial.row["hits"]]
+    assert [error["reason"] for error in trial.row["errors"]] == ["not_recorded"] * 4
+    text = " ".join(shown(trial).split())
+    assert text.count("has no completion 'dmqr'") == text.count("not_recorded") == 1
+    assert "(general, keyword, pseudo_answer, core_content)" in text
+    beside = shown(trial, tried(job(), "bread and yeast", "other"))
+    assert beside.count("'dmqr'") == 2  # once for each config
+
+
+def test_where_a_question_is_not_recorded_similar_ones_are_named(job: Callable[..., str]) -> None:
+    trial = tried(job(), "how does a lamp work")
+    assert trial.similar == [QUERY]
+    assert f"recorded are, for example: {QUERY}" in " ".join(shown(trial).split())
+    assert tried(job()).similar == []
+
+
+def test_a_document_that_only_a_rewrite_found_is_marked(job: Callable[..., str]) -> None:
+    trial = tried(job())
+    strategies = {hit["doc_id"]: {source["strategy"] for source in hit["sources"]} for hit in trial.row["hits"]}
+    alone = {doc_id for doc_id, found in strategies.items() if "original" not in found}
+    assert alone
+    assert shown(trial).count("not found by the original") == len(alone)
+
+
+def test_texts_searched_together_are_one_list(job: Callable[..., str], bm25: Values) -> None:
+    path = job(retrieve={"retrievers": {"one": bm25, "both": bm25 | {"together": True}}})
+    trial = tried(path)
+    assert [(one["strategy"], one["retriever"]) for one in trial.row["lists"]][:2] == [
+        ("together", "both"),
+        ("original", "one"),
+    ]
+    assert len(trial.row["lists"]) == 6
+    assert all(one["hits"] for one in trial.row["lists"])
+    text = shown(trial)
+    assert "6 searches, 4 saved" in text
+    assert "both searched all texts as one, so there is no list of the original alone" in " ".join(text.split())
+    assert "not found by the original" not in text  # nobody knows
+    assert "together" in text
+    assert [(one["strategy"], one["hits"]) for one in tried(path, "zzz").row["lists"]] == [("original", [])] * 2
+
+
+def test_a_list_without_a_hit_is_shown_as_such(job: Callable[..., str]) -> None:
+    trial = tried(job(), "zzz")
+    assert [(one["strategy"], one["hits"]) for one in trial.row["lists"]] == [("original", [])]
+    text = shown(trial)
+    assert "nothing" in text
+    assert "minmax over 1 list" in text
+
+
+def test_a_query_that_a_run_would_reject_is_refused(job: Callable[..., str]) -> None:
+    with pytest.raises(ConfigError, match="the query is only white space; a run would reject such a log row as 'empty'"):
+        tried(job(), "  \n ")
+    with pytest.raises(ConfigError, match=r"the query has 2,001 characters, log\.max_chars is 2,000"):
+        tried(job(), "x" * 2001)
+
+
+def test_without_strategies_the_original_stands_alone(job: Callable[..., str]) -> None:
+    trial = tried(job(rewrite={"strategies": []}))
+    assert {run["strategy"] for run in trial.row["lists"]} == {"original"}
+    assert "none are planned" in shown(trial)
+
+
+def test_what_a_query_holds_cannot_steer_the_terminal(job: Callable[..., str]) -> None:
+    text = shown(tried(job(), "lamp \x1b[31mred\x07 \u202egnp.exe [bold]x[/bold]"))
+    assert not {"\x1b", "\x07", "\u202e"} & set(text)
+    assert "[bold]x[/bold]" in text
+
+
+def test_several_configs_stand_side_by_side(job: Callable[..., str], tmp_path: Path) -> None:
+    one = tried(job(), label="four")
+    other = tried(job(rewrite={"strategies": []}), label="alone")
+    text = shown(one, other)
+    assert "four" in text
+    assert "alone" in text
+    assert "= d01" in text.replace("  ", " ")
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_beside_each_result_stands_where_it_was_found(job: Callable[..., str], bm25: Values, width: int) -> None:
+    both = {"retrievers": {"bm25": bm25, "unicode": bm25}, "routes": {"keyword": ["bm25"]}}
+    trial = tried(job(retrieve=both))
+    text = shown(trial, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    lines = text.split("results  ")[1].splitlines()
+    head = next(line for line in lines if line.split()[-2:] in (["bm25", "unicode"], ["pseudo_answer", "core_content"]))
+    across = head.split()[0] == "original"
+    assert across == (width == 120)
+    first = lines.index(head) + 1
+    ranks = {(one["strategy"], one["retriever"]): str(one["rank"]) for one in trial.row["hits"][0]["sources"]}
+    ranks = {(s, r): "·" for s in ["original", *ANSWER] for r in ("bm25", "unicode")} | ranks
+    del ranks["keyword", "unicode"]  # is not searched
+    for number, name in enumerate(["bm25", "unicode"] if across else ["original", *ANSWER]):
+        cells = [rank for of, rank in ranks.items() if name in of]
+        assert lines[first + number].split(name)[-1].split() == cells
+    assert "numbers: rank in each list; ·: not among its first 30" in text
+
+
+FUSED = "1. lens of a lamp\n2. lamp of a lighthouse\n3. light at sea"
+
+
+@pytest.fixture
+def pool(job: Callable[..., str], values: Values, tmp_path: Path) -> Callable[..., str]:
+    """The config of a job with a pool, whose answers are recorded, and with changes to `rewrite`."""
+    adaptive = "Keyword Rewriting: lighthouse lens\nRAG-Fusion: lamp lens\nRAG-Fusion: lamp sea\nreason: short\x1b and clear"
+    completions = {
+        "dmqr": json.dumps(ANSWER),
+        "dmqr_adaptive": adaptive,
+        "rag_fusion": FUSED,
+        "hyde": "A lens.",
+        "classify": "how_to",
+    }
+    line = json.dumps({"query": QUERY, "completions": completions})
+    (tmp_path / "recorded.jsonl").write_text(line + "\n")
+
+    def write(**changes: Any) -> str:
+        return job(rewrite=values["rewrite"] | {"strategies": ["keyword", "rag_fusion", "hyde"]} | changes)
+
+    return write
+
+
+def test_texts_of_one_strategy_have_a_line_each_and_their_ranks_stand_in_one(pool: Callable[..., str]) -> None:
+    trial = tried(pool())
+    assert [(one["strategy"], one["position"]) for one in trial.row["rewrites"]][2:] == [("rag_fusion", n) for n in (1, 2, 3)]
+    before, after = shown(trial, width=70).split("results  ")
+    lines = [" ".join(line.split()) for line in before.splitlines()]
+    assert "rag_fusion 1 lens of a lamp numbered" in lines
+    assert "rag_fusion 3 light at sea numbered" in lines
+    (found,) = [line for line in before.split("lists  ")[1].splitlines() if line.strip().startswith("rag_fusion 2")]
+    assert found.rstrip().endswith(")")
+    first = trial.row["hits"][0]
+    ranks = {one["position"]: str(one["rank"]) for one in first["sources"] if one["strategy"] == "rag_fusion"}
+    row = next(line for line in after.splitlines() if "rag_fusion" in line and "keyword" not in line)
+    assert row.split("rag_fusion")[1].split() == [ranks.get(n, "·") for n in (1, 2, 3)]
+    assert "several numbers: of the strategy's texts, in order" in " ".join(after.split())
+    wide = shown(trial, width=100).split("results  ")[1].splitlines()
+    place = next(place for place, line in enumerate(wide) if line.split() == ["original", "keyword", "hyde", "rag_fusion"])
+    assert wide[place + 1].split()[-3:] == [ranks.get(n, "·") for n in (1, 2, 3)]
+
+
+def test_what_was_not_selected_is_said_with_the_reason(pool: Callable[..., str]) -> None:
+    trial = tried(pool(select="adaptive"))
+    assert [request["request"] for request in trial.requests] == ["dmqr_adaptive"]
+    assert "lighthouse lens" in trial.requests[0]["answer"]
+    text = shown(trial)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "not selected hyde" in lines
+    assert "why short\N{REPLACEMENT CHARACTER} and clear" in lines
+    beside = [" ".join(line.split()) for line in shown(tried(pool()), trial, width=100).splitlines()]
+    assert "hyde A lens. not selected" in beside
+    assert "rag_fusion 3 light at sea -" in beside
+    assert "why - short\N{REPLACEMENT CHARACTER} and clear" in beside
+    assert "not selected" not in shown(tried(pool()))
+
+
+def test_the_question_of_the_type_and_the_requests_that_it_led_to_are_shown(
+    pool: Callable[..., str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rules = {
+        "rules": [{"type": "keywords", "at_most_words": 99}], "otherwise": "how_to",
+        "descriptions": {"keywords": "words", "how_to": "how"}, "strategies": {"keywords": "none", "how_to": ["hyde"]},
+    }  # fmt: skip
+    (tmp_path / "rules.yaml").write_text(json.dumps(rules))
+    select = {"kind": "classified", "rules": str(tmp_path / "rules.yaml")}
+    trial = tried(pool(select=select | {"by": "llm"}))
+    assert [(one["request"], one["answer"]) for one in trial.requests] == [("classify", "how_to"), ("hyde", "A lens.")]
+    assert "not selected keyword, rag_fusion why how_to: hyde" in " ".join(shown(trial).split())
+    alone = tried(pool(select=select))  # the rules say otherwise
+    assert (alone.requests, alone.row["rewrites"]) == ([], [])
+    assert "no request was made" in shown(alone)
+    assert main(["try", pool(select=select | {"by": "llm"}), QUERY, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)[0]["selection"] == {
+        "query_type": "how_to", "strategies": ["hyde"], "reason": "how_to: hyde", "not_selected": ["keyword", "rag_fusion"],
+    }  # fmt: skip
+
+
+def test_every_sample_of_a_strategy_is_a_request_with_its_own_answer(pool: Callable[..., str], tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        json.dumps(
+            {"label": "Own", "prompt": "Say it.\n{query}", "n": 2, "decoding": {"temperature": 0.7}, "aliases": ["mine"]}
+        )
+    )
+    line = {"query": QUERY, "completions": {"own": ["lamp lens", "sea light"]}}
+    (tmp_path / "recorded.jsonl").write_text(json.dumps(line) + "\n")
+    trial = tried(pool(strategies=[str(own), "hyde"]))
+    assert [(one["request"], one["sample"], one["answer"]) for one in trial.requests] == [
+        ("hyde", 0, None), ("own", 0, "lamp lens"), ("own", 1, "sea light"),
+    ]  # fmt: skip
+    assert [one["decoding"]["seed"] for one in trial.requests[1:]] == [0, 1]
+    text = shown(trial, prompts=True, width=120)
+    assert "request own 1 of 2" in text
+    assert "request own 2 of 2" in text
+    assert "has no completion 'hyde'" in " ".join(text.split())  # lines break where the path of the file ends
+
+
+def test_prompts_and_raw_answers_are_shown_by_choice(job: Callable[..., str]) -> None:
+    trial = tried(job())
+    assert "Reply with one JSON object" not in shown(trial)
+    text = shown(trial, width=200, prompts=True)
+    assert "request dmqr" in text
+    assert "- general (General Search Rewriting): " in text
+    assert f"Query: {QUERY}" in text
+    assert json.dumps(ANSWER) in text
+    assert shown(trial, trial, width=200, prompts=True).count("request dmqr") == 2
+
+
+def test_another_try_is_shown_after_the_first(job: Callable[..., str]) -> None:
+    def said(body: Body) -> str:
+        return json.dumps(ANSWER) if body["seed"] >= FIRST_TRY else "I'm sorry, but I can't help with that request."
+
+    with FakeServer(text=said) as server:
+        engine = {"kind": "openai", "model": "tiny", "base_url": server.address}
+        trial = tried(job(rewrite={"engine": engine, "retries": 1}))
+    text = shown(trial, width=200, prompts=True)
+    places = [text.index(words) for words in ("request dmqr ", "I'm sorry", "request dmqr, try 2", json.dumps(ANSWER))]
+    assert places == sorted(places)
+    assert "requests made again, as an answer did not serve: 1; of these read: 1" in text
+    assert [one["sample"] for one in trial.requests] == [0, FIRST_TRY]
+
+
+def test_the_request_of_an_answer_that_is_missing_is_shown_with_the_reason(job: Callable[..., str]) -> None:
+    trial = tried(job(), "bread and yeast")
+    (request,) = trial.requests
+    assert (request["request"], request["answer"], request["error"]) == ("dmqr", None, "not_recorded")
+    assert request["prompt"].endswith("Query: bread and yeast")
+    (answer,) = [line for line in shown(trial, width=300, prompts=True).splitlines() if "none: " in line]
+    assert "has no completion 'dmqr'" in answer
+
+
+def test_models_are_loaded_once_for_many_queries(job: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+    build = LoadedConfig._build
+    monkeypatch.setattr(LoadedConfig, "_build", lambda self, stage: (built.append(stage.name), build(self, stage)))
+    path = job()
+    with LoadedConfig(load_config(path), path, "small") as loaded:
+        loaded.load(lambda words: None)
+        trials = [loaded.try_query(query, lambda words: None) for query in (QUERY, "bread and yeast", QUERY)]
+    assert built == ["rewrite", "retrieve", "fuse", "order"]
+    assert trials[0].row["hits"] == trials[2].row["hits"]
+    assert [trial.spent["rewrite"]["dmqr@recorded"]["requests"] for trial in trials] == [1, 1, 1]
+    assert [bool(trial.start_up) for trial in trials] == [True, False, False]
+
+
+def test_models_are_loaded_while_the_llm_answers(job: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    loading, seen = threading.Event(), []
+    rewrite, retrieve = Rewrite.__call__, Retrieve.__init__
+    monkeypatch.setattr(Rewrite, "__call__", lambda self, table: (seen.append(loading.wait(60)), rewrite(self, table))[1])
+    monkeypatch.setattr(Retrieve, "__init__", lambda self, **settings: (loading.set(), retrieve(self, **settings))[1])
+    assert tried(job()).row["hits"]
+    assert seen == [True]
+
+
+doc_ids = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["original", "keyword", "general"]), doc_ids), max_size=4),
+    st.integers(1, 6),
+    st.dictionaries(st.sampled_from(["original", "keyword", "keyword/bm25"]), st.sampled_from([0.0, 1.0])),
+    st.data(),
+)
+def test_every_document_that_was_found_is_a_result_or_fell_away_for_one_reason(
+    lists: list[tuple[str, list[str]]], depth: int, weights: dict[str, float], data: st.DataObject
+) -> None:
+    config = Config.model_validate(
+        {
+            "name": "p", "log": {"path": "l", "query_column": "q"}, "rewrite": {"engine": {"kind": "recorded", "path": "r"}},
+            "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "i"}}}, "output": "o",
+            "fuse": {"depth": depth, "weights": weights, "retriever_weights": data.draw(st.sampled_from([{}, {"bm25": 0}]))},
+        }
+    )  # fmt: skip
+    found = sorted({doc_id for _, ids in lists for doc_id in ids[:depth]})
+    candidates = data.draw(st.lists(st.sampled_from(found), unique=True)) if found else []
+    hits = data.draw(st.lists(st.sampled_from(candidates), unique=True)) if candidates else []
+    row = {
+        "rewrites": [],
+        "lists": [
+            {"strategy": s, "retriever": "bm25", "position": 1, "hits": [{"doc_id": d, "score": 1.0} for d in ids]}
+            for s, ids in lists
+        ],
+        "chosen": None,
+        "candidates": [{"doc_id": doc_id} for doc_id in candidates],
+        "hits": [{"doc_id": doc_id} for doc_id in hits],
+    }
+    counts = document_counts(config, row)
+    assert all(count >= 0 for count in counts.values())
+    assert counts.pop("found") == len({doc_id for _, ids in lists for doc_id in ids}) == sum(counts.values())
+
+
+def test_hits_below_a_strategy_s_depth_or_floor_are_told_as_such(values: dict[str, Any]) -> None:
+    config = Config.model_validate(values)
+    hits = [{"doc_id": name, "score": score} for name, score in (("a", 0.9), ("b", 0.5), ("c", 0.4), ("d", 0.3))]
+    row = {
+        "rewrites": [{"strategy": "general", "position": 1, "weight": 1.0, "position_weight": 1.0}],
+        "lists": [{"strategy": "general", "retriever": "bm25", "position": 1, "hits": hits}],
+        "chosen": None, "candidates": [{"doc_id": "a"}], "hits": [{"doc_id": "a"}],
+    }  # fmt: skip
+    for cut, dropped in (((3, None), 1), ((None, 0.4), 1), ((1, 0.1), 3)):
+        counts = document_counts(config, row, Cuts({"general": cut}))
+        (below,) = [count for words, count in counts.items() if "score_floor" in words]
+        assert below == dropped
+    counts = document_counts(config, row, Cuts({"general": (None, 0.35)}, {"bm25": 0.45, "dense": 0.95}))
+    assert [count for words, count in counts.items() if "score_floor" in words] == [2]
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_json_has_everything(job: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["try", job(), QUERY, "--json"]) == 0
+    (trial,) = json.loads(capfd.readouterr().out)
+    assert trial["query"] == QUERY
+    assert trial["results"][0]["rank"] == 1
+    assert trial["results"][0]["text"].startswith("Lighthouses")
+    assert trial["fell_away"]["results"] == len(trial["results"])
+
+
+def test_a_query_may_be_longer_than_a_file_name(job: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
+    long = " ".join(["why is the sea salt"] * 30)
+    assert main(["try", job(), long, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)[0]["query"] == long
+
+
+def test_json_has_prompt_and_raw_answer_of_each_request(job: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["try", job(), QUERY, "--json"]) == 0
+    (request,) = json.loads(capfd.readouterr().out)[0]["requests"]
+    assert (request["request"], request["answer"]) == ("dmqr", json.dumps(ANSWER))
+    assert request["prompt"].endswith(f"Query: {QUERY}")
+    assert list(request["schema"]["properties"]) == list(ANSWER)
+
+
+def test_columns_progress_and_json_use_one_name_for_each_config(
+    job: Callable[..., str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = Path(job())
+    other = one.with_name("other.yaml")
+    other.write_text(one.read_text())
+    assert main(["try", str(one), "--set", "fuse.k=50", str(other), "--json", QUERY]) == 0
+    printed = capfd.readouterr()
+    assert [trial["config"] for trial in json.loads(printed.out)] == ["config", "other"]
+    phases = [json.loads(line)["phase"] for line in printed.err.splitlines()]
+    assert {phase.partition(":")[0] for phase in phases} == {"config", "other"}
+
+
+def test_lines_of_standard_input_are_tried_one_after_the_other(
+    job: Callable[..., str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{QUERY}\n\n{'x' * 2001}\nbread\n"))
+    assert main(["try", job(), "--json"]) == 1
+    printed = capfd.readouterr()
+    assert [json.loads(line)[0]["query"] for line in printed.out.splitlines()] == [QUERY, "bread"]
+    (refused,) = [line for line in printed.err.splitlines() if not line.startswith("{")]
+    assert refused.startswith("dmqr try: QUERY: the query has 2,001 characters")
+
+
+def test_without_a_query_and_without_input_nothing_is_loaded(
+    job: Callable[..., str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert main(["try", job()]) == 2
+    assert capfd.readouterr().err.startswith("dmqr try: QUERY is missing: give it in quotes, or lines on standard input")
+
+
+class Terminal(io.StringIO):
+    """Standard input that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_at_a_terminal_it_asks_until_the_end_of_input(
+    job: Callable[..., str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(f"{QUERY}\n  \n{'x' * 2001}\nsea\n"))
+    assert main(["try", job(), "--json"]) == 0
+    printed = capfd.readouterr()
+    assert [json.loads(line)[0]["query"] for line in printed.out.splitlines()] == [QUERY, "sea"]
+    assert "Type a query; Ctrl-D ends." in printed.err
+    assert f"config: the rewrites of 1 query are recorded: {QUERY}" in " ".join(printed.err.split())
+    assert printed.err.count("query> ") == 5
+
+
+def test_missing_prices_are_said(job: Callable[..., str]) -> None:
+    path = job()
+    trial = tried(path)
+    assert trial.usd is None
+    assert f"not in money: there is no prices.yaml beside {path}" in " ".join(shown(trial, width=300).split())
+
+
+def test_no_ray_is_loaded(job: Callable[..., str]) -> None:
+    code = (
+        "import sys\nfrom jobs.__main__ import main\n"
+        f"main(['try', {job()!r}, {QUERY!r}])\n"
+        "print([name for name in ('ray', 'torch', 'ir_measures') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_joint_prompt_of_one_s_own_reaches_the_worker(job: Callable[..., str], values: Values, tmp_path: Path) -> None:
+    (tmp_path / "prompt.txt").write_text("Go: {query}\n")
+    row = tried(job(rewrite=values["rewrite"] | {"joint_prompt": str(tmp_path / "prompt.txt")})).row
+    assert {rewrite["prompt_hash"] for rewrite in row["rewrites"]} == {template_hash("Go: {query}")}
+
+
+def test_results_of_two_corpora_have_their_texts(job: Callable[..., str], bm25: Values, tmp_path: Path) -> None:
+    more = {"x1": "a lamp of another lighthouse", "x2": "a lens of another lamp"}
+    pq.write_table(pa.table({"doc_id": list(more), "text": list(more.values())}), tmp_path / "more.parquet")
+    build_local_index(tmp_path / "more", tmp_path / "more.parquet", index_fields("english"))
+    found = tried(job(retrieve={"retrievers": {"bm25": bm25, "more": bm25 | {"index": str(tmp_path / "more")}}}))
+    assert more.items() <= found.texts.items()
+    assert any(doc_id.startswith("d") for doc_id in found.texts)

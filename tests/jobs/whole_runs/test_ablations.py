@@ -1,0 +1,354 @@
+"""Whole ablations in this process: each arm is what a run of it alone would be, and what arms share is done once."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.costs import stage_sums
+from cluster.errors import RewriterError, Stopped
+from cluster.isolation import KilledWorkerError
+from cluster.run.progress import ProgressTracker
+from cluster.run.snapshot import BlockTotals
+from jobs.chain.stages.retrieve import Retrieve
+from jobs.chain.stages.write import Write
+from jobs.config.load import load_config
+from jobs.job.prepare import prepare
+from jobs.measure.compare.arm_costs import arm_costs
+from jobs.plan.plan import plan
+from jobs.plan.work import saved
+from jobs.run.ablation import prepare_ablation
+from jobs.run.job import Job
+from jobs.runs.folder import open_run
+from jobs.tables import STORED
+from jobs.terminal.live_display import LiveDisplay
+from tests.support.jobs.in_process_runs import run_in_process
+from tests.support.jobs.whole_runs import rows
+from tests.support.rewriters.fake_server import Body, FakeServer, Reply, refusal
+
+QUERIES = [
+    "why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast", "rye", "zzz", "faint galaxies",
+    "how far does a lens throw light", "harbour", "linen bag",
+]  # fmt: skip
+STRATEGIES = ["general", "keyword", "pseudo_answer"]
+FAR = 1e-5  # vectors of one text differ in the seventh decimal between batches
+Make = Callable[..., Job]
+
+
+def answers(query: str, style: str = "") -> str:
+    words = query.split()
+    return json.dumps(
+        {
+            "general": f"{style}tell me about {query}",
+            "keyword": ", ".join(words[:2]),
+            "pseudo_answer": f"{query}: the sea, bread or {words[-1]} explain it.",
+        }
+    )
+
+
+@pytest.fixture
+def make(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], served_dense: dict[str, Any],
+    config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch,
+) -> Make:  # fmt: skip
+    """Checks an ablation of a small job; one query has no recorded answer, one no hits of BM25."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(
+        pa.table({"query": [query for place, query in enumerate(QUERIES) for _ in range(1 + place % 3)]}), "log.parquet"
+    )
+    for name, style in (("recorded", ""), ("other", "please ")):
+        lines = [{"query": query, "completions": {"dmqr": answers(query, style)}} for query in QUERIES[1:]]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    values["rewrite"]["strategies"] = STRATEGIES
+    values["retrieve"] |= {"retrievers": {"bm25": bm25, "dense": served_dense}}
+    values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 4}}
+    path = config_file(values)
+
+    def made(ablate: dict[str, Any] | None = None, *settings: str) -> Job:
+        given = [*settings, f"ablate={json.dumps(ablate or {})}"]
+        return prepare_ablation(load_config(path, given), path)
+
+    return made
+
+
+def done(ablation: Job) -> Path:
+    return run_in_process(ablation)
+
+
+def results(folder: Path, arm: str, keep: int = 10) -> list[tuple[Any, ...]]:
+    found = [row for row in rows(folder, "results") if row["arm"] == arm and row["rank"] <= keep]
+    return sorted((row["query_id"], row["rank"], row["doc_id"], row["score"], row["rerank_score"]) for row in found)
+
+
+def same(arm: str, found: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]]) -> None:
+    assert [one[:3] for one in found] == [one[:3] for one in wanted], arm
+    for one, other in zip(found, wanted, strict=True):
+        assert one[3:] == pytest.approx(other[3:], abs=FAR)
+
+
+def test_each_arm_is_what_a_run_of_it_alone_is(make: Make, bm25: dict[str, Any]) -> None:
+    both = {"rerank.kind": "bi_encoder"}
+    ablation = make(
+        {
+            "subsets": "leave_one_out",
+            "arms": {
+                "typos": {"retrieve.typos": {"rate": 0.5}},
+                "typos reranked": {"retrieve.typos": {"rate": 0.5}, **both},
+                "two by chance": {"rewrite.select": {"kind": "random_k", "k": 2}},
+                "never": {"rewrite.select": {"kind": "never"}},
+                "together": {"retrieve.retrievers.bm25.together": True},
+                "together, two": {"retrieve.retrievers.dense.together": True, "rewrite.strategies": ["general", "keyword"]},
+                "together without the original": {"retrieve.retrievers.bm25.together": True, "fuse.weights": {"original": 0}},
+                "routes": {"retrieve.routes": {"keyword": ["bm25"], "pseudo_answer": []}},
+                "bm25": {"retrieve.retrievers": {"words": bm25}},
+                "shallow": {"retrieve.depth": 3, "fuse.depth": 5},
+                "other model": {"rewrite.engine.path": "other.jsonl"},
+                "one by one": {"rewrite.guards.near_duplicates": "drop"},
+                "blend": {**both, "rerank.combine": "blend"},
+                "replace": {**both, "rerank.combine": "replace", "rerank.keep": 3},
+            },
+            "grid": {"fuse.method": ["rrf", "weighted", "best"], "fuse.redundancy": ["none", "overlap"]},
+        }
+    )
+    folder = done(ablation)
+    for answer, arm in zip(ablation.compiled.work.answers, (a for a in ablation.compiled.arms if not a.members), strict=True):
+        assert answer.arm == arm.name
+        alone = prepare(arm.config.model_copy(update={"output": "alone"}), "config.yaml")
+        is_part = arm.name in ablation.compiled.parts  # of an answer to a request that its run does not send
+        assert (alone.run_id.rpartition("-")[2] != ablation.compiled.fingerprints[arm.name]) == is_part, arm.name
+        run_in_process(alone)
+        same(arm.name, results(folder, arm.name, answer.keep), results(Path(alone.storage.root), "run", answer.keep))
+
+
+def test_the_plan_has_the_pools_of_all_arms(make: Make) -> None:
+    arms = {"other model": {"rewrite.engine.path": "other.jsonl"}, "reranked": {"rerank.kind": "bi_encoder"}}
+    ablation = make({"arms": arms})
+    plain = prepare(load_config("config.yaml"), "config.yaml")
+    assert list(plan(plain, LiveDisplay(io.StringIO()))["pools"]) == ["rewrite", "retrieve"]
+    planned = plan(plain, LiveDisplay(io.StringIO()), ablation)
+    assert list(planned["pools"]) == ["rewrite", "retrieve", "rerank", "rewrite_2"]
+    assert planned["there"].endswith("; as ablate needs them")
+    done(ablation)
+    assert list(plan(plain, LiveDisplay(io.StringIO()), ablation)["pools"]) == ["rewrite", "retrieve"]
+
+
+def test_the_plan_refuses_an_arm_whose_server_is_away(make: Make) -> None:
+    away = {"kind": "openai", "model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
+    ablation = make({"arms": {"served": {"rewrite.engine": away}}})
+    plain = prepare(load_config("config.yaml"), "config.yaml")
+    run_in_process(plain)  # that the run is finished says nothing of the arms
+    with pytest.raises(RewriterError, match=r"127\.0\.0\.1:9"):
+        plan(plain, LiveDisplay(io.StringIO()), ablation)
+
+
+def test_requests_searches_and_pairs_are_made_once(make: Make) -> None:
+    ablation = make({"subsets": "all", "grid": {"rerank.kind": ["none", "bi_encoder"], "rerank.combine": ["blend", "replace"]}})
+    folder = done(ablation)
+    asked = Counter(
+        (row["query_id"], row["component"]) for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]
+    )
+    assert set(asked.values()) == {1}
+    assert {row["query_id"] for row in rows(folder, "costs") if row["component"].startswith("start_up")} == {None}
+    alone = prepare(load_config("config.yaml", ["store=null"]), "config.yaml")
+    run_in_process(alone)
+    both = [open_run(str(one)) for one in (folder, alone.storage.root)]
+    assert both[0].spent["retrieve"]["bm25@"]["searches"] == both[1].spent["retrieve"]["bm25@"]["searches"]
+    pairs = [(row["query_id"], row["doc_id"]) for row in rows(folder, "scores")]
+    assert len(pairs) == len(set(pairs))
+    needed = {(row["query_id"], row["doc_id"]) for row in rows(folder, "results") if row["rerank_score"] is not None}
+    assert needed <= set(pairs)
+    found = saved(both[0])
+    assert found.executed["pairs"] == len(pairs)
+    assert found.naive["requests"] == 11 * sum(bool(arm.strategies) for arm in ablation.compiled.arms)
+    assert found.executed["requests"] == 11
+
+
+def test_a_second_ablation_pays_for_what_is_new(make: Make) -> None:
+    kept = "retrieve.store=true"  # lists of local BM25 indexes, too
+    done(make({"subsets": "leave_one_out"}, kept))
+    folder = done(make({"arms": {"typos": {"retrieve.typos": {"rate": 1}}, "reranked": {"rerank.kind": "bi_encoder"}}}, kept))
+    costs = [row for row in rows(folder, "costs") if row["query_id"] and row["stage"] in ("rewrite", "retrieve")]
+    made = Counter(row["component"] for row in costs for _ in range(row["searches"] + row["requests"]))
+    typed = {row["query_id"] for row in rows(folder, "queries")}
+    assert made["dmqr"] == len(QUERIES)  # recorded answers cost nothing, and are not stored
+    assert 0 < made["bm25"] <= len(typed)  # the originals with typos
+    again = done(make({"grid": {"rerank.combine": ["blend", "replace"], "rerank.kind": ["bi_encoder"]}}))
+    spent = open_run(str(again)).spent["rerank"]
+    assert sum(one.get("pairs", 0) for one in spent.values()) == 0
+    assert sum(one.get("reused", 0) for one in spent.values()) == len(rows(folder, "scores"))
+
+
+def test_an_ablation_that_fails_in_the_middle_goes_on(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = {"subsets": "all", "grid": {"rerank.kind": ["none", "bi_encoder"]}}
+    calm = done(make(arms, "output=calm"))
+    ablation, whole, calls = make(arms), Write.__call__, []
+
+    def breaks(self: Write, table: pa.Table) -> pa.Table:
+        calls.append(table.num_rows)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return whole(self, table)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Write, "__call__", breaks)
+        with pytest.raises(OSError, match="No space left"):
+            done(ablation)
+    folder = done(make(arms))
+    for arm in (answer.arm for answer in ablation.compiled.work.answers):
+        assert results(folder, arm) == results(calm, arm)
+    searched = [row for row in rows(folder, "costs") if row["stage"] == "retrieve" and row["query_id"]]
+    assert any(row["reused"] for row in searched)  # of the shard that was searched and not committed
+    assert sum(row["searches"] + row["reused"] for row in searched) == sum(
+        row["searches"] for row in rows(calm, "costs") if row["stage"] == "retrieve"
+    )
+
+
+def test_an_ablation_that_goes_on_has_what_it_has_paid_before(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, calls = Write.__call__, []
+
+    def breaks(self: Write, table: pa.Table) -> pa.Table:
+        calls.append(table.num_rows)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return whole(self, table)
+
+    with FakeServer(["m"], text=lambda _: answers("moon and tides")) as server:
+        live = f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}"
+        with monkeypatch.context() as patch:
+            patch.setattr(Write, "__call__", breaks)
+            with pytest.raises(OSError, match="No space left"):
+                done(make(None, live))
+        asked = len(server.bodies)
+        folder = done(make(None, live))
+    spent = [row for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]]
+    assert asked > calls[0]  # the second shard was rewritten and stored, and not committed
+    assert sum(row["requests"] for row in spent) == len(server.bodies) == len(QUERIES)
+    assert all(row["prompt_tokens"] and not row["reused"] for row in spent)
+    assert {row["start"] for row in spent} == {1, 2}
+
+
+def test_each_of_two_engines_reports_what_it_has_added(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    ablation = make({"arms": {"other": {"rewrite.engine.path": "other.jsonl"}}})
+    finished, told = ProgressTracker.block_finished, []
+
+    def tells(self: ProgressTracker, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> None:
+        told.append((stage, stage_sums(totals.spent, "rewrite").get("requests", 0), totals.counts.get("failed_queries", 0)))
+        finished(self, stage, shard, rows, attempt, totals)
+
+    monkeypatch.setattr(ProgressTracker, "block_finished", tells)
+    folder = done(ablation)
+    requests = {stage: sum(n for of, n, _ in told if of == stage) for stage in ("rewrite", "rewrite_2")}
+    assert requests == {"rewrite": len(QUERIES), "rewrite_2": len(QUERIES)}
+    assert sum(row["requests"] for row in rows(folder, "costs") if row["stage"] == "rewrite") == 2 * len(QUERIES)
+    assert sum(n for _, _, n in told) == 1  # no answer of either engine is recorded for the first query
+
+
+def test_every_arm_answers_every_query_or_it_is_not_closed(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    ablation = make()
+    whole = Write._results
+
+    def forgets(self: Write, shard: int, table: pa.Table, block: Any) -> Any:
+        found = whole(self, shard, table, block)
+        found.counts["arm/keyword/queries_with_results"] -= shard == 1
+        return found
+
+    monkeypatch.setattr(Write, "_results", forgets)
+    with pytest.raises(Stopped, match="arm 'keyword': queries"):
+        done(ablation)
+
+
+def test_an_ablation_is_closed_though_workers_died_under_one_query(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Retrieve.__call__
+
+    def dies(self: Retrieve, table: pa.Table) -> pa.Table:
+        if "harbour" in table.column("query").to_pylist():
+            raise KilledWorkerError("workers died under it alone")
+        return whole(self, table)
+
+    monkeypatch.setattr(Retrieve, "__call__", dies)
+    folder = done(make())
+    assert ("retrieve", "killed_worker") in {(row["stage"], row["reason"]) for row in rows(folder, "errors")}
+    assert (folder / "_SUCCESS.json").exists()
+
+
+def test_results_are_cut_and_carry_sources_on_demand(make: Make) -> None:
+    folder = done(make({"keep": 2, "sources": True}, "retrieve.retrievers.bm25.together=false"))
+    found = rows(folder, "results")
+    assert max(row["rank"] for row in found) == 2
+    assert {source["strategy"] for row in found if row["arm"] == "keyword" for source in row["sources"]} <= {
+        "keyword",
+        "original",
+    }
+    bare = done(make({"keep": 2}))
+    assert {json.dumps(row["sources"]) for row in rows(bare, "results")} == {"null"}
+    assert set(pq.read_schema(next((bare / "results").glob("*.parquet"))).names) == set(STORED["results"].names)
+
+
+def test_two_ablations_of_the_same_arms_are_one(make: Make) -> None:
+    first = make({"grid": {"fuse.k": [10, 60]}})
+    done(first)
+    assert make({"grid": {"fuse.k": [10, 60]}}).prepared.run_id == first.prepared.run_id
+    assert make({"grid": {"fuse.k": [10, 61]}}).prepared.run_id != first.prepared.run_id
+    assert make({"grid": {"fuse.k": [10, 60]}, "keep": 3}).prepared.run_id != first.prepared.run_id
+    assert done(make({"grid": {"fuse.k": [10, 60]}})) == Path(first.prepared.storage.root)  # finished: nothing is done
+
+
+def test_what_all_attempts_cost_is_what_the_arms_cost(make: Make) -> None:
+    seen: Counter[str] = Counter()
+
+    def at_the_second_attempt(body: Body) -> Reply | None:
+        prompt = json.dumps(body["messages"])
+        seen[prompt] += 1
+        return refusal(500, "the engine fell over") if seen[prompt] == 1 else None
+
+    with FakeServer(["m"], answer=at_the_second_attempt, text=lambda _: answers("moon and tides")) as server:
+        live = f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}"
+        folder = open_run(str(done(make({}, live))))
+    spent = stage_sums(folder.spent, "rewrite")
+    assert spent["requests"] == 2 * len(QUERIES)
+    full = next(one for one in arm_costs(folder, None, {}) if one.arm == "full")
+    assert full.requests == len(QUERIES)
+    assert full.prompt_tokens == pytest.approx(spent["prompt_tokens"])
+    assert full.completion_tokens == pytest.approx(spent["completion_tokens"])
+
+
+def test_samples_are_answers_of_their_own_with_their_own_seeds(make: Make) -> None:
+    def said(body: Body) -> str:
+        return answers("moon and tides", f"take {body['seed']} ")
+
+    with FakeServer(["m"], text=said) as server:
+        live = f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}"
+        ablation = make({"samples": 3}, live, "rewrite.decoding.temperature=1")
+        folder = done(ablation)
+        again = done(make({"samples": 3, "grid": {"fuse.k": [10]}}, live, "rewrite.decoding.temperature=1"))
+    assert sorted(Counter(body["seed"] for body in server.bodies).values()) == [len(QUERIES)] * 3  # nothing is asked twice
+    for one in (folder, again):
+        arms = {row["arm"] for row in rows(one, "rewrites")}
+        assert arms == {"full", "full #2", "full #3"}
+        texts = {arm: {row["text"] for row in rows(one, "rewrites") if row["arm"] == arm} for arm in arms}
+        assert len(set.union(*texts.values())) > max(map(len, texts.values()))
+
+
+def test_a_slice_of_a_name_that_the_log_has_is_by_its_column(make: Make) -> None:
+    slices = 'evaluate={"slices": ["difficulty", "words"]}'
+    assert make(None, slices).prepared.columns.values == ()
+    log = pq.read_table("log.parquet")
+    pq.write_table(log.append_column("difficulty", pa.array(["low"] * log.num_rows)), "log.parquet")
+    assert make(None, slices).prepared.columns.values == ("difficulty",)
+
+
+def test_overlap_in_place_of_cosine_is_said(make: Make) -> None:
+    words = "fuse.redundancy: overlap in place of cosine, since no retriever is dense: "
+    bm25 = make().prepared.config.retrieve.retrievers["bm25"].model_dump(mode="json")
+    only = {"arms": {"bm25 alone": {"retrieve.retrievers": {"bm25": bm25}}}}
+    said = make(only).prepared.warnings
+    assert f"{words}bm25 alone" in said
+    assert not any(one.startswith(words) for one in make().prepared.warnings)

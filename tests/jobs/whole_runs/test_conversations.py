@@ -1,0 +1,204 @@
+"""A log of conversations with columns of its own: as a run in this process, as a query that is tried, as it is judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from cluster.errors import ConfigError
+from jobs.__main__ import main
+from jobs.chain.pipeline import CHAIN
+from jobs.chain.stages.rewrite import Rewrite
+from jobs.config.load import load_config
+from jobs.job.prepare import log_columns
+from jobs.job.rewriting import read_rewriting
+from jobs.log.check import LogColumns
+from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.evaluate import evaluate
+from jobs.runs.folder import open_run
+from jobs.try_one.given import Given
+from jobs.try_one.loaded import LoadedConfig
+from jobs.try_one.trial import Trial, trial_values
+from rewriters.normalise import query_id
+from tests.support.jobs.in_flight import chain
+from tests.support.jobs.whole_runs import rows
+
+Values = dict[str, Any]
+LOG = [  # query, turns, market
+    ("how does it work", ["a lighthouse lamp"], "is"),
+    ("How does it work", ["a lighthouse", "lamp"], "de"),
+    ("how does it work", ["A  lighthouse", "lamp"], "de"),
+    ("how does it work", None, None),
+    ("bread", [], "de"),
+]
+
+
+@pytest.fixture
+def job(
+    tmp_path: Path, values: Values, bm25: Values, config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """The path of a config; its log is there."""
+    monkeypatch.chdir(tmp_path)
+    said = pa.array([turns for _, turns, _ in LOG], pa.list_(pa.string()))
+    pq.write_table(
+        pa.table({"query": [query for query, *_ in LOG], "turns": said, "market": [market for *_, market in LOG]}),
+        "log.parquet",
+    )
+    answer = {name: f"{name} of a lamp" for name in ("general", "keyword")}
+    line = {"query": "how does it work", "completions": {"dmqr": json.dumps(answer), "local": "lamp of a lighthouse"}}
+    prompt = "Rewrite the query for the market {market}.\n\nQuery: {query}"
+    (tmp_path / "local.yaml").write_text(yaml.safe_dump({"label": "Local", "prompt": prompt}))
+    (tmp_path / "recorded.jsonl").write_text(json.dumps(line) + "\n")
+    values["log"] |= {"context_column": "turns"}
+    values["rewrite"]["strategies"] = ["general", "keyword", "./local.yaml"]
+    values["retrieve"]["retrievers"] = {"bm25": bm25}
+    values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 2}}
+    return config_file(values)
+
+
+def tried(path: str, query: str, given: Given) -> Trial:
+    with LoadedConfig(load_config(path), path, "small", given) as loaded:
+        return loaded.try_query(query, lambda words: None)
+
+
+def test_what_the_config_names_is_read_of_the_log(job: str) -> None:
+    settings = ["log.max_context_chars=10", "log.count_column=n"]
+    config = load_config(job, settings)
+    assert log_columns(config, read_rewriting(config)) == LogColumns(
+        "query", None, "n", context_column="turns", max_context_chars=10, values=("market",)
+    )
+
+
+def test_contexts_and_values_reach_the_prompts_and_no_further(
+    job: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[Values] = []
+    rewrite = Rewrite.__call__
+
+    def spy(self: Rewrite, table: pa.Table) -> pa.Table:
+        seen.extend(table.select(["query_id", "context", "values"]).to_pylist(maps_as_pydicts="strict"))
+        return rewrite(self, table)
+
+    monkeypatch.setattr(Rewrite, "__call__", spy)
+    assert main(["run", job]) == 0, capfd.readouterr().err
+    run = Path(capfd.readouterr().out.splitlines()[-1])
+    assert {row.pop("query_id"): row for row in seen} == {
+        query_id("how does it work", "a lighthouse lamp"): {"context": "A  lighthouse\nlamp", "values": {"market": "de"}},
+        query_id("how does it work"): {"context": None, "values": {"market": None}},
+        query_id("bread"): {"context": None, "values": {"market": "de"}},
+    }
+    assert len({row["query_id"] for row in rows(run, "rewrites")}) == 2
+    assert len({row["query_id"] for row in rows(run, "results")}) == 3
+
+
+def test_no_later_stage_is_given_them() -> None:
+    after = [step.name for step in CHAIN if step.name not in ("read", "rewrite")]
+    assert [name for name in after if {"context", "values"} & set(chain()[name].names)] == []
+    assert {"context", "values"} <= set(chain()["read"].names)
+
+
+def test_a_judged_text_is_the_query_without_earlier_turns(job: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", job]) == 0
+    run = open_run(capfd.readouterr().out.splitlines()[-1])
+    grades = {"how does it work": {"d01": 1}, "bread": {"d03": 1}}
+    found = evaluate(run, Judgements("", grades, "query"))
+    assert (found.judged, found.missing, found.queries) == (2, 0, 2)
+    wanted = {one: {"d01": 1} for one in (query_id("how does it work"), query_id("bread"))}
+    alone = evaluate(run, Judgements("", {one: grades[text] for one, text in zip(wanted, grades, strict=True)}, "query_id"))
+    assert found.results == alone.results
+
+
+# ---------------------------------------------------------------- try
+
+
+def test_a_query_is_tried_after_turns_and_with_values(job: str) -> None:
+    trial = tried(job, "How does it work", Given("a lighthouse\nlamp", {"market": "de"}))
+    assert trial.row["query_id"] == query_id("how does it work", "a lighthouse lamp")
+    shown = trial_values(trial)
+    assert (shown["context"], shown["values"]) == ("a lighthouse\nlamp", {"market": "de"})
+    assert {rewrite["strategy"] for rewrite in trial.row["rewrites"]} == {"general", "keyword", "local"}
+    (request,) = [one for one in trial.requests if one["request"] == "local"]
+    assert "for the market de." in request["prompt"]
+    assert "a lighthouse\nlamp" in request["prompt"]
+
+
+def test_blank_turns_are_none_and_a_value_that_is_not_given_is_null(job: str) -> None:
+    trial = tried(job, "how does it work", Given(" \n", {}))
+    assert trial.row["query_id"] == query_id("how does it work")
+    assert (trial.row["context"], trial.row["values"]) == (None, {"market": None})
+
+
+def test_the_command_takes_them_and_shows_them(job: str, capfd: pytest.CaptureFixture[str]) -> None:
+    given = ["--context", "a lighthouse\nlamp", "--value", "market=a=b"]
+    assert main(["try", job, "how does it work", *given]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[:3] == ["how does it work", "context: a lighthouse lamp", "market: a=b"]
+    assert main(["try", job, "how does it work", *given, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)[0]["values"] == {"market": "a=b"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "log.context_column=null", "--context", "a"], "--context: {path} names no log.context_column; set it, or"),
+        (["--value", "markt=de"], "--value markt: no prompt or selection of {path} uses it; did you mean 'market'?"),
+        (
+            ["--set", "rewrite.strategies=[general]", "--value", "market=de"],
+            "--value market: no prompt or selection of {path} uses it; leave it out",
+        ),
+        (["--value", "market"], "--value market: is not NAME=TEXT; write it as --value "),
+        (["--value", "market=de", "--value", "market=is"], "--value market: is given twice"),
+        (["--context", "caf\udce9"], "--context: is not UTF-8; give it in a terminal that is"),
+    ],
+)
+def test_what_the_log_does_not_have_is_refused(
+    job: str, capfd: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    assert main(["try", job, "bread", *arguments]) == 2
+    assert capfd.readouterr().err.splitlines()[-1].startswith(f"dmqr try: {words.format(path=job)}")
+
+
+def test_a_query_alone_is_tried_as_before(job: str) -> None:
+    trial = tried(job, "bread", Given())
+    assert trial.row["query_id"] == query_id("bread")
+    with pytest.raises(ConfigError, match="the query is only white space"):
+        tried(job, "  ", Given("a", {}))
+
+
+@pytest.mark.slow
+def test_on_ray_the_tables_are_the_same(job: str, capfd: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for address in ("none", "local"):
+        assert main(["run", job, "--set", f"cluster.address={address}", "--set", f"output={address}"]) == 0
+        run = Path(capfd.readouterr().out.splitlines()[-1])
+        found.append({table: rows(run, table) for table in ("queries", "query_map", "rewrites", "results")})
+    assert found[0] == found[1]
+    assert {row["context"] for row in found[0]["queries"]} == {None, "A  lighthouse\nlamp"}
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def test_page_and_diff_show_the_earlier_turns(job: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", job]) == 0
+    run = capfd.readouterr().out.splitlines()[-1]
+    assert "earlier turns: <bdi>A  lighthouse" in Path(run, "report.html").read_text()
+    assert main(["run", job, "--set", "rewrite.strategies=[]", "--set", "name=other"]) == 0
+    other = capfd.readouterr().out.splitlines()[-1]
+    assert main(["report", run, "--no-texts", "--out", "none.html"]) == 0
+    assert "lighthouse" not in Path("none.html").read_text()
+    judged = f"{query_id('how does it work', 'a lighthouse lamp')}\td01\t1\n"
+    Path("qrels.tsv").write_text(judged)
+    capfd.readouterr()
+    assert main(["diff", run, other, "qrels.tsv", "--key", "query_id", "--json"]) == 0
+    values = json.loads(capfd.readouterr().out)
+    assert {one["context"] for one in values["moved"] if one["query"] == "how does it work"} >= {"A  lighthouse\nlamp"}
+    assert main(["diff", run, other]) == 0
+    assert "after: A lighthouse lamp" in capfd.readouterr().out

@@ -1,0 +1,194 @@
+"""Guards that only count: drift, repeated texts and lost rare words, in runs, resumed runs and ablations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.run.stage import shard_of
+from jobs.chain.drift import drifted
+from jobs.chain.search_texts import query_texts
+from jobs.chain.stages.order import Order
+from jobs.pages.closing import arm_guards, closing_values, compared
+from jobs.pages.report import report
+from jobs.pages.summary import closing_values as run_values
+from jobs.pages.summary import guard_words
+from jobs.runs.folder import RunFolder, open_run
+from rewriters.guards.guards import GuardRules
+from rewriters.settings import GuardSettings
+from tests.support.jobs.in_process_runs import finished, prepared_work, run_in_process
+from tests.support.jobs.retrieval import block, query
+from tests.support.jobs.whole_runs import rows
+from tests.support.jobs.workers import retriever
+
+PLACEHOLDER = "a passage about the subject"
+QUERIES = {  # query -> the texts of general, keyword and pseudo_answer
+    "why does sourdough bread rise": ("why sourdough bread does rise", "sourdough, bread", "Sourdough rises slowly."),
+    "lamp of a lighthouse": ("something else entirely", "lamp, lighthouse", PLACEHOLDER),
+    "moon and tides": ("moon and tides", "moon, tide", PLACEHOLDER),
+    "harbor tides": ("tides of a harbour", "harbour, tides", PLACEHOLDER),
+    "cuanto dura la marea de un puerto": ("marea de un puerto", "marea, puerto", "La marea dura."),
+    "yeast of beer": ("beer", "beer", "Beer has it."),
+}
+STRATEGIES = ["general", "keyword", "pseudo_answer"]
+GUARDS = {"drift": 0.35, "repeated": 3, "rare_words": 0.2}
+OFF = {"drift": None, "repeated": None, "rare_words": 0}
+FOUND = {  # what a person finds in the texts above
+    "guard/general/drift": 1, "guard/pseudo_answer/repeated_text": 3,
+    "guard//lost_rare_word": 2,  # yeast, cuanto; harbor is spelled otherwise
+}  # fmt: skip
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def make(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], served_dense: dict[str, Any],
+    config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch,
+) -> Make:  # fmt: skip
+    """Checks a job of two shards with these guards and settings, or an ablation of it."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"query": list(QUERIES)}), "log.parquet")
+    said = {one: {"dmqr": json.dumps(dict(zip(STRATEGIES, texts, strict=True)))} for one, texts in QUERIES.items()}
+    lines = [json.dumps({"query": one, "completions": completions}) for one, completions in said.items()]
+    Path("recorded.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    values["rewrite"]["strategies"] = STRATEGIES
+    values["retrieve"] |= {"retrievers": {"bm25": bm25, "dense": served_dense}}
+    values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none", "shard_size": 3}, "limits": {"error_rate": 1}}
+
+    def made(guards: dict[str, Any] = GUARDS, *settings: str, ablate: dict[str, Any] | None = None) -> Any:
+        values["rewrite"]["guards"] = guards
+        return prepared_work(config_file(values), settings, ablate)
+
+    return made
+
+
+def guard_counts(folder: RunFolder, begin: str = "guard/") -> dict[str, int]:
+    """What these guards found."""
+    names = ("drift", "repeated_text", "lost_rare_word")
+    found = {key.removeprefix(begin): n for key, n in folder.counts.items() if key.startswith(begin)}
+    return {f"guard/{key}": n for key, n in found.items() if key.endswith(names)}
+
+
+def results(folder: RunFolder) -> list[tuple[Any, ...]]:
+    found = rows(Path(folder.storage.root), "results")
+    return sorted((one["query_id"], one["rank"], one["doc_id"], round(one["score"], 5)) for one in found)
+
+
+def test_what_a_run_counts_and_shows(make: Make) -> None:
+    folder = finished(make())
+    assert guard_counts(folder) == FOUND
+    repeated = {"strategy": "pseudo_answer", "text": PLACEHOLDER, "queries": 3}
+    assert folder.record["guards"]["repeated"] == [repeated]
+    assert run_values(folder, None, None)["counts"]["guard/pseudo_answer/repeated_text"] == 3
+    for words in ("drift 1", "repeated_text 3", "lost_rare_word 2"):
+        assert words in guard_words(folder)
+    page = report(folder, None, None)
+    assert f"3 queries have the same text from pseudo_answer: {PLACEHOLDER}" in page
+    assert "lost_rare_word" in page
+    assert PLACEHOLDER not in report(folder, None, None, texts=False)
+
+
+def asked_after(turns: dict[str, list[str | None]]) -> None:
+    """Writes a log of the queries after earlier turns: those of a query, else none."""
+    log = [(one, before) for one in QUERIES for before in turns.get(one, [None])]
+    pq.write_table(
+        pa.table({"query": [one for one, _ in log], "turns": pa.array([b for _, b in log], pa.string())}), "log.parquet"
+    )
+
+
+def test_one_query_after_many_turns_is_one_query_of_a_repeated_text(make: Make) -> None:
+    asked_after({"moon and tides": [None, "the sea", "the sun", "the earth"]})
+    folder = finished(make(GUARDS | {"repeated": 4}, "log.context_column=turns"))
+    assert folder.plan.counts["queries"] == 9
+    assert "guard/pseudo_answer/repeated_text" not in folder.counts
+    folder = finished(make(GUARDS | {"rare_words": 0}, "log.context_column=turns", "output=three"))
+    assert folder.counts["guard/pseudo_answer/repeated_text"] == 6
+    assert [one["queries"] for one in folder.record["guards"]["repeated"]] == [3]
+
+
+def test_no_word_is_common_because_one_query_is_asked_after_many_turns(make: Make) -> None:
+    asked_after({"yeast of beer": [None, "bread", "wine", "cider"]})
+    counts = finished(make(GUARDS, "log.context_column=turns")).counts
+    assert counts["guard//lost_rare_word"] == FOUND["guard//lost_rare_word"] + 3
+
+
+def test_counting_changes_nothing_that_is_searched(make: Make) -> None:
+    counted, plain = finished(make()), finished(make(OFF))
+    assert guard_counts(plain) == {}
+    assert results(counted) == results(plain)
+    texts = ("query_id", "strategy", "position", "text")
+    one, other = (
+        sorted(tuple(row[name] for name in texts) for row in rows(Path(of.storage.root), "rewrites")) for of in (counted, plain)
+    )
+    assert one == other
+
+
+def test_the_defaults_rename_no_run_and_what_is_counted_at_the_end_neither(make: Make) -> None:
+    def name(guards: dict[str, Any]) -> str:
+        return str(make(guards).prepared.run_id)
+
+    assert name({}) == name({"repeated": 5, "rare_words": 0.5})
+    assert name({}) == name({"drift": 0.15, "repeated": 20, "rare_words": 0.001})
+
+
+def test_a_resumed_run_counts_what_a_whole_one_does(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = finished(make(GUARDS, "output=whole"))
+    order, broken = Order.__call__, [1]
+
+    def once(self: Order, table: pa.Table) -> pa.Table:
+        if shard_of(table) == 1 and broken:
+            broken.pop()
+            raise KeyboardInterrupt
+        return order(self, table)
+
+    monkeypatch.setattr(Order, "__call__", once)
+    job = make()
+    with pytest.raises(KeyboardInterrupt):
+        run_in_process(job)
+    assert not broken
+    assert "guards" not in open_run(job.prepared.storage.root).record
+    resumed = finished(make())
+    assert len(resumed.starts) == 2
+    assert guard_counts(resumed) == guard_counts(whole) == FOUND
+
+
+def test_each_arm_counts_what_a_run_of_it_does(make: Make) -> None:
+    arms = {"general alone": {"rewrite.strategies": ["general"]}, "overlap": {"fuse.redundancy": "overlap"}}
+    ablation = make(ablate={"arms": arms})
+    folder = finished(ablation)
+    assert guard_counts(folder, "arm/full/guard/") == FOUND
+    for arm, settings in (
+        ("general alone", ['rewrite.strategies=["general"]']), ("overlap", ["fuse.redundancy=overlap"]),
+    ):  # fmt: skip
+        alone = finished(make(GUARDS, f"output={arm.partition(' ')[0]}", *settings))
+        assert guard_counts(folder, f"arm/{arm}/guard/") == guard_counts(alone)
+    assert arm_guards(folder)["full"] == {"drift": 1, "repeated_text": 3, "lost_rare_word": 2}
+    assert "original" not in arm_guards(folder)
+    values = closing_values(compared(folder, None, ablation.prepared.config.evaluate, None))
+    assert values["guards"] == arm_guards(folder)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_texts_that_are_searched_together_are_still_compared_each(served_dense: dict[str, Any], together: bool) -> None:
+    retrievers = {"dense": served_dense | {"together": together}}
+    worker = retriever(retrievers, guards=GuardRules(GuardSettings(drift=0.35)))
+    row = query("lamp of a lighthouse", general="something else entirely", pseudo_answer="another matter")
+    found = worker(block(row, query("rye", keyword="rye"))).column("rewrites").to_pylist()
+    assert [[one["guards"] for one in of] for of in found] == [[["drift"], None], [None]]
+
+
+def test_a_strategy_with_one_search_drifts_as_a_whole() -> None:
+    base = {"weight": 1.0, "position_weight": 1.0, "search_as": "query", "guards": None}
+    rewrites = [base | {"strategy": "views", "position": place, "text": text} for place, text in ((2, "a"), (3, "b"))]
+    texts = query_texts(0, "q", rewrites, {"views": "texts"})
+    assert len(texts) == 2
+    far, near = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0, 0.0], [0.8, 0.6]])
+    assert drifted(texts, far, 0.15) == {(0, "views", 2)}
+    assert drifted(texts, near, 0.15) == drifted(texts, far, None) == drifted(texts, None, 0.15) == set()

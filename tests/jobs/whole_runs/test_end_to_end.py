@@ -1,0 +1,322 @@
+"""The whole job through real Ray on the sample: its balances from the files, and the same rows whatever is killed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from rewriters.normalise import normalise
+from tests.support.jobs.whole_runs import (
+    ROOT,
+    Done,
+    Row,
+    below,
+    check_files,
+    check_same_rows,
+    committed,
+    finish,
+    flags,
+    in_order,
+    rows,
+    start,
+    wait_for_commits,
+)
+
+pytestmark = pytest.mark.slow
+
+SHARD_SIZE = 20
+SHARDS = 9  # of 176 queries
+STRATEGIES = {"general", "keyword", "pseudo_answer", "core_content"}
+
+
+def command(verb: str, folder: Path, output: Path, *more: str) -> list[str]:
+    """The quickstart in small shards, with its index in `folder`."""
+    settings = flags(folder, **{"cluster.shard_size": SHARD_SIZE, "output": output})
+    return [sys.executable, "-m", "jobs", verb, "configs/quickstart.yaml", *settings, *more]
+
+
+@pytest.fixture(scope="module")
+def place(sample_place: Path) -> Path:
+    """A folder with the index of the sample."""
+    return sample_place
+
+
+@pytest.fixture(scope="module")
+def calm(place: Path) -> Done:
+    """The undisturbed run."""
+    done = finish(start(command("run", place, place / "runs")))
+    assert done.code == 0, done.err
+    return done
+
+
+@pytest.fixture(scope="module")
+def sample() -> list[Row]:
+    found: list[Row] = pq.read_table(ROOT / "configs" / "sample" / "log.parquet").to_pylist()
+    return found
+
+
+@pytest.fixture(scope="module")
+def queries(sample: list[Row]) -> dict[str, list[Row]]:
+    """query_id -> the log rows that ask it, worked out here."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in sample:
+        text = normalise(row["query"] or "")
+        if text and len(row["query"]) <= 2000:
+            found[hashlib.sha256(text.encode()).hexdigest()[:32]].append(row)
+    return found
+
+
+# ---------------------------------------------------------------- what a person sees
+
+
+def test_the_folder_is_named_last_and_the_table_before_it(calm: Done, place: Path) -> None:
+    assert calm.folder.parent == place / "runs"
+    for words in ("371 rows", "nDCG@10", "R@10", "original alone", "$"):
+        assert words in calm.out
+    assert json.loads((place / "runs" / "quickstart" / "latest.json").read_text())["path"] == str(calm.folder)
+
+
+def test_standard_error_has_the_events_and_the_log_too(calm: Done) -> None:
+    (log,) = (calm.folder / "logs").glob("*.jsonl")
+    assert log.read_text() == calm.err
+    assert "Traceback" not in calm.err
+    lines = [json.loads(line) for line in calm.err.splitlines()]
+    assert {line["level"] for line in lines} == {"info"}
+    assert not [line for line in lines if "ray::" in line["message"] or len(line["message"]) > 400]
+    assert len(lines) < 30 + SHARDS
+    events = [line["event"] for line in lines if line["event"] not in ("phase", "progress", "failures")]
+    assert events == ["start", "log", "plan", *["commit"] * SHARDS, "end"]
+    (closing,) = [line["message"] for line in lines if line["message"].startswith("checking and closing: ")]
+    assert closing.startswith("checking and closing: 176/176 queries, ")
+    assert ", 3 queries with errors (truncated 5), $" in closing
+
+
+# ---------------------------------------------------------------- the balances, from the files
+
+
+def test_every_log_row_has_its_place(calm: Done, sample: list[Row], queries: dict[str, list[Row]]) -> None:
+    mapped = {row["log_id"]: row["query_id"] for row in rows(calm.folder, "query_map")}
+    asked = {row["id"]: query_id for query_id, log_rows in queries.items() for row in log_rows}
+    assert len(rows(calm.folder, "query_map")) == len(mapped) == len(sample)
+    assert mapped == {row["id"]: asked.get(row["id"]) for row in sample}
+    rejected = [row for row in rows(calm.folder, "errors") if row["log_id"] is not None]
+    assert {row["log_id"] for row in rejected} == {row["id"] for row in sample} - asked.keys()
+    assert {row["stage"] for row in rejected} == {"log"}
+
+
+def test_every_distinct_query_is_there_once_in_its_most_frequent_form(calm: Done, queries: dict[str, list[Row]]) -> None:
+    found = rows(calm.folder, "queries")
+    assert [row["query_id"] for row in found] == sorted(queries)
+    for row in found:
+        forms = Counter(one["query"] for one in queries[row["query_id"]])
+        assert row["log_count"] == forms.total()
+        assert row["query"] == min(forms, key=lambda form: (-forms[form], form))
+
+
+def test_every_planned_strategy_ended_as_a_rewrite_or_an_error(calm: Done, queries: dict[str, list[Row]]) -> None:
+    made = [(row["query_id"], row["strategy"]) for row in rows(calm.folder, "rewrites")]
+    failed = [(row["query_id"], row["component"]) for row in rows(calm.folder, "errors") if row["stage"] == "rewrite"]
+    assert sorted(made + failed) == sorted((query_id, strategy) for query_id in queries for strategy in STRATEGIES)
+    assert failed, "the sample has answers that were cut off"
+
+
+def test_the_original_and_every_rewrite_have_been_searched(calm: Done, queries: dict[str, list[Row]]) -> None:
+    lists: dict[tuple[str, ...], list[tuple[int, float, str]]] = defaultdict(list)
+    for row in rows(calm.folder, "runs"):
+        lists[row["query_id"], row["strategy"], row["retriever"]].append((row["rank"], row["score"], row["doc_id"]))
+    searched = {(row["query_id"], row["strategy"]) for row in rows(calm.folder, "rewrites")}
+    searched |= {(query_id, "original") for query_id in queries}
+    assert {key[:2] for key in lists} <= searched
+    assert {key[:2] for key in lists if key[2] == "dense"} == searched  # a dense list is never empty
+    for hits in lists.values():
+        hits.sort()
+        assert [rank for rank, _, _ in hits] == list(range(1, len(hits) + 1))
+        assert hits == sorted(hits, key=lambda hit: (-hit[1], hit[2]))
+        assert len(hits) <= 100
+
+
+def test_every_result_was_found_where_it_says(calm: Done, queries: dict[str, list[Row]]) -> None:
+    found = {
+        (row["query_id"], row["strategy"], row["position"], row["retriever"], row["doc_id"]): (row["rank"], row["score"])
+        for row in rows(calm.folder, "runs")
+    }
+    ranks = defaultdict(list)
+    for row in rows(calm.folder, "results"):
+        ranks[row["query_id"]].append(row["rank"])
+        assert row["sources"], row
+        for one in row["sources"]:
+            key = (row["query_id"], one["strategy"], one["position"], one["retriever"], row["doc_id"])
+            assert found[key] == (one["rank"], one["score"])
+    empty = {row["query_id"] for row in rows(calm.folder, "errors") if row["reason"] == "no_hits"}
+    assert ranks.keys() | empty == queries.keys()
+    assert not ranks.keys() & empty
+    assert all(sorted(given) == list(range(1, len(given) + 1)) for given in ranks.values())
+
+
+def test_costs_reconcile_from_the_rows_up_to_the_record(calm: Done, queries: dict[str, list[Row]]) -> None:
+    record = json.loads((calm.folder / "run.json").read_text())
+    seconds: Counter[str] = Counter()
+    searches = 0
+    for row in rows(calm.folder, "costs"):
+        seconds[row["stage"]] += row["seconds"]
+        searches += row["searches"]
+        assert (row["query_id"] is None) == (row["component"] == "start_up")
+        assert row["query_id"] is None or row["query_id"] in queries
+    totals = {stage: sum(one.get("seconds", 0) for one in parts.values()) for stage, parts in record["costs"].items()}
+    apart = {stage: totals.pop(stage) for stage in [*totals] if stage not in seconds}  # caused by no row
+    assert apart["write"] > 0
+    assert totals == pytest.approx(dict(seconds))
+    assert seconds.keys() == {"rewrite", "retrieve", "fuse"}
+    assert 0 < searches <= len(queries) * (1 + len(STRATEGIES)) * 2
+    (node,) = record["node_time"]
+    assert node["attributed"] + node["start_up"] + node["idle"] + node["lost"] == pytest.approx(node["worker_seconds"])
+    assert node["attributed"] + node["start_up"] == pytest.approx(sum(seconds.values()) + sum(apart.values()))
+    assert node["idle"] > 0
+    assert record["status"] == "finished"
+    assert record["starts"][-1]["start"] == 1
+
+
+def test_success_names_every_file_and_nothing_else_lies_there(calm: Done) -> None:
+    check_files(calm.folder, SHARDS)
+    shards = json.loads((calm.folder / "shards.json").read_text())["shards"]
+    assert len(shards) == SHARDS == -(-len(rows(calm.folder, "queries")) // SHARD_SIZE)
+
+
+def test_the_figures_stand_on_the_judged_rows(calm: Done) -> None:
+    judged = {line.split("\t")[0] for line in (ROOT / "configs" / "sample" / "qrels.tsv").read_text().splitlines()}
+    line = next(line for line in calm.out.splitlines() if line.startswith("judged"))
+    assert f"{len(judged)} log rows" in line
+
+
+# ---------------------------------------------------------------- without Ray
+
+
+def test_in_one_process_the_rows_are_the_same_and_what_they_cost(calm: Done, place: Path) -> None:
+    alone = finish(start([*command("run", place, place / "alone"), "--set", "cluster.address=none"]))
+    assert alone.folder.name == calm.folder.name
+    check_same_rows(alone.folder, calm.folder)
+    check_files(alone.folder, SHARDS)
+    measured = {"seconds": 0.0, "device_seconds": 0.0}
+    costs, on_ray = ([row | measured for row in rows(folder, "costs")] for folder in (alone.folder, calm.folder))
+    assert in_order(costs) == in_order(on_ray)
+
+
+# ---------------------------------------------------------------- again
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every file but the logs of the starts: when it was written, and its size."""
+    files = [path for path in folder.rglob("*") if path.is_file() and "logs" not in path.relative_to(folder).parts]
+    return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.stat().st_size) for path in files}
+
+
+def test_a_finished_run_is_shown_again_and_not_touched(calm: Done, place: Path) -> None:
+    before = snapshot(calm.folder)
+    again = finish(start(command("run", place, place / "runs")))
+    assert again.folder == calm.folder
+    assert again.out == calm.out
+    assert "finished already" in again.err
+    assert snapshot(calm.folder) == before
+
+
+def test_latest_is_put_by_the_next_start_where_a_kill_prevented_it(calm: Done, place: Path) -> None:
+    latest = place / "runs" / "quickstart" / "latest.json"
+    said = latest.read_bytes()
+    latest.unlink()
+    try:
+        assert finish(start(command("run", place, place / "runs"))).code == 0
+        assert latest.exists()
+    finally:
+        latest.write_bytes(said)
+
+
+def test_a_run_that_lost_its_last_word_and_two_commits_is_completed(calm: Done, place: Path) -> None:
+    output = place / "resumed"
+    folder = shutil.copytree(calm.folder, output / calm.folder.name)
+    (folder / "_SUCCESS.json").unlink()
+    for shard in (1, 4):
+        (folder / "commits" / f"{shard:06d}.json").unlink()
+    completions = snapshot(folder / "completions")
+    redone = {row["query_id"] for shard in (1, 4) for row in rows(folder, "queries")[shard * SHARD_SIZE :][:SHARD_SIZE]}
+    done = finish(start(command("run", place, output)))
+    assert done.folder == folder
+    assert f"going on: {SHARDS - 2} of {SHARDS} shards are committed" in done.err
+    check_same_rows(folder, calm.folder)
+    check_files(folder, SHARDS)
+    assert snapshot(folder / "completions") == completions
+    starts = {
+        stage: {(row["query_id"] in redone, row["start"]) for row in rows(folder, "costs")
+                if row["stage"] == stage and row["query_id"] and not row["error"]}
+        for stage in ("rewrite", "retrieve")
+    }  # fmt: skip
+    assert starts["retrieve"] == {(False, 1), (True, 2)}
+    assert starts["rewrite"] == {(False, 1), (True, 1)}  # the first start had paid for them
+    record = json.loads((folder / "run.json").read_text())
+    assert [one["status"] for one in record["starts"]] == ["finished", "finished"]
+
+
+# ---------------------------------------------------------------- killed
+
+
+def test_a_driver_is_killed_and_then_a_worker_and_the_rows_are_the_same(calm: Done, place: Path) -> None:
+    output = place / "killed"
+    first = start(command("run", place, output))
+    wait_for_commits(first, output, 0)
+    os.kill(first.pid, signal.SIGKILL)
+    assert finish(first).code == -signal.SIGKILL
+    (folder,) = output.glob("quickstart-*")
+    left = committed(output)
+    assert 0 < left < SHARDS, "the driver was not killed in the middle"
+    assert not (folder / "_SUCCESS.json").exists()
+
+    second = start(command("run", place, output))
+    at = wait_for_commits(second, output, left)
+    (worker,) = below(second, "ray::MapWorker(MapBatches(Retrieve))")
+    worker.kill()
+    assert at < SHARDS, "the worker was not killed in the middle"
+    done = finish(second)
+
+    assert done.folder == folder
+    (went_on,) = re.findall(rf"going on: (\d+) of {SHARDS} shards are committed", done.err)
+    assert left <= int(went_on) < SHARDS  # workers may commit after their driver's death
+    check_same_rows(folder, calm.folder)
+    check_files(folder, SHARDS)
+    starts_up = [row["start"] for row in rows(folder, "costs") if row["stage"] == "retrieve" and row["query_id"] is None]
+    assert starts_up.count(2) == 2, "the killed worker did not come back"
+    once, again = json.loads((folder / "run.json").read_text())["node_time"]
+    assert (once["start"], again["start"]) == (1, 2)
+    assert min(once["attributed"], again["attributed"]) > 0
+    assert min(once["lost"], once["idle"]) >= 0 == again["lost"]
+    for one in (once, again):
+        assert one["attributed"] + one["start_up"] + one["lost"] + one["idle"] == pytest.approx(one["worker_seconds"])
+    assert [one["status"] for one in json.loads((folder / "run.json").read_text())["starts"]] == ["killed", "finished"]
+
+
+def test_a_driver_that_is_asked_to_stop_commits_what_is_under_way(place: Path) -> None:
+    output = place / "asked"
+    process = start([*command("run", place, output), "--set", "cluster.shard_size=4"])  # 44 shards: some must be left
+    wait_for_commits(process, output, 0)
+    process.terminate()
+    done = finish(process)
+    assert (done.code, done.out) == (143, "")
+    (folder,) = output.glob("quickstart-*")
+    left = committed(output)
+    assert 0 < left < 44
+    said, _, again = done.err.splitlines()[-1].partition("; go on with: ")
+    assert said == f"dmqr run: interrupted: {left} of 44 shards are committed"
+    program, _, arguments = again.partition(" -m jobs run ")
+    assert shutil.which(program) is not None  # it can be typed as it stands
+    assert arguments.startswith("configs/quickstart.yaml --set ")
+    assert again.endswith(" --set cluster.shard_size=4 [interrupted]")
+    assert json.loads((folder / "run.json").read_text())["status"] == "interrupted"
+    assert len(list((folder / "results").iterdir())) == left  # no file without its manifest

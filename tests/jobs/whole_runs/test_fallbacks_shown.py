@@ -1,0 +1,38 @@
+"""Where the original stands in for answers that cannot be used, an ablation's closing table counts it, as a run's does."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from jobs.config.load import load_config
+from jobs.pages.closing import closing_page, compared
+from jobs.run.ablation import prepare_ablation
+from jobs.runs.folder import open_run
+from tests.support.jobs.in_process_runs import QUERIES, UNANSWERED, job_in_process, run_in_process
+
+VIEWS = Path(__file__).parents[3] / "configs" / "strategies" / "book_views.yaml"
+
+
+def test_fallbacks_stand_in_the_closing_table_of_an_ablation(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    path = job_in_process(tmp_path, values, bm25, config_file)
+    answers = [{"query": one, "completions": {"book_views": "[]"}} for one in QUERIES if one != UNANSWERED]
+    Path("recorded.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+    settings = [f"rewrite.strategies=[{VIEWS}]", "ablate={arms: {shallow: {retrieve.depth: 3}}}"]
+    ablation = prepare_ablation(load_config(path, settings), path)
+    run_in_process(ablation)
+    found = compared(open_run(ablation.prepared.storage.root), None, ablation.prepared.config.evaluate, None)
+    screen = Console(record=True, width=120, file=io.StringIO())
+    screen.print(closing_page(found))
+    assert "fallbacks" in (text := screen.export_text())
+    assert f"the original in place of book_views {len(QUERIES) - 1} queries" in text

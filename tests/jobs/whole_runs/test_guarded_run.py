@@ -1,0 +1,182 @@
+"""Guards in a whole run, in one process: what is searched, sent and counted, and the run's name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.costs import stage_sums
+from cluster.errors import ConfigError, DmqrError
+from jobs.__main__ import main
+from jobs.chain.guard_counts import found_by_guards, searches_saved
+from jobs.config.config import Config, RetrieveSettings
+from jobs.config.load import load_config
+from jobs.job.prepare import prepare
+from jobs.pages.report import report
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.guards import GuardFigures, guards
+from jobs.pages.summary import guard_words
+from jobs.runs.folder import RunFolder, open_run
+from tests.support.jobs.whole_runs import rows
+
+ANSWERS = {
+    "rye bread in a linen bag": {
+        "general": "Rye bread in a linen bag?", "keyword": "rye bread, linen", "core_content": "rye bread",
+        "pseudo_answer": "Rye bread keeps for a week in a linen bag, as the baker at the corner says.",
+    },
+    "who is keeper@example.org": {
+        "general": "who is <MAIL_1>", "keyword": "<MAIL_1>, lighthouse", "core_content": "<MAIL_1>",
+        "pseudo_answer": "<MAIL_1> is that a keeper trimmed the wick of the lighthouse lamp every four hours.",
+    },
+    "spring tides": {name: f"{name} of tides" for name in ("general", "keyword", "core_content", "pseudo_answer")},
+}  # fmt: skip
+OVERRIDES = [
+    *({"query": "Spring tides", "strategy": name, "text": f"approved {name}", "status": "approved"}
+      for name in ("general", "keyword", "core_content")),
+    {"query": "spring tides", "strategy": "pseudo_answer", "text": "", "status": "banned"},
+]  # fmt: skip
+GUARDS = {"near_duplicates": "drop", "mask": ["mail"], "overrides": "overrides.jsonl"}
+
+
+@pytest.fixture
+def job(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., str]:  # fmt: skip
+    """Writes a config with guards; its path."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"id": ["a", "b", "c"], "query": list(ANSWERS)}), "log.parquet")
+    lines = [json.dumps({"query": query, "completions": {"dmqr": json.dumps(texts)}}) for query, texts in ANSWERS.items()]
+    Path("recorded.jsonl").write_text("\n".join(lines))
+    Path("overrides.jsonl").write_text("".join(json.dumps(row) + "\n" for row in OVERRIDES))
+    Path("answers.tsv").write_text("a\ta week\na\tseven days\nb\tnobody\n")
+
+    def write(**guards: Any) -> str:
+        values["log"]["id_column"] = "id"
+        values["rewrite"]["guards"] = guards
+        more = {"cluster": {"address": "none"}, "rerank": {"kind": "none"}, "evaluate": {"answers": "answers.tsv"}}
+        return config_file(values | more | {"retrieve": {"retrievers": {"bm25": bm25}}})
+
+    return write
+
+
+def run(config: str, *settings: str) -> RunFolder:
+    assert main(["run", config, *(word for one in settings for word in ("--set", one))]) == 0
+    return open_run("runs/small")
+
+
+def test_what_guards_do_is_counted_and_the_balance_holds(job: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(job(**GUARDS))
+    folder = Path(found.storage.root)
+    assert "near_duplicate 2 left out" in capsys.readouterr().out
+    of = {query: {} for query in ANSWERS}  # type: dict[str, dict[str, str]]
+    names = {row["query_id"]: row["query"] for row in rows(folder, "queries")}
+    for row in rows(folder, "rewrites"):
+        of[names[row["query_id"]]][row["strategy"]] = row["text"]
+    assert list(of["rye bread in a linen bag"]) == ["keyword", "pseudo_answer", "core_content"]
+    assert of["who is keeper@example.org"]["keyword"] == "keeper@example.org, lighthouse"
+    assert of["spring tides"] == {name: f"approved {name}" for name in ("general", "keyword", "core_content")}
+    notes = {(names[row["query_id"]], row["component"], row["reason"]) for row in rows(folder, "errors")}
+    assert notes == {
+        ("rye bread in a linen bag", "general", "near_duplicate"), ("who is keeper@example.org", "general", "near_duplicate"),
+        ("who is keeper@example.org", None, "masked"), ("spring tides", "pseudo_answer", "overridden"),
+    }  # fmt: skip
+    assert (found.counts["failed_queries"], found.counts["guarded"], found.counts["rewrites"]) == (0, 3, 9)
+    prompts = [row["prompt"] for path in (folder / "completions").rglob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    assert len(prompts) == 2
+    assert not any("keeper@" in prompt for prompt in prompts)
+    assert guard_words(found).endswith("1 search saved, 1 request not made")  # the other is the original, letter by letter
+
+
+def test_the_report_has_the_counts_the_copies_and_the_answers(job: Callable[..., str]) -> None:
+    found = run(job(**GUARDS))
+    figures: GuardFigures = guards(Figures(found))
+    assert (figures.searches_saved, figures.requests_saved, figures.masked_queries) == (1, 1, 1)
+    assert set(figures.meanings) == {one.name for one in figures.found}
+    assert "override: a person wrote it." in report(found, None, None)
+    assert (figures.copied.copied, figures.copied.compared, figures.copied.without) == (1, 2, None)
+    assert figures.answers == (1, 2)
+    page = report(found, None, None)
+    assert "1 of 2 pseudo-answers (a sample) copy one of the first ten results" in page
+    assert "1 of 2 pseudo-answers of queries with a gold answer have it" in page
+
+
+def test_guards_that_only_count_leave_name_and_texts_as_they_were(job: Callable[..., str]) -> None:
+    plain = prepare(load_config(job()), "config.yaml")
+    assert prepare(load_config(job(preserve="count")), "config.yaml").run_id == plain.run_id
+    names = {
+        prepare(load_config(job(**one)), "config.yaml").run_id for one in ({"preserve": "drop"}, {"mask": ["card"]}, GUARDS)
+    }
+    assert len(names | {plain.run_id}) == 4
+    before = prepare(load_config(job(**GUARDS)), "config.yaml").run_id
+    with Path("overrides.jsonl").open("a") as file:
+        file.write(json.dumps(OVERRIDES[0] | {"query": "another"}) + "\n")
+    assert prepare(load_config(job(**GUARDS)), "config.yaml").run_id != before
+
+
+@pytest.mark.parametrize(
+    ("guards", "line"),
+    [
+        ({"overrides": "none.csv"}, "rewrite.guards.overrides: none.csv: cannot be read: No such file or directory"),
+        ({"overrides": "answers.tsv"}, "rewrite.guards.overrides: answers.tsv: should end in .parquet, .csv or .jsonl"),
+        ({"vocabulary": {"path": "none"}}, "rewrite.guards.vocabulary.path: none: cannot be read"),
+    ],
+)
+def test_a_wrong_file_is_refused_before_anything_runs(job: Callable[..., str], guards: dict[str, Any], line: str) -> None:
+    with pytest.raises(DmqrError) as refused:
+        prepare(load_config(job(**guards)), "config.yaml")
+    assert str(refused.value).startswith(line)
+    assert (refused.value.code, isinstance(refused.value, ConfigError)) == ("guard-file", True)
+
+
+def test_wrong_gold_answers_are_refused(job: Callable[..., str]) -> None:
+    config = job()
+    Path("answers.tsv").write_text("a week\n")
+    with pytest.raises(ConfigError, match=r"evaluate\.answers: answers\.tsv: line 1 is not 'log_id<TAB>answer'"):
+        prepare(load_config(config), "config.yaml")
+
+
+def test_counts_of_a_run_by_guard() -> None:
+    counts = {"guard/a(x=1/2)/lost_name": 2, "left_out/b/near_duplicate": 3, "unsearched/b": 2, "unsearched/a": 1, "queries": 9}
+    assert [(one.name, one.texts, one.left_out) for one in found_by_guards(counts)] == [
+        ("lost_name", {"a(x=1/2)": 2}, False), ("near_duplicate", {"b": 3}, True),
+    ]  # fmt: skip
+
+
+def test_as_many_searches_are_saved_as_each_retriever_makes_for_a_text(values: dict[str, Any]) -> None:
+    counts = {"unsearched/b": 2, "unsearched/a": 1, "left_out/b/near_duplicate": 3}
+    local = {"kind": "local", "index": "index"}
+    dense = local | {"encoder": {"model": "m"}}
+    retrievers = {
+        "x": local, "y": local | {"together": True}, "z": {"kind": "hybrid", "of": {"bm25": local, "dense": dense}}
+    }  # fmt: skip
+
+    def saved(*names: str) -> int:
+        used = {"retrievers": {name: retrievers[name] for name in names}, "routes": {"a": ["x"]}}
+        return searches_saved(counts, config.model_copy(update={"retrieve": RetrieveSettings.model_validate(used)}))
+
+    config = Config.model_validate(values)
+
+    assert saved("x") == 3
+    assert saved("x", "y") == 3  # y makes one search of all texts
+    assert saved("x", "z") == 3 + 2 * 2
+    rewrite = {"strategies": ["general"], "select": {"kind": "qpp"}}  # of one text that is left out none may have been searched
+    config = Config.model_validate(values | {"rewrite": values["rewrite"] | rewrite})
+    assert saved("x") == 0
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_searches_saved_are_those_that_a_run_without_the_guard_makes(job: Callable[..., str], together: bool) -> None:
+    def searches(near_duplicates: str) -> tuple[RunFolder, int]:
+        settings = "rewrite.strategies=[general, keyword]", f"retrieve.retrievers.bm25.together={together}".lower()
+        found = run(job(near_duplicates=near_duplicates), *settings)
+        return found, int(stage_sums(found.spent, "retrieve")["searches"])
+
+    (dropped, few), (_, many) = searches("drop"), searches("count")
+    assert searches_saved(dropped.counts, dropped.config) == many - few == (0 if together else 1)

@@ -1,0 +1,231 @@
+"""A hybrid retriever in a whole job: built, planned, tried, submitted, compared, like any other retriever."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.errors import ConfigError
+from jobs.config.config import Config
+from jobs.config.load import load_config
+from jobs.index.index import index
+from jobs.job.engine import resolve
+from jobs.job.keys import fingerprint
+from jobs.job.opening import open_documents
+from jobs.job.pools import shared_limits, with_precisions
+from jobs.job.prepare import prepare
+from jobs.job.shipping import absolute
+from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.evaluate import evaluate
+from jobs.plan.work import all_searches, planned_saving
+from jobs.run.ablation import prepare_ablation
+from jobs.runs.folder import open_run
+from jobs.submit.reachable import unseen_paths
+from jobs.submit.sent_config import sent_config
+from jobs.terminal.live_display import LiveDisplay
+from jobs.try_one.loaded import LoadedConfig
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.local.build import build_local_index
+from retrievers.settings import RerankSettings
+from rewriters.engines.settings import OpenaiSettings
+from tests.support.jobs.in_process_runs import job_in_process, prepared_job, run_in_process
+from tests.support.jobs.report_runs import page
+from tests.support.jobs.retrieval import block, passed, query, searches
+from tests.support.jobs.whole_runs import rows
+from tests.support.jobs.workers import plain
+from tests.support.jobs.workers import retriever as worker
+from tests.support.retrievers.blocks import index_fields
+
+Values = dict[str, Any]
+ELASTIC = {"kind": "elastic", "index": "docs", "api_key_env": "ES_KEY", "ca_file": "ca.pem", "max_in_flight": 6}
+
+
+@pytest.fixture
+def hybrid(bm25: Values, served_dense: Values) -> Values:
+    return {"kind": "hybrid", "of": {"bm25": bm25, "dense": served_dense}}
+
+
+@pytest.fixture
+def path(tmp_path: Path, values: Values, hybrid: Values, config_file: Callable[[Any], str], monkeypatch: Any) -> str:
+    """A job with a hybrid that runs in this process."""
+    monkeypatch.chdir(tmp_path)
+    return job_in_process(tmp_path, values, hybrid, config_file).replace(str(tmp_path) + "/", "")
+
+
+def test_it_has_one_list_per_text_and_searches_of_each_part(bm25: Values, served_dense: Values, hybrid: Values) -> None:
+    rewritten = block(query("lamp of a lighthouse", keyword="lamp, sea"), query("yeast"))
+    made = worker({"both": hybrid})(rewritten)
+    assert {name for _, _, name in passed(made)} == {"both"}
+    assert searches(made) == [{"both/bm25": 2, "both/dense": 2}, {"both/bm25": 1, "both/dense": 1}]
+    apart = worker({"bm25": bm25, "dense": served_dense})(rewritten)
+    for found, wanted in zip(plain(made), plain(apart), strict=True):
+        assert found["similarity"] == pytest.approx(wanted["similarity"], abs=1e-5)
+    both, lists = passed(made), passed(apart)
+    for (row, strategy, _), hits in both.items():
+        alone = {doc_id for name in ("bm25", "dense") for doc_id, _ in lists.get((row, strategy, name), [])}
+        assert {doc_id for doc_id, _ in hits} <= alone | {f"d0{n}" for n in range(1, 9)}
+
+
+def test_together_is_of_the_whole(hybrid: Values) -> None:
+    made = worker({"both": hybrid | {"together": True}})(block(query("lamp of a lighthouse", keyword="lamp, sea")))
+    assert [strategy for _, strategy, _ in passed(made)] == ["together"]
+    assert searches(made) == [{"both/bm25": 1, "both/dense": 1}]
+
+
+def test_one_retriever_that_fails_fails_the_query(hybrid: Values, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = worker({"both": hybrid})
+    part = opened._retrievers["both"]._parts["dense"]  # type: ignore[attr-defined]
+
+    def fail(*_: Any) -> Any:
+        raise OSError("away")
+
+    monkeypatch.setattr(part, "search", fail)
+    with pytest.raises(OSError, match="away"):
+        opened(block(query("yeast")))
+
+
+def test_a_run_is_planned_and_named_by_what_it_searches(path: str, hybrid: Values) -> None:
+    prepared = prepared_job(path).prepared
+    assert all_searches(prepared.config, {"original": 1, "general": 1}) == {"bm25/bm25": 2, "bm25/dense": 2}
+    assert list(prepared.identity["indexes"]["bm25"]["of"]) == ["bm25", "dense"]
+    names = {prepared.run_id}
+    for change in ("k=7", "method=minmax", "depth=5"):
+        names.add(prepared_job(path, f"retrieve.retrievers.bm25.{change}").prepared.run_id)
+    assert len(names) == 4
+    other = json.loads(json.dumps(prepared.identity))
+    other["indexes"]["bm25"]["of"]["dense"]["corpus"] = "sha256:another"
+    assert fingerprint(other) != fingerprint(prepared.identity)
+
+
+def test_a_run_and_a_trial_find_the_same(path: str) -> None:
+    prepared = prepared_job(path).prepared
+    folder = run_in_process(prepared)
+    hits = [row for row in rows(folder, "results") if row["rank"] <= 3]
+    assert {source["retriever"] for row in hits for source in row["sources"]} == {"bm25"}
+    report = page(open_run(str(folder)))
+    assert any("bm25/dense" in cell for table in report.rows.values() for row in table for cell in row)
+    assert "Sourdough rises slowly" in report.sections["samples"]  # texts are those of the first index
+    (asked,) = (row for row in rows(folder, "queries") if row["query"] == "yeast")
+    with LoadedConfig(prepared.config, path, "small") as loaded:
+        tried = loaded.try_query("yeast", lambda words: None)
+    mine = [row["doc_id"] for row in sorted(hits, key=lambda row: row["rank"]) if row["query_id"] == asked["query_id"]]
+    assert [one["doc_id"] for one in tried.row["hits"][:3]] == mine
+    assert set(tried.spent["retrieve"]) == {
+        "bm25/bm25@",
+        f"bm25/dense@{prepared.config.retrieve.retrievers['bm25'].encoder.model}",
+    }  # type: ignore[union-attr]
+
+
+def test_a_measure_knows_how_deep_its_lists_are(path: str) -> None:
+    folder = run_in_process(prepared_job(path, "retrieve.retrievers.bm25.depth=2"))
+    grades = {row["query"]: {"d01": 1} for row in rows(folder, "queries")}
+    found = evaluate(open_run(str(folder)), Judgements("", grades, "query"), ["R@8", "P@2"])
+    assert found.looked["R@8"].reads == 8
+    assert 2 <= found.looked["R@8"].documents <= 4
+    assert "P@2" not in found.looked
+
+
+def test_index_builds_what_it_is_made_of(values: Values, corpus: Path, tmp_path: Path, served_dense: Values) -> None:
+    place = str(tmp_path / "built")
+    words = {"kind": "local", "index": place}
+    parts = {"a": words, "b": words | {"encoder": served_dense["encoder"]}}
+    values["retrieve"] = {"retrievers": {"both": {"kind": "hybrid", "of": parts}}}
+    config = Config.model_validate(values)
+    (built,) = index(config, [str(corpus)], LiveDisplay(io.StringIO()))
+    assert (built["index"], built["documents"]) == (place, 8)
+    texts = open_documents("both", config.retrieve.retrievers["both"]).texts(["d04"])
+    assert texts == ["Bread. Rye bread keeps for a week in a linen bag."]
+
+
+def test_requests_in_flight_are_shared_and_aliases_resolved(values: Values) -> None:
+    values["retrieve"] = {"retrievers": {"both": {"kind": "hybrid", "of": {"a": ELASTIC, "b": ELASTIC | {"field": "title"}}}}}
+    values["rerank"] = {"kind": "none"}
+    config = Config.model_validate(values)
+    assert {server: (one.max_in_flight, one.pools) for server, one in shared_limits(config).items()} == {
+        None: (6, ["retrieve"])
+    }
+    planned = {"of": {"a": {"index": "docs-1"}, "b": {"index": "docs-1"}}}
+    settings = config.retrieve.retrievers["both"].at(planned).for_worker({None: 3})
+    assert [(one.index, one.max_in_flight) for one in settings.of.values()] == [("docs-1", 2), ("docs-1", 2)]  # type: ignore[union-attr]
+
+
+def test_paths_are_absolute_for_workers_and_for_what_is_sent(
+    values: Values, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("index", "ca.pem"):
+        (tmp_path / name).mkdir()
+    parts = {"a": {"kind": "local", "index": "index"}, "b": ELASTIC}
+    values["retrieve"] = {"retrievers": {"both": {"kind": "hybrid", "of": parts}}}
+    config = Config.model_validate(values)
+    found = absolute(config.retrieve.retrievers["both"]).of  # type: ignore[union-attr]
+    assert (found["a"].index, found["b"].ca_file) == (f"{tmp_path}/index", f"{tmp_path}/ca.pem")
+    sent = sent_config(config).values["retrieve"]["retrievers"]["both"]["of"]
+    assert (sent["a"]["index"], sent["b"]["index"]) == (f"{tmp_path}/index", "docs")
+    unseen = unseen_paths(config)
+    assert "retrieve.retrievers.both.of.a.index: index" in unseen
+    assert "retrieve.retrievers.both.of.b.ca_file: ca.pem" in unseen
+
+
+def test_files_of_keys_are_absolute_for_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "key").write_text("secret")
+    at_server = {"base_url": "http://host:8000/v1", "model": "m", "api_key_file": "key"}
+    served = RerankSettings.model_validate({"kind": "server", **at_server})
+    elastic = ElasticSettings.model_validate({"kind": "elastic", "index": "docs", "user_env": "U", "password_file": "key"})
+    engine, _ = resolve(OpenaiSettings.model_validate({"kind": "openai", **at_server}))
+    assert (absolute(served).api_key_file, absolute(elastic).password_file) == (f"{tmp_path}/key", f"{tmp_path}/key")
+    assert isinstance(engine, OpenaiSettings)
+    assert engine.api_key_file == f"{tmp_path}/key"
+
+
+def test_precision_is_resolved_in_its_encoders(values: Values) -> None:
+    dense = {"kind": "local", "index": "i", "encoder": {"model": "m"}}
+    values["retrieve"] = {"retrievers": {"both": {"kind": "hybrid", "of": {"a": {"kind": "local", "index": "i"}, "b": dense}}}}
+    values["rerank"] = {"kind": "none"}
+    config = Config.model_validate(values)
+    assert config.dense_retriever == "both"
+    assert config.retrieve.retrievers["both"].encoder.dtype == "auto"  # type: ignore[union-attr]
+    assert with_precisions(config).retrieve.retrievers["both"].encoder.dtype == "float32"  # type: ignore[union-attr]
+
+
+def test_documents_of_two_corpora_are_refused(
+    path: str, tmp_path: Path, bm25: Values, config_file: Callable[[Any], str]
+) -> None:
+    other = tmp_path / "other.parquet"
+    pq.write_table(pa.table({"doc_id": ["x"], "title": [""], "text": ["another"]}), other)
+    build_local_index(tmp_path / "other", other, index_fields("english"))
+    config = load_config(path, [f"retrieve.retrievers.bm25.of.bm25.index={tmp_path}/other", "fuse.duplicates=drop"])
+    with pytest.raises(ConfigError, match=r"bm25\.of\.bm25, bm25\.of\.dense search indexes of different corpora"):
+        prepare(config, path)
+
+
+def test_an_arm_with_it_is_what_a_run_of_it_alone_is(path: str, bm25: Values, served_dense: Values) -> None:
+    arms = {
+        "apart": {"retrieve.retrievers": {"bm25": bm25, "dense": served_dense}},
+        "shallow": {"retrieve.depth": 3},
+        "by scores": {"retrieve.retrievers.bm25.method": "minmax"},
+        "together": {"retrieve.retrievers.bm25.together": True},
+    }
+    config = load_config(path, [f"ablate={json.dumps({'arms': arms})}"])
+    ablation = prepare_ablation(config, path)
+    found = rows(run_in_process(ablation), "results")
+    for arm in ablation.compiled.arms:
+        alone = run_in_process(prepare(arm.config, path))
+        mine, wanted = (
+            sorted((row["query_id"], row["rank"], row["doc_id"], row["score"]) for row in of if row["rank"] <= 10)
+            for of in ([row for row in found if row["arm"] == arm.name], rows(alone, "results"))
+        )
+        assert [one[:3] for one in mine] == [one[:3] for one in wanted], arm.name
+        assert [one[3] for one in mine] == pytest.approx([one[3] for one in wanted], abs=1e-5)
+        searched = {row["component"] for row in rows(alone, "costs") if row["stage"] == "retrieve" and row["query_id"]}
+        assert searched == ({"bm25", "dense"} if arm.name == "apart" else {"bm25/bm25", "bm25/dense"})
+    saving = planned_saving(ablation.compiled, 1)
+    assert saving.naive["searches"] > saving.executed["searches"] > 0

@@ -1,0 +1,143 @@
+"""The whole job with a server over HTTP that rewrites (vLLM in the worker: test_nightly.py)."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.run.lease import holder
+from cluster.storage import open_storage
+from tests.support.jobs.whole_runs import (
+    below,
+    check_files,
+    check_same_rows,
+    finish,
+    flags,
+    rows,
+    start,
+    wait_for_commits,
+    wait_until,
+)
+from tests.support.rewriters.fake_server import FakeServer
+
+pytestmark = pytest.mark.slow
+
+QUERIES = 176
+STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
+
+
+@pytest.fixture(scope="module")
+def place(sample_place: Path) -> Path:
+    """A folder with the index of the sample."""
+    return sample_place
+
+
+def rewritten(body: dict[str, Any]) -> str:
+    """The server's answer: rewrites made of the query's own words."""
+    query = body["messages"][0]["content"].rsplit("Query: ", 1)[1][:200]
+    return json.dumps(
+        {name: f"{query} {query.split()[0]} {number}" for number, name in enumerate(STRATEGIES)}, ensure_ascii=False
+    )
+
+
+def openai(place: Path, output: Path, server: FakeServer) -> list[str]:
+    engine = {
+        "rewrite.engine.base_url": server.address, "rewrite.engine.model": "tiny", "rewrite.engine.timeout_seconds": 1,
+        "rewrite.engine.max_in_flight": 16, "cluster.shard_size": 8,
+    }  # fmt: skip
+    return [sys.executable, "-m", "jobs", "run", "configs/openai.yaml", *flags(place, output=output, **engine)]
+
+
+@pytest.fixture(scope="module")
+def calm(place: Path) -> Path:
+    with FakeServer(text=rewritten, seconds=0.3) as server:
+        done = finish(start(openai(place, place / "calm", server)))
+        assert server.listings == 1  # the server is asked for its models once
+        assert sum(server.sends.values()) == QUERIES
+        assert 8 < server.most_in_flight <= 16  # requests of more than one shard
+    return done.folder
+
+
+def test_what_outlasts_the_grace_is_left_to_the_next_start_which_need_not_wait(place: Path) -> None:
+    output = place / "notice"
+    grace = ["--set", "cluster.grace_seconds=2", "--set", "rewrite.engine.timeout_seconds=300"]
+    with FakeServer(text=rewritten, seconds=0.3) as server:
+        running = start([*openai(place, output, server), *grace])
+        wait_for_commits(running, output, 0)
+        server.seconds, sent = 300, server.sends.total()
+        wait_until(running, lambda: server.sends.total() > sent)  # a request that outlasts it is in flight
+        running.terminate()
+        began = time.monotonic()
+        done = finish(running)
+        assert time.monotonic() - began < 120
+    assert done.code == 143, done.err
+    assert "interrupted: after 2 s (cluster.grace_seconds) " in done.err.splitlines()[-1]
+    (folder,) = output.glob("*/commits")
+    last = holder(open_storage(str(folder.parent)), time.time())
+    assert last is not None
+    assert last.released
+    with FakeServer(text=rewritten) as server:
+        again = finish(start([*openai(place, output, server), *grace]))
+        assert 0 < sum(server.sends.values()) < QUERIES
+    assert len(rows(again.folder, "rewrites")) == len(STRATEGIES) * QUERIES
+    check_files(again.folder, 22)
+
+
+def test_every_query_is_rewritten_by_the_server(calm: Path) -> None:
+    assert len(rows(calm, "rewrites")) == len(STRATEGIES) * QUERIES
+    asked = [row for row in rows(calm, "costs") if row["component"] == "dmqr"]
+    assert len(asked) == QUERIES
+    for row in asked:
+        assert (row["engine"], row["model"], row["usage"], row["requests"]) == ("openai", "tiny", "reported", 1)
+        assert row["prompt_tokens"] > 100
+        assert row["completion_tokens"] == 3
+        assert row["seconds"] > 0
+    record = json.loads((calm / "run.json").read_text())
+    assert record["identity"]["rewrite"]["engine"] == {"kind": "openai", "model": "tiny", "args": {}}
+    assert {row["model"] for row in rows(calm, "rewrites")} == {"tiny"}
+
+
+def test_a_faulty_server_and_a_killed_engine_change_no_row(calm: Path, place: Path) -> None:
+    output = place / "faulty"
+    with FakeServer(text=rewritten, seconds=0.3, unavailable=0.05, hanging=0.01) as server:
+        running = start(openai(place, output, server))
+        at = wait_for_commits(running, output, 0)
+        (worker,) = below(running, "ray::MapWorker(MapBatches(Rewrite))")
+        worker.kill()
+        done = finish(running)
+        assert at < 22, "the worker was not killed in the middle"
+        assert server.sends.total() > QUERIES
+    assert done.folder.name == calm.name  # neither the address nor its faults are part of what is made
+    check_same_rows(done.folder, calm)
+    check_files(done.folder, 22)
+    attempts = [row["requests"] for row in rows(done.folder, "costs") if row["component"] == "dmqr"]
+    assert max(attempts) > 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"rewrite.engine.base_url": "http://127.0.0.1:9/v1"}, ["127.0.0.1:9", "Connection refused"]),
+        ({"rewrite.engine.model": "tyni"}, ["tyni", "tiny"]),
+        ({"rewrite.engine.api_key_env": "NO_SUCH_KEY"}, ["NO_SUCH_KEY"]),
+    ],
+)
+def test_a_server_that_cannot_serve_is_refused_before_any_work(place: Path, changed: dict[str, str], words: list[str]) -> None:
+    with FakeServer(["tiny"]) as server:
+        arguments = openai(place, place / "refused", server)
+        for verb in ("run", "plan"):
+            arguments[3] = verb
+            done = finish(
+                start([*arguments, *[word for key, value in changed.items() for word in ("--set", f"{key}={value}")]])
+            )
+            assert done.code == 2
+            assert done.out == ""
+            last = done.err.splitlines()[-1]
+            assert all(word in last for word in words), last
+            assert "starting Ray" not in done.err
+        assert not server.sends

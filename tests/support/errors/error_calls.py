@@ -1,0 +1,340 @@
+"""What only a worker, a cluster, vLLM, Elasticsearch or S3 meets, by code: each by the function that raises it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from botocore import exceptions as of
+
+from cluster.costs import Prices
+from cluster.isolation import Isolation
+from cluster.kuberay.settings import KubernetesSettings
+from cluster.kuberay.worker_groups import explicit_pools
+from cluster.run.meter import run_block
+from cluster.run.pools import PoolRequest
+from cluster.run.session import Session
+from cluster.run.settings import ClusterSettings
+from cluster.run.shards import check_inputs
+from cluster.run.snapshot import NOTHING, Snapshot
+from cluster.run.stage import Stage, link
+from cluster.shared_folder import check_shared
+from cluster.storage import Entry, copies, s3_client
+from cluster.storage.files import FileStorage
+from cluster.storage.s3 import S3Storage
+from jobs.chain.stages.write import Write
+from jobs.config.config import Config
+from jobs.config.load import load_config
+from jobs.config.sections import LimitSettings
+from jobs.index import actors
+from jobs.job.pools import check_shares
+from jobs.log.check import LogColumns, check_log
+from jobs.log.files import LogFile
+from jobs.run.finish import check_balances, run_balances
+from jobs.run.pool_sizes import PoolSizes
+from jobs.run.stopping import Signals, Stall, Sums, limit
+from jobs.run.traces import Traces
+from jobs.runs.tally import Tally
+from jobs.tables import SHARD
+from retrievers import analyzer
+from retrievers.elastic import connection as elastic
+from retrievers.elastic.bulk import create_action
+from retrievers.elastic.connection import Connection, ServerResponse
+from retrievers.elastic.failures import RequestRefused
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.local.index import open_documents, open_retriever
+from retrievers.rerankers.llm import LlmReranker
+from retrievers.retriever import retriever_identity
+from retrievers.settings import RerankSettings
+from rewriters.engines.settings import VllmSettings
+from rewriters.engines.vllm.arguments import adapter_folder
+from rewriters.engines.vllm.engine import VllmEngine
+from rewriters.rewriter import Rewriting
+from tests.support.errors.small_job import Patch, failing
+from tests.support.retrievers.blocks import typed
+
+AGAIN = "dmqr run job.yaml"
+
+
+class Call(NamedTuple):
+    """A call that raises an error whose line holds `words`."""
+
+    code: str
+    words: str
+    call: Callable[[Patch], object]
+    exit_code: int = 2
+
+
+def anything(**fields: Any) -> Any:
+    return SimpleNamespace(**fields)
+
+
+def storage() -> FileStorage:
+    return FileStorage(os.path.abspath("run"))
+
+
+# ---------------------------------------------------------------- indexes, models, engines
+
+BM25 = typed({"kind": "local", "index": "index"})
+
+
+def without_stemmer(patch: Patch) -> None:
+    patch.setitem(sys.modules, "Stemmer", None)
+    analyzer.open_analyzer("english")
+
+
+def a_broken_device(_: Patch) -> None:
+    def compute_score(pairs: object, batch_size: int) -> list[float]:
+        raise IndexError("list index out of range")
+
+    reranker = object.__new__(LlmReranker)
+    reranker._opened, reranker._settings = anything(compute_score=compute_score), RerankSettings(model="m")
+    reranker._batch, reranker._device = 1, "cuda:0"
+    reranker.score(["a"], ["b"])
+
+
+def failing_workers(patch: Patch) -> None:
+    session = anything(pools={"load": anything(workers=1, gpus=0)}, close=lambda: None)
+    patch.setattr(actors, "Session", lambda *_: session)
+    failing(OSError("no room"), "jobs.index.actors.map_on_actors")(patch)
+    list(actors.ActorLoader(load_config("job.yaml"))({}, [pa.record_batch({"doc_id": ["a"]})]))
+
+
+def an_engine_that_dies(patch: Patch) -> None:
+    patch.setattr("rewriters.engines.vllm.engine.DEATHS", 1)
+    asyncio.run(VllmEngine(VllmSettings(kind="vllm", model="m"))._revive(0, "EngineDeadError"))
+
+
+MODELS = [
+    Call("index-replaced", "was replaced since", lambda _: open_retriever("bm25", BM25, "cpu", {"corpus": "another"})),
+    Call("index-failed", "a worker failed", failing_workers),
+    Call("document-missing", "no document 'nobody'", lambda _: open_documents("bm25", BM25).texts(["nobody"])),
+    Call("package-missing", "pip install bm25s PyStemmer", without_stemmer),
+    Call("device", "not even one pair at a time", a_broken_device),
+    Call("engine-model", "no adapter_config.json there", lambda _: adapter_folder("index")),
+    Call("engine-died", "it died 1 times", an_engine_that_dies),
+]
+
+# ---------------------------------------------------------------- Elasticsearch, without one
+
+BLOCK: dict[str, Any] = {"kind": "elastic", "index": "docs", "url_env": "HERE_URL"}
+VERSION = {"version": {"number": "8.19.0"}}
+SETTINGS = ElasticSettings(**BLOCK)
+TEXT = {"text": {"type": "text"}, "day": {"type": "date"}}
+FOUND = {"docs-1": {"aliases": {"docs": {}}, "mappings": {"properties": TEXT}, "settings": {"index": {"uuid": "u"}}}}
+
+
+def identity(patch: Patch, url: str | None = "http://127.0.0.1:9", **block: Any) -> object:
+    patch.delenv("HERE_URL", raising=False)
+    if url:
+        patch.setenv("HERE_URL", url)
+    patch.setattr(elastic, "_OPENING_PATIENCE", 0.1)
+    return retriever_identity("bm25", typed(BLOCK | block))
+
+
+def answered(found: Any, status: int = 200, root: Any = VERSION, search: Any = None, **block: Any) -> Callable[[Patch], object]:
+    """An index is opened: GET / is answered with `root`, a search refused as `search`, all else answered with `found`."""
+
+    def send(self: Connection, method: str, path: str, *_: Any, **more: Any) -> ServerResponse:
+        if search and path.endswith("/_search"):
+            raise RequestRefused("here", 400, "query_shard_exception", search)
+        return ServerResponse(status, found)
+
+    def call(patch: Patch) -> object:
+        patch.setattr(Connection, "_root", lambda self: ServerResponse(200, root))
+        patch.setattr(Connection, "send", send)
+        return identity(patch, **block)
+
+    return call
+
+
+def without_client(patch: Patch) -> object:
+    patch.setitem(sys.modules, "elasticsearch", None)
+    return identity(patch)
+
+
+def elastic_config() -> Config:
+    return load_config("job.yaml", ["retrieve.retrievers={bm25: {kind: elastic, index: docs}}"])
+
+
+ELASTIC = [
+    Call("elastic-access", ".url_env: the environment has no HERE_URL", lambda patch: identity(patch, None)),
+    Call("elastic-away", "no good answer from", identity),
+    Call("elastic-version", "does not say its version", answered(FOUND, root={})),
+    Call("elastic-refused", "refuses the query", answered(FOUND, search="many", query={"minimum_should_match": "many"})),
+    Call("index-missing", "there is none; build it with", answered({}, 404)),
+    Call("config-value", "is no name of one index", answered(FOUND, index="docs*")),
+    Call("corpus-invalid", "give that document another", lambda _: create_action("", {})),
+    Call("package-missing", "pip install 'elasticsearch", without_client),
+    Call(
+        "cluster-small", "workers cannot share", lambda _: check_shares(elastic_config(), {"retrieve": anything(max_workers=9)})
+    ),
+    Call("manifest", "auto divides a cluster", lambda _: explicit_pools({"rerank": PoolRequest("auto")}, KubernetesSettings())),
+]
+
+# ---------------------------------------------------------------- S3, without one
+
+
+def meets(error: Exception) -> Callable[[Patch], object]:
+    """A request ends so."""
+
+    def call(patch: Patch) -> None:
+        for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+            patch.delenv(name, raising=False)
+        patch.setattr(s3_client, "_answered", set())
+        patch.setattr(s3_client, "SHORT_RETRY_SECONDS", 0.0)
+
+        def request(_: Any) -> None:
+            raise error
+
+        s3_client.call("s3://bucket/runs", request)
+
+    return call
+
+
+def answers(code: str, status: int = 403) -> Callable[[Patch], object]:
+    answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": {}}}
+    return meets(of.ClientError(answer, "PutObject"))
+
+
+def copied(patch: Patch, *entries: Entry) -> None:
+    patch.setenv(copies.FOLDER, "cache")
+    copies.copied(S3Storage("s3://bucket/index"), list(entries), "1")
+
+
+def a_log_that_changes(patch: Patch) -> None:
+    failing(OSError(errno.ESTALE, "was replaced since it was listed"), "jobs.log.check.open_file")(patch)
+    check_log([LogFile("s3://bucket/log.parquet", "log.parquet", 9, None, etag="0")], LogColumns("query"))
+
+
+S3 = [
+    Call("log-changed", "was replaced since it was listed", a_log_that_changes),
+    Call("storage-address", "is not an address of S3", meets(of.ParamValidationError(report="bucket"))),
+    Call("storage-refused", "the credentials have expired", answers("ExpiredToken", 400)),
+    Call("storage-refused", "the clock of this machine", answers("RequestTimeTooSkewed")),
+    Call(
+        "storage-refused",
+        "set AWS_CA_BUNDLE",
+        meets(of.SSLError(endpoint_url="https://s3", error="[SSL: CERTIFICATE_VERIFY_FAILED]")),
+    ),
+    Call("storage-cache", "to a folder on another disk", lambda patch: copied(patch, Entry("a", 1 << 60))),
+]
+
+# ---------------------------------------------------------------- the cluster and the run's folder
+
+PLANNED = [{"path": "/log/a.parquet", "size": 1, "mtime_ns": 1}]
+
+
+def no_ray(patch: Patch) -> None:
+    failing(ConnectionError("nobody there"), "ray.init")(patch)
+    Session("10.0.0.1:6379", {})
+
+
+def an_unbalanced_run(_: Patch) -> None:
+    plan = anything(counts={"log_rows": 3, "rejected": 0, "queries": 2}, tables={"errors": []})
+    prepared = anything(storage=storage(), config=anything(rewrite=anything(planned=[])))
+    check_balances(prepared.storage, run_balances(prepared, plan, Counter(), {"query_map": [], "queries": [], "rewrites": []}))
+
+
+def a_shard_that_kills_every_worker(_: Patch) -> None:
+    meter = anything(stage=Stage("rewrite", Write, {}))
+    tracker = anything(block_started=lambda *_: 2, isolation=lambda *_: Isolation(meter.stage.retries + 1, (0, 1)))
+    run_block(meter, pa.table({"shard": [3]}), tracker, "worker")
+
+
+CLUSTER = [
+    Call("cluster-away", "no Ray answers", no_ray),
+    Call("worker-died", "workers died one after the other", a_shard_that_kills_every_worker),
+    Call(
+        "storage-unshared",
+        "node 10.0.0.2 does not see",
+        lambda _: check_shared(storage(), "output", lambda _: {"10.0.0.2": False}),
+    ),
+    Call("stage-table", "which no stage before it adds", lambda _: link([Stage("write", Write, {})], SHARD)),
+    Call("run-changed", "was started; put it back", lambda _: check_inputs(anything(inputs=PLANNED), [], "runs/a")),
+    Call("run-unbalanced", "is not closed", an_unbalanced_run),
+]
+
+# ---------------------------------------------------------------- a run that ends early
+
+
+class FakeRunner:
+    """A runner whose workers commit nothing, and then end."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def run(self, places: Iterator[pa.Table]) -> Iterator[dict[str, Any]]:
+        yield from ({} for _ in places)
+
+    @property
+    def tracker(self) -> FakeRunner:
+        return self
+
+    def seconds_since_heartbeat(self) -> float:
+        return 1e9
+
+    def progress(self) -> Snapshot:
+        return NOTHING
+
+    def __getattr__(self, name: str) -> Callable[..., float]:
+        return lambda *_: 1e9
+
+
+def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None:
+    """The driver's loop over workers that commit nothing."""
+
+    from jobs.run import run
+    from jobs.run.ledger import Ledger
+    from jobs.terminal.live_display import LiveDisplay
+    from jobs.terminal.outage_log import OutageLog
+
+    patch.setattr(run, "RayRunner", FakeRunner)
+    config = anything(limits=LimitSettings(), cluster=ClusterSettings(metrics=False), rewrite=anything(planned=[]))
+    prepared = anything(config=config, prices=None, storage=storage(), rewriting=Rewriting(()))
+    job = anything(prepared=prepared, stages=lambda *_: [], open_store=lambda: None, requests_per_query=0)
+    plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
+    lease = anything(number=1, lost=lambda: lost, taken_over=lambda: False)
+    session, record, display = anything(pools={}), anything(before=[], ledger=Ledger()), LiveDisplay(sys.stderr)
+    signals = Signals(display, AGAIN)
+    signals.received = received
+    outages, sizes, traces = OutageLog(display.state), PoolSizes(prepared, session, {}), Traces(None, {})
+    run.Night(job, session, lease, record, plan, Tally(), sizes, display, signals, outages, AGAIN, traces).work()
+
+
+def a_limit(**limits: float) -> Callable[[Patch], object]:
+    def judge(_: Patch) -> None:
+        config = anything(limits=LimitSettings(**limits))
+        prepared = anything(config=config, prices=Prices(cpu_worker_hour=2.0), storage=storage())
+        counts = Counter({"queries": 200, "failed_queries": 10, "error/rewrite/dmqr/truncated": 10})
+        hour = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}
+        plan = anything(shards=[0, 1], counts={"queries": 400})
+        stop = limit(prepared, plan, Tally({0}, counts, hour), Sums(200, counts, hour, 0.5, halted=False), AGAIN)
+        assert stop is not None
+        raise stop
+
+    return judge
+
+
+def a_stall(_: Patch) -> None:
+    stall = Stall(FakeRunner(), 1e-9, AGAIN)
+    while True:
+        stall.check()
+
+
+RUNNING = [
+    Call("stopped-errors", "queries have errors (", a_limit(), 1),
+    Call("stopped-cost", "are spent, limits.max_cost_usd", a_limit(error_rate=1, max_cost_usd=1), 1),
+    Call("stopped-stall", "(limits.stall_minutes)", a_stall, 1),
+    Call("stopped-open", "came to no end", drive, 1),
+    Call("stopped-lease", "taken this run over", lambda patch: drive(patch, lost=True), 1),
+    Call("interrupted", "go on with: dmqr run", lambda patch: drive(patch, received=signal.SIGTERM), 143),
+]
+CALLS = [*MODELS, *ELASTIC, *S3, *CLUSTER, *RUNNING]

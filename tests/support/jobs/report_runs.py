@@ -1,0 +1,306 @@
+"""A run's folder as the stages leave it, made without Ray, and a report's page read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.costs import Prices, entry, settle
+from cluster.run.shards import SUCCESS, File, Plan, Shard, put_plan, write_table
+from cluster.storage.files import FileStorage
+from jobs.chain.stages.fuse import Fuse
+from jobs.chain.stages.order import Order
+from jobs.chain.stages.write import Write
+from jobs.config.config import Config
+from jobs.measure.evaluate.evaluate import Evaluation
+from jobs.pages.report import report
+from jobs.runs.folder import RunFolder, open_run
+from jobs.tables import COMPLETIONS, SELECTION, STORED, with_appended
+from tests.support.jobs.in_flight import RETRIEVED, SCORED
+from tests.support.jobs.one_arm import one_arm
+
+PRICES = Prices(
+    cpu_worker_hour=36.0, device_hour=360.0, tokens={"writer": {"prompt": 10.0, "cached": 1.0, "completion": 100.0}}
+)
+Row = dict[str, Any]
+
+# ---------------------------------------------------------------- a run, by the stages' own workers but Ray
+
+
+@dataclass
+class Query:
+    """A query as the test wants it: texts by strategy, failures by strategy, hits by (strategy, retriever).
+
+    `selected`: query type, strategies and reason, in runs that select.
+    """
+
+    name: str
+    texts: dict[str, str | list[str]] = field(default_factory=dict)
+    failed: dict[str, tuple[str, str]] = field(default_factory=dict)  # strategy -> message, raw
+    hits: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    asked: int = 1
+    parsed_as: str = "json"
+    finish_reason: str = "stop"
+    selected: tuple[str | None, list[str], str | None] | None = None
+
+    @property
+    def positions(self) -> list[tuple[str, int, str]]:
+        """Strategy, position and text of each rewrite."""
+        return [
+            (strategy, position, text)
+            for strategy, of in self.texts.items()
+            for position, text in enumerate([of] if isinstance(of, str) else of, start=1)
+        ]
+
+
+QUERIES = [
+    Query(
+        "alpha lighthouse",
+        {"general": "general alphaword", "keyword": "keyword alphaword"},
+        {},
+        {
+            ("original", "bm25"): ["d01", "d02"], ("original", "dense"): ["d01", "d03"],
+            ("general", "bm25"): ["d01", "d02"], ("general", "dense"): ["d04"],
+            ("keyword", "bm25"): ["d02", "d05"], ("keyword", "dense"): ["d01"],
+        },
+        asked=3,
+    ),
+    Query(
+        "bravo bread",
+        {"general": "general bravoword"},
+        {"keyword": ("cut off near bravoerror", '{"keyword": "bravoraw')},
+        {("original", "bm25"): ["d03"], ("general", "bm25"): ["d03", "d04"], ("general", "dense"): ["d06"]},
+    ),
+    Query("charlie tides", {"general": "general charlieword", "keyword": "keyword charlieword"}, parsed_as="labelled"),
+]  # fmt: skip
+
+
+class RunMaker:
+    """Writes a run's folder: plan, manifests through the writing worker, run.json."""
+
+    def __init__(self, folder: Path) -> None:
+        self.storage = FileStorage(str(folder / "small-0123456789ab"))
+
+    def __call__(
+        self,
+        queries: list[Query] = QUERIES,
+        strategies: tuple[str, ...] = ("general", "keyword"),
+        *,
+        shard_size: int = 1,
+        commit: int | None = None,
+        finished: bool = True,
+        keep_runs: bool = True,
+        index: str = "nowhere",
+        calls: str = "joint",
+        rejected: list[Row] | None = None,
+        select: str = "all",
+        **settings: Any,
+    ) -> RunFolder:
+        values = {
+            "name": "small", "output": "runs", "log": {"path": "log.parquet", "query_column": "query"},
+            "rewrite": {
+                "engine": {"kind": "recorded", "path": "r.jsonl"}, "strategies": list(strategies), "calls": calls,
+                "select": select,
+            },
+            "retrieve": {
+                "keep_runs": keep_runs,
+                "retrievers": {name: {"kind": "local", "index": index} for name in ("bm25", "dense")},
+            },
+            "rerank": {"kind": "none"}, "limits": {"error_rate": 0.5},
+        } | settings  # fmt: skip
+        config = Config.model_validate(values)
+        rows = [self._row(n, query, n // shard_size, config) for n, query in enumerate(queries)]
+        plan = self._plan(queries, shard_size, rejected or [])
+        work = one_arm(config, combine="replace")
+        fuse, order, worker = Fuse(work), Order(work), Write(work, self.storage.root, 1)
+        for shard in plan.shards[:commit]:
+            mine = [row for row in rows if row["shard"] == shard.number]
+            if keep_runs:
+                mine[0]["stored"] = [self._lists(shard.number, mine)]
+            block = settle(fuse(pa.Table.from_pylist(mine, RETRIEVED)), 0.5, 0.0, 1)[0]
+            if config.rerank.kind != "none":
+                candidates = block["fused"].to_pylist()
+                pairs = [[entry("rerank", "cross_encoder", 1.0, start=1, pairs=len(found))] for found in candidates]
+                block = with_appended(block, "costs", pairs)
+                scores = SCORED.field("scores")
+                block = block.append_column(scores, pa.array([_scores(found) for found in candidates], scores.type))
+            worker(order(block))
+            self._completions(shard.number, [row["query_id"] for row in mine], queries)
+        self._record(config, "finished" if finished else "running")
+        if finished:
+            self.storage.put(SUCCESS, b"{}")
+        return open_run(self.storage.root)
+
+    def _row(self, n: int, query: Query, shard: int, config: Config) -> Row:
+        rewrites = [
+            {
+                "strategy": strategy,
+                "position": position,
+                "text": text,
+                "weight": 1.0,
+                "position_weight": 1.0,
+                "parsed_as": query.parsed_as,
+            }
+            for strategy, position, text in query.positions
+        ]
+        errors = [
+            {"stage": "rewrite", "component": strategy, "reason": "truncated", "message": said, "raw": raw, "attempts": 1}
+            for strategy, (said, raw) in query.failed.items()
+        ]
+        common = "dmqr_adaptive" if config.rewrite.select.kind == "adaptive" else "dmqr"
+        names = list(query.texts) if config.rewrite.calls == "separate" else [common] if query.texts else []
+        tokens = {"requests": 1, "prompt_tokens": 100, "cached_tokens": 40, "completion_tokens": 7}
+        costs = [entry("rewrite", name, 1.5, model="writer", start=1, **tokens) for name in names]
+        costs += [entry("retrieve", "dense", 2.0, start=1, searches=3, device_seconds=2.0)]
+        costs += [entry("retrieve", "bm25", 0.25, start=1, searches=3)]
+        costs += [entry("rewrite", "start_up", 4.0, start=1)] if not n else []
+        place = {name: number for number, name in enumerate(["original", *query.texts])} | {"together": -1}
+        runs = [
+            {
+                "strategy": strategy,
+                "position": 1,
+                "retriever": retriever,
+                "text": place[strategy],
+                "weight": 1.0,
+                "position_weight": 1.0,
+                "search": 0,
+                "list": number,
+            }
+            for number, (strategy, retriever) in enumerate(query.hits)
+        ]
+        return {
+            "shard": shard, "query_id": query_id(n), "query": query.name, "log_count": query.asked, "costs": costs,
+            "errors": errors, "rewrites": rewrites, "runs": runs, "lists": [_hits(hits) for hits in query.hits.values()],
+            "cosines": [], "stored": [], "guarded": [], "counts": [], "chosen": [],
+            "selections": [dict(zip(SELECTION.names, query.selected, strict=True))] if query.selected else [],
+        }  # fmt: skip
+
+    def _lists(self, shard: int, rows: list[Row]) -> Row:
+        """Writes runs/ of a shard; the file as `stored` has it."""
+        flat = [
+            {"query_id": row["query_id"], "rank": rank} | run | hit
+            for row in rows for run in row["runs"] for rank, hit in enumerate(row["lists"][run["list"]], start=1)
+        ]  # fmt: skip
+        file = write_table(self.storage, "runs", shard, pa.Table.from_pylist(flat, STORED["runs"]))
+        return {"table": "runs"} | file._asdict()
+
+    def _completions(self, shard: int, query_ids: list[str], queries: list[Query]) -> None:
+        rows = [
+            {
+                "query_id": query_id(n), "request": "dmqr", "prompt": f"prompt {query.name}", "text": f"answer to {query.name}",
+                "finish_reason": query.finish_reason, "model": "writer", "prompt_tokens": 100, "completion_tokens": 7,
+                "start": 1,
+            }
+            for n, query in enumerate(queries)
+            if query_id(n) in query_ids and query.texts
+        ]  # fmt: skip
+        if rows:
+            sink = pa.BufferOutputStream()
+            pq.write_table(pa.Table.from_pylist(rows, COMPLETIONS), sink)
+            self.storage.put(f"completions/{shard:06d}/made.parquet", sink.getvalue().to_pybytes())
+
+    def _plan(self, queries: list[Query], size: int, rejected: list[Row]) -> Plan:
+        rows = [{"query_id": query_id(n), "query": query.name, "log_count": query.asked} for n, query in enumerate(queries)]
+        tables = {"queries": [self._put("queries", rows, size)], "errors": [self._put("errors", rejected, 100)]}
+        counts = {"log_rows": sum(q.asked for q in queries) + len(rejected), "queries": len(rows), "rejected": len(rejected)}
+        numbers = range(-(-len(rows) // size))
+        shards = [Shard(n, tables["queries"][0].key, n, len(rows[n * size : (n + 1) * size])) for n in numbers]
+        return put_plan(self.storage, Plan([{"path": "log.parquet", "size": 9, "mtime_ns": 1}], counts, size, tables, shards))
+
+    def _put(self, table: str, rows: list[Row], group: int) -> File:
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist(rows, STORED[table]), sink, row_group_size=group)
+        self.storage.put(f"{table}/plan.parquet", sink.getvalue().to_pybytes())
+        return File(f"{table}/plan.parquet", len(rows), sink.getvalue().size)
+
+    def _record(self, config: Config, status: str) -> None:
+        start = {
+            "start": 1, "began": "2026-03-01T01:02:03Z", "wall_seconds": 75.0, "status": status, "task_slots": 4,
+            "pools": {"rewrite": {"workers": 2, "cpus": 1, "gpus": 0.0}}, "resources": {"nodes": 1, "cpus": 4.0, "gpus": 0.0},
+        }  # fmt: skip
+        record = {
+            "run_id": "small-0123456789ab", "status": status, "config": config.model_dump(), "config_file": "small.yaml",
+            "versions": {"python": "3.11", "vllm": None}, "indexes": {"bm25": {}}, "starts": [start],
+            "redundancy": {"asked": "cosine", "used": "overlap"}, "node_time": None,
+        }  # fmt: skip
+        self.storage.put("run.json", json.dumps(record).encode())
+
+
+def query_id(n: int) -> str:
+    return f"{n:032x}"
+
+
+def _hits(doc_ids: list[str]) -> list[Row]:
+    return [{"doc_id": doc_id, "score": 9.0 - place} for place, doc_id in enumerate(doc_ids)]
+
+
+def _scores(candidates: list[Row]) -> list[Row]:
+    """Of a reranker that agrees with fusion."""
+    return [{"reranker": 0, "document": hit["document"], "score": -1.5 - place} for place, hit in enumerate(candidates)]
+
+
+Make = Callable[..., RunFolder]
+
+
+def stored(run: RunFolder, table: str) -> list[Row]:
+    return [row for path in run.tables.get(table, []) for row in pq.read_table(path).to_pylist()]
+
+
+# ---------------------------------------------------------------- the page, read back
+
+
+VOID = {"meta", "br", "input", "wbr"}
+
+
+class Page(HTMLParser):
+    """Reads a page; AssertionError where tags do not match."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.sections: dict[str, str] = {}
+        self.rows: dict[str, list[list[str]]] = {}  # section -> rows of its tables
+        self._section = ""
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "section":
+            self._section = dict(attrs)["id"] or ""
+        if tag == "tr":
+            self.rows.setdefault(self._section, []).append([])
+        if tag in {"td", "th"}:
+            self.rows[self._section][-1].append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if {"script", "style"} & set(self.open):
+            return
+        self.sections[self._section] = self.sections.get(self._section, "") + data
+        if {"td", "th"} & set(self.open):
+            self.rows[self._section][-1][-1] += data
+
+    def row(self, section: str, first: str) -> list[str]:
+        """The other cells of the first row of a section that begins with this cell."""
+        return next([cell.strip() for cell in row[1:]] for row in self.rows[section] if row[0].strip() == first)
+
+
+def page(run: RunFolder, prices: Prices | None = PRICES, evaluation: Evaluation | None = None, **options: Any) -> Page:
+    return Page(report(run, prices, evaluation, **options))

@@ -1,0 +1,252 @@
+"""A server that speaks Chat Completions, with the faults that real ones have.
+
+    python tests/support/rewriters/fake_server.py --port 0 --seconds 0.2 [--unavailable 0.05] [--hanging 0.01]
+
+As a process it prints its address and serves until it is ended; in tests it runs on a thread: `with FakeServer() as s`.
+It answers "answer to: PROMPT", and what goes wrong is told by the prompt (`fail`), by chance, or by `answer`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from typing import Any
+
+from aiohttp import web
+
+HANG = 60.0
+Body = dict[str, Any]
+Answer = Callable[[Body], "Reply | None"]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the server does instead of a good answer. fault: cut, hang or reset, for what is no HTTP answer."""
+
+    status: int = 200
+    content: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    fault: str | None = None
+
+
+def refusal(status: int, message: str, **more: str) -> Reply:
+    """An error as OpenAI words it."""
+    return Reply(status, json.dumps({"error": {"message": message} | more}).encode(), {"Content-Type": "application/json"})
+
+
+def completion(text: object = "fine", usage: object = None, finish_reason: object = "stop", **more: object) -> Body:
+    """A good answer's JSON."""
+    message = {"role": "assistant", "content": text}
+    return {
+        "object": "chat.completion",
+        "model": "what-the-server-calls-itself",
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
+        "usage": usage,
+    } | more
+
+
+def after(seconds: float) -> str:
+    """A point in time, as a header says it."""
+    return formatdate(time.time() + seconds, usegmt=True)
+
+
+FAULTS: dict[str, Reply] = {
+    "500": refusal(500, "the engine fell over"),
+    "503": refusal(503, "overloaded"),
+    "429": Reply(429, b'{"error": {"message": "slow down"}}', {"Retry-After": "1"}),
+    "cut": Reply(fault="cut"),
+    "half": Reply(content=json.dumps(completion()).encode()[:60]),
+    "empty": Reply(content=b'{"choices": []}'),
+    "hang": Reply(fault="hang"),
+    "html": Reply(content=b"<html><body>please log in</body></html>", headers={"Content-Type": "text/html"}),
+    "reset": Reply(fault="reset"),
+    "401": refusal(401, "Incorrect API key"),
+}
+
+
+class FakeServer:
+    """The server, its faults, and what it saw.
+
+    models: what GET /models lists, or the reply to it. seconds: that every answer takes. most: sends at a time, beyond
+    which it says 429. at_once: sends that are worked on at a time; the others queue. answer: a body's reply, None for
+    the good answer. text: what that says.
+    """
+
+    def __init__(
+        self,
+        models: list[str] | Reply | None = None,
+        *,
+        port: int = 0,
+        seconds: float = 0.0,
+        most: int | None = None,
+        at_once: int | None = None,
+        key: str | None = None,
+        usage: bool = True,
+        completion_tokens: int = 3,
+        unavailable: float = 0.0,
+        hanging: float = 0.0,
+        answer: Answer | None = None,
+        text: Callable[[Body], str] | None = None,
+    ) -> None:
+        self.models: list[str] | Reply = ["tiny"] if models is None else models
+        self.seconds, self.most, self.key, self.usage, self.answer = seconds, most, key, usage, answer
+        self.port, self._text, self._completion_tokens = port, text, completion_tokens
+        self.bodies: list[Body] = []
+        self.sends: Counter[str] = Counter()  # by prompt
+        self.times: list[float] = []
+        self.headers: list[dict[str, str]] = []
+        self.connections: set[int] = set()
+        self.in_flight = self.most_in_flight = self.listings = 0
+        self._unavailable, self._hanging, self._at_once = unavailable, hanging, at_once
+        self._chance = random.Random(1)
+        self._faults: dict[str, tuple[Reply, float]] = {}
+        self._shown: Counter[str] = Counter()
+        self._peers: defaultdict[object, int] = defaultdict(lambda: len(self._peers))
+
+    @property
+    def address(self) -> str:
+        """Its base_url."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def fail(self, prompt: str, fault: str | Reply, times: float = float("inf")) -> None:
+        """A prompt's first `times` sends end so; the ones after it well."""
+        self._faults[prompt] = (FAULTS[fault] if isinstance(fault, str) else fault, times)
+
+    def __enter__(self) -> FakeServer:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._run(self.listen())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._run(self.leave())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def go(self) -> None:
+        """Stop listening, and drop all connections."""
+        self._run(self.leave())
+
+    def come_back(self) -> None:
+        """Listen again, where it was."""
+        self._run(self.listen())
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    async def listen(self) -> None:
+        self._queue = asyncio.Semaphore(self._at_once or 1_000_000)
+        app = web.Application()
+        app.router.add_get("/v1/models", self._list)
+        app.router.add_post("/v1/chat/completions", self._complete)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01, handler_cancellation=True)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True, backlog=2048)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def leave(self) -> None:
+        await self._runner.cleanup()
+
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        self.listings += 1
+        if self._stranger(request):
+            return await self._reply(request, FAULTS["401"])
+        if isinstance(self.models, Reply):
+            return await self._reply(request, self.models)
+        return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]})
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        body = json.loads(await request.read())
+        prompt = body["messages"][0]["content"]
+        self.times.append(time.monotonic())
+        self.bodies.append(body)
+        self.headers.append(dict(request.headers))
+        self.sends[prompt] += 1
+        if request.transport is not None:
+            self.connections.add(self._peers[request.transport.get_extra_info("peername")])
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            if self._stranger(request):
+                return await self._reply(request, FAULTS["401"])
+            if self.most is not None and self.in_flight > self.most:
+                return await self._reply(request, refusal(429, "too many at a time"))
+            reply = self._fault(prompt) or (self.answer(body) if self.answer else None)
+            if reply is not None:
+                return await self._reply(request, reply)
+            async with self._queue:
+                await asyncio.sleep(self.seconds)
+            usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": self._completion_tokens} if self.usage else None
+            text = json.dumps(completion(self._text(body) if self._text else f"answer to: {prompt}", usage))
+            return web.Response(text=text, content_type="application/json")
+        finally:
+            self.in_flight -= 1
+
+    def _stranger(self, request: web.Request) -> bool:
+        return self.key is not None and request.headers.get("Authorization") != f"Bearer {self.key}"
+
+    def _fault(self, prompt: str) -> Reply | None:
+        if prompt in self._faults:
+            reply, times = self._faults[prompt]
+            self._shown[prompt] += 1
+            return reply if self._shown[prompt] <= times else None
+        if self._hanging or self._unavailable:
+            number = self._chance.random()
+            if number < self._hanging:
+                return FAULTS["hang"]
+            return FAULTS["503"] if number < self._hanging + self._unavailable else None
+        return None
+
+    async def _reply(self, request: web.Request, reply: Reply) -> web.StreamResponse:
+        assert request.transport is not None
+        if reply.fault == "hang":
+            await asyncio.sleep(HANG)
+        if reply.fault == "reset":
+            request.transport.abort()  # type: ignore[attr-defined]
+        if reply.fault == "cut":
+            content = json.dumps(completion()).encode()
+            response = web.StreamResponse(headers={"Content-Length": str(len(content) + 100)})
+            await response.prepare(request)
+            await response.write(content)
+            request.transport.close()
+            return response
+        headers = {"Content-Type": "application/json"} | reply.headers
+        return web.Response(status=reply.status, body=reply.content, headers=headers)
+
+
+async def _serve(server: FakeServer) -> None:
+    await server.listen()
+    print(server.address, flush=True)
+    await asyncio.Event().wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=0.2, help="that every answer takes")
+    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--most", type=int, help="sends at a time, beyond which it says 429")
+    parser.add_argument("--at-once", type=int, help="sends that are worked on at a time; the others queue")
+    parser.add_argument("--unavailable", type=float, default=0.0, help="share of 503")
+    parser.add_argument("--hanging", type=float, default=0.0, help="share of sends without an answer")
+    options = vars(parser.parse_args())
+    try:
+        asyncio.run(_serve(FakeServer([options.pop("model")], **options)))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
