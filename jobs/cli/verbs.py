@@ -48,9 +48,8 @@ def try_(options: argparse.Namespace) -> int:
     from jobs.pages.try_one import page
     from jobs.terminal.log_files import logged
     from jobs.try_one.ask import greeting, queries
-    from jobs.try_one.given import Given, read_values
     from jobs.try_one.loaded import LoadedConfig
-    from jobs.try_one.trial import trial_values
+    from jobs.try_one.trial import Given, read_values, trial_values
 
     given = Given(options.context, read_values(options.value))
     configs = [load_config(path, options.set, options.date) for path in options.config]
