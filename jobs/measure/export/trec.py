@@ -136,9 +136,7 @@ def _lines(where: str, run: RunFolder, frame: Frame, tags: Mapping[str, str]) ->
         spaced = connection.execute(_SPACED, given | {"space": _SPACE}).fetchone()
         if spaced is not None:
             name = f"{spaced[0][:80]!r}"
-            raise ConfigError(
-                "argument", f"{where}: id {name} has white space, which ends a column there; use --per-query"
-            )
+            raise ConfigError("argument", f"{where}: id {name} has white space, which ends a column there; use --per-query")
         connection.execute("SET preserve_insertion_order = true")  # else rows come out of order
         reader = connection.sql(_LINES, params=given).to_arrow_reader(_BATCH)
         for arm, chunks in groupby(_chunks(reader), key=itemgetter(0)):
