@@ -35,6 +35,7 @@ from jobs.runs.tally import summed
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import clock, money, unpriced
 from jobs.terminal.live_display import LiveDisplay
+from jobs.terminal.tables import facts
 from retrievers.models import bytes_to_fetch
 
 PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
@@ -125,9 +126,7 @@ def _shared(ablation: Job, queries: int) -> dict[str, Any]:
 
 def plan_table(planned: dict[str, Any]) -> Table:
     """Returns the plan as a table for the terminal."""
-    table = Table(title=planned["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
+    table = facts((), planned["run_id"])
     log, shards, left = planned["log"], planned["shards"], planned["left"]
     files = f"{log['files']:,} file{'s' * (log['files'] != 1)}"
     table.add_row("log", f"{log['rows']:,} rows in {files}, {log['rejected']:,} rejected")
