@@ -21,7 +21,6 @@ from retrievers.predictors import lexical_retriever
 from retrievers.settings import FuseSettings
 
 NOT_CHOSEN = "not_chosen"  # the flag of `rewrites.guards`
-COUNT = "chosen"  # chosen/<strategy>: queries of which the strategy's text, or the original, was chosen
 
 
 @dataclass(frozen=True)
@@ -80,17 +79,6 @@ def choose(
         if competes and (text.row not in highest or score > highest[text.row]):
             numbers[text.row], highest[text.row] = text.number, score
     return numbers
-
-
-def chosen_counts(counts: Mapping[str, int], prefix: str = "") -> dict[str, int]:
-    """Returns strategy, or the original, -> queries of which its text was chosen, by name; empty where all are searched.
-
-    Args:
-        counts: Of a run or an ablation.
-        prefix: `arm/<arm>/` of an arm.
-    """
-    begin = f"{prefix}{COUNT}/"
-    return {key.removeprefix(begin): n for key, n in sorted(counts.items()) if key.startswith(begin)}
 
 
 def chosen_texts(texts: Sequence[Text], numbers: np.ndarray) -> list[Text]:

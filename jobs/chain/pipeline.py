@@ -18,8 +18,8 @@ from cluster.run.pools import Pool
 from cluster.run.stage import Stage, Worker, link
 from jobs.chain.arms.requests import called
 from jobs.chain.arms.shared_work import AnsweredBy, OpenedBy, Reading, SharedWork
-from jobs.chain.error_counts import added_failures
 from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
+from jobs.chain.stages.counts import added_failures
 from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.read import Read

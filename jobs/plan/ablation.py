@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jobs.chain.arms.needs import KINDS
+from jobs.counts import QUANTITIES
 from jobs.plan.saving import planned_saving
 from jobs.run.job import Job
 
@@ -25,7 +25,7 @@ def planned_ablation(ablation: Job, queries: int) -> dict[str, Any]:
 def ablation_rows(planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields the rows of the table of `plan`."""
     yield "ablate", f"{planned['arms']:,} arms over the same queries, each thing that they share done once"
-    for kind in KINDS:
+    for kind in QUANTITIES:
         naive, executed = planned["naive"][kind], planned["executed"][kind]
         if naive:
             times = f"{naive / executed:.1f} times less" if executed < naive else "the pairs that arms share are known later"

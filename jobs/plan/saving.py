@@ -8,11 +8,12 @@ from typing import Any
 
 from cluster.costs import stage_sums
 from jobs.chain.arms.compile import Compiled
-from jobs.chain.arms.needs import KINDS, arm_needs
 from jobs.chain.arms.requests import at_most
+from jobs.counts import QUANTITIES
 from jobs.plan.searches import all_searches
 from jobs.run.spending import requests_per_query
 from jobs.runs.folder import RunFolder
+from jobs.runs.sums import arm_needs
 from jobs.tables import ORIGINAL
 
 
@@ -34,13 +35,13 @@ class Saving:
 
 def saved(run: RunFolder) -> Saving:
     """Returns what the committed shards of an ablation saved."""
-    naive = dict.fromkeys(KINDS, 0)
+    naive = dict.fromkeys(QUANTITIES, 0)
     arms = [arm["name"] for arm in run.record["ablation"]["arms"]]
     for needs in arm_needs(run.counts, arms).values():
         for need in needs.whole:
             naive[need.quantity] += need.amount
     executed, reused = {}, {}
-    for kind, stage in KINDS.items():
+    for kind, stage in QUANTITIES.items():
         sums = stage_sums(run.spent, stage)
         reused[kind] = int(sums.get("reused", 0))
         executed[kind] = int(sums.get(kind, 0)) + reused[kind]
@@ -54,7 +55,7 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         compiled: the arms.
         queries: of the log.
     """
-    naive, answered = dict.fromkeys(KINDS, 0), [arm for arm in compiled.arms if not arm.members]
+    naive, answered = dict.fromkeys(QUANTITIES, 0), [arm for arm in compiled.arms if not arm.members]
     work = compiled.work
     readings = {answer.arm: work.readings[work.searches[answer.search].reading] for answer in work.answers}
     for arm in answered:
@@ -70,7 +71,7 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         "pairs": naive["pairs"],
     }
     all_naive, all_executed = ({kind: count * queries for kind, count in of.items()} for of in (naive, executed))
-    return Saving(all_naive, all_executed, dict.fromkeys(KINDS, 0))
+    return Saving(all_naive, all_executed, dict.fromkeys(QUANTITIES, 0))
 
 
 def _searches(compiled: Compiled) -> int:

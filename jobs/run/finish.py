@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +14,7 @@ from cluster.run.shards import SUCCESS, File, Plan, committed_tables, manifests,
 from cluster.storage import Storage
 from jobs.chain.journal import remove_journals
 from jobs.config.config import Config
+from jobs.counts import ErrorCount, by_arm, counts_of
 from jobs.job.prepare import Prepared
 from jobs.log.task import PLAN
 from jobs.tables import STORED
@@ -103,7 +104,7 @@ def log_balances(plan: Plan, counts: Mapping[str, int], rows: Mapping[str, int])
 def run_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> list[Balance]:
     """Returns the counts of log rows, queries, rewrites and results that must be equal."""
     rows = {table: sum(file.rows for file in files) for table, files in tables.items()}
-    no_hits = sum(n for name, n in counts.items() if name.startswith("error/") and name.endswith("/no_hits"))
+    no_hits = sum(n for of, n in counts_of(counts, ErrorCount) if of.reason == "no_hits")
     return [
         *log_balances(plan, counts, rows),
         (
@@ -121,7 +122,7 @@ def run_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tabl
 
 
 def ablation_balances(
-    arms: Iterable[str], plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]
+    arms: Collection[str], plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]
 ) -> list[Balance]:
     """Returns the counts that must be equal: of the log, and that every arm answered every query."""
     rows = {table: sum(file.rows for file in files) for table, files in tables.items()}
@@ -131,9 +132,9 @@ def ablation_balances(
         ("rewrites committed", counts.get("rewrites", 0), "rows of rewrites", rows["rewrites"]),
         ("results committed", counts.get("results", 0), "rows of results", rows["results"]),
     ]
-    for arm in arms:
-        answered, none = counts.get(f"arm/{arm}/queries_with_results", 0), counts.get(f"arm/{arm}/no_hits", 0)
-        found.append((f"arm {arm!r}: queries", queries, "those with results + without hits", answered + none))
+    for arm, own in by_arm(counts, arms).items():
+        answered = own["queries_with_results"] + own["no_hits"]
+        found.append((f"arm {arm!r}: queries", queries, "those with results + without hits", answered))
     return found
 
 

@@ -18,9 +18,9 @@ from cluster.errors import DmqrError
 from cluster.run.settings import TraceSettings
 from cluster.run.shards import Manifest
 from cluster.run.snapshot import BlockAttempt
-from jobs.chain.error_counts import by_reason
 from jobs.job.prepare import Prepared
 from jobs.run.stopping import outcome
+from jobs.runs.sums import by_reason
 from jobs.terminal.logs import event
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from cluster.costs import Prices
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
 from cluster.run.snapshot import NOTHING, StageProgress
-from jobs.chain.error_counts import by_reason
+from jobs.runs.sums import by_reason
 from jobs.terminal.state import StageState, State
 
 LOOK_SECONDS = 1.0  # between two looks at the progress

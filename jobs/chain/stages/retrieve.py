@@ -23,14 +23,14 @@ from jobs.chain.fill import fill
 from jobs.chain.search_texts import Text, filters_of, joined, originals, query_texts
 from jobs.chain.stages.choices import Choices
 from jobs.chain.stages.cosines import cosines_column, similarity
-from jobs.chain.stages.flags import flag_counts
+from jobs.chain.stages.counts import flag_counts, with_counts
 from jobs.chain.stages.lists import Found, SearchedLists, flat_lists, passed_on, stored_rows
 from jobs.chain.stages.users import search_counts
 from jobs.chain.store.facts import Searched, StoredLists, StoredVectors
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import ARM_CHOSEN, COSINES, HITS, RUN
 from jobs.job.opening import open_retriever
-from jobs.tables import FILE, ORIGINAL, with_appended, with_failure
+from jobs.tables import FILE, ORIGINAL, with_appended, with_columns, with_failure
 from retrievers.hybrid.retriever import search_shares
 from retrievers.joined import search_vectors
 from retrievers.retriever import (
@@ -119,17 +119,14 @@ class Retrieve:
             found.append(self._found(search, routed[number], queries[search.typos], lists))
         stored = self._write(table, found[work.answers[0].search]) if work.keep_lists else []
         rest: list[list[Any]] = [[]] * (table.num_rows - 1)
-        table = with_appended(table, "costs", spent).drop_columns(list(self.DROPS))
-        table = with_appended(table, "counts", [[{"name": name, "count": n} for name, n in counts.items()], *rest])
+        table = with_counts(with_appended(table, "costs", spent), counts).drop_columns(list(self.DROPS))
         columns = [
             *passed_on(table.num_rows, work, found, {key: one.lists for key, one in lists.items()}),
             cosines_column(table.num_rows, cosines),
             choices.column(table.num_rows),
             pa.array([stored, *rest], pa.list_(FILE)),
         ]
-        for field, column in zip(self.ADDS, columns, strict=True):
-            table = table.append_column(field, column)
-        return table
+        return with_columns(table, self.ADDS, columns)
 
     def _texts(
         self, table: pa.Table, rewrites: Sequence[Any], queries: Mapping[TypoSettings | None, list[str]]
@@ -315,6 +312,4 @@ def _row_texts(
 def without_lists(table: pa.Table, error: Exception) -> pa.Table:
     """Returns a query on which a retriever failed, without lists and with a row in errors; RetrieverErrors are raised."""
     table = with_failure(table, "retrieve", error).drop_columns(list(Retrieve.DROPS))
-    for field in Retrieve.ADDS:
-        table = table.append_column(field, pa.array([[]], field.type))
-    return table
+    return with_columns(table, Retrieve.ADDS, (pa.array([[]], field.type) for field in Retrieve.ADDS))

@@ -27,6 +27,7 @@ from jobs.chain.stages.users import Users
 from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
+from jobs.counts import MadeWork
 from jobs.tables import with_appended
 from rewriters.engines import Request
 from rewriters.query import Query
@@ -272,9 +273,9 @@ class Rewrite:
             users[component].add(sorted(arms), np.array(items))
         counts: Counter[str] = Counter()
         for component, of in users.items():
-            counts.update(of.counts(f"requests/{component}"))
+            counts.update(of.counts("requests", component))
             # costs count attempts, and what a request cost is all of its attempts
-            counts[f"made/requests/{component}"] += sum(made[key].start != REUSED for key in components[component])
+            counts[MadeWork("requests", component).key] += sum(made[key].start != REUSED for key in components[component])
         return counts
 
     def _needs(self, place: int, texts: Mapping[str, int | None]) -> dict[tuple[str, int], frozenset[str]]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cluster import costs
-from jobs.chain.error_counts import many_fallbacks
 from jobs.chain.pipeline import COSTED
 from jobs.job.changing import noted_changes
 from jobs.measure.evaluate.evaluate import Evaluation, marked
@@ -15,6 +14,7 @@ from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import Spending
 from jobs.pages.wording import duration, number, percent, sentence
 from jobs.runs.starts import unknown_losses
+from jobs.runs.sums import many_fallbacks
 from jobs.tables import NOTES
 from jobs.terminal.formats import money, planned_rewrites, queries
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from jobs.chain.selection_counts import Selected
 from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
 from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.pages.report.against import Against, against
 from jobs.pages.report.figures import Figures
 from jobs.pages.wording import number, percent
 from jobs.runs.reading import database, files, queries_of, spread
+from jobs.runs.sums import Selected
 
 WIDTH, HEIGHT = 320.0, 110.0  # of the bars
 ABOVE, BELOW = 18.0, 20.0  # room for the shares and the numbers
