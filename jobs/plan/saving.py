@@ -87,5 +87,5 @@ def _searches(compiled: Compiled) -> int:
             if name in search.together:
                 found.add((key, "together", search.reading, search.joined, search.fuse.model_dump_json()))
             else:
-                found |= {(key, *text) for text in texts if name in search.routes.get(str(text[0]), search.retrievers)}
+                found |= {(key, *text) for text in texts if name in search.route(str(text[0]))}
     return sum(len(work.retrievers[key].search_names) for key, *_ in found)

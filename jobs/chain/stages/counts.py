@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.chain.arms.shared_work import Answer, Reading
-from jobs.chain.chosen import NOT_CHOSEN, is_unchosen
 from jobs.chain.drift import DRIFT, Drifted, counts_as_drift
 from jobs.chain.search_texts import Text
+from jobs.chain.stages.choices import NOT_CHOSEN, is_unchosen
 from jobs.counts import (
     OVERRIDE_REQUESTS,
     ChosenQueries,

@@ -147,7 +147,7 @@ class Retrieve:
         """Returns what each retriever of an arm is searched with, by its name in the arm."""
         found = {}
         for name in search.retrievers:
-            of = [text for text in texts if name in search.routes.get(text.strategy, search.retrievers)]
+            of = [text for text in texts if name in search.route(text.strategy)]
             if name in search.together:
                 known = search.joined or frozenset()
                 of = joined([one for one in of if one.strategy == ORIGINAL or one.strategy in known], name, search.fuse)
@@ -271,7 +271,7 @@ class Retrieve:
     def _original(self, search: Search, name: str, queries: Sequence[str], text: Text) -> SearchText | None:
         """Returns the original by itself, which is searched where texts that were searched together have no hit."""
         original = SearchText(queries[text.row], "query", text.search.only)
-        return original if name in search.routes.get(ORIGINAL, search.retrievers) else None
+        return original if name in search.route(ORIGINAL) else None
 
     def _found(
         self, search: Search, routed: Mapping[str, list[Text]], queries: Sequence[str], lists: Mapping[str, SearchedLists]
