@@ -8,10 +8,9 @@ from typing import Any
 
 from cluster.costs import stage_sums
 from jobs.chain.arms.compile import Compiled
-from jobs.chain.arms.requests import at_most
+from jobs.chain.arms.requests import at_most, most_requests
 from jobs.counts import QUANTITIES
 from jobs.plan.searches import all_searches
-from jobs.run.spending import requests_per_query
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import arm_needs
 from jobs.tables import ORIGINAL
@@ -62,7 +61,7 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         rewriting = readings[arm.name].rewriting
         pool = tuple(strategy for strategy in rewriting.pool if strategy.name in arm.strategies)
         texts = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in pool}
-        naive["requests"] += requests_per_query(replace(rewriting, pool=pool)) if pool else 0
+        naive["requests"] += len(most_requests(replace(rewriting, pool=pool)))
         naive["searches"] += sum(all_searches(arm.config, texts).values())
         naive["pairs"] += arm.config.fuse.keep if arm.config.rerank.kind != "none" else 0
     executed = {

@@ -13,7 +13,6 @@ from cluster.errors import ClusterError
 from cluster.run.shards import SUCCESS, File, Plan, committed_tables, manifests, put_success, remove_orphans
 from cluster.storage import Storage
 from jobs.chain.journal import remove_journals
-from jobs.config.config import Config
 from jobs.counts import ErrorCount, by_arm, counts_of
 from jobs.job.prepare import Prepared
 from jobs.log.task import PLAN
@@ -66,17 +65,6 @@ def put_latest(prepared: Prepared) -> None:
         named = {"run_id": prepared.run_id, "label": prepared.config.shown_label, "date": prepared.config.log.date}
         body = named | {"path": prepared.storage.root, "finished_at": finished}
         prepared.output.put(latest, json.dumps(body).encode())
-
-
-def unwritten_tables(config: Config) -> set[str]:
-    """Returns the tables that a run of this config does not write."""
-    kept = {
-        "runs": config.retrieve.keep_runs,
-        "candidates": config.fuse.keep_candidates,
-        "scores": config.rerank.kind != "none",
-        "selections": config.rewrite.selects,
-    }
-    return {name for name, written in kept.items() if not written}
 
 
 def committed_files(storage: Storage, plan: Plan, tables: Iterable[str] = STORED) -> dict[str, list[File]]:

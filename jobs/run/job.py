@@ -24,7 +24,7 @@ from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.prepare import Prepared
 from jobs.job.request_shares import check_shares
-from jobs.run.finish import Balance, ablation_balances, run_balances, unwritten_tables
+from jobs.run.finish import Balance, ablation_balances, run_balances
 from jobs.run.spending import tries_per_request
 from jobs.tables import STORED
 from retrievers.settings import RerankSettings
@@ -66,17 +66,15 @@ class Job:
     @property
     def schemas(self) -> dict[str, pa.Schema]:
         """Returns the schemas of the tables that are written, by name."""
-        if self.is_run:
-            left_out = unwritten_tables(self.prepared.config)
-            return {name: schema for name, schema in STORED.items() if name not in left_out}
-        work, left_out = self.compiled.work, set()
-        if not work.rerankers:
-            left_out.add("scores")
-        if not any(answer.looked > answer.keep for answer in work.answers):
-            left_out.add("tails")
-        if not any(reading.rewriting.selects for reading in work.readings):
-            left_out.add("selections")
-        return {name: schema for name, schema in ARM_STORED.items() if name not in left_out}
+        work = self.compiled.work
+        written = {
+            "runs": work.keep_lists,
+            "candidates": work.keep_candidates,
+            "scores": bool(work.rerankers),
+            "selections": any(reading.rewriting.selects for reading in work.readings),
+            "tails": any(answer.looked > answer.keep for answer in work.answers),
+        }
+        return {name: of for name, of in (STORED if self.is_run else ARM_STORED).items() if written.get(name, True)}
 
     def check_engines(self) -> None:
         """Checks the engines of all arms, which may send requests to their servers.

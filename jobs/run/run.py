@@ -23,11 +23,10 @@ from jobs.job.prepare import Prepared, check_shared_store
 from jobs.job.shipping import package_folders
 from jobs.run.draft import check_version, draft_plan, store_plan
 from jobs.run.finish import finish, put_latest
-from jobs.run.gauges import DriverGauges, tracked_metrics
 from jobs.run.job import Job
 from jobs.run.ledger import Ledger
 from jobs.run.pool_sizes import PoolSizes
-from jobs.run.progress_file import ProgressFile
+from jobs.run.progress import driver_gauges, progress_file, tracked_metrics
 from jobs.run.record import Record
 from jobs.run.spending import RunMoney
 from jobs.run.stopping import Signals, Stall, Sums, limit, outcome
@@ -107,8 +106,8 @@ def run(
                 put_log = log.store if log else lambda: None
                 with (
                     traced(prepared, lease.number) as traces,
-                    ProgressFile(storage, lease, progress.state, put_log, record.spent),
-                    DriverGauges(prepared, lease, progress.state),
+                    progress_file(storage, lease, progress.state, put_log, record.spent),
+                    driver_gauges(prepared, lease, progress.state),
                 ):
                     plan = store_plan(prepared, draft) if draft else plan
                     assert plan is not None

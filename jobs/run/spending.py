@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from cluster import costs
 from jobs.chain.completions import uncommitted
@@ -14,7 +13,7 @@ from jobs.runs.tally import Tally
 from rewriters.normalise import query_id
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectRandom
+from rewriters.settings import SelectClassified, SelectRandom
 
 GRANTED = "rewrite"  # the stage whose workers ask before they spend
 
@@ -72,14 +71,6 @@ class RunMoney:
 
     def _usd(self, spent: costs.Totals) -> float:
         return self._prices.usd(spent) if self._prices is not None else 0.0
-
-
-def requests_per_query(rewriting: Rewriting) -> int:
-    """Returns the largest number of requests to the LLM for a query."""
-    select = rewriting.select
-    whole = rewriting if isinstance(select, SelectAdaptive) else replace(rewriting, select=SelectAll(kind="all"), rules=None)
-    asks_type = isinstance(select, SelectClassified) and select.by == "llm"
-    return len(Rewriter(whole).requests(Query("", ""))) + asks_type
 
 
 def tries_per_request(rewriting: Rewriting) -> int:

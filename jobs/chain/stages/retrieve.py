@@ -24,7 +24,7 @@ from jobs.chain.search_texts import Text, filters_of, joined, originals, query_t
 from jobs.chain.stages.choices import Choices
 from jobs.chain.stages.cosines import cosines_column, similarity
 from jobs.chain.stages.counts import flag_counts, with_counts
-from jobs.chain.stages.lists import Found, SearchedLists, flat_lists, passed_on, stored_rows
+from jobs.chain.stages.lists import Found, SearchedLists, passed_on, stored_rows
 from jobs.chain.stages.users import search_counts
 from jobs.chain.store.facts import Searched, StoredLists, StoredVectors
 from jobs.chain.store.files import Space, StoreFiles
@@ -290,12 +290,10 @@ class Retrieve:
 
     def _write(self, table: pa.Table, found: Mapping[str, Found]) -> list[dict[str, Any]]:
         """Writes the lists of the first arm; returns the file as an entry of `stored`, if there is any hit."""
-        flat = flat_lists(found)
-        if not len(flat.take):
+        hits = stored_rows(table.column("query_id").combine_chunks(), found, self._work.answers[0].retrieved)
+        if not hits.num_rows:
             return []
-        of_queries = stored_rows(table.column("query_id").combine_chunks(), flat, self._work.answers[0].retrieved)
-        file = write_table(self._storage, "runs", shard_of(table), of_queries)
-        return [{"table": "runs"} | file._asdict()]
+        return [{"table": "runs"} | write_table(self._storage, "runs", shard_of(table), hits)._asdict()]
 
 
 def _row_texts(
