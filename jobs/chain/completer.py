@@ -123,10 +123,6 @@ class Completer:
     def fill(self, store: Completions, requests: Mapping[Key, Request]) -> Answered:
         """Returns the completions of requests: the stored ones, and the others from the engines.
 
-        Args:
-            store: of the shard.
-            requests: by key.
-
         Raises:
             BlockHalted: the run's budget does not allow all requests; those that were answered are stored.
         """
@@ -204,9 +200,7 @@ class Completer:
 def on_devices(engines: Iterable[EngineSettings], gpus: float) -> dict[str, EngineSettings]:
     """Returns the distinct engines by their settings as JSON, those of vLLM with accelerators of their own.
 
-    Args:
-        engines: of a worker.
-        gpus: accelerators of the worker; where they are fewer than its engines span, each engine sees all of them.
+    Where the worker has fewer accelerators than its engines span, each engine sees all of them.
     """
     found = {one.model_dump_json(): one for one in engines}
     spans = {key: one.gpus for key, one in found.items() if isinstance(one, LocatedVllmSettings)}

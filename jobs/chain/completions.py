@@ -52,12 +52,7 @@ class Completions:
     def __init__(self, storage: Storage, shard: int, start: int, gpus: float, keeper: JournalKeeper | None = None) -> None:
         """Opens the store; reads nothing.
 
-        Args:
-            storage: the run's folder.
-            shard: the number of the shard.
-            start: the number of this start of the run.
-            gpus: the number of accelerators of the worker.
-            keeper: of the worker's journals; None: completions that cost nothing wait in memory for `merge`.
+        Without a keeper of journals, completions that cost nothing wait in memory for `merge`.
         """
         self._storage, self._shard, self._start, self._gpus = storage, shard, start, gpus
         self._keeper = keeper
@@ -155,12 +150,7 @@ class Completions:
 
 
 def uncommitted(storage: Storage, committed: Container[int]) -> list[dict[str, Any]]:
-    """Returns the rows of COMPLETIONS that earlier starts have paid for and that no committed shard accounts for.
-
-    Args:
-        storage: the run's folder.
-        committed: the numbers of the committed shards.
-    """
+    """Returns the rows of COMPLETIONS that earlier starts have paid for and that no committed shard accounts for."""
     rows: dict[Key, dict[str, Any]] = {}
     for shard in sorted(number for number in stored_shards(storage) if number not in committed):
         merged, found = Completions(storage, shard, 0, 0.0)._stored()

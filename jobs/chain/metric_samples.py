@@ -38,10 +38,7 @@ def rewrite_samples(table: pa.Table) -> list[MetricSample]:
 def score_samples(table: pa.Table, logits: bool, rerankers: int) -> list[MetricSample]:
     """Returns the best score of each query with results, of a block of one arm after ordering.
 
-    Args:
-        table: the block.
-        logits: whether the reranker's scores are logits, which are shown between 0 and 1.
-        rerankers: 1, or 0 without a reranker.
+    Where a reranker's scores are logits, they are shown between 0 and 1.
     """
     block = Candidates(table, 1, rerankers)
     row, flat = unnested(table, "ranked")

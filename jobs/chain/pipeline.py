@@ -72,17 +72,7 @@ def stages(
     start: int,
     store: StoreFiles,
 ) -> list[Stage]:
-    """Returns the stages of a job, linked, with the constructor arguments of their workers.
-
-    Args:
-        prepared: The job.
-        work: Of its arms.
-        pooled: The config whose pools it needs.
-        pools: The sized pools.
-        rerankers: Of all arms.
-        start: The number of this start of the job, from 1.
-        store: What other jobs have made.
-    """
+    """Returns the stages of a job, linked, with the constructor arguments of their workers."""
     work = _for_workers(work, sharing_workers(pooled, pools, rerankers))
     run, size = prepared.storage.root, prepared.config.cluster.shard_size
     arguments: dict[str, dict[str, dict[str, Any]]] = {  # step -> its stages -> the constructor arguments of their workers

@@ -74,13 +74,7 @@ def committed_files(storage: Storage, plan: Plan, tables: Iterable[str] = STORED
 
 
 def log_balances(plan: Plan, counts: Mapping[str, int], rows: Mapping[str, int]) -> list[Balance]:
-    """Returns the balances of log rows and queries.
-
-    Args:
-        plan: of the run.
-        counts: sums over the committed shards.
-        rows: of each table.
-    """
+    """Returns the balances of log rows and queries."""
     return [
         ("log rows", plan.counts["log_rows"], "rows of query_map", rows["query_map"]),
         ("rejected log rows", plan.counts["rejected"], "their errors", sum(f.rows for f in plan.tables["errors"])),

@@ -122,13 +122,7 @@ def with_seconds(
 
 
 def known_seconds(prepared: Prepared, pools: Mapping[str, Pool], tally: Tally) -> StageSeconds | None:
-    """Returns the work of each stage by earlier shards or runs; None if there are none whose workers were the same.
-
-    Args:
-        prepared: the job.
-        pools: the present pools.
-        tally: the sums of the committed shards.
-    """
+    """Returns the work of each stage by earlier shards or runs; None if there are none whose workers were the same."""
     if tally.shards:
         record = json.loads(prepared.storage.get("run.json") or b"{}")
         if _same_workers(record, pools):

@@ -22,13 +22,7 @@ class RunMoney:
     """Counts the money of a run beside that which its present workers are granted."""
 
     def __init__(self, prepared: Prepared, before: Sequence[Start], ledger: Ledger) -> None:
-        """Counts nothing as granted yet.
-
-        Args:
-            prepared: the job.
-            before: the earlier starts.
-            ledger: of this start.
-        """
+        """Counts nothing as granted yet."""
         self._prices, self._storage, self._ledger = prepared.prices, prepared.storage, ledger
         self._earlier = self._usd(driver_spent(before)) + sum(self._nodes(one.get("node_seconds", {})) for one in before)
         self.limited = prepared.config.limits.max_cost_usd is not None
@@ -83,10 +77,6 @@ def expected_requests(rewriting: Rewriting, texts: Sequence[str]) -> float | Non
     """Returns the mean number of requests of some queries.
 
     None where every query has as many, or where only the LLM or the log can say which strategies rewrite a query.
-
-    Args:
-        rewriting: of the job.
-        texts: the queries.
     """
     select = rewriting.select
     by_rules = isinstance(select, SelectClassified) and select.by == "rules"

@@ -118,13 +118,7 @@ class Watch:
         """Costs of what is committed and in flight."""
 
     def look(self, runner: RayRunner | LocalRunner, counts: Mapping[str, int], spent: costs.Totals) -> None:
-        """Brings the state up to date, at most once in `LOOK_SECONDS`.
-
-        Args:
-            runner: knows the progress of what is not committed.
-            counts: the sums of what is committed.
-            spent: the costs of what is committed.
-        """
+        """Brings the state up to date, at most once in `LOOK_SECONDS`."""
         now = time.monotonic()
         if now - self._looked < LOOK_SECONDS:
             return

@@ -62,12 +62,7 @@ class TextsOf(NamedTuple):
 
 
 def whole_job(prepared: Prepared, plan: Plan) -> dict[str, Any]:
-    """Returns `counts` and the most `repeated` texts of a job whose shards are committed; `unknown` is why they are not known.
-
-    Args:
-        prepared: The job.
-        plan: Its plan.
-    """
+    """Returns `counts` and the most `repeated` texts of a job whose shards are committed; `unknown` is why they are not known."""
     storage, rewrite = prepared.storage, prepared.config.rewrite
     committed, parts = list(manifests(storage)), _parts(rewrite.planned, prepared.notes)
     if not parts or not any(one.files.get("rewrites") for one in committed):

@@ -85,10 +85,6 @@ def searches_saved(counts: Mapping[str, int], config: Config) -> int:
 
     A retriever with `together` saves none: it makes one search of all texts of a query, however many there are. None are known
     where one text of each query is searched: they may not have been that text.
-
-    Args:
-        counts: of a run.
-        config: its config.
     """
     if config.rewrite.predictor is not None:
         return 0
@@ -139,12 +135,7 @@ class Selected:
 
 
 def selected_by_type(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[str, Selected]:
-    """Returns query type -> what was selected, the most frequent type first; empty for a run without selection.
-
-    Args:
-        counts: sums over shards.
-        strategies: the planned ones.
-    """
+    """Returns query type -> what was selected, the most frequent type first; empty for a run without selection."""
     found: dict[str, Selected] = {}
     for of, n in counts_of(counts, StrategiesOfQueries):
         found.setdefault(of.query_type, Selected()).numbers[of.number] += n

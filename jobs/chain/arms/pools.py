@@ -64,10 +64,7 @@ def arm_rerankers(arms: Iterable[Arm]) -> list[RerankSettings]:
 def arm_pools(pooled: Config, engines: Sequence[EngineSettings], rerankers: Sequence[RerankSettings]) -> dict[str, PoolRequest]:
     """Returns the requested pools: those of a run, and one for each further engine, as a run with that engine has it.
 
-    Args:
-        pooled: By `pooled_config`.
-        engines: Of all arms, that of `pooled` first.
-        rerankers: Of all arms.
+    The first of the engines is that of `pooled`.
     """
     pools = requested_pools(pooled, rerankers)
     for number, engine in enumerate(engines[1:], start=2):

@@ -48,13 +48,7 @@ class Candidates:
     """
 
     def __init__(self, table: pa.Table, arms: int, rerankers: int) -> None:
-        """Reads the columns.
-
-        Args:
-            table: The block.
-            arms: Number of answers.
-            rerankers: Number of rerankers.
-        """
+        """Reads the columns."""
         self.rows = table.num_rows
         documents = table.column("documents").combine_chunks()
         sizes = _lengths(documents)

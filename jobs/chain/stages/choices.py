@@ -28,14 +28,7 @@ class Choices:
     def __init__(
         self, work: SharedWork, retrievers: Mapping[str, Retriever], texts: Sequence[Sequence[Text]], rows: int
     ) -> None:
-        """Chooses; a text is predicted once for all arms with the same predictor and index.
-
-        Args:
-            work: Of all arms.
-            retrievers: By key.
-            texts: Of each search, row by row.
-            rows: Of the block.
-        """
+        """Chooses; a text is predicted once for all arms with the same predictor and index."""
         self._work, self._texts = work, texts
         self.numbers: dict[int, np.ndarray] = {}
         """Index of an answer -> the number of the text of each row that it chooses, shape (rows,)."""
@@ -127,10 +120,7 @@ def choose(
 def is_unchosen(rewrite: Mapping[str, Any], chosen: Text, as_one: Collection[str]) -> bool:
     """Returns whether a row of rewrites/ is no part of the text that was chosen.
 
-    Args:
-        rewrite: The row.
-        chosen: The text of its query.
-        as_one: Strategies whose texts make one search.
+    Those of `as_one` make one search.
     """
     other = rewrite["position"] != chosen.position and rewrite["strategy"] not in as_one
     return bool(rewrite["strategy"] != chosen.strategy or other)

@@ -61,13 +61,7 @@ def error_counts(table: pa.Table, stage: str | None = None) -> Counter[str]:
 
 
 def added_failures(given: pa.Table, table: pa.Table, stage: str) -> dict[str, int]:
-    """Returns the `error_counts` of what was added to a block; an earlier stage may have the same name in its errors.
-
-    Args:
-        given: the input block of the stage.
-        table: its output block.
-        stage: its name in errors.
-    """
+    """Returns the `error_counts` of what was added to a block; an earlier stage may have the same name in its errors."""
     before = error_counts(given, stage) if "errors" in given.column_names else Counter()
     return dict(error_counts(table, stage) - before)
 
@@ -93,13 +87,7 @@ def loss_counts(table: pa.Table) -> Counter[str]:
 
 
 def one_arm_counts(table: pa.Table, tables: Mapping[str, pa.Table], planned: int) -> Counter[str]:
-    """Returns the counts of the texts of a job of one arm.
-
-    Args:
-        table: the block.
-        tables: its stored tables.
-        planned: number of planned strategies.
-    """
+    """Returns the counts of the texts of a job of one arm."""
     rewrites, selections = tables["rewrites"], tables["selections"]
     of_rewriting = [reason for _, stage, _, reason in _errors(table) if stage == "rewrite"]
     counts: Counter[str] = Counter()

@@ -42,13 +42,7 @@ class SearchedLists(NamedTuple):
 
 
 def stored_rows(query_ids: pa.Array, found: Mapping[str, Found], depth: int) -> pa.Table:
-    """Returns the rows of runs/: the first `depth` hits of all lists, sorted by row, text and retriever.
-
-    Args:
-        query_ids: Of the rows of the block.
-        found: Retriever -> its lists; equal lists share their hits.
-        depth: Hits per list, at most.
-    """
+    """Returns the rows of runs/: the first `depth` hits of all lists, sorted by row, text and retriever."""
     bases = np.cumsum([0, *(len(one.lists.scores) for one in found.values())])
     begins = np.concatenate([base + one.lists.offsets[one.place] for base, one in zip(bases, found.values(), strict=False)])
     sizes = np.concatenate([np.diff(one.lists.offsets)[one.place] for one in found.values()])

@@ -71,12 +71,6 @@ class Retrieve:
     def __init__(self, work: SharedWork, device: str, run: str, store: StoreFiles) -> None:
         """Opens the retrievers.
 
-        Args:
-            work: Of all arms.
-            device: The torch device of encoders.
-            run: The job's folder.
-            store: Has lists and vectors of other jobs.
-
         Raises:
             RetrieverError: An index is missing or was replaced.
         """

@@ -132,10 +132,7 @@ class Score:
 def planned_documents(name: str, settings: RetrieverSettings, corpus: str | None) -> DocumentStore:
     """Returns the documents of a retriever's index, as a worker opens them.
 
-    Args:
-        name: of the retriever.
-        settings: of the retriever.
-        corpus: identity of the documents at planning; None: not checked.
+    `corpus` is the identity of the documents at planning; None: not checked.
 
     Raises:
         RetrieverError: the index is missing, or the documents were replaced.

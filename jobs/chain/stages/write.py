@@ -38,13 +38,7 @@ class Write:
     GIVES = COMMITTED
 
     def __init__(self, work: SharedWork, run: str, start: int) -> None:
-        """Opens the job's folder.
-
-        Args:
-            work: of all arms.
-            run: the job's folder.
-            start: the number of this start of the job, from 1.
-        """
+        """Opens the job's folder."""
         self._work, self._start = work, start
         self._schemas = ARM_STORED if work.only is None else STORED
         self._storage = open_storage(run)

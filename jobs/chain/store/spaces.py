@@ -15,12 +15,7 @@ from rewriters.engines.settings import RecordedSettings
 
 
 def job_store(config: Config, work: SharedWork) -> StoreFiles:
-    """Returns the store of a job with the files of its spaces; `NO_STORE` where the config has none.
-
-    Args:
-        config: Of the job.
-        work: Of its arms.
-    """
+    """Returns the store of a job with the files of its spaces; `NO_STORE` where the config has none."""
     folder = config.store_folder
     spaces = kept_spaces(config, work) if folder is not None else {}
     return open_store(folder, spaces) if folder is not None and spaces else NO_STORE
