@@ -17,8 +17,8 @@ from jobs.chain.arms.pools import arm_pools, arm_rerankers
 from jobs.chain.arms.requests import at_most
 from jobs.chain.journal import Key
 from jobs.chain.pipeline import stages
-from jobs.chain.store.files import StoreFiles
-from jobs.chain.store.spaces import job_store
+from jobs.chain.store.files import NO_STORE, StoreFiles, open_store
+from jobs.chain.store.spaces import kept_spaces
 from jobs.chain.tables import ARM_STORED
 from jobs.config.config import Config
 from jobs.job import engine
@@ -92,12 +92,14 @@ class Job:
         check_shares(self.pooled, pools, self.rerankers)
 
     def open_store(self) -> StoreFiles:
-        """Returns the store, with the files that it has now.
+        """Returns the store with the files that its spaces have now; `NO_STORE` where the config has none.
 
         Raises:
             ClusterError: It cannot be used.
         """
-        return job_store(self.prepared.config, self.compiled.work)
+        folder = self.prepared.config.store_folder
+        spaces = kept_spaces(self.prepared.config, self.compiled.work) if folder is not None else {}
+        return open_store(folder, spaces) if folder is not None and spaces else NO_STORE
 
     def stages(self, pools: Mapping[str, Pool], start: int, store: StoreFiles) -> list[Stage]:
         """Returns the linked stages; `start` is the number of the start."""

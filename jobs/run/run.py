@@ -16,7 +16,7 @@ from cluster.run.pulse import OutagePulse
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
-from cluster.run.shards import SUCCESS, Manifest, Plan, check_inputs, read_manifest, read_plan
+from cluster.run.shards import SUCCESS, Plan, check_inputs, read_manifest, read_plan
 from cluster.shared_folder import check_shared
 from cluster.storage.traffic import add_traffic
 from jobs.job.prepare import Prepared, check_shared_store
@@ -224,7 +224,8 @@ class Night:
             if row:
                 stall.restart()
                 manifest = read_manifest(row["manifest"])
-                self._count(manifest)
+                self.tally.add(manifest)
+                log_commit(manifest, len(self.tally.shards), len(self.plan.shards))
                 self.traces.committed(manifest)
                 add_traffic(json.loads(row["traffic"]))
             elif closing and not runner.in_flight():
@@ -260,11 +261,6 @@ class Night:
     def _left(self, runner: Runner) -> str:
         shards, rows = runner.in_flight(), runner.progress().queries
         return f"{shards} shard{'s' * (shards != 1)} in flight ({queries(rows)}) {'is' if shards == 1 else 'are'}"
-
-    def _count(self, manifest: Manifest) -> None:
-        """Adds a committed shard to the sums."""
-        self.tally.add(manifest)
-        log_commit(manifest, len(self.tally.shards), len(self.plan.shards))
 
     def _show(self, runner: Runner, watch: Watch, committed: bool) -> None:
         state = self.progress.state

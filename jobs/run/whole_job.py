@@ -62,7 +62,7 @@ class TextsOf(NamedTuple):
 
 
 def whole_job(prepared: Prepared, plan: Plan) -> dict[str, Any]:
-    """Returns `counts` and the most `repeated` texts of a job whose shards are committed; `unknown` is why they are not known."""
+    """Returns `counts` and the most `repeated` texts of a job whose shards are committed; `unknown`: why not."""
     storage, rewrite = prepared.storage, prepared.config.rewrite
     committed, parts = list(manifests(storage)), _parts(rewrite.planned, prepared.notes)
     if not parts or not any(one.files.get("rewrites") for one in committed):

@@ -14,7 +14,7 @@ from jobs.chain.arms.shared_work import Search, SharedWork
 from jobs.chain.cuts import Cuts
 from jobs.chain.search_texts import Text
 from jobs.chain.tables import HITS, RUN
-from jobs.tables import HIT, ORIGINAL, STORED, nested
+from jobs.tables import HIT, ORIGINAL, STORED, nested, unnested
 from retrievers.fusion import takes_part
 from retrievers.lists import TOGETHER, Lists
 from retrievers.ranking import offsets_of, ranges, ranks
@@ -34,11 +34,6 @@ class SearchedLists(NamedTuple):
 
     place: dict[SearchText | JoinedText, int]
     lists: RankedLists
-
-    def is_empty(self, search: SearchText | JoinedText) -> bool:
-        """Returns whether a search has no hit."""
-        place = self.place[search]
-        return bool(self.lists.offsets[place] == self.lists.offsets[place + 1])
 
 
 def stored_rows(query_ids: pa.Array, found: Mapping[str, Found], depth: int) -> pa.Table:
@@ -130,9 +125,7 @@ def is_fused(work: SharedWork, search: int, strategy: str, weight: float, positi
 
 def search_lists(table: pa.Table, number: int, search: Search) -> Lists:
     """Returns the lists of a search of a block, cut as it has them, from the columns `lists` and `runs`."""
-    lists, runs = (table.column(name).combine_chunks() for name in ("lists", "runs"))
-    per_row = pc.list_value_length(runs).to_numpy(zero_copy_only=False)
-    row, flat = np.repeat(np.arange(table.num_rows), per_row), runs.flatten()
+    lists, (row, flat) = table.column("lists").combine_chunks(), unnested(table, "runs")
     mine = flat.field("search").to_numpy() == number
     if not mine.all():
         row, flat = row[mine], flat.filter(pa.array(mine))
@@ -141,12 +134,11 @@ def search_lists(table: pa.Table, number: int, search: Search) -> Lists:
     ends = offsets_of(pc.list_value_length(hits).to_numpy(zero_copy_only=False))
     at = first[row] + flat.field("list").to_numpy()
     sizes, take = _cut(flat, ends[at], ends[at + 1] - ends[at], hits.flatten().field("score").to_numpy(), search)
-    names = {name: flat.field(name) for name in ("strategy", "retriever")}
     return Lists(
         row,
-        names["strategy"],
+        flat.field("strategy"),
         flat.field("position").to_numpy(),
-        names["retriever"],
+        flat.field("retriever"),
         flat.field("text").to_numpy(),
         flat.field("weight").to_numpy(),
         flat.field("position_weight").to_numpy(),

@@ -125,8 +125,11 @@ class Score:
 
     def charge_failed(self, table: pa.Table) -> pa.Table:
         """Returns a query on which a reranker failed with the costs of the requests that were sent for it."""
-        spent = [failed_cost(by, originals(table, one.typos), one.settings.kind, one.model) for one, by in self._rerankers]
-        return with_appended(table, "costs", [[entry for of_one in spent for entry in of_one]])
+        spent = []
+        for one, by in self._rerankers:
+            if sent := sent_requests(by, originals(table, one.typos)).total():
+                spent.append(costs.entry("rerank", one.settings.kind, model=one.model, requests=sent, error="failed"))
+        return with_appended(table, "costs", [spent])
 
 
 def planned_documents(name: str, settings: RetrieverSettings, corpus: str | None) -> DocumentStore:
@@ -154,12 +157,6 @@ def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:
     A call that raises tells none, so they are told when its queries are scored in smaller blocks.
     """
     return reranker.requests(queries) if isinstance(reranker, ServerReranker) else Counter()
-
-
-def failed_cost(reranker: Reranker, queries: Iterable[str], kind: str, model: str | None) -> list[dict[str, Any]]:
-    """Returns the cost entry of the requests for queries that got no scores; none if none were sent."""
-    sent = sent_requests(reranker, queries).total()
-    return [costs.entry("rerank", kind, model=model, requests=sent, error="failed")] if sent else []
 
 
 def _score(

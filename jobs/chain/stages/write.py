@@ -8,7 +8,6 @@ import time
 import uuid
 from collections import Counter
 from dataclasses import asdict
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,16 +52,16 @@ class Write:
         columns = {name: flattened(ids, table, name) for name in ("rewrites", "selections", "costs", "errors")}
         columns["costs"] = costs_columns(columns["costs"])
         tables = {name: stored_table(self._schemas[name], of) for name, of in columns.items()}
-        results = self._results(shard, table, block)
+        of_results, files_of_results = self._results(shard, table, block)
         counts = loss_counts(table)
-        counts.update(results.counts)
+        counts.update(of_results)
         counts.update(one_arm_counts(table, tables, len(work.only.strategies)) if work.only else {})
         counts["queries"] = table.num_rows
         counts["log_rows"] = pc.sum(table.column("log_count")).as_py()
         counts["rewrites"] = tables["rewrites"].num_rows
         for one in unnested(table, "counts")[1].to_pylist():
             counts[one["name"]] += one["count"]
-        files |= results.files
+        files |= files_of_results
         if work.keep_candidates:
             tables["candidates"] = candidates_table(ids, block, work.answers[0].candidates)
         if block.scored:
@@ -72,8 +71,8 @@ class Write:
                 files.setdefault(name, []).append(write_table(self._storage, name, shard, rows))
         return committed_row(self._storage, table, self._start, files, dict(counts), began)
 
-    def _results(self, shard: int, table: pa.Table, block: Candidates) -> _Results:
-        """Writes the results of all arms, and what stands behind them, an arm after the other."""
+    def _results(self, shard: int, table: pa.Table, block: Candidates) -> tuple[Counter[str], dict[str, list[File]]]:
+        """Writes the results of all arms and what stands behind them, one arm after the other; returns counts and files."""
         counts: Counter[str] = Counter()
         ranked = Rankings(table, block, self._work)
         with _Written(self._storage, "results", shard) as results, _Written(self._storage, "tails", shard) as tails:
@@ -89,14 +88,7 @@ class Write:
                 tails.add(behind)
         counts["results"] = results.file.rows
         files = {name: [one.file] for name, one in (("results", results), ("tails", tails)) if one.file.rows}
-        return _Results(counts, files)
-
-
-class _Results(NamedTuple):
-    """What was written of the results of a shard, by table, and its counts."""
-
-    counts: Counter[str]
-    files: dict[str, list[File]]
+        return counts, files
 
 
 class _Written:
