@@ -13,9 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from retrievers.hybrid.retriever import Hybrid
-from retrievers.hybrid.settings import indexed
-from retrievers.local.settings import LocalSettings
-from retrievers.retriever import JoinedText, Retriever, RetrieverSettings, SearchText
+from retrievers.kinds import RetrieverSettings
+from retrievers.retriever import JoinedText, Retriever, SearchText
 
 PREDICTORS_VERSION = 1
 """Raised when a predictor gives other values for the same text and index."""
@@ -39,10 +38,7 @@ class TermStatistics(Protocol):
 def predicted(texts: Sequence[SearchText | JoinedText], predictor: str, statistics: TermStatistics) -> np.ndarray:
     """Returns the predicted performance of each text, shape (texts,), to 6 decimals; -inf without a known term.
 
-    Args:
-        texts: As they are searched; their filters do not matter.
-        predictor: A key of `PREDICTORS`.
-        statistics: Of the index.
+    The predictor is a key of `PREDICTORS`; filters of the texts do not matter.
     """
     values = np.full(len(texts), -np.inf)
     for place, text in enumerate(texts):
@@ -55,7 +51,7 @@ def predicted(texts: Sequence[SearchText | JoinedText], predictor: str, statisti
 def lexical_retriever(retrievers: Mapping[str, RetrieverSettings]) -> str | None:
     """Returns the name of the first retriever that searches a local index by BM25, alone or in a hybrid; None: none does."""
     for name, settings in retrievers.items():
-        if any(isinstance(one, LocalSettings) and one.encoder is None for one in indexed(name, settings).values()):
+        if any(one.is_lexical for one in settings.indexed(name).values()):
             return name
     return None
 

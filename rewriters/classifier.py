@@ -14,15 +14,14 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from cluster.errors import RewriterError
+from cluster.settings import FROZEN
 from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.phrases import any_of
-from rewriters.pool import read_local
+from rewriters.pool import read_local, read_yaml
 from rewriters.query import Query
 from rewriters.selection import Choice, chosen
-from rewriters.settings import FROZEN
 from rewriters.strategy import Strategy
-from rewriters.yaml_file import read_yaml
 
 REQUEST_NAME = "classify"
 PROMPT = """\

@@ -18,7 +18,7 @@ from jobs.chain.journal import JournalKeeper, Key
 from jobs.job.engine import open_worker_engine
 from jobs.tables import LOST
 from rewriters.engines import Completion, Request
-from rewriters.engines.settings import EngineSettings, LocatedVllmSettings
+from rewriters.engines.settings import EngineSettings
 from rewriters.outcome.retries import tries_so_far
 
 KeyOf = Callable[[Request], Key]
@@ -203,7 +203,7 @@ def on_devices(engines: Iterable[EngineSettings], gpus: float) -> dict[str, Engi
     Where the worker has fewer accelerators than its engines span, each engine sees all of them.
     """
     found = {one.model_dump_json(): one for one in engines}
-    spans = {key: one.gpus for key, one in found.items() if isinstance(one, LocatedVllmSettings)}
+    spans = {key: one.gpus for key, one in found.items() if one.gpus}
     if len(spans) < 2 or sum(spans.values()) > gpus:
         return found
     first = 0

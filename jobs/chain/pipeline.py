@@ -30,9 +30,8 @@ from jobs.chain.stages.write import Write
 from jobs.chain.store.files import StoreFiles
 from jobs.config.config import Config
 from jobs.job import engine
-from jobs.job.pools import device
+from jobs.job.pools import Workers, device, sharing_workers
 from jobs.job.prepare import Prepared
-from jobs.job.request_shares import Workers, reranker_settings, sharing_workers, worker_settings
 from jobs.job.shipping import absolute
 from jobs.tables import SHARD
 from retrievers.settings import RerankSettings
@@ -80,7 +79,6 @@ def stages(
         "rewrite": _rewriting(prepared, work, pools, start, store),
         "retrieve": {"retrieve": {"work": work, "device": device(pools["retrieve"]), "run": run, "store": store}},
         "fuse": {"fuse": {"work": work}},
-        "score": {},
         "order": {"order": {"work": work}},
         "write": {"write": {"work": work, "run": run, "start": start}},
     }
@@ -105,7 +103,7 @@ def stages(
             cost_stage=step.costs_as or "",
         )
         for step in CHAIN
-        for name, values in arguments[step.name].items()
+        for name, values in arguments.get(step.name, {}).items()
     ]
     return link(found, SHARD)
 
@@ -144,10 +142,10 @@ def _for_workers(work: SharedWork, workers: Workers) -> SharedWork:
     """Returns the work with absolute paths, and with their share of requests in flight for retrievers and rerankers."""
 
     def opened(one: OpenedBy) -> OpenedBy:
-        return replace(one, settings=absolute(worker_settings(one.settings, one.identity, workers)))
+        return replace(one, settings=absolute(one.settings.at(one.identity).for_worker(workers)))
 
     retrievers = {key: opened(one) for key, one in work.retrievers.items()}
-    rerankers = tuple(replace(one, settings=absolute(reranker_settings(one.settings, workers))) for one in work.rerankers)
+    rerankers = tuple(replace(one, settings=absolute(one.settings.for_worker(workers))) for one in work.rerankers)
     return replace(work, retrievers=retrievers, rerankers=rerankers)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from cluster.costs import Prices, load_prices
 from cluster.errors import ConfigError
 from cluster.storage import remote
-from jobs.config.evaluate import EvaluateSettings
+from jobs.config.sections import EvaluateSettings
 from jobs.log.judgements import Judgements, read_qrels
 from jobs.runs.folder import RunFolder
 

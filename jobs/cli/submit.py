@@ -55,8 +55,8 @@ def follow(server: object, job_id: str, verb: str, *, json: bool = False) -> int
         json: prints one JSON object in place of the job's closing table.
     """
     from cluster.run.job_server import JobServer
-    from jobs.submit.followed_log import FollowedLog
-    from jobs.submit.following import follow as follow_job
+    from jobs.submit.follow import FollowedLog
+    from jobs.submit.follow import follow as follow_job
 
     assert isinstance(server, JobServer)
     log = FollowedLog(output=sys.stderr if json else None)
@@ -122,7 +122,7 @@ def _render(options: argparse.Namespace) -> int:
 
 
 def _expected(config: Config, *, ablate: bool) -> tuple[float | None, str]:
-    from jobs.submit.expected import expected
+    from jobs.submit.storage import expected
 
     if ablate:
         return None, "no estimate is made for an ablation; set cluster.kubernetes.deadline_seconds for another"

@@ -16,8 +16,7 @@ from cluster.storage import open_file
 from cluster.storage.ahead import ahead
 from jobs.log.check import CHECKS_IN_FLIGHT, is_list, one_line
 from jobs.log.files import LogFile
-from jobs.log.json_batches import objects
-from jobs.log.json_lines import LineFields, json_fields
+from jobs.log.json_lines import LineFields, json_fields, objects
 
 Shape = LineFields | tuple[tuple[str, str], ...]
 """Of lines of JSON their fields; of Parquet the names of its columns, and how each is read: text, list, nested or other."""

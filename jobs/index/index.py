@@ -16,10 +16,9 @@ from retrievers.corpora.files import Source, corpus_files, corpus_schema
 from retrievers.corpora.filters import check_columns
 from retrievers.elastic.build import ElasticSummary, build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
-from retrievers.hybrid.settings import all_indexed
+from retrievers.kinds import all_indexed
 from retrievers.local.build import IndexSummary, build_local_index
 from retrievers.local.fields import local_indexes
-from retrievers.settings import EncoderSettings
 
 
 def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[dict[str, Any]]:
@@ -51,7 +50,7 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
             built = build_local_index(folder, sources, fields, progress=show, columns=config.corpus)
         result.append({"index": folder, "documents": built.documents} | _done(built))
     for (_, alias), mapping in elastic.items():
-        encodes = mapping.dense and isinstance(mapping.encoder, EncoderSettings)
+        encodes = mapping.dense and mapping.encoder.loaded
         load = index_actors.ActorLoader(config) if encodes and index_actors.uses_actors(config) else None
         with work_folder() as work:
             show = _show(progress, alias)

@@ -29,9 +29,8 @@ from cluster.storage import Storage, remote
 from jobs.log.check import LogColumns, RowGroup, check_log
 from jobs.log.files import LogFile
 from jobs.log.judge import REASONS
-from jobs.log.parts import PartFiles, read_part
+from jobs.log.parts import PLAN, DedupTask, PartFiles, query, read_part
 from jobs.log.ranges import merge_range
-from jobs.log.task import PLAN, DedupTask, query
 
 PART_ROWS = 1 << 19  # or one row group: small enough for many nodes; in larger parts fewer texts are hashed repeatedly
 RANGE_ROWS, RANGE_BYTES = 1 << 18, 1 << 25  # of texts and forms, grouped at a time by phase two

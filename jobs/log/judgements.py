@@ -1,4 +1,4 @@
-"""Reader of relevance judgements (qrels): of log rows, or of queries, which hold for every log that has them."""
+"""Readers of relevance judgements (qrels) and gold answers: of log rows, or of queries, for every log that has them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from cluster.storage import open_file
 from rewriters.normalise import normalise
 
 Key = Literal["log_id", "query_id", "query"]
-KEYS: tuple[Key, ...] = ("log_id", "query_id", "query")
 """What the first column of judgements may hold: a log row's id, a query's id, or the query itself."""
 
 MAX_GRADE = 1000  # trec_eval keeps a counter for every grade up to the highest
@@ -83,3 +82,33 @@ def _read_line(line: str, key: Key, place: str, grades: dict[str, dict[str, int]
         raise ConfigError(
             "judgements", f"{place}: an earlier line gives the same document grade {earlier}; keep one: {line[:80]!r}"
         )
+
+
+_WHERE = "evaluate.answers"
+
+
+def read_answers(path: str, key: Key) -> dict[str, list[str]]:
+    """Returns key -> gold answers, from lines of tab-separated `key answer` in UTF-8; a key may have several lines.
+
+    Raises:
+        ConfigError: the file cannot be read, or a line has other columns.
+    """
+    answers: dict[str, list[str]] = {}
+    try:
+        with io.TextIOWrapper(open_file(path), encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, 1):
+                name, tab, answer = line.rstrip("\n").partition("\t")
+                name = normalise(name) if key == "query" else name
+                if not line.strip():
+                    continue
+                if not tab or not name or not answer.strip():
+                    raise ConfigError(
+                        "judgements", f"{_WHERE}: {path}: line {number} is not '{key}<TAB>answer'; correct it: {line[:80]!r}"
+                    )
+                answers.setdefault(name, []).append(answer)
+    except UnavailableError:
+        raise
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError("judgements", f"{_WHERE}: {path}: cannot be read: {why}; give another file") from error
+    return answers

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 
 from cluster.run.shards import File
 from jobs.log.judge import normal_forms
-from jobs.log.parts import CONTEXT
-from jobs.log.task import DedupTask, put, query
+from jobs.log.parts import CONTEXT, DedupTask, put, query
 from jobs.tables import OPTIONAL_QUERIES, STORED, VALUES
 
 SHARDS_PER_FILE = 64

@@ -1,4 +1,4 @@
-"""Reader of the log's rows: log_ids, texts and counts, in the order of the files."""
+"""Reader of the log's rows in the order of the files: log_ids, texts, counts, contexts, and values for prompts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,72 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import LogError, UnavailableError
-from jobs.log.check import LogColumns, RowGroup, check_file_version, one_line, open_log_file
+from jobs.log.check import LogColumns, RowGroup, check_file_version, is_list, one_line, open_log_file
 from jobs.log.files import LogFile
-from jobs.log.json_batches import json_batches
-from jobs.log.variables import contexts, values
+from jobs.log.json_lines import json_batches
+
+TURNS = "\n"  # joins the turns of a context
+ITEMS = "; "  # joins the items of a value
+
+
+def contexts(column: pa.Array, most: int) -> pa.BinaryArray:
+    """Returns each row's context, maybe null, maybe not UTF-8; of a long one only what `newest` keeps.
+
+    Args:
+        column: text, or lists of text: the turns, oldest first.
+        most: code points that are kept.
+    """
+    texts = _joined(column, TURNS) if is_list(column.type) else column.cast(pa.string()).cast(pa.binary())
+    long = pc.fill_null(pc.greater(pc.binary_length(texts), most), False)
+    if not pc.any(long).as_py():
+        return texts
+    return pc.replace_with_mask(texts, long, pa.array([_newest_of(raw, most) for raw in texts.filter(long).to_pylist()]))
+
+
+def newest(context: str, most: int) -> str:
+    """Returns the newest `most` code points of a context.
+
+    A long conversation is cut, not rejected: its query was asked all the same, and mostly about what was said last.
+    """
+    return context[-most:]
+
+
+def values(column: pa.Array) -> pa.StringArray:
+    """Returns each row's value as text, maybe null; bytes that are not UTF-8 become U+FFFD, since no id is made of them."""
+    if is_list(column.type):
+        texts = _joined(column, ITEMS).view(pa.string())
+    elif isinstance(column.type, pa.UuidType):
+        texts = pa.array([None if one is None else str(one) for one in column.to_pylist()], pa.string())
+    else:
+        texts = column.cast(pa.string())
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        raws = texts.view(pa.binary()).to_pylist()
+        return pa.array([None if raw is None else raw.decode("utf-8", "replace") for raw in raws], pa.string())
+    return texts
+
+
+def _joined(lists: pa.Array, separator: str) -> pa.BinaryArray:
+    """Returns the items of each list joined; null items are left out, and a list without items is null."""
+    own, number = np.flatnonzero(lists.is_valid()), len(lists)
+    inside = lists.type.value_type
+    inside = pa.string() if pa.types.is_string_view(inside) else inside  # as Polars writes them; Arrow takes no views
+    lists = lists.cast(pa.large_list(inside)).take(pa.array(own))  # of any kind; a null list may span items
+    items, rows = lists.flatten().cast(pa.string()).cast(pa.binary()), pc.list_parent_indices(lists)
+    items, rows = items.filter(items.is_valid()), rows.filter(items.is_valid())
+    lengths = np.bincount(own[rows.to_numpy()], minlength=number)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), items), pa.scalar(separator.encode()))
+    return pc.if_else(pa.array(lengths > 0), joined, pa.scalar(None, pa.binary()))
+
+
+def _newest_of(raw: bytes, most: int) -> bytes:
+    try:
+        return newest(raw.decode(), most).encode()
+    except UnicodeDecodeError:
+        return raw  # its row will be rejected
+
 
 ROWS = pa.schema([("log_id", pa.string()), ("text", pa.binary()), ("n", pa.int64())])
 BATCH_ROWS = 1 << 16  # read at a time
@@ -33,7 +95,7 @@ def read_rows(part: Iterable[RowGroup], columns: LogColumns) -> Iterator[pa.Tabl
 
     `log_id` is never null: it is the id column as text, or `<file name>#<row from 0>` if there is no id. `text` is as in the
     file, maybe null, maybe not UTF-8. `n`, 0 or more, is 1 without a count column and for a null count. Contexts and values are
-    as `jobs/log/variables.py` makes them.
+    as `jobs/log/rows.py` makes them.
 
     Raises:
         LogError: a file cannot be read to its end, or was replaced, or a count is negative.

@@ -15,7 +15,7 @@ from cluster.costs import Prices, Totals
 from jobs.chain.pipeline import COSTED
 from jobs.counts import OVERRIDE_REQUESTS, FurtherTexts, RungTexts, counts_of
 from jobs.job.indexes import encoder_words
-from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values, figure, marked
+from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values, marked
 from jobs.measure.evaluate.measure import title
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.starts import unknown_losses
@@ -30,7 +30,7 @@ from jobs.runs.sums import (
     selected_by_type,
 )
 from jobs.tables import ORIGINAL, RUNGS
-from jobs.terminal.formats import clock, money, planned_rewrites, queries, unpriced
+from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
 
 
 def closing_table(

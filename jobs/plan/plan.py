@@ -24,9 +24,8 @@ from jobs.job.indexes import encoder_words
 from jobs.job.prepare import Prepared
 from jobs.job.shipping import package_folders
 from jobs.log.dedup import dedup
-from jobs.plan.ablation import ablation_rows, planned_ablation
 from jobs.plan.estimate import SAMPLE, estimate
-from jobs.plan.searches import all_searches
+from jobs.plan.work import ablation_rows, all_searches, planned_ablation
 from jobs.run.draft import check_version
 from jobs.run.job import Job, run_of
 from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds

@@ -15,7 +15,7 @@ from cluster.storage import Storage
 from jobs.chain.journal import remove_journals
 from jobs.counts import ErrorCount, by_arm, counts_of
 from jobs.job.prepare import Prepared
-from jobs.log.task import PLAN
+from jobs.log.parts import PLAN
 from jobs.tables import STORED
 
 Balance = tuple[str, int, str, int]

@@ -22,8 +22,8 @@ from jobs.chain.store.spaces import kept_spaces
 from jobs.chain.tables import ARM_STORED
 from jobs.config.config import Config
 from jobs.job import engine
+from jobs.job.pools import check_shares
 from jobs.job.prepare import Prepared
-from jobs.job.request_shares import check_shares
 from jobs.run.finish import Balance, ablation_balances, run_balances
 from jobs.run.spending import tries_per_request
 from jobs.tables import STORED

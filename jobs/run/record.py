@@ -16,7 +16,7 @@ from cluster import costs
 from cluster.errors import RetrieverError
 from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Plan, manifests
-from jobs.job.changing import States, changes, last_states, read_states, warn_of
+from jobs.job.indexes import States, changes, last_states, read_states, warn_of
 from jobs.job.keys import SCHEMA_VERSION
 from jobs.job.prepare import Prepared
 from jobs.run.ledger import Ledger

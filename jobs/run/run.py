@@ -12,6 +12,7 @@ from functools import partial
 from cluster import costs
 from cluster.errors import ClusterError, DmqrError, Stopped
 from cluster.run.lease import STALE_SECONDS, Lease, wait_until_free
+from cluster.run.progress import ProgressTracker
 from cluster.run.pulse import OutagePulse
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
@@ -195,13 +196,13 @@ class Night:
             watch, state.began = Watch(self.prepared.prices, state, spending.around), 0.0  # other workers, another rate
             runner = self._runner(len(shards), watch)
             spending.renew(self.tally)  # this runner grants anew
-            runner.spent_elsewhere(spending.elsewhere(self.tally.spent))
-            self.traces.runner = runner
+            self.traces.tracker = tracker = runner.tracker
+            tracker.spent_elsewhere(spending.elsewhere(self.tally.spent))
             results = stream(runner, shards)
             self.signals.working = True
-            stopped = self._collect(runner, results, watch, spending)
+            stopped = self._collect(tracker, results, watch, spending)
             self.outages.update("workers", [])
-            halted = runner.progress().halted > 0
+            halted = tracker.progress().halted > 0
             if stopped or halted or self.signals.received is not None:
                 break
         self._check_complete(stopped, watch, spending, halted)
@@ -214,12 +215,12 @@ class Night:
             return LocalRunner(chain, start, budget)
         return RayRunner(chain, start, shards, budget, tracked_metrics(self.prepared))
 
-    def _collect(self, runner: Runner, results: Results, watch: Watch, spending: RunMoney) -> Stopped | None:
+    def _collect(self, tracker: ProgressTracker, results: Results, watch: Watch, spending: RunMoney) -> Stopped | None:
         """Counts commits until all shards are committed, or, with the gate closed, until none is in flight."""
         stop: Stopped | None = None
         closing = False
         retries = 0
-        stall = Stall(runner, self.prepared.config.limits.stall_minutes, self.resume_command)
+        stall = Stall(tracker, self.prepared.config.limits.stall_minutes, self.resume_command)
         while (row := next_result(results)) is not None:
             if row:
                 stall.restart()
@@ -228,23 +229,23 @@ class Night:
                 log_commit(manifest, len(self.tally.shards), len(self.plan.shards))
                 self.traces.committed(manifest)
                 add_traffic(json.loads(row["traffic"]))
-            elif closing and not runner.in_flight():
+            elif closing and not tracker.in_flight():
                 break  # the other shards would pass through the stages empty
             if stop is None and (stop := self._limit(watch, spending)) is not None:
                 event("limit", str(stop), logging.WARNING)
                 self.progress.phase("stopping")
             if not closing and self.signals.received is not None:
-                words = f"signal {self.signals.received}: no more shards are admitted; {self._in_flight(runner)}"
+                words = f"signal {self.signals.received}: no more shards are admitted; {self._in_flight(tracker)}"
                 event("interrupt", words, logging.WARNING, signal=self.signals.received)
             if closing := stop is not None or self.signals.received is not None:
-                runner.close()
-                self.progress.state.stopping = self._in_flight(runner)
-                self.signals.check_grace(self._left(runner))
+                tracker.close()
+                self.progress.state.stopping = self._in_flight(tracker)
+                self.signals.check_grace(self._left(tracker))
             if row:
-                runner.mark_committed(row["shard"])  # frees a place at the gate, unless it is closed
-            self._show(runner, watch, bool(row))
+                tracker.mark_committed(row["shard"])  # frees a place at the gate, unless it is closed
+            self._show(tracker, watch, bool(row))
             if spending.limited:
-                runner.spent_elsewhere(spending.elsewhere(watch.spent))
+                tracker.spent_elsewhere(spending.elsewhere(watch.spent))
             self.outages.update("workers", watch.snapshot.outages)
             for stage, shard, attempt in watch.snapshot.retries[retries:]:
                 words = f"shard {shard} begins anew in stage {stage}, attempt {attempt}: the worker that had it is gone"
@@ -254,20 +255,20 @@ class Night:
             stall.check()
         return stop
 
-    def _in_flight(self, runner: Runner) -> str:
+    def _in_flight(self, tracker: ProgressTracker) -> str:
         end = "" if self.signals.received is None else "; a second signal ends at once"
-        return f"{self._left(runner)} being committed{end}"
+        return f"{self._left(tracker)} being committed{end}"
 
-    def _left(self, runner: Runner) -> str:
-        shards, rows = runner.in_flight(), runner.progress().queries
+    def _left(self, tracker: ProgressTracker) -> str:
+        shards, rows = tracker.in_flight(), tracker.progress().queries
         return f"{shards} shard{'s' * (shards != 1)} in flight ({queries(rows)}) {'is' if shards == 1 else 'are'}"
 
-    def _show(self, runner: Runner, watch: Watch, committed: bool) -> None:
+    def _show(self, tracker: ProgressTracker, watch: Watch, committed: bool) -> None:
         state = self.progress.state
         state.done, state.shards = self.tally.counts["queries"], len(self.tally.shards)
         if committed and not state.began:
             state.began, state.before = time.monotonic(), state.done
-        watch.look(runner, self.tally.counts, self.tally.spent)
+        watch.look(tracker, self.tally.counts, self.tally.spent)
         if state.phase == STARTING and (committed or any(stage.at_work for stage in state.stages)):
             state.phase = "working"
         self.progress.tick()
@@ -320,6 +321,5 @@ class Night:
 
 
 def _plan_summary(plan: Plan) -> str:
-    counts = plan.counts
-    word = "shard" if len(plan.shards) == 1 else "shards"
-    return f"{counts['queries']:,} distinct queries of {counts['log_rows']:,} log rows, in {len(plan.shards):,} {word}"
+    counts, end = plan.counts, "s" * (len(plan.shards) != 1)
+    return f"{counts['queries']:,} distinct queries of {counts['log_rows']:,} log rows, in {len(plan.shards):,} shard{end}"

@@ -13,7 +13,7 @@ from jobs.runs.tally import Tally
 from rewriters.normalise import query_id
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.settings import SelectClassified, SelectRandom
+from rewriters.settings import SelectRandom
 
 GRANTED = "rewrite"  # the stage whose workers ask before they spend
 
@@ -79,8 +79,7 @@ def expected_requests(rewriting: Rewriting, texts: Sequence[str]) -> float | Non
     None where every query has as many, or where only the LLM or the log can say which strategies rewrite a query.
     """
     select = rewriting.select
-    by_rules = isinstance(select, SelectClassified) and select.by == "rules"
-    if not texts or not (by_rules or isinstance(select, SelectRandom)):
+    if not texts or not (select.typed_by == "rules" or isinstance(select, SelectRandom)):
         return None
     rewriter = Rewriter(rewriting)
     return sum(len(rewriter.requests(Query(query_id(text), text))) for text in texts) / len(texts)

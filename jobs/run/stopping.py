@@ -7,10 +7,11 @@ import signal
 import time
 from collections.abc import Mapping
 from types import FrameType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from cluster import costs
 from cluster.errors import Stopped
+from cluster.run.progress import ProgressTracker
 from cluster.run.shards import Plan
 from jobs.counts import ErrorCount, counts_of
 from jobs.job.prepare import Prepared
@@ -75,26 +76,18 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
     return None
 
 
-class WorkerActivity(Protocol):
-    """A source of the workers' last sign of life."""
-
-    def seconds_since_heartbeat(self) -> float:
-        """Returns the seconds since the last sign of life of any worker."""
-        ...
-
-
 class Stall:
     """Stops a run without commits and without worker activity for too long: hung pools raise no error."""
 
-    def __init__(self, runner: WorkerActivity, minutes: float, resume_command: str) -> None:
+    def __init__(self, tracker: ProgressTracker, minutes: float, resume_command: str) -> None:
         """Starts the timer.
 
         Args:
-            runner: the source of the workers' activity.
+            tracker: the source of the workers' activity.
             minutes: the longest time without a commit or a sign of life.
             resume_command: the command that resumes the run, for the message.
         """
-        self._runner, self._minutes, self._resume_command = runner, minutes, resume_command
+        self._tracker, self._minutes, self._resume_command = tracker, minutes, resume_command
         self.restart()
 
     def restart(self) -> None:
@@ -108,7 +101,7 @@ class Stall:
         if now - self._since <= patience or now - self._checked <= min(30.0, patience):
             return
         self._checked = now
-        if self._runner.seconds_since_heartbeat() > patience:
+        if self._tracker.seconds_since_heartbeat() > patience:
             raise Stopped(
                 "stopped-stall",
                 f"no shard was committed and no worker was heard of for {self._minutes:g} minutes (limits.stall_minutes); "

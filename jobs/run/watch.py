@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 
 from cluster import costs
 from cluster.costs import Prices
-from cluster.run.runner_local import LocalRunner
-from cluster.run.runner_ray import RayRunner
+from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import NOTHING, StageProgress
 from jobs.runs.sums import by_reason
 from jobs.terminal.state import StageState, State
@@ -117,13 +116,13 @@ class Watch:
         self.spent: costs.Totals = {}
         """Costs of what is committed and in flight."""
 
-    def look(self, runner: RayRunner | LocalRunner, counts: Mapping[str, int], spent: costs.Totals) -> None:
+    def look(self, tracker: ProgressTracker, counts: Mapping[str, int], spent: costs.Totals) -> None:
         """Brings the state up to date, at most once in `LOOK_SECONDS`."""
         now = time.monotonic()
         if now - self._looked < LOOK_SECONDS:
             return
         self._looked = now
-        snapshot = runner.progress()
+        snapshot = tracker.progress()
         pages = snapshot.stages
         committed = counts.get("queries", 0)
         self._pace.add(now, pages, committed)

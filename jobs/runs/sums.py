@@ -23,7 +23,6 @@ from jobs.counts import (
     counts_of,
 )
 from jobs.tables import NOTES
-from retrievers.hybrid.settings import search_names
 from rewriters.reasons import FELL_BACK
 
 
@@ -89,7 +88,7 @@ def searches_saved(counts: Mapping[str, int], config: Config) -> int:
     if config.rewrite.predictor is not None:
         return 0
     retrieve = config.retrieve
-    searches = {name: len(search_names(name, one)) for name, one in retrieve.retrievers.items() if not one.together}
+    searches = {name: len(one.search_names(name)) for name, one in retrieve.retrievers.items() if not one.together}
     saved = counts_of(counts, Unsearched)
     return sum(n * searches.get(name, 0) for of, n in saved for name in retrieve.route(of.strategy))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.errors import ConfigError
-from cluster.kuberay.pods import CONFIG_FOLDER
+from cluster.kuberay.manifests import CONFIG_FOLDER
 from jobs.config.config import Config
 from jobs.config.load import yesterday
 from jobs.submit.sent_config import MOST_BYTES, with_texts

@@ -18,7 +18,7 @@ from cluster.run.job_server import SubmittedJob
 from cluster.run.submitted import COMMAND
 from jobs.config.config import Config
 from jobs.job.keys import identity
-from jobs.submit.sent_config import absolute
+from jobs.job.shipping import absolute_path
 
 Verb = Literal["run", "ablate"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
@@ -127,7 +127,7 @@ def find_job(jobs: Iterable[SubmittedJob], *targets: str) -> SubmittedJob:
 
 def _is_of(job: SubmittedJob, run: str) -> bool:
     """Returns whether a job's run may be the one of this folder; of its fingerprint the submission knows nothing."""
-    output, _, folder = absolute(run.rstrip("/")).rpartition("/")
+    output, _, folder = absolute_path(run.rstrip("/")).rpartition("/")
     name, label = job.metadata.get(_NAME), job.metadata.get(_LABEL)
     if name is None or job.metadata.get(_OUTPUT, "").rstrip("/") != output:
         return False

@@ -15,11 +15,7 @@ import yaml
 
 from cluster.errors import ConfigError
 from cluster.kuberay.create import filled
-from cluster.kuberay.cron import nightly
-from cluster.kuberay.network import job_policy
-from cluster.kuberay.pods import Manifest
-from cluster.kuberay.rayjob import rayjob
-from cluster.kuberay.refused import LONGEST_NAME, check_rayjob
+from cluster.kuberay.manifests import LONGEST_NAME, Manifest, check_rayjob, job_policy, nightly, rayjob
 from cluster.kuberay.worker_groups import explicit_pools, reach, worker_groups
 from cluster.run.pools import Pool, stage_of_pool
 from jobs.chain.arms.arms import arms_of
@@ -28,7 +24,7 @@ from jobs.config.config import Config
 from jobs.job.pools import requested_pools
 from jobs.submit.config_map import config_files
 from jobs.submit.ids import Verb
-from jobs.submit.reachable import servers
+from jobs.submit.reachable import addresses
 
 Kind = Literal["kuberay", "kueue", "cron"]
 
@@ -174,7 +170,7 @@ def _overrides(settings: Sequence[str]) -> list[str]:
 def _server_ports(config: Config, *arms: Config) -> list[int]:
     """Returns the ports of the servers of models (LLMs, encoders, the reranker), and of the collector of traces."""
     traces = config.cluster.traces
-    urls = [server.base_url or "" for server in servers(config, *arms)]
+    urls = addresses(config, *arms)
     urls += [traces.endpoint] if traces and traces.endpoint else []
     return [address.port or (80 if address.scheme == "http" else 443) for address in map(urlsplit, urls)]
 

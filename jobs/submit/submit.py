@@ -16,12 +16,10 @@ from cluster.storage import remote
 from jobs.config.config import Config
 from jobs.job.prepare import read_prices
 from jobs.job.rewriting import config_error, read_rewriting
-from jobs.log.answers import read_answers
-from jobs.log.judgements import read_qrels
+from jobs.log.judgements import read_answers, read_qrels
 from jobs.submit.ids import Verb, attempts, metadata, next_id, submission_id
-from jobs.submit.lost import lost_run
-from jobs.submit.package import write_package
-from jobs.submit.sent_config import SentConfig, named_texts, sent_config
+from jobs.submit.sent_config import SentConfig, named_texts, sent_config, write_package
+from jobs.submit.storage import lost_run
 from rewriters.rewriter import Rewriter
 
 _TRIES = 5  # at an id of its own, while others submit the same job

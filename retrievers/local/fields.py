@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from cluster.errors import RetrieverError
 from retrievers.analyzer import analyzer_name
+from retrievers.kinds import RetrieverSettings
 from retrievers.local.index import index_path
 from retrievers.local.settings import LocalSettings
-from retrievers.retriever import RetrieverSettings
 from retrievers.settings import AnyEncoderSettings, Bm25Settings, FieldWeights
 
 OF_THE_CORPUS = "of the corpus"
@@ -26,7 +26,7 @@ class IndexFields(NamedTuple):
 
 
 def local_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, IndexFields]:
-    """Returns the fields of each local index of a config's ``retrieve.retrievers``, by its path.
+    """Returns the fields of each local index of a config's `retrieve.retrievers`, by its path.
 
     Two retrievers may share an index, which then has both fields. Of two with BM25 one may leave the analyzer to the other.
 

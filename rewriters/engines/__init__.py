@@ -10,11 +10,12 @@ the failure of the engine itself is raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Protocol
 
-from rewriters.engines.settings import EngineSettings, LocatedVllmSettings
+from rewriters.engines.settings import EngineSettings
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Completion:
-    """What came of a request. Either `text` (valid Unicode) or `error_reason` is there.
+    """The outcome of a request. Either `text` (valid Unicode) or `error_reason` is there.
 
     finish_reason: "stop", "length" where the token limit cut the text, "content_filter" where a filter of the server cut it,
     or "refusal" where the server says that the text is one. cached_tokens: those of prompt_tokens that
@@ -109,33 +110,11 @@ class Engine(Protocol):
 
 
 def open_engine(settings: EngineSettings) -> Engine:
-    """Returns the engine of these settings, not started.
+    """Returns the engine of these settings, not started; its libraries are imported only when it is asked for.
 
     Raises:
-        RewriterError: a value cannot work.
+        RewriterError: A value cannot work.
     """
-    values = settings.model_dump(exclude={"kind", "commit"})
-    if isinstance(settings, LocatedVllmSettings):
-        values["revision"] = settings.commit
-    return _ENGINES[settings.kind]()(**values)
-
-
-def _vllm() -> Callable[..., Engine]:
-    from rewriters.engines.vllm.engine import VllmEngine
-
-    return VllmEngine
-
-
-def _openai() -> Callable[..., Engine]:
-    from rewriters.engines.openai.engine import OpenaiEngine
-
-    return OpenaiEngine
-
-
-def _recorded() -> Callable[..., Engine]:
-    from rewriters.engines.recorded import RecordedEngine
-
-    return RecordedEngine
-
-
-_ENGINES = {"vllm": _vllm, "openai": _openai, "recorded": _recorded}  # each imports its libraries only when it is asked for
+    module, _, name = settings.opener.partition(":")
+    engine: Engine = getattr(import_module(module), name)(settings.opened_with)
+    return engine

@@ -17,13 +17,11 @@ from jobs.chain.chosen import choosing_of
 from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
 from jobs.job import engine
-from jobs.job.changing import SearchedIndex, read_states, searched_indexes
-from jobs.job.indexes import as_built, check_documents, index_identities
+from jobs.job.indexes import SearchedIndex, as_built, check_documents, index_identities, read_states, searched_indexes
 from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
 from jobs.job.rewriting import read_rewriting
-from retrievers.elastic.settings import ElasticSettings
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
@@ -299,8 +297,9 @@ class _Lists:
 
     def _key(self, config: Config, name: str) -> str:
         settings = config.retrieve.retrievers[name].model_copy(update={"together": False, "score_floor": None})
-        approximate = isinstance(settings, ElasticSettings) and settings.encoder is not None
-        depth = config.retrieve.depth if approximate else None  # a deeper search looks at more candidates, and finds others
+        depth = (
+            config.retrieve.depth if settings.is_approximate else None
+        )  # a deeper search looks at more candidates, and finds others
         return digest([self._facts.indexes(config)[name], settings.model_dump(), depth])
 
 

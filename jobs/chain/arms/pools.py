@@ -9,11 +9,8 @@ from cluster.run.pools import PoolRequest
 from jobs.chain.arms.arms import Arm
 from jobs.chain.arms.shared_work import digest
 from jobs.config.config import Config
-from jobs.job.pools import requested_pools
-from jobs.job.request_shares import rerankers_of
-from retrievers.elastic.settings import ElasticSettings
-from retrievers.hybrid.settings import all_indexed
-from retrievers.retriever import RetrieverSettings
+from jobs.job.pools import requested_pools, rerankers_of
+from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
 
@@ -35,8 +32,8 @@ def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES)
     entries = {json.dumps(entry, sort_keys=True): entry for one in planned for entry in one.strategies}
     rewriting = planned[0].model_copy(update={"strategies": list(entries.values())})  # each worker has their engines
     read = [next(iter(all_indexed(one.retrieve.retrievers).values())) for one in answered if one.rerank.kind != "none"]
-    # rerankers share the requests in flight with the first retriever, if it is of Elasticsearch
-    searched: list[RetrieverSettings] = [one for one in read if isinstance(one, ElasticSettings)]
+    # rerankers share the requests in flight with the first retriever, if its index is at a server
+    searched: list[RetrieverSettings] = [one for one in read if one.own_limits()]
     searched += [one for arm in answered for one in arm.retrieve.retrievers.values()]
     retrievers = {digest(one.model_dump(exclude={"together"})): one for one in searched}
     size = min(config.cluster.shard_size, max(LEAST_SHARD, ROWS * CANDIDATES // max(CANDIDATES, looked) // len(answered)))

@@ -10,10 +10,9 @@ from jobs.chain.arms.shared_work import Reading, digest
 from jobs.chain.completions import key_of
 from jobs.chain.journal import Key
 from rewriters.engines import Request
-from rewriters.engines.settings import RecordedSettings
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified
+from rewriters.settings import SelectAll
 
 _ALL, _QUERY = SelectAll(kind="all"), Query("", "")
 SAMPLES_APART = 1_000  # between the numbers of one arm's samples and those of the next: a strategy has fewer
@@ -26,7 +25,7 @@ def as_made(reading: Reading, request: Request) -> Request:
     """
     engine = reading.engines[request.engine]
     request = replace(request, engine=engine.key)
-    sample = 0 if isinstance(engine.settings, RecordedSettings) else reading.sample * SAMPLES_APART
+    sample = 0 if engine.settings.is_recorded else reading.sample * SAMPLES_APART
     if not sample:
         return request
     decoding = dict(request.decoding) | {"seed": request.decoding.get("seed", 0) + sample}
@@ -59,8 +58,8 @@ def most_requests(rewriting: Rewriting, asked: Rewriting | None = None) -> list[
     asked = asked or rewriting
     if not asked.pool:
         return []
-    whole = asked if isinstance(asked.select, SelectAdaptive) else replace(asked, select=_ALL, rules=None)
-    question = Rewriter(rewriting).question(_QUERY) if isinstance(rewriting.select, SelectClassified) else None
+    whole = asked if asked.select.in_request else replace(asked, select=_ALL, rules=None)
+    question = Rewriter(rewriting).question(_QUERY) if rewriting.select.typed_by else None
     return [*Rewriter(whole).requests(_QUERY), *filter(None, [question])]
 
 

@@ -22,9 +22,10 @@ from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import PAIR_SCORE
 from jobs.job.opening import open_documents
 from jobs.tables import nested, with_appended, with_columns, with_failure
+from retrievers.kinds import RetrieverSettings
 from retrievers.ranking import offsets_of
 from retrievers.reranker import Reranker, open_reranker
-from retrievers.retriever import DocumentStore, RetrieverSettings
+from retrievers.retriever import DocumentStore
 from retrievers.served.reranker import ServerReranker
 
 PORTION = 2048  # pairs scored between two progress reports: some minutes on two CPU cores; sorted by length within a portion

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cluster.errors import ConfigError, nearest
-from jobs.config.evaluate import EvaluateSettings
+from jobs.config.sections import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.compare.difference import GRID, QUESTIONS, Comparison, Difference
 from jobs.measure.compare.frame import Frame, arms_of, measure_arms

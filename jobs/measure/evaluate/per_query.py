@@ -6,12 +6,10 @@ counts zero, so failures never raise a mean; an unfinished run is measured on it
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
@@ -20,11 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cluster.errors import ConfigError
-from cluster.storage.s3_duckdb import reason
+from cluster.storage.s3_duckdb import bounded_duckdb, no_room, reason
 from jobs.chain.cuts import cut_from
 from jobs.job.measure_names import check_grades, check_measures, deepest_rank
 from jobs.log.judgements import Judgements
-from jobs.log.task import connect, no_room
 from jobs.measure.evaluate import judged_rows
 from jobs.measure.evaluate.intervals import Floats
 from jobs.measure.evaluate.measure import measure
@@ -93,16 +90,13 @@ def database(*runs: RunFolder) -> Iterator[duckdb.DuckDBPyConnection]:
         LogError: memory or disk space ran out.
     """
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="dmqr-evaluate-") as temp,
-            connect(MEMORY, judged_rows.THREADS, Path(temp)) as connection,
-        ):
+        with bounded_duckdb(MEMORY, judged_rows.THREADS) as connection:
             yield connection
     except (duckdb.Error, OSError) as error:
         where = " or ".join(run.storage.root for run in runs)
         if isinstance(error, duckdb.OutOfMemoryException):
             what, remedy = f"{where}: the run's tables could not be read", "give fewer judgements"
-            raise no_room(what, error, MEMORY, Path(tempfile.gettempdir()), remedy) from error
+            raise no_room(what, error, MEMORY, remedy) from error
         words = reason(error)
         raise ConfigError(
             "run-damaged", f"{where}: the run's tables cannot be read ({words}); put back what was changed there"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cluster.errors import ClusterError, RetrieverError
-from jobs.job.changing import searched_indexes
+from jobs.job.indexes import searched_indexes
 from jobs.job.opening import open_documents
-from jobs.job.request_shares import worker_settings
 from jobs.log.judgements import Judgements
 from jobs.runs.folder import RunFolder
-from retrievers.hybrid.settings import all_indexed, indexed_identities
+from retrievers.hybrid.settings import indexed_identities
+from retrievers.kinds import all_indexed
 
 MOST = 10_000  # judged documents that are looked up: 20 requests to Elasticsearch
 
@@ -57,7 +57,7 @@ def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocument
             if one.place in looked or not left:
                 continue
             looked[one.place] = None
-            documents = open_documents(one.name, worker_settings(one.settings, one.identity, {}), cached_only=True)
+            documents = open_documents(one.name, one.settings.at(one.identity), cached_only=True)
             if one.identity.get("corpus") != getattr(documents, "entry", {}).get("corpus"):
                 return None
             left = [doc_id for doc_id, known in zip(left, documents.known(left), strict=True) if not known]

@@ -24,7 +24,7 @@ from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.measure.compare.arm_costs import arm_costs
 from jobs.plan.plan import plan
-from jobs.plan.saving import saved
+from jobs.plan.work import saved
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
 from jobs.runs.folder import open_run

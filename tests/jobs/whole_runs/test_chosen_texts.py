@@ -26,8 +26,7 @@ from jobs.pages.closing import arm_choices, arm_guards, closing_page, closing_va
 from jobs.pages.report import report
 from jobs.pages.summary import closing_table
 from jobs.pages.try_one import page
-from jobs.plan.saving import planned_saving
-from jobs.plan.searches import all_searches
+from jobs.plan.work import all_searches, planned_saving
 from jobs.runs.folder import RunFolder
 from jobs.try_one.loaded import LoadedConfig
 from jobs.try_one.trial import trial_values

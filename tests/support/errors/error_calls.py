@@ -32,10 +32,10 @@ from cluster.storage.files import FileStorage
 from cluster.storage.s3 import S3Storage
 from jobs.chain.stages.write import Write
 from jobs.config.config import Config
-from jobs.config.limits import LimitSettings
 from jobs.config.load import load_config
+from jobs.config.sections import LimitSettings
 from jobs.index import actors
-from jobs.job.request_shares import check_shares
+from jobs.job.pools import check_shares
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
 from jobs.run.finish import check_balances, run_balances
@@ -54,8 +54,9 @@ from retrievers.local.index import open_documents, open_retriever
 from retrievers.rerankers.llm import LlmReranker
 from retrievers.retriever import retriever_identity
 from retrievers.settings import RerankSettings
+from rewriters.engines.settings import VllmSettings
+from rewriters.engines.vllm.arguments import adapter_folder
 from rewriters.engines.vllm.engine import VllmEngine
-from rewriters.engines.vllm.lora import adapter_folder
 from rewriters.rewriter import Rewriting
 from tests.support.errors.small_job import Patch, failing
 from tests.support.retrievers.blocks import typed
@@ -109,7 +110,7 @@ def failing_workers(patch: Patch) -> None:
 
 def an_engine_that_dies(patch: Patch) -> None:
     patch.setattr("rewriters.engines.vllm.engine.DEATHS", 1)
-    asyncio.run(VllmEngine(model="m")._revive(0, "EngineDeadError"))
+    asyncio.run(VllmEngine(VllmSettings(kind="vllm", model="m"))._revive(0, "EngineDeadError"))
 
 
 MODELS = [
@@ -272,6 +273,10 @@ class FakeRunner:
 
     def run(self, places: Iterator[pa.Table]) -> Iterator[dict[str, Any]]:
         yield from ({} for _ in places)
+
+    @property
+    def tracker(self) -> FakeRunner:
+        return self
 
     def seconds_since_heartbeat(self) -> float:
         return 1e9
