@@ -51,7 +51,7 @@ class ToRead(NamedTuple):
     arms: Sequence[tuple[str, frozenset[str]]]
 
 
-class _Asked(NamedTuple):
+class _QueryRequests(NamedTuple):
     """What one reading asks and takes of one query; requests that are made once more are added."""
 
     query: Query
@@ -165,17 +165,17 @@ class Rewrite:
         question = self._choosers[place].question(query)
         return None if question is None else as_made(self._readings[place].reading, question)
 
-    def _asked(self, place: int, query: Query, question: Request | None, made: Answered) -> _Asked:
+    def _asked(self, place: int, query: Query, question: Request | None, made: Answered) -> _QueryRequests:
         """Returns what a reading asks of a query, for which the LLM may have said of which type it is."""
         answer = made[self._key(question)].completion if question else None
         choice = self._choosers[place].choose(query, answer)
         requests = self._rewriters[place].requests(query, choice)
-        return _Asked(query, question, choice, [as_made(self._readings[place].reading, one) for one in requests])
+        return _QueryRequests(query, question, choice, [as_made(self._readings[place].reading, one) for one in requests])
 
-    def _answered(self, of: _Asked, made: Answered) -> list[tuple[Request, Completion]]:
+    def _answered(self, of: _QueryRequests, made: Answered) -> list[tuple[Request, Completion]]:
         return [(one, made[self._key(one)].completion) for one in of.requests]
 
-    def _again(self, asked: Sequence[Sequence[_Asked]], made: Answered) -> list[Request]:
+    def _again(self, asked: Sequence[Sequence[_QueryRequests]], made: Answered) -> list[Request]:
         """Returns the requests that are to be made once more, and adds them to those of their readings and queries."""
         found = []
         for rewriter, of_reading in zip(self._rewriters, asked, strict=True):
@@ -210,7 +210,7 @@ class Rewrite:
     def _fact(self, key: Key, request: Request) -> EngineRequest:
         return EngineRequest(self._made_by[request.engine], key, request.prompt)
 
-    def _read(self, rows: int, asked: Sequence[Sequence[_Asked]], made: Answered) -> _Read:
+    def _read(self, rows: int, asked: Sequence[Sequence[_QueryRequests]], made: Answered) -> _Read:
         """Returns what is read of the answers to each query. An error that two readings have, which share answers, is one."""
         read = _Read(*(list[list[dict[str, Any]]]([] for _ in range(rows)) for _ in _Read._fields))
         for (reading, called, _), rewriter, of_reading in zip(self._readings, self._rewriters, asked, strict=True):
@@ -229,7 +229,7 @@ class Rewrite:
                 read.errors[row] += [one for one in errors if _known_as(one) not in known]
         return read
 
-    def _counts(self, asked: Sequence[Sequence[_Asked]], made: Answered) -> Counter[str]:
+    def _counts(self, asked: Sequence[Sequence[_QueryRequests]], made: Answered) -> Counter[str]:
         """Returns how many requests each arm needs, how many only it needs, and how many were made, by request and model."""
         components: dict[str, dict[Key, int]] = {}  # request@model -> the requests, numbered
         needed: dict[tuple[str, frozenset[str]], list[int]] = {}  # component, arms -> their requests
@@ -267,7 +267,7 @@ class Rewrite:
                     found.setdefault((name, sample), set()).add(arm)
         return {request: frozenset(arms) for request, arms in found.items()}
 
-    def _costs(self, asked: Sequence[_Asked], made: Answered, own: Completions) -> list[dict[str, Any]]:
+    def _costs(self, asked: Sequence[_QueryRequests], made: Answered, own: Completions) -> list[dict[str, Any]]:
         """Returns the cost entries of a query, each request once; `asked` is by reading."""
         requests: dict[Key, Request] = {}
         for (_, called, _), of in zip(self._readings, asked, strict=True):
