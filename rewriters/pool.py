@@ -114,10 +114,7 @@ def read_yaml(code: str, where: str, read: Callable[[], str], remedy: str) -> An
 
 
 def load_pool(
-    entries: Sequence[Entry],
-    language: str | None = None,
-    context: bool = False,
-    read: Callable[[str], str] = read_local,
+    entries: Sequence[Entry], language: str | None = None, context: bool = False, read: Callable[[str], str] = read_local
 ) -> tuple[Strategy, ...]:
     """Returns the strategies of the config's `rewrite.strategies`, in their order.
 

@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cluster.cause import one_line
 from cluster.errors import LogError, UnavailableError
 from cluster.storage import open_file
 from cluster.storage.ahead import ahead
-from jobs.log.check import CHECKS_IN_FLIGHT, is_list, one_line
+from jobs.log.check import CHECKS_IN_FLIGHT, is_list
 from jobs.log.files import LogFile
 from jobs.log.json_lines import LineFields, json_fields, objects
 

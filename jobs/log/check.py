@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cluster.cause import one_line
 from cluster.errors import LogError, UnavailableError, nearest
 from cluster.storage import open_file, remote
 from cluster.storage.ahead import ahead
@@ -161,11 +162,6 @@ def _why_unreadable(path: str, error: Exception) -> str:
     if tail != MAGIC:
         return f"truncated Parquet: the footer at the end of its {size:,} bytes is missing; copy it again"
     return f"damaged Parquet: {one_line(error)}; copy it again"
-
-
-def one_line(error: object, limit: int = 200) -> str:
-    """Returns an exception's text without line breaks, cut to `limit` characters."""
-    return " ".join(str(error).split())[:limit]
 
 
 _USED = "used by a prompt or a selection"

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cluster.cause import one_line
 from cluster.errors import LogError, UnavailableError
-from jobs.log.check import LogColumns, RowGroup, check_file_version, is_list, one_line, open_log_file
+from jobs.log.check import LogColumns, RowGroup, check_file_version, is_list, open_log_file
 from jobs.log.files import LogFile
 from jobs.log.json_lines import json_batches
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from cluster.costs import stage_sums
 from cluster.errors import DmqrError
 from cluster.run.job_server import SubmittedJob
 from cluster.run.lease import holder
 from cluster.storage import open_storage
+from cluster.storage.ahead import PATIENCE_SECONDS, within
 from jobs.config.config import Config
 from jobs.job.keys import identity, settings_fingerprint
 from jobs.job.pools import with_precisions
@@ -21,28 +19,6 @@ from jobs.runs.folder import find_runs, open_run
 from jobs.runs.starts import waited_seconds
 from jobs.submit.ids import run_of
 from jobs.terminal.formats import clock
-
-Value = TypeVar("Value")
-PATIENCE_SECONDS = 10.0
-
-
-def within(seconds: float, work: Callable[[], Value], late: Value) -> Value:
-    """Returns what a function returns; `late` if it takes longer: it then goes on in a daemon thread.
-
-    Args:
-        seconds: How long it is waited for.
-        work: The function; it raises nothing.
-        late: Stands in for its value.
-    """
-    found = [late]
-
-    def call() -> None:
-        found[0] = work()
-
-    thread = threading.Thread(target=call, name="within", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return found[0]
 
 
 @dataclass(frozen=True)

@@ -103,11 +103,7 @@ def fused_lists(lists: Sequence[RankedLists], settings: FuseSettings, depth: int
 def open_retriever(
     name: str, settings: HybridSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
 ) -> Retriever:
-    """Opens every retriever of a hybrid; see `retrievers.retriever.open_retriever`.
-
-    Raises:
-        RetrieverError: One of them cannot be opened, or has another identity.
-    """
+    """Opens every retriever of a hybrid; see `retrievers.retriever.open_retriever`."""
     of = (expect_identity or {}).get("of", {})
     parts = {
         part: retriever.open_retriever(part_name(name, part), one, device=device, expect_identity=of.get(part))
