@@ -46,11 +46,7 @@ class Settings(BaseModel):
         return field_names(type(self))
 
     def named(self, *at: str) -> Iterator[tuple[str, Names, str]]:
-        """Yields key, what it names, and the name, of all fields that are set, inner sections included.
-
-        Args:
-            at: The keys that lead to this section.
-        """
+        """Yields key, what it names, and the name, of all fields that are set, inner ones included; keys begin with `at`."""
         for field, what in self.names().items():
             value = getattr(self, field)
             yield from ((".".join((*at, field)), what, one) for one in ([value] if isinstance(value, str) else value or ()))
@@ -77,11 +73,7 @@ class Settings(BaseModel):
         return []
 
     def for_worker(self, workers: Mapping[str | None, int]) -> Self:
-        """Returns the settings with one worker's share of the requests in flight.
-
-        Args:
-            workers: Server, as in `server_limits` -> the workers that share its requests; 1 where it is missing.
-        """
+        """Returns the settings with one worker's share of the requests in flight; `workers`: of each server, 1 if not said."""
         shares = [max(1, most // workers.get(server, 1)) for server, most in self.own_limits()]
         shared = self.changed(lambda inner: inner.for_worker(workers))
         return shared.model_copy(update={"max_in_flight": shares[0]}) if shares else shared
@@ -118,12 +110,7 @@ class Kinds:
     """
 
     def __init__(self, classes: dict[str, str], but: str = "") -> None:
-        """Makes a registry.
-
-        Args:
-            classes: Kind -> `module:Class` of its settings; one that is added later counts, too.
-            but: A kind that may not stand here.
-        """
+        """Makes a registry of kind -> `module:Class`; one that is added later counts, too, but for the kind `but`."""
         self.classes, self._but = classes, but
         self._made: tuple[list[str], TypeAdapter[Any]] | None = None
 

@@ -66,13 +66,9 @@ class RetrieverSettings(Settings):
         return self
 
     def indexed(self, name: str) -> dict[str, RetrieverSettings]:
-        """Returns the retrievers with an index of their own that it searches: itself, or those that it is made of.
+        """Returns the retrievers with an index that it searches, itself or its parts, by key below `retrieve.retrievers`.
 
-        Args:
-            name: Its key below `retrieve.retrievers`.
-
-        Returns:
-            Key below `retrieve.retrievers` -> settings; the first has the texts of documents.
+        The first has the texts of documents.
         """
         return {name: self}
 

@@ -249,15 +249,10 @@ class RerankSettings(ServerSettings):
 
 
 def bm25_or_dense(values: object, bm25_only: tuple[str, ...], dense_only: tuple[str, ...]) -> object:
-    """Returns the settings of a retriever, after a check that its keys belong together.
-
-    Args:
-        values: The settings before validation.
-        bm25_only: Keys that need BM25.
-        dense_only: Keys that need an encoder.
+    """Returns the settings of a retriever before validation, after a check that its keys belong together.
 
     Raises:
-        ValueError: There is a key of the other kind of search.
+        ValueError: There is a key that needs BM25 beside an encoder, or one that needs an encoder without it.
     """
     if not isinstance(values, dict):
         return values

@@ -25,14 +25,12 @@ def submission() -> dict[str, Any] | None:
 
 def submitting_command() -> str | None:
     """Returns the command that submits this job again; None: no `dmqr submit` has submitted it."""
-    found = submission()
-    return None if found is None else (found.get("metadata") or {}).get(COMMAND)
+    return _metadata(COMMAND)
 
 
 def submission_id() -> str | None:
     """Returns the id of the submitted job that this process drives, as the job server knows it; None: none."""
-    found = submission()
-    return None if found is None else (found.get("metadata") or {}).get(_ID)
+    return _metadata(_ID)
 
 
 def working_folder_has(modules: Sequence[str]) -> bool:
@@ -41,6 +39,9 @@ def working_folder_has(modules: Sequence[str]) -> bool:
     Args:
         modules: Folders of the packages, as this process imports them.
     """
-    found = submission()
-    shipped = found is not None and bool((found.get("runtime_env") or {}).get("working_dir"))
+    shipped = bool(((submission() or {}).get("runtime_env") or {}).get("working_dir"))
     return shipped and {Path(module).resolve().parent for module in modules} == {Path.cwd().resolve()}
+
+
+def _metadata(key: str) -> str | None:
+    return ((submission() or {}).get("metadata") or {}).get(key)

@@ -6,13 +6,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cluster.costs import Prices, load_prices
 from cluster.errors import ConfigError
-from cluster.storage import remote
-from jobs.config.sections import EvaluateSettings
-from jobs.log.judgements import Judgements, read_qrels
-from jobs.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from cluster.costs import Prices
+    from jobs.config.sections import EvaluateSettings
+    from jobs.log.judgements import Judgements
+    from jobs.runs.folder import RunFolder
 
 
 def prices_of(options: argparse.Namespace, folder: RunFolder) -> Prices | None:
@@ -21,6 +23,8 @@ def prices_of(options: argparse.Namespace, folder: RunFolder) -> Prices | None:
     Raises:
         ConfigError, ClusterError: `--prices` names no file, or the prices are invalid.
     """
+    from cluster.costs import load_prices
+
     path = Path(options.prices) if options.prices else Path(folder.record.get("config_file", "")).with_name("prices.yaml")
     if options.prices and not path.exists():
         raise ConfigError("argument", f"--prices {path}: no such file; give one like configs/prices.yaml")
@@ -33,6 +37,9 @@ def judgements_of(options: argparse.Namespace, folder: RunFolder, where: str) ->
     Raises:
         ConfigError: they cannot be read.
     """
+    from cluster.storage import remote
+    from jobs.log.judgements import read_qrels
+
     settings = folder.config.evaluate
     if options.qrels is None and settings.qrels is not None and not (remote(settings.qrels) or Path(settings.qrels).exists()):
         words = f"judgements {settings.qrels} are not here; nothing is measured ({where} names others)"
@@ -48,10 +55,10 @@ def with_measures(settings: EvaluateSettings, measures: Sequence[str] | None) ->
 
 
 def check_matched(judgements: Judgements, warning: str | None, not_committed: int) -> None:
-    """Checks that judgements which were asked for name something of the log.
+    """Checks that judgements which arguments name are of the log.
 
     Args:
-        judgements: that arguments name.
+        judgements: to check.
         warning: why nothing is measured; None if something is.
         not_committed: number of judged keys of the log whose query is not committed.
 

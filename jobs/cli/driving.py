@@ -124,13 +124,7 @@ def again(options: argparse.Namespace, verb: str = "run") -> str:
 
 
 def command_words(options: argparse.Namespace, verb: str, *first: str) -> list[str]:
-    """Returns the words that call a verb again with these arguments; tomorrow, too, if `{date}` is in the config.
-
-    Args:
-        options: of the verb, with a config.
-        verb: its name.
-        first: what stands right behind the config.
-    """
+    """Returns the words that call a verb again with these options, `first` behind the config; also tomorrow, with `{date}`."""
     words = [*shlex.split(program()), verb, options.config, *first]
     words += [word for setting in options.set for word in ("--set", setting)]
     dated = "{date}" in Path(options.config).read_text(encoding="utf-8") + "".join(options.set)

@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of, with_measures
+
 if TYPE_CHECKING:
     from cluster.costs import Prices
     from jobs.measure.evaluate.evaluate import Evaluation
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
 def report(options: argparse.Namespace) -> int:
     """Writes the report of a run, or of an ablation with the table and the values beside it; with `--out` the page alone."""
-    from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of, with_measures
     from jobs.pages.ablation import ablation_report
     from jobs.pages.closing import compared, write_pages
     from jobs.pages.report.judged import measured
@@ -56,15 +57,9 @@ def write_report(
     out: str | None = None,
     **shown: Any,
 ) -> None:
-    """Writes the report of a run to `out`, or into its folder, where its evaluation is stored, too.
+    """Writes the report of a run to `out`, a path or an object on S3, or into its folder, where its evaluation is stored, too.
 
-    Args:
-        folder: of the run.
-        prices: for costs in USD; None: quantities only.
-        evaluation: of its results.
-        judged: its judged queries.
-        out: a path or an object on S3.
-        shown: `texts` and `samples`, where they are not as the run's config has them.
+    `shown`: `texts` and `samples`, where they are not as the run's config has them.
     """
     from jobs.measure.evaluate.stored import store_evaluation
     from jobs.pages.report import report

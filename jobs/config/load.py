@@ -166,12 +166,7 @@ def _fill(value: Any, date: str) -> Any:
 
 
 def problem(path: str, error: ValidationError) -> tuple[str, str]:
-    """Returns the error code and the message of the first problem, with the keys of the others.
-
-    Args:
-        path: names the config in the message.
-        error: what its validation raised.
-    """
+    """Returns the error code and the message, which begins with `path`, of the first problem, with the keys of the others."""
     problems = error.errors()
     first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])  # often the cause of a missing key
     others = dict.fromkeys(".".join(_place(one["loc"])[0]) for one in problems if one is not first)
@@ -247,9 +242,10 @@ class Field(typing.NamedTuple):
             return Field(self.model)
         models: list[Any] = [self.model] if self.model else []
         if isinstance(self.model, dict):
-            every = list(self.model.values())
+            every = [one for one in self.model.values() if key in one.model_fields]
             usual = [one for one in every if not one.model_fields["kind"].is_required()]  # where no kind is given
-            models = [self.model[kind]] if kind in self.model else usual or every
+            named = [one for one in every if one is self.model.get(str(kind))]  # an arm may change the kind apart
+            models = named or usual or every
         found = [_field(one, key) for one in models if key in one.model_fields]
         return found[0] if found and found.count(found[0]) == len(found) else Field(None)
 

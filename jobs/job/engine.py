@@ -66,11 +66,9 @@ def _copied(storage: S3Storage, name: str) -> Path:
 
 
 def check(settings: EngineSettings, local: bool) -> None:
-    """Checks that the engine can answer: its server is reachable, its key valid, its model known.
+    """Checks that a resolved engine can answer: its server is reachable, its key valid, its model known.
 
-    Args:
-        settings: of the engine, resolved.
-        local: whether workers run on this machine, so that vLLM must be installed here.
+    Where workers are not `local`, what they need (vLLM) may be missing here, and nothing is checked.
 
     Raises:
         RewriterError: no request would succeed.

@@ -36,12 +36,7 @@ class SearchedIndex(NamedTuple):
 def searched_indexes(
     retrievers: Mapping[str, RetrieverSettings], indexes: Mapping[str, Mapping[str, Any]]
 ) -> tuple[SearchedIndex, ...]:
-    """Returns the indexes that retrievers search.
-
-    Args:
-        retrievers: name -> settings.
-        indexes: name -> identity.
-    """
+    """Returns the indexes that retrievers (name -> settings) search, with their identities (name -> identity)."""
     identities = indexed_identities(indexes)
     return tuple(SearchedIndex(name, one, identities[name]) for name, one in all_indexed(retrievers).items())
 
@@ -86,13 +81,7 @@ def last_states(starts: Iterable[Mapping[str, Any]]) -> States:
 
 
 def changes(before: States, now: States, since: str) -> list[str]:
-    """Returns a warning for each index that has another state now.
-
-    Args:
-        before: the states that were noted.
-        now: the states now; an index that was not looked at has not changed.
-        since: when they were noted, for the message.
-    """
+    """Returns a warning for each index that has another state `now`, if it was looked at; `since`: when `before` was."""
     return [
         f"index {place}: another program has written to it since {since}, so queries of this job were searched in different "
         "states of it; search an index that is closed to writing, or run again while nobody writes"
@@ -139,11 +128,9 @@ def as_built(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> Config
 
 
 def encoder_warnings(config: Config, indexes: Mapping[str, Mapping[str, Any]] | None = None) -> tuple[str, ...]:
-    """Returns what a person should know of how vectors are made, a line each.
+    """Returns what a person should know of how vectors are made, a line each; of a config before `as_built`.
 
-    Args:
-        config: of the job, before `as_built`.
-        indexes: retriever -> identity of its index; None: they are to be built.
+    Without `indexes` (retriever -> identity), they are to be built.
     """
     stored = {} if indexes is None else indexed_identities(indexes)
     found = [
@@ -169,11 +156,7 @@ def encoder_words(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> l
 
 
 def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Checks that the texts of a config's documents can be read, and are those of what all its retrievers find.
-
-    Args:
-        config: that reads texts.
-        indexes: retriever -> identity of its index.
+    """Checks that the texts of documents can be read, and are those of what all retrievers find, by their indexes' identities.
 
     Raises:
         ConfigError, RetrieverError: the indexes are of several corpora, or the first one has no texts, or not all of them.

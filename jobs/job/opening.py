@@ -47,11 +47,8 @@ def open_documents(
 ) -> DocumentStore:
     """Opens the documents of an index like `retrievers.retriever.open_documents`, with a local copy of an index on S3.
 
-    Args:
-        name: of the retriever.
-        settings: of the retriever.
-        cached_only: raise RetrieverError if an index on S3 has no local copy yet, instead of making one.
-        patient: whether to wait for an unavailable server, as a worker does.
+    With `cached_only` an index on S3 that has no local copy yet raises RetrieverError; with `patient` an unavailable server is
+    waited for, as a worker does.
     """
     name, first = next(iter(settings.indexed(name).items()))
     if not _on_s3(first):

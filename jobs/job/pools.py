@@ -43,13 +43,7 @@ def rerankers_of(config: Config) -> list[RerankSettings]:
 def sharing_workers(
     config: Config, pools: Mapping[str, Pool], rerankers: Sequence[RerankSettings] | None = None
 ) -> dict[str | None, int]:
-    """Returns the number of workers that share the requests in flight of each server.
-
-    Args:
-        config: of the job.
-        pools: sized.
-        rerankers: that each reranking worker has; None: the config's own.
-    """
+    """Returns the number of workers that share the requests in flight of each server; as `shared_limits`, by sized pools."""
     limits = shared_limits(config, rerankers)
     return {server: sum(pools[name].max_workers for name in limit.pools) for server, limit in limits.items()}
 
@@ -112,9 +106,7 @@ Model = TypeVar("Model", bound=Settings)
 def requested_pools(config: Config, rerankers: Sequence[RerankSettings] | None = None) -> dict[str, PoolRequest]:
     """Returns the pools that the job requests, by key of the config's `cluster`.
 
-    Args:
-        config: of the job.
-        rerankers: that each reranking worker has; None: the config's own.
+    `rerankers`: those that each reranking worker has; None: the config's own.
     """
     rerankers = rerankers_of(config) if rerankers is None else rerankers
     encodes = any(one.encoder and one.encoder.loaded for one in all_indexed(config.retrieve.retrievers).values())

@@ -217,10 +217,7 @@ def resolved_rewriting(
 ) -> tuple[EngineSettings | None, Rewriting, dict[str, Any], tuple[str, ...]]:
     """Returns the common engine's settings for workers, what they rewrite with, its identity, and warnings.
 
-    Args:
-        config: of the job.
-        rewriting: by `read_rewriting`.
-        resolve: returns an engine's settings and identity.
+    `resolve` returns an engine's settings and identity.
 
     Raises:
         RewriterError, RetrieverError, ConfigError: an engine cannot be had, or the strategies do not fit the selection.

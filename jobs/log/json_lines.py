@@ -8,7 +8,6 @@ worker. From a row on that DuckDB refuses, since a text in it is not UTF-8, Pyth
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +21,7 @@ from cluster.errors import LogError, UnavailableError, nearest
 from cluster.http import encodable
 from cluster.storage import object_at, open_file, remote
 from cluster.storage.s3_duckdb import bounded_duckdb, reason
-from jobs.log.files import LogFile, unchanged
+from jobs.log.files import LogFile, check_file_version, replaced, unchanged
 
 HEAD_OBJECTS, HEAD_BYTES = 1000, 1 << 20  # of a file, whose fields tell what it holds
 LINE_BYTES = 1 << 24  # of a line, as for DuckDB
@@ -51,20 +50,15 @@ def json_fields(file: LogFile) -> LineFields | None:
         found = _object(file, number, line)
         inside = isinstance(found.get("_source"), dict)
         if wrapped not in (None, inside):
-            where = f"log file {file.path}, line {number}"
-            raise LogError("log-ubi", f"{where}: some objects are wrapped in _source, some are not; write all in one way")
+            words = "some objects are wrapped in _source, some are not; write all in one way"
+            raise file.error("log-ubi", words, f", line {number}")
         wrapped = inside
         names |= dict.fromkeys(map(encodable, found["_source"] if inside else found))
     return None if wrapped is None else LineFields(tuple(names), wrapped)
 
 
 def check_fields(file: LogFile, fields: LineFields, columns: Iterable[tuple[str, str]]) -> None:
-    """Checks that a file has the columns that are read, or its partitions do.
-
-    Args:
-        file: of the log.
-        fields: of its first objects.
-        columns: the config key that names a column, for messages, and the column.
+    """Checks that a file with these first fields has the `columns` that are read (config key, column), or its partitions do.
 
     Raises:
         LogError: it lacks one.
@@ -74,8 +68,7 @@ def check_fields(file: LogFile, fields: LineFields, columns: Iterable[tuple[str,
         if column not in known:
             more = "; it holds UBI's events: let log.path name the queries, log.events these"
             more = more if "action_name" in known else nearest(column, known)
-            where = f"log file {file.path}: no field {column!r} ({use}) in its first {HEAD_OBJECTS:,} objects"
-            raise LogError("log-column", where + more)
+            raise file.error("log-column", f"no field {column!r} ({use}) in its first {HEAD_OBJECTS:,} objects{more}")
 
 
 def objects_from(file: LogFile, first: int, fields: LineFields) -> Iterator[dict[str, Any]]:
@@ -141,33 +134,28 @@ def _lines(file: LogFile, most: int | None = None, most_bytes: int | None = None
     except UnavailableError:
         raise
     except (OSError, pa.ArrowException) as error:
-        if isinstance(error, OSError) and error.errno == errno.ESTALE:
-            raise LogError("log-changed", f"log file {file.path}: was replaced since it was listed; start again") from error
+        check_file_version(file, error)
         words = " ".join(str(getattr(error, "strerror", None) or error).split())[:200]
-        raise LogError("log-unreadable", f"log file {file.path}: cannot be read ({words}); make it readable") from error
+        raise file.error("log-unreadable", f"cannot be read ({words}); make it readable") from error
 
 
 def _object(file: LogFile, number: int, line: bytes) -> dict[str, Any]:
-    where = f"log file {file.path}, line {number}"
+    at = f", line {number}"
     try:
         found = _loads(line)
     except ValueError as error:
         begins = line[:40].decode("utf-8", "replace").strip()
         whole = begins in ("{", "[")
         what = "an object or array over several lines" if whole else f"no JSON: it begins with {begins!r}"
-        raise LogError("log-ubi", f"{where}: {what}; {_ONE_A_LINE}") from error
+        raise file.error("log-ubi", f"{what}; {_ONE_A_LINE}", at) from error
     if not isinstance(found, dict):
-        raise LogError("log-ubi", f"{where}: a JSON {_kind(found)}, wanted an object; {_ONE_A_LINE}")
+        kind = "array" if isinstance(found, list) else "value"
+        raise file.error("log-ubi", f"a JSON {kind}, wanted an object; {_ONE_A_LINE}", at)
     if isinstance(found.get("hits"), dict) and "hits" in found["hits"]:
-        raise LogError("log-ubi", f"{where}: a whole answer of a search; {_ONE_A_LINE}: jq -c '.hits.hits[]'")
+        raise file.error("log-ubi", f"a whole answer of a search; {_ONE_A_LINE}: jq -c '.hits.hits[]'", at)
     if len(found) == 1 and _BULK.issuperset(found) and isinstance(next(iter(found.values())), dict):
-        what = "an action of the bulk API; export the documents alone, queries and events apart"
-        raise LogError("log-ubi", f"{where}: {what}")
+        raise file.error("log-ubi", "an action of the bulk API; export the documents alone, queries and events apart", at)
     return found
-
-
-def _kind(value: object) -> str:
-    return "array" if isinstance(value, list) else "value"
 
 
 MEMORY = "256MB"  # of one DuckDB
@@ -236,7 +224,7 @@ def _text(value: object) -> bytes | None:
 
 
 def _unreadable(file: LogFile, error: Exception) -> LogError:
-    return LogError("log-unreadable", f"log file {file.path}: {reason(error)}; correct it, or export it again")
+    return file.error("log-unreadable", f"{reason(error)}; correct it, or export it again")
 
 
 def objects(paths: Sequence[str], fields: LineFields, names: Sequence[str]) -> str:
@@ -268,7 +256,7 @@ def check_version(file: LogFile) -> None:
     else:
         same = os.path.exists(file.path) and unchanged(file)
     if not same:
-        raise LogError("log-changed", f"log file {file.path}: was replaced since it was listed; start again")
+        raise replaced(file)
 
 
 def _list(name: str) -> str:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.cause import one_line
-from cluster.errors import LogError, UnavailableError
-from jobs.log.check import LogColumns, RowGroup, check_file_version, is_list, open_log_file
-from jobs.log.files import LogFile
+from cluster.errors import UnavailableError
+from jobs.log.check import LogColumns, RowGroup, is_list, open_log_file
+from jobs.log.files import LogFile, check_file_version
 from jobs.log.json_lines import json_batches
 
 TURNS = "\n"  # joins the turns of a context
@@ -23,9 +23,7 @@ ITEMS = "; "  # joins the items of a value
 def contexts(column: pa.Array, most: int) -> pa.BinaryArray:
     """Returns each row's context, maybe null, maybe not UTF-8; of a long one only what `newest` keeps.
 
-    Args:
-        column: text, or lists of text: the turns, oldest first.
-        most: code points that are kept.
+    The column has text, or lists of text: the turns, oldest first.
     """
     texts = _joined(column, TURNS) if is_list(column.type) else column.cast(pa.string()).cast(pa.binary())
     long = pc.fill_null(pc.greater(pc.binary_length(texts), most), False)
@@ -44,18 +42,19 @@ def newest(context: str, most: int) -> str:
 
 def values(column: pa.Array) -> pa.StringArray:
     """Returns each row's value as text, maybe null; bytes that are not UTF-8 become U+FFFD, since no id is made of them."""
-    if is_list(column.type):
-        texts = _joined(column, ITEMS).view(pa.string())
-    elif isinstance(column.type, pa.UuidType):
-        texts = pa.array([None if one is None else str(one) for one in column.to_pylist()], pa.string())
-    else:
-        texts = column.cast(pa.string())
+    texts = _joined(column, ITEMS).view(pa.string()) if is_list(column.type) else _as_text(column)
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
         raws = texts.view(pa.binary()).to_pylist()
         return pa.array([None if raw is None else raw.decode("utf-8", "replace") for raw in raws], pa.string())
     return texts
+
+
+def _as_text(column: pa.Array) -> pa.StringArray:
+    if isinstance(column.type, pa.UuidType):
+        return pa.array([None if one is None else str(one) for one in column.to_pylist()], pa.string())
+    return column.cast(pa.string())
 
 
 def _joined(lists: pa.Array, separator: str) -> pa.BinaryArray:
@@ -150,8 +149,9 @@ def _parquet(file: LogFile, groups: list[RowGroup], columns: LogColumns, size: i
             raise
         except (OSError, pa.ArrowException) as error:
             check_file_version(file, error)
-            where = f"log file {file.path}: damaged at or after row {start:,}"
-            raise LogError("log-unreadable", f"{where}: {one_line(error)}; copy it again") from error
+            raise file.error(
+                "log-unreadable", f"damaged at or after row {start:,}: {one_line(error)}; copy it again"
+            ) from error
 
 
 def _column(batch: pa.RecordBatch, file: LogFile, name: str) -> pa.Array:
@@ -166,18 +166,17 @@ def _log_ids(batch: pa.RecordBatch, file: LogFile, start: int, column: str | Non
     named = pc.binary_join_element_wise(f"{file.name}#", rows, "")
     if column is None:
         return named
-    ids = _column(batch, file, column)
-    if isinstance(ids.type, pa.UuidType):
-        ids = pa.array([None if one is None else str(one) for one in ids.to_pylist()], pa.string())
-    ids = ids.cast(pa.string())
+    ids = _as_text(_column(batch, file, column))
     try:
         ids.validate(full=True)
     except pa.ArrowInvalid as error:
-        where = f"log file {file.path}, rows {start:,} to {start + len(batch) - 1:,}"
-        raise LogError(
-            "log-value", f"{where}: column {column!r} (log.id_column) holds text that is not UTF-8; convert it"
-        ) from error
+        words = f"column {column!r} (log.id_column) holds text that is not UTF-8; convert it"
+        raise file.error("log-value", words, _rows(start, batch)) from error
     return pc.coalesce(ids, named)
+
+
+def _rows(start: int, batch: pa.RecordBatch) -> str:
+    return f", rows {start:,} to {start + len(batch) - 1:,}"
 
 
 def _counts(batch: pa.RecordBatch, file: LogFile, start: int, column: str | None) -> pa.Int64Array:
@@ -186,11 +185,11 @@ def _counts(batch: pa.RecordBatch, file: LogFile, start: int, column: str | None
     try:
         counts = _column(batch, file, column).cast(pa.int64()).fill_null(1)
     except pa.ArrowInvalid as error:
-        where = f"log file {file.path}, rows {start:,} to {start + len(batch) - 1:,}"
-        raise LogError("log-value", f"{where}: column {column!r} (log.count_column): {one_line(error)}; correct it") from error
+        words = f"column {column!r} (log.count_column): {one_line(error)}; correct it"
+        raise file.error("log-value", words, _rows(start, batch)) from error
     negative = np.flatnonzero(counts.to_numpy() < 0)
     if len(negative):
         row, found = start + int(negative[0]), counts[int(negative[0])]
-        where = f"log file {file.path}, row {row:,}"
-        raise LogError("log-value", f"{where}: column {column!r} (log.count_column) is {found}, wanted 0 or more; correct it")
+        words = f"column {column!r} (log.count_column) is {found}, wanted 0 or more; correct it"
+        raise file.error("log-value", words, f", row {row:,}")
     return counts

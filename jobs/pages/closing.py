@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from cluster.costs import Prices
@@ -30,6 +29,7 @@ from jobs.plan.work import Saving, saved
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.sums import chosen_counts, found_by_guards
 from jobs.terminal.formats import known
+from jobs.terminal.tables import facts
 
 TABLE, PER_QUERY = "table.tex", "per_query.parquet"
 
@@ -93,31 +93,32 @@ def write_pages(found: ComparedArms, *, texts: bool, samples: int) -> None:
 
 def closing_page(found: ComparedArms) -> RenderableType:
     """Returns what the terminal shows of an ablation: the work that arms shared, what it cost, and how they compare."""
+    table = facts(_rows(found), found.folder.record["run_id"])
+    if found.comparison is None:
+        return Group(table, Text("not measured: evaluate.qrels names no judgements"))
+    return Group(table, Text(""), comparison_table(found.comparison))
+
+
+def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
     folder = found.folder
-    table = Table(title=folder.record["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
     arms = folder.record["ablation"]["arms"]
-    table.add_row("arms", f"{len(arms):,} of {len(arms):,}, over {folder.plan.counts['queries']:,} distinct queries")
+    yield "arms", f"{len(arms):,} of {len(arms):,}, over {folder.plan.counts['queries']:,} distinct queries"
     for kind in QUANTITIES:
         naive, executed, reused = (of[kind] for of in (found.saving.naive, found.saving.executed, found.saving.reused))
         if naive:
             again = f", {reused:,} of them from the store" if reused else ""
             times = f"{naive / executed:.1f} times less" if executed else "nothing"
-            table.add_row(kind, f"{executed:,} in place of {naive:,} ({times}){again}")
+            yield kind, f"{executed:,} in place of {naive:,} ({times}){again}"
     for arm, flags in arm_guards(folder).items():
-        table.add_row("guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items()))
+        yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
     for arm, by_strategy in arm_choices(folder).items():
-        table.add_row("chosen", f"{arm}: " + ", ".join(f"{strategy} {n:,}" for strategy, n in by_strategy.items()))
-    for name, words in (*fallback_rows(folder.counts), *spending_rows(folder, found.prices)):
-        table.add_row(name, words)
+        yield "chosen", f"{arm}: " + ", ".join(f"{strategy} {n:,}" for strategy, n in by_strategy.items())
+    yield from fallback_rows(folder.counts)
+    yield from spending_rows(folder, found.prices)
     if found.no_clicks is not None:
-        table.add_row("clicks", Text(f"no click hit rate: {found.no_clicks}"))
+        yield "clicks", Text(f"no click hit rate: {found.no_clicks}")
     if folder.storage.get(REPORT) is not None:
-        table.add_row("report", Text(folder.storage.url(REPORT), overflow="fold"))
-    if found.comparison is None:
-        return Group(table, Text("not measured: evaluate.qrels names no judgements"))
-    return Group(table, Text(""), comparison_table(found.comparison))
+        yield "report", Text(folder.storage.url(REPORT), overflow="fold")
 
 
 def closing_values(found: ComparedArms) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from cluster import costs
@@ -31,40 +30,40 @@ from jobs.runs.sums import (
 )
 from jobs.tables import ORIGINAL, RUNGS
 from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
+from jobs.terminal.tables import facts
 
 
 def closing_table(
     run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, more: Sequence[str] = ()
 ) -> RenderableType:
     """Returns the closing table, with notes below it, `more` first."""
+    table = facts(_rows(run, prices, evaluation), run.record["run_id"])
+    return Group(table, *(Text(note) for note in (*more, *notes(run, evaluation, prices))))
+
+
+def _rows(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> Iterator[tuple[str, RenderableType]]:
     planned, counts = run.plan.counts, run.counts
-    table = Table(title=run.record["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
     rejected = f", {planned['rejected']:,} rejected" if planned["rejected"] else ""
-    table.add_row("log", f"{planned['log_rows']:,} rows{rejected}")
-    table.add_row("queries", f"{planned['queries']:,} distinct")
-    table.add_row("rewrites", _rewrites(counts))
+    yield "log", f"{planned['log_rows']:,} rows{rejected}"
+    yield "queries", f"{planned['queries']:,} distinct"
+    yield "rewrites", _rewrites(counts)
     longer = f"; longer than keyword for {queries(counts['longer_cores'])}" if run.config.rewrite.compares_cores else ""
     for strategy, words in _by_strategy(counts, run.config.rewrite.planned).items():
-        table.add_row(f"  {strategy}", words + (longer if strategy == "core_content" else ""))
+        yield f"  {strategy}", words + (longer if strategy == "core_content" else "")
     if guards := guard_words(run):
-        table.add_row("guards", guards)
-    table.add_row("results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries")
-    table.add_row("errors", _errors(counts))
-    for name, words in fallback_rows(counts):
-        table.add_row(name, words)
-    for name, words in spending_rows(run, prices):
-        table.add_row(name, words)
+        yield "guards", guards
+    yield "results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries"
+    yield "errors", _errors(counts)
+    yield from fallback_rows(counts)
+    yield from spending_rows(run, prices)
     if evaluation is not None and evaluation.warning is None:
         for measure in evaluation.measures:
             original = evaluation.original
             alone = "" if original is None else marked(figure(original[measure]), measure in evaluation.original_looked)
             results = marked(figure(evaluation.results[measure]), measure in evaluation.looked)
-            table.add_row(title(measure), results + (f"  ({evaluation.alone} {alone})" if alone else ""))
+            yield title(measure), results + (f"  ({evaluation.alone} {alone})" if alone else "")
     if run.storage.get(REPORT) is not None:
-        table.add_row("report", Text(run.storage.url(REPORT), overflow="fold"))
-    return Group(table, *(Text(note) for note in (*more, *notes(run, evaluation, prices))))
+        yield "report", Text(run.storage.url(REPORT), overflow="fold")
 
 
 def fallback_rows(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:

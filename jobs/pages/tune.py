@@ -17,12 +17,7 @@ from jobs.tune.tune import Tuning
 
 
 def tuning_page(tuning: Tuning, written: str) -> RenderableType:
-    """Returns the table and the sentences below it, 80 columns wide.
-
-    Args:
-        tuning: What came out.
-        written: The name of the config that was written.
-    """
+    """Returns the table and the sentences below it, 80 columns wide; `written` names the config that was written."""
     table = Table(box=None, padding=(0, 2, 0, 0), min_width=76)
     table.add_column(f"{tuning.measure}, held out", style="bold", no_wrap=True, ratio=1)
     for title in ("mean", "to equal weights", f"{100 * LEVEL:.0f} % interval", "p"):

@@ -61,14 +61,10 @@ def estimate(
     texts: Sequence[str],
     searches: Mapping[str, int] | None = None,
 ) -> Estimate | None:
-    """Returns the estimate for the remaining queries; None if none remain or nothing is known about their cost.
+    """Returns the estimate for the `left` queries; None if none remain or nothing is known about their cost.
 
-    Args:
-        prepared: the job.
-        left: number of remaining queries.
-        done: committed shards of this run.
-        texts: some of the queries, for counting tokens.
-        searches: retriever -> the most searches of a query.
+    By the committed shards of this run, else by an earlier run, else by some `texts` of queries and the most searches of a
+    query by retriever.
     """
     if not left:
         return None

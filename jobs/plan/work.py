@@ -11,20 +11,13 @@ from jobs.chain.arms.compile import Compiled
 from jobs.chain.arms.requests import at_most, most_requests
 from jobs.config.config import Config
 from jobs.counts import QUANTITIES
-from jobs.run.job import Job
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import arm_needs
 from jobs.tables import ORIGINAL
 
 
 def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) -> int:
-    """Returns the most searches of a query by a retriever.
-
-    Args:
-        config: the job's config.
-        retriever: its name.
-        texts: strategy -> its lists of a query and retriever, at most.
-    """
+    """Returns the most searches of a query by a retriever; `texts`: strategy -> its lists of a query and retriever, at most."""
     routed = [strategy for strategy in texts if retriever in config.retrieve.route(strategy)]
     if not config.retrieve.retrievers[retriever].together:
         every = sum(texts[strategy] for strategy in routed)
@@ -35,12 +28,7 @@ def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) 
 
 
 def all_searches(config: Config, texts: Mapping[str, int]) -> dict[str, int]:
-    """Returns the most searches of a query by the name that they are counted under: a hybrid's are counted apart.
-
-    Args:
-        config: the job's config.
-        texts: strategy -> its lists of a query and retriever, at most.
-    """
+    """Returns `searches_of_query` of all retrievers, by the names they are counted under: a hybrid's are counted apart."""
     return {
         counted: searches_of_query(config, name, texts)
         for name, settings in config.retrieve.retrievers.items()
@@ -80,12 +68,7 @@ def saved(run: RunFolder) -> Saving:
 
 
 def planned_saving(compiled: Compiled, queries: int) -> Saving:
-    """Returns what an ablation would save at most: how many texts are equal, and how many pairs arms share, shows itself later.
-
-    Args:
-        compiled: the arms.
-        queries: of the log.
-    """
+    """Returns what arms save at most: how many texts are equal, and how many pairs arms share, shows itself later."""
     naive, answered = dict.fromkeys(QUANTITIES, 0), [arm for arm in compiled.arms if not arm.members]
     work = compiled.work
     readings = {answer.arm: work.readings[work.searches[answer.search].reading] for answer in work.answers}
@@ -120,18 +103,6 @@ def _searches(compiled: Compiled) -> int:
             else:
                 found |= {(key, *text) for text in texts if name in search.route(str(text[0]))}
     return sum(len(work.retrievers[key].search_names) for key, *_ in found)
-
-
-def planned_ablation(ablation: Job, queries: int) -> dict[str, Any]:
-    """Returns the arms of an ablation and what they share, as JSON-able values.
-
-    Args:
-        ablation: checked.
-        queries: of the log.
-    """
-    arms = ablation.compiled.arms
-    saving = planned_saving(ablation.compiled, queries)
-    return {"arms": len(arms), "folder": ablation.prepared.storage.root} | saving.values()
 
 
 def ablation_rows(planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

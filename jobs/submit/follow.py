@@ -154,12 +154,7 @@ class FollowedLog:
     """Writes a job's log on standard error, and what it prints after its last event, the closing table, on standard output."""
 
     def __init__(self, log: TextIO | None = None, output: TextIO | None = None) -> None:
-        """Begins a log.
-
-        Args:
-            log: Where its lines go; None: standard error.
-            output: Where its closing table and its folder go; None: standard output.
-        """
+        """Begins a log: its lines go to `log` (standard error), its closing table and folder to `output` (standard output)."""
         self._log, self._output = log or sys.stderr, output or sys.stdout
         self._line = ""  # the last one, as far as it has come
         self._finished = False

@@ -127,11 +127,7 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 def write_package(folder: Path, sent: SentConfig, config_name: str, prices: Path) -> str:
     """Writes what is sent into an empty folder; returns the config's place in it.
 
-    Args:
-        folder: To be the job's current folder, on the head and on every node with a worker.
-        sent: The config and its files.
-        config_name: Name of its file.
-        prices: The file of prices, which need not exist.
+    It will be the job's current folder, on the head and on every node with a worker. The file of prices need not exist.
     """
     for package in map(Path, package_folders()):
         shutil.copytree(package, folder / package.name, ignore=_LEFT_OUT)

@@ -33,11 +33,8 @@ class Expected:
 def expected(config: Config, patience: float = PATIENCE_SECONDS) -> Expected:
     """Returns the busy time of the last finished run of this name and these settings, by the size of tonight's log.
 
-    Models and indexes behind the same names may be others than those of that run; they are not looked up.
-
-    Args:
-        config: Of the job.
-        patience: Seconds after which it is given up.
+    Models and indexes behind the same names may be others than those of that run; they are not looked up. It is given up after
+    `patience` seconds.
     """
 
     def find() -> Expected:
@@ -74,11 +71,9 @@ def _settings(config: Config) -> dict[str, object]:
 
 
 def lost_run(job: SubmittedJob, patience: float = PATIENCE_SECONDS) -> str | None:
-    """Returns the folder of a job's run whose lease is stale; None: there is none, or it cannot be seen from here.
+    """Returns the folder of a job's run whose lease is stale, though the server says that it works.
 
-    Args:
-        job: That the server says works.
-        patience: Seconds after which it is given up.
+    None: there is none, or it cannot be seen from here within `patience` seconds.
     """
 
     def find() -> str | None:

@@ -35,8 +35,7 @@ from jobs.log.rows import newest
 from jobs.run.job import run_of
 from jobs.tables import LOST, ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
-from jobs.try_one.given import NOTHING, Given, check_utf8
-from jobs.try_one.trial import Row, Trial, document_counts, one_arm_row
+from jobs.try_one.trial import NOTHING, Given, Row, Trial, check_utf8, document_counts, one_arm_row
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.kinds import all_indexed
 from retrievers.retriever import DocumentStore
@@ -58,11 +57,7 @@ class LoadedConfig:
     def __init__(self, config: Config, config_file: str, label: str, given: Given = NOTHING) -> None:
         """Checks the config and its engine; loads nothing yet.
 
-        Args:
-            config: the config to try.
-            config_file: its path.
-            label: names the config in the output.
-            given: what the log would say of each query.
+        The output names the config by `label`; `given` is what the log would say of each query.
 
         Raises:
             DmqrError: `run` would refuse the config, or its log does not have what is given.
@@ -102,20 +97,12 @@ class LoadedConfig:
         self._opened.close()
 
     def load(self, report_phase: Phase) -> None:
-        """Loads all models and indexes; otherwise the first query does.
-
-        Args:
-            report_phase: is called with the current phase.
-        """
+        """Loads all models and indexes, which the first query would do otherwise; `report_phase` is called with the phase."""
         report_phase(f"{self.label}: loading models and indexes")
         self._load()
 
     def try_query(self, query: str, report_phase: Phase) -> Trial:
-        """Returns the result of sending one query through all stages.
-
-        Args:
-            query: the text to try.
-            report_phase: is called with the current phase.
+        """Returns the result of sending one query through all stages; `report_phase` is called with the current one.
 
         Raises:
             ConfigError: the text is not a valid query.

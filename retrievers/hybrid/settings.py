@@ -108,11 +108,7 @@ def part_name(name: str, part: str) -> str:
 
 
 def indexed_identities(indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Returns the identities of `retrievers.settings.all_indexed`, by the same keys.
-
-    Args:
-        indexes: Retriever -> its identity.
-    """
+    """Returns the identities of `retrievers.kinds.all_indexed`, by the same keys, of identities by retriever."""
     found: dict[str, Mapping[str, Any]] = {}
     for name, identity in indexes.items():
         found |= {part_name(name, part): one for part, one in identity["of"].items()} if "of" in identity else {name: identity}

@@ -22,10 +22,7 @@ LEAST_SHARD = 20
 def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES) -> Config:
     """Returns the config whose pools an ablation needs, beside `arm_rerankers`: it rewrites and encodes where any arm does.
 
-    Args:
-        config: Of the ablation.
-        arms: Of it.
-        looked: Documents of a list that measures read; where they are more than candidates, shards have fewer queries.
+    Where measures read (`looked`) more documents of a list than are candidates, shards have fewer queries.
     """
     answered = [arm.config for arm in arms if not arm.members]
     planned = [one.rewrite for one in answered if one.rewrite.planned] or [config.rewrite]
@@ -61,7 +58,7 @@ def arm_rerankers(arms: Iterable[Arm]) -> list[RerankSettings]:
 def arm_pools(pooled: Config, engines: Sequence[EngineSettings], rerankers: Sequence[RerankSettings]) -> dict[str, PoolRequest]:
     """Returns the requested pools: those of a run, and one for each further engine, as a run with that engine has it.
 
-    The first of the engines is that of `pooled`.
+    The first of `engines` is that of `pooled`, which is by `pooled_config`.
     """
     pools = requested_pools(pooled, rerankers)
     for number, engine in enumerate(engines[1:], start=2):

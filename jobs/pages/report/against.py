@@ -46,12 +46,7 @@ class Against:
 
 
 def against(run: RunFolder, evaluation: Evaluation | None) -> Against | None:
-    """Returns the comparison; None where there is no such run, or one of the two is not measured.
-
-    Args:
-        run: that selects.
-        evaluation: of its results.
-    """
+    """Returns the comparison of a run that selects; None where there is no other, or one of the two is not measured."""
     if evaluation is None or evaluation.warning is not None or not run.finished:
         return None
     output, _, mine = run.storage.root.rpartition("/")

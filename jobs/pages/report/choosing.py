@@ -19,14 +19,7 @@ Chosen = tuple[str, str, int]  # query_id, query, log_count
 
 
 def choose(run: RunFolder, failed: Mapping[str, int], judged: Judged | None, count: int) -> dict[int, list[Chosen]]:
-    """Returns shard -> the sample queries, `count` at most.
-
-    Args:
-        run: the run.
-        failed: query_id -> shard of queries with errors.
-        judged: the judged queries; None: there are none.
-        count: the most samples.
-    """
+    """Returns shard -> the sample queries, `count` at most; `failed`: query_id -> shard of queries with errors."""
     committed = {manifest.shard for manifest in run.manifests if manifest.counts["queries"]}
     if not count or not committed:
         return {}

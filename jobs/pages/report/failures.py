@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.run.shards import Manifest
 from jobs.counts import ErrorCount, counts_of
@@ -60,12 +60,7 @@ class Failures:
 
 
 def failures(figures: Figures, *, texts: bool) -> Failures:
-    """Returns the errors of a run by reason.
-
-    Args:
-        figures: of the run.
-        texts: whether to read the texts of the examples.
-    """
+    """Returns the errors of a run by reason, and with `texts` those of the examples."""
     run = figures.run
     found = _of_queries(figures)
     wanted: dict[int, set[str]] = {}
@@ -162,6 +157,4 @@ def _read(excerpt: dict[str, object]) -> Excerpt | None:
 
 
 def _told(one: Example, query: str | None, with_it: AskedWith = NOTHING, *, texts: bool) -> Example:
-    if not texts:
-        return Example(one.about, None, None, None, one.strategies)
-    return Example(one.about, query, one.message, one.raw, one.strategies, with_it)
+    return replace(one, query=query, asked_with=with_it) if texts else replace(one, message=None, raw=None)

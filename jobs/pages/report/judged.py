@@ -38,12 +38,7 @@ class Judged:
 def measured(
     run: RunFolder, judgements: Judgements | None, measures: Sequence[str] | None = None
 ) -> tuple[Evaluation | None, Judged | None]:
-    """Returns the quality of a run's results and its judged queries; None without judgements.
-
-    Args:
-        run: the run to measure.
-        judgements: of log rows or queries.
-        measures: names that ir_measures knows; None: those of the run's config.
+    """Returns the quality of a run's results and its judged queries, by its config's measures or these; None: unjudged.
 
     Raises:
         ConfigError: a measure cannot be computed, or files of the run cannot be read.
@@ -55,12 +50,7 @@ def measured(
 
 
 def judged_queries(judgements: Judgements, values: PerQuery) -> Judged:
-    """Returns the judged queries of a run.
-
-    Args:
-        judgements: what was judged.
-        values: what was measured.
-    """
+    """Returns the judged queries of a run with what was measured of them."""
     rows: dict[str, list[int]] = {}
     grades: dict[str, dict[str, int]] = {}
     for row, (key, query_id) in enumerate(zip(values.keys, values.query_ids, strict=True)):

@@ -59,13 +59,7 @@ class Selection:
 
 
 def selection(figures: Figures, evaluation: Evaluation | None, *, texts: bool) -> Selection | None:
-    """Returns what was selected; None for a run that does not select, or without a committed query.
-
-    Args:
-        figures: of the run.
-        evaluation: of the run; None: not measured.
-        texts: whether to read reasons and queries.
-    """
+    """Returns what was selected, and with `texts` why; None for a run that does not select, or without a committed query."""
     chosen, run = figures.selected, figures.run
     if chosen is None:
         return None

@@ -25,11 +25,9 @@ from jobs.measure.compare.significance import holm, paired_test
 from jobs.measure.compare.standing import corrected, mark, standing, verdict
 from jobs.measure.compare.worth import Worth
 from jobs.pages.ablation import ablation_report
-from jobs.pages.ablation.arm_rows import arm_rows
 from jobs.pages.ablation.cost_chart import cost_chart, pareto_front
-from jobs.pages.ablation.left_out import left_out
-from jobs.pages.ablation.noise import noise
 from jobs.pages.ablation.query_chart import main_arms, query_chart
+from jobs.pages.ablation.tables import arm_rows, left_out, noise
 from jobs.pages.charts import linear, spanning
 from jobs.pages.closing import ComparedArms
 from jobs.plan.work import saved

@@ -18,14 +18,7 @@ ALPHA = 0.05
 
 
 def verdict(figures: Figures, quality: list[Quality], judged: Judged | None, lists: ListStatistics | None) -> str | None:
-    """Returns the sentence; None where nothing is committed or nothing was rewritten.
-
-    Args:
-        figures: of the run.
-        quality: the measures, the leading one first; empty where nothing was measured.
-        judged: the judged queries.
-        lists: what each strategy added.
-    """
+    """Returns the sentence, by the leading measure, the first; None where nothing is committed or nothing was rewritten."""
     if not figures.queries or not figures.counts["planned"] or lists is None or not lists.documents:
         return None
     reranked = figures.run.config.rerank.kind != "none"
