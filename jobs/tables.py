@@ -87,17 +87,6 @@ SELECTION = pa.struct([("query_type", pa.string()), ("strategies", pa.list_(pa.s
 _OF_TEXT = [("strategy", pa.string()), ("position", pa.int32())]
 CHOSEN = pa.struct([*_OF_TEXT, ("predicted", pa.list_(pa.struct([*_OF_TEXT, ("score", pa.float64())])))])
 HIT = pa.struct([("doc_id", pa.string()), ("score", pa.float64())])
-RUN = pa.struct(
-    [
-        ("strategy", pa.string()),
-        ("position", pa.int32()),
-        ("retriever", pa.string()),
-        ("text", pa.int32()),  # index among the row's texts: the original 0, then the rewrites; -1: several, searched as one
-        ("weight", pa.float64()),
-        ("position_weight", pa.float64()),
-        ("hits", pa.list_(HIT)),
-    ]
-)
 SOURCE = pa.struct(
     [
         ("strategy", pa.string()),
