@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cluster import costs
-from jobs.chain.error_counts import many_fallbacks
 from jobs.chain.pipeline import COSTED
 from jobs.job.indexes import noted_changes
 from jobs.measure.evaluate.evaluate import Evaluation
@@ -16,6 +15,7 @@ from jobs.measure.significance import interval_verdict
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import Spending
 from jobs.runs.starts import unknown_losses
+from jobs.runs.sums import many_fallbacks
 from jobs.tables import NOTES
 from jobs.terminal.formats import duration, money, number, percent, planned_rewrites, queries, sentence
 
