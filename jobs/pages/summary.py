@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,16 +11,24 @@ from rich.text import Text
 
 from cluster import costs
 from cluster.costs import Prices, Totals
-from jobs.chain.chosen import chosen_counts
-from jobs.chain.error_counts import by_reason, fallbacks, many_fallbacks
-from jobs.chain.guard_counts import REQUESTS, found_by_guards, searches_saved
 from jobs.chain.pipeline import COSTED
-from jobs.chain.selection_counts import Selected, selected_by_type
+from jobs.counts import OVERRIDE_REQUESTS, FurtherTexts, RungTexts, counts_of
 from jobs.job.indexes import encoder_words
-from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values, marked
-from jobs.measure.evaluate.measure import title
+from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
+from jobs.measure.measures import title
+from jobs.measure.notes import marked
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.starts import unknown_losses
+from jobs.runs.sums import (
+    Selected,
+    by_reason,
+    chosen_counts,
+    fallbacks,
+    found_by_guards,
+    many_fallbacks,
+    searches_saved,
+    selected_by_type,
+)
 from jobs.tables import ORIGINAL, RUNGS
 from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
 from jobs.terminal.tables import facts
@@ -110,22 +119,20 @@ def notes(run: RunFolder, evaluation: Evaluation | None, prices: Prices | None) 
 
 
 def _rewrites(counts: Mapping[str, int]) -> str:
-    rungs = {
-        rung: sum(n for key, n in counts.items() if key.startswith("rung/") and key.endswith(f"/{rung}")) for rung in RUNGS
-    }
-    by_rung = ", ".join(f"{rung} {n:,}" for rung, n in rungs.items() if n)
+    rungs: Counter[str] = Counter()
+    for of, n in counts_of(counts, RungTexts):
+        rungs[of.rung] += n
+    by_rung = ", ".join(f"{rung} {rungs[rung]:,}" for rung in RUNGS if rungs[rung])
     return planned_rewrites(counts) + (f" ({by_rung})" if by_rung else "")
 
 
 def _by_strategy(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[str, str]:
     found: dict[str, dict[str, int]] = {}
-    for key, n in sorted(counts.items()):
-        if key.startswith("rung/"):
-            strategy, _, rung = key.removeprefix("rung/").rpartition("/")
-            found.setdefault(strategy, {})[rung] = n
+    for of, n in counts_of(dict(sorted(counts.items())), RungTexts):
+        found.setdefault(of.strategy, {})[of.rung] = n
     words = {strategy: ", ".join(f"{rung} {n:,}" for rung, n in rungs.items()) for strategy, rungs in found.items()}
     for strategy, rungs in found.items():
-        if further := counts.get(f"further_texts/{strategy}", 0):
+        if further := counts.get(FurtherTexts(strategy).key, 0):
             words[strategy] += f"; texts for {queries(sum(rungs.values()) - further)}"
     chosen = sum(selected_by_type(counts, strategies).values(), start=Selected())
     searched = chosen_counts(counts)
@@ -144,7 +151,7 @@ def guard_words(run: RunFolder) -> str:
     saved = searches_saved(run.counts, run.config)
     if saved:
         found.append(f"{counted('searches', saved)} saved")
-    if requests := run.counts.get(REQUESTS, 0):
+    if requests := run.counts.get(OVERRIDE_REQUESTS, 0):
         found.append(f"{counted('requests', requests)} not made")
     return ", ".join(found)
 

@@ -18,6 +18,7 @@ from cluster.run.pools import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
 from cluster.run.shards import SUCCESS, check_inputs, manifests, read_plan
 from cluster.storage import open_storage
+from jobs.chain.arms.requests import most_requests
 from jobs.config.config import Config
 from jobs.job.indexes import encoder_words
 from jobs.job.prepare import Prepared
@@ -26,10 +27,9 @@ from jobs.log.dedup import dedup
 from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.work import ablation_rows, all_searches, planned_saving
 from jobs.run.draft import check_version
-from jobs.run.finish import unwritten_tables
 from jobs.run.job import Job, run_of
 from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, pool_words, seconds_words, with_seconds
-from jobs.run.spending import expected_requests, requests_per_query, tries_per_request
+from jobs.run.spending import expected_requests, tries_per_request
 from jobs.run.unchanged import check_indexes_unchanged
 from jobs.runs.tally import summed
 from jobs.tables import ORIGINAL
@@ -40,7 +40,7 @@ from retrievers.models import bytes_to_fetch
 
 PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
 # A shard writes a file of each that has rows.
-SHARD_TABLES = ("rewrites", "selections", "results", "scores", "costs", "runs", "candidates", "errors")
+SHARD_TABLES = {"rewrites", "selections", "results", "scores", "costs", "runs", "candidates", "errors"}
 
 
 def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None) -> dict[str, Any]:
@@ -81,12 +81,12 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
     if whose or not finished:
         job.check_engines()
     left = counts["queries"] - sum(manifest.counts["queries"] for manifest in done)
-    calls = requests_per_query(prepared.rewriting)
+    calls = len(most_requests(prepared.rewriting))
     texts_of = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in prepared.rewriting.pool}
     searches = all_searches(config, texts_of)
     some = expected_requests(prepared.rewriting, texts)
     expected = estimate(prepared, left, done, texts, searches)
-    tables = len(SHARD_TABLES) - len(unwritten_tables(config))
+    tables = len(SHARD_TABLES & job.schemas.keys())
     pools, resources, sized = _pools(job.prepared, progress, job.pools, shards)
     job.check(pools)
     return {

@@ -32,20 +32,14 @@ class Ledger:
         self._spent: Totals = {}
 
     def watch_nodes(self, count: Callable[[], Mapping[str, int]]) -> None:
-        """Counts nodes from now on; there were as many since the beginning.
-
-        Args:
-            count: Returns the number of nodes by kind.
-        """
+        """Counts nodes from now on; there were as many since the beginning."""
         with self._lock:
             self._count, self._nodes = count, dict(count())
 
     def begin(self, phase: str, dedup_seconds: float = 0.0) -> None:
         """Ends the phase before, and begins another.
 
-        Args:
-            phase: its name.
-            dedup_seconds: of work that other machines have done in the phase before, on the log.
+        `dedup_seconds` are those of work that other machines have done on the log, in the phase before.
         """
         with self._lock:
             self._end_phase()

@@ -47,17 +47,7 @@ class Record:
         ledger: Ledger,
         sizes: PoolSizes,
     ) -> None:
-        """Writes the record with status `running`; a start before that still says so was killed.
-
-        Args:
-            prepared: the job.
-            session: of this start.
-            number: of this start, from 1.
-            state: the progress, updated by others.
-            outages: those of this start.
-            ledger: of this start.
-            sizes: of the session's pools.
-        """
+        """Writes the record with status `running`; a start before that still says so was killed."""
         self._prepared, self._session, self._number, self._sizes = prepared, session, number, sizes
         self._state, self._outages = state, outages
         self.ledger = ledger

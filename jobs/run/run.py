@@ -17,18 +17,17 @@ from cluster.run.pulse import OutagePulse
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
-from cluster.run.shards import SUCCESS, Manifest, Plan, check_inputs, read_manifest, read_plan
+from cluster.run.shards import SUCCESS, Plan, check_inputs, read_manifest, read_plan
 from cluster.shared_folder import check_shared
 from cluster.storage.traffic import add_traffic
 from jobs.job.prepare import Prepared, check_shared_store
 from jobs.job.shipping import package_folders
 from jobs.run.draft import check_version, draft_plan, store_plan
 from jobs.run.finish import finish, put_latest
-from jobs.run.gauges import DriverGauges, tracked_metrics
 from jobs.run.job import Job
 from jobs.run.ledger import Ledger
 from jobs.run.pool_sizes import PoolSizes
-from jobs.run.progress_file import ProgressFile
+from jobs.run.progress import driver_gauges, progress_file, tracked_metrics
 from jobs.run.record import Record
 from jobs.run.spending import RunMoney
 from jobs.run.stopping import Signals, Stall, Sums, limit, outcome
@@ -108,8 +107,8 @@ def run(
                 put_log = log.store if log else lambda: None
                 with (
                     traced(prepared, lease.number) as traces,
-                    ProgressFile(storage, lease, progress.state, put_log, record.spent),
-                    DriverGauges(prepared, lease, progress.state),
+                    progress_file(storage, lease, progress.state, put_log, record.spent),
+                    driver_gauges(prepared, lease, progress.state),
                 ):
                     plan = store_plan(prepared, draft) if draft else plan
                     assert plan is not None
@@ -226,7 +225,8 @@ class Night:
             if row:
                 stall.restart()
                 manifest = read_manifest(row["manifest"])
-                self._count(manifest)
+                self.tally.add(manifest)
+                log_commit(manifest, len(self.tally.shards), len(self.plan.shards))
                 self.traces.committed(manifest)
                 add_traffic(json.loads(row["traffic"]))
             elif closing and not tracker.in_flight():
@@ -262,11 +262,6 @@ class Night:
     def _left(self, tracker: ProgressTracker) -> str:
         shards, rows = tracker.in_flight(), tracker.progress().queries
         return f"{shards} shard{'s' * (shards != 1)} in flight ({queries(rows)}) {'is' if shards == 1 else 'are'}"
-
-    def _count(self, manifest: Manifest) -> None:
-        """Adds a committed shard to the sums."""
-        self.tally.add(manifest)
-        log_commit(manifest, len(self.tally.shards), len(self.plan.shards))
 
     def _show(self, tracker: ProgressTracker, watch: Watch, committed: bool) -> None:
         state = self.progress.state

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from cluster import costs
 from jobs.chain.completions import uncommitted
@@ -14,7 +13,7 @@ from jobs.runs.tally import Tally
 from rewriters.normalise import query_id
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.settings import SelectAll, SelectRandom
+from rewriters.settings import SelectRandom
 
 GRANTED = "rewrite"  # the stage whose workers ask before they spend
 
@@ -23,13 +22,7 @@ class RunMoney:
     """Counts the money of a run beside that which its present workers are granted."""
 
     def __init__(self, prepared: Prepared, before: Sequence[Start], ledger: Ledger) -> None:
-        """Counts nothing as granted yet.
-
-        Args:
-            prepared: the job.
-            before: the earlier starts.
-            ledger: of this start.
-        """
+        """Counts nothing as granted yet."""
         self._prices, self._storage, self._ledger = prepared.prices, prepared.storage, ledger
         self._earlier = self._usd(driver_spent(before)) + sum(self._nodes(one.get("node_seconds", {})) for one in before)
         self.limited = prepared.config.limits.max_cost_usd is not None
@@ -74,13 +67,6 @@ class RunMoney:
         return self._prices.usd(spent) if self._prices is not None else 0.0
 
 
-def requests_per_query(rewriting: Rewriting) -> int:
-    """Returns the largest number of requests to the LLM for a query."""
-    select = rewriting.select
-    whole = rewriting if select.in_request else replace(rewriting, select=SelectAll(kind="all"), rules=None)
-    return len(Rewriter(whole).requests(Query("", ""))) + (select.typed_by == "llm")
-
-
 def tries_per_request(rewriting: Rewriting) -> int:
     """Returns how many more times a request may be made (`rewrite.retries`); 0 where all engines are recordings."""
     engines = {"" if strategy.engine is None else strategy.name for strategy in rewriting.pool}
@@ -91,10 +77,6 @@ def expected_requests(rewriting: Rewriting, texts: Sequence[str]) -> float | Non
     """Returns the mean number of requests of some queries.
 
     None where every query has as many, or where only the LLM or the log can say which strategies rewrite a query.
-
-    Args:
-        rewriting: of the job.
-        texts: the queries.
     """
     select = rewriting.select
     if not texts or not (select.typed_by == "rules" or isinstance(select, SelectRandom)):

@@ -104,12 +104,7 @@ def _moved_commits(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[st
 
 
 def _pins(config: Config, moved: Mapping[str, str]) -> str:
-    """Returns the `--set` overrides that name the earlier commits, or "" where a model is named outside of the config.
-
-    Args:
-        config: of the job.
-        moved: by `_moved_commits`.
-    """
+    """Returns the `--set` overrides that name the earlier commits, or "" where a model is named outside of the config."""
     found, left = [], set(moved)
     for place, values in _models(config.model_dump(), ()):
         model, revision = str(values["model"]), values.get("revision")

@@ -10,7 +10,7 @@ from cluster import costs
 from cluster.costs import Prices
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import NOTHING, StageProgress
-from jobs.chain.error_counts import by_reason
+from jobs.runs.sums import by_reason
 from jobs.terminal.state import StageState, State
 
 LOOK_SECONDS = 1.0  # between two looks at the progress
@@ -117,13 +117,7 @@ class Watch:
         """Costs of what is committed and in flight."""
 
     def look(self, tracker: ProgressTracker, counts: Mapping[str, int], spent: costs.Totals) -> None:
-        """Brings the state up to date, at most once in `LOOK_SECONDS`.
-
-        Args:
-            tracker: knows the progress of what is not committed.
-            counts: the sums of what is committed.
-            spent: the costs of what is committed.
-        """
+        """Brings the state up to date, at most once in `LOOK_SECONDS`."""
         now = time.monotonic()
         if now - self._looked < LOOK_SECONDS:
             return

@@ -12,7 +12,7 @@ from cluster import costs
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.tables import ARM_STORED
-from jobs.tables import STORED
+from jobs.tables import STORED, unnested
 from retrievers.ranking import ranks
 
 Columns = dict[str, Any]
@@ -20,11 +20,9 @@ Columns = dict[str, Any]
 
 def flattened(ids: pa.Array, table: pa.Table, column: str) -> Columns:
     """Returns the structs of a list column as columns, with the query_id of their row and their rank in it, from 1."""
-    lists = table.column(column).combine_chunks()
-    flat = lists.flatten()
+    rows, flat = unnested(table, column)
     columns = {field.name: flat.field(field.name) for field in flat.type}
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-    return {"query_id": ids.take(pc.list_parent_indices(lists)), "rank": pa.array(ranks(lengths))} | columns
+    return {"query_id": ids.take(pa.array(rows)), "rank": pa.array(ranks(np.bincount(rows)))} | columns
 
 
 def costs_columns(columns: Columns) -> Columns:
@@ -51,9 +49,8 @@ class Rankings:
     def __init__(self, table: pa.Table, block: Candidates, work: SharedWork) -> None:
         """Reads the column `ranked` of a block."""
         self._ids, self._block, self._work = table.column("query_id").combine_chunks(), block, work
-        lists = table.column("ranked").combine_chunks()
-        flat, lengths = lists.flatten(), pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-        row, arm = np.repeat(np.arange(table.num_rows), lengths), flat.field("arm").to_numpy()
+        row, flat = unnested(table, "ranked")
+        arm = flat.field("arm").to_numpy()
         by_arm = np.argsort(arm, kind="stable")
         self._bounds = np.searchsorted(arm[by_arm], np.arange(len(work.answers) + 1))
         self._row = row[by_arm]

@@ -99,9 +99,7 @@ NO_STORE = StoreFiles("", {})
 def open_store(root: str, spaces: Mapping[Space, Mapping[str, Any]]) -> StoreFiles:
     """Returns the store's files of the spaces of a job; notes that they are used today.
 
-    Args:
-        root: The store's folder.
-        spaces: What each is about, as JSON-able values.
+    `spaces` says what each is about, as JSON-able values.
 
     Raises:
         ClusterError: The store cannot be written.

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cluster.run.shards import Manifest
-from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
+from jobs.counts import ErrorCount, counts_of
+from jobs.measure.asked_with import NOTHING, AskedWith, asked_with
 from jobs.pages.report.figures import Case, Figures
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, queries_of
@@ -115,10 +116,8 @@ def _of_queries(figures: Figures) -> dict[tuple[str, str], list[tuple[int, Examp
 def _least(counts: Mapping[str, int]) -> dict[tuple[str, str], int]:
     """Returns (stage, reason) -> the least number of queries of a shard that have it."""
     least: dict[tuple[str, str], int] = {}
-    for name, count in counts.items():
-        if name.startswith("error/"):
-            _, stage, *_, reason = name.split("/")
-            least[stage, reason] = max(count, least.get((stage, reason), 0))
+    for of, count in counts_of(counts, ErrorCount):
+        least[of.stage, of.reason] = max(count, least.get((of.stage, of.reason), 0))
     return least
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from jobs.chain.selection_counts import Selected
-from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
+from jobs.measure.asked_with import NOTHING, AskedWith, asked_with
 from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.pages.charts import drawing, element
 from jobs.pages.report.against import Against, against
 from jobs.pages.report.figures import Figures
 from jobs.runs.reading import database, files, queries_of, spread
+from jobs.runs.sums import Selected
 from jobs.terminal.formats import number, percent
 
 WIDTH, HEIGHT = 320.0, 110.0  # of the bars
