@@ -6,12 +6,12 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of, with_measures
+from jobs.cli.inputs import check_matched, check_samples, judgements_of, prices_of, with_measures
 
 if TYPE_CHECKING:
     from cluster.costs import Prices
     from jobs.measure.evaluate.evaluate import Evaluation
-    from jobs.pages.report.judged import Judged
+    from jobs.pages.report.judged_queries import Judged
     from jobs.runs.folder import RunFolder
 
 
@@ -19,7 +19,7 @@ def report(options: argparse.Namespace) -> int:
     """Writes the report of a run, or of an ablation with the table and the values beside it; with `--out` the page alone."""
     from jobs.pages.ablation import ablation_report
     from jobs.pages.closing import compared, write_pages
-    from jobs.pages.report.judged import measured
+    from jobs.pages.report.judged_queries import measured
     from jobs.runs.folder import REPORT, open_run
     from jobs.terminal.formats import unpriced
 
@@ -61,7 +61,7 @@ def write_report(
 
     `shown`: `texts` and `samples`, where they are not as the run's config has them.
     """
-    from jobs.measure.evaluate.stored import store_evaluation
+    from jobs.measure.evaluate.stored_evaluation import store_evaluation
     from jobs.pages.report import report
     from jobs.runs.folder import REPORT
 

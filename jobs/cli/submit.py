@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
 from jobs.cli.command_line.arguments import program
-from jobs.cli.driving import command_words, load
+from jobs.cli.log_verbs import command_words, load
 from jobs.cli.printing import print_json
 from jobs.cli.refusal import say
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, DmqrError
 from cluster.run.shards import SUCCESS
-from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of, with_measures
-from jobs.cli.driving import again, drive, finished, load, warn
+from jobs.cli.inputs import check_matched, check_samples, judgements_of, prices_of, with_measures
+from jobs.cli.job_verbs import logs, stop
+from jobs.cli.log_verbs import again, drive, finished, load, warn
 from jobs.cli.printing import print_json, print_page, show
 from jobs.cli.refusal import say
-from jobs.cli.submitted import logs, stop
 
 __all__ = ["ablate", "clicks", "diff", "evaluate", "index", "logs", "plan", "run", "runs", "stop", "try_", "tune"]
 
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
     """Brings a run to its end, measures it and writes its report."""
     from jobs.cli.report import write_report
     from jobs.job.prepare import prepare
-    from jobs.pages.report.judged import measured
+    from jobs.pages.report.judged_queries import measured
     from jobs.pages.summary import closing_table, closing_values
     from jobs.run.job import run_of
     from jobs.run.run import run

@@ -26,7 +26,7 @@ from jobs.measure import judged_rows
 from jobs.measure.arrays import Floats, Numbers
 from jobs.measure.clusters import query_clusters
 from jobs.measure.judged_rows import NOT_ASKED, asked_queries, counted_keys, database
-from jobs.measure.looked import Looked, looked, uneven
+from jobs.measure.measured_depth import Looked, looked, uneven
 from jobs.measure.measures import GradedList, measured_lists
 from jobs.measure.significance import PairedTest, cluster_sums, paired_test
 from jobs.measure.unknown import UnknownDocuments

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from jobs.log.judgements import Key
 from jobs.measure.clusters import SIMILARITY
-from jobs.measure.looked import MARK, Looked
+from jobs.measure.measured_depth import MARK, Looked
 from jobs.measure.significance import FEW_QUERIES, LEVEL
 from jobs.terminal.formats import figure
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from jobs.measure.compare.difference import Comparison, Difference
 from jobs.measure.compare.standing import standing
-from jobs.measure.looked import MARK
+from jobs.measure.measured_depth import MARK
 from jobs.measure.notes import ends_in_words, interval_words
 from jobs.measure.significance import ALPHA, better_or_worse
 from jobs.terminal.formats import figure, known, plain

@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from jobs.measure.diff.changed_queries import MovedQuery, Moves, Share
 from jobs.measure.diff.diff import Cost, Diff
-from jobs.measure.diff.moved import MovedQuery, Moves, Share
 from jobs.measure.diff.quality import Paired, QueryChange
 from jobs.measure.measures import title
 from jobs.measure.notes import (

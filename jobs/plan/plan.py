@@ -29,8 +29,8 @@ from jobs.plan.work import ablation_rows, all_searches, planned_saving
 from jobs.run.draft import check_version
 from jobs.run.job import Job, run_of
 from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, pool_words, seconds_words, with_seconds
+from jobs.run.resume_check import check_indexes_unchanged
 from jobs.run.spending import expected_requests, tries_per_request
-from jobs.run.unchanged import check_indexes_unchanged
 from jobs.runs.tally import summed
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import clock, money, unpriced

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from cluster import costs
 from jobs.chain.completions import uncommitted
 from jobs.job.prepare import Prepared
-from jobs.run.ledger import Ledger
+from jobs.run.driver_costs import DriverCosts
 from jobs.runs.starts import Start, driver_spent
 from jobs.runs.tally import Tally
 from rewriters.normalise import query_id
@@ -21,9 +21,9 @@ GRANTED = "rewrite"  # the stage whose workers ask before they spend
 class RunMoney:
     """Counts the money of a run beside that which its present workers are granted."""
 
-    def __init__(self, prepared: Prepared, before: Sequence[Start], ledger: Ledger) -> None:
+    def __init__(self, prepared: Prepared, before: Sequence[Start], driver_costs: DriverCosts) -> None:
         """Counts nothing as granted yet."""
-        self._prices, self._storage, self._ledger = prepared.prices, prepared.storage, ledger
+        self._prices, self._storage, self._driver_costs = prepared.prices, prepared.storage, driver_costs
         self._earlier = self._usd(driver_spent(before)) + sum(self._nodes(one.get("node_seconds", {})) for one in before)
         self.limited = prepared.config.limits.max_cost_usd is not None
         self._before = 0.0
@@ -48,7 +48,7 @@ class RunMoney:
         """Returns the USD until now of the nodes' time and of what the drivers have spent, of all starts."""
         if self._prices is None:
             return 0.0
-        return self._earlier + self._usd(self._ledger.spent()) + self._nodes(self._ledger.node_seconds())
+        return self._earlier + self._usd(self._driver_costs.spent()) + self._nodes(self._driver_costs.node_seconds())
 
     def total(self, tally: Tally) -> costs.Totals:
         """Returns the costs of what is committed, and, with a budget, of stored completions that are not."""

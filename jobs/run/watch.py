@@ -19,7 +19,7 @@ BUSY_SECONDS = 30.0  # that `busy` and `slowest` go by,
 LEAST_SECONDS = 5.0  # and that they, and a rate, must know at least
 
 
-class Pace:
+class RecentRates:
     """How fast each stage was in the last minute."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Watch:
         self._prices, self.state, self._around = prices, state, around
         self.costed_as: Mapping[str, str] = {}
         """Stage -> the value of `costs.stage` in its entries."""
-        self._pace, self._looked = Pace(), float("-inf")
+        self._pace, self._looked = RecentRates(), float("-inf")
         self._busy_before = dict(state.busy)  # of earlier runners of this start
         self.snapshot = NOTHING
         """The last progress."""

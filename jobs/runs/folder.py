@@ -20,7 +20,7 @@ from cluster.costs import Prices, Totals, add_totals
 from cluster.errors import ConfigError
 from cluster.run.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan, spent
 from cluster.storage import Storage, open_storage
-from cluster.storage.ahead import ahead
+from cluster.storage.prefetch import prefetch
 from jobs.config.config import Config
 from jobs.runs.bill import Bill, bill
 from jobs.runs.starts import Start, driver_spent, known_starts, node_time
@@ -47,7 +47,7 @@ def find_runs(output: Storage, name: str | None = None, label: str | None = None
         match = _FOLDER.fullmatch(folder)
         if match and (name is None or match["name"] == start or (label is None and match["name"].startswith(f"{name}-"))):
             folders.append(folder)
-    fetched = ahead(lambda folder: output.get(f"{folder}/run.json"), folders, CONCURRENT_FETCHES)
+    fetched = prefetch(lambda folder: output.get(f"{folder}/run.json"), folders, CONCURRENT_FETCHES)
     for folder, data in zip(folders, fetched, strict=True):
         record = _parsed(data)
         config = record.get("config", {})

@@ -19,7 +19,7 @@ from jobs.job.measure_names import check_grades, check_measures, deepest_rank
 from jobs.log.judgements import Judgements
 from jobs.measure.arrays import Floats
 from jobs.measure.measures import ListMeasures
-from jobs.tune.gathered import GatheredBlock, GatheredQueries
+from jobs.tune.judged_lists import GatheredBlock, GatheredQueries
 from retrievers.fusion import Fused
 from retrievers.ranking import offsets_of, ranks
 from retrievers.settings import FuseSettings

@@ -19,7 +19,7 @@ from jobs.measure.arrays import Floats
 from jobs.measure.significance import FEW_QUERIES, Gap, gap
 from jobs.runs.folder import RunFolder
 from jobs.tune.folds import chosen_values, draw_folds
-from jobs.tune.gathered import GatheredQueries, gather
+from jobs.tune.judged_lists import GatheredQueries, gather
 from jobs.tune.objective import Objective, Weighting, equal_weights
 from jobs.tune.search import Rows, as_good_as_the_best
 from jobs.tune.steps import (

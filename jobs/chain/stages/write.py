@@ -21,7 +21,7 @@ from cluster.storage.traffic import take_traffic
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.counts import first_failed, loss_counts, one_arm_counts
-from jobs.chain.stages.stored import Rankings, candidates_table, costs_columns, flattened, scores_table, stored_table
+from jobs.chain.stages.stored_rows import Rankings, candidates_table, costs_columns, flattened, scores_table, stored_table
 from jobs.chain.tables import ARM_STORED
 from jobs.counts import arm_key
 from jobs.tables import COMMITTED, STORED, unnested

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from jobs.measure.compare.slices import Slice
 from jobs.measure.frame import Frame
-from jobs.measure.looked import Looked
+from jobs.measure.measured_depth import Looked
 from jobs.measure.notes import nothing_measured
 
 QUESTIONS = ("always", "arms", "subsets")  # families that are adjusted together, by Holm

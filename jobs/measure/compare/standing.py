@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobs.measure.arrays import Floats
-from jobs.measure.looked import MARK
+from jobs.measure.measured_depth import MARK
 from jobs.measure.significance import ALPHA, UNCLEAR, better_or_worse
 
 if TYPE_CHECKING:

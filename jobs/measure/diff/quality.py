@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from jobs.log.judgements import Judgements, Key
-from jobs.measure.asked_with import asked_with
 from jobs.measure.clusters import query_clusters
 from jobs.measure.frame import Frame, kept, measure
-from jobs.measure.looked import Looked
+from jobs.measure.measured_depth import Looked
+from jobs.measure.query_context import asked_with
 from jobs.measure.significance import TIE
 from jobs.runs.folder import RunFolder
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from jobs.log.judgements import Judgements, Key, read_qrels
 from jobs.measure.frame import Frame, kept, measure
-from jobs.measure.looked import Looked
+from jobs.measure.measured_depth import Looked
 from jobs.measure.measures import DEPTH, MEASURES, title
 from jobs.measure.notes import (
     ends_in_words,

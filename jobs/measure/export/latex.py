@@ -10,7 +10,7 @@ from cluster.storage.output import written
 from jobs.measure.compare.comparison_notes import cut_notes, named_notes
 from jobs.measure.compare.difference import PART
 from jobs.measure.compare.standing import FAMILIES, MARKS, PLACES, Standing, cut_mark, mark, standing
-from jobs.measure.looked import MARK
+from jobs.measure.measured_depth import MARK
 
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison

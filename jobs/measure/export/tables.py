@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
 from cluster.storage.output import written
-from jobs.measure.asked_with import NOTHING, asked_with, filter_columns
 from jobs.measure.frame import Frame
+from jobs.measure.query_context import NOTHING, asked_with, filter_columns
 from jobs.runs.folder import RunFolder
 
 ENDINGS = (".parquet", ".csv")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jobs.measure.asked_with import NOTHING, AskedWith, asked_with
 from jobs.measure.compare.standing import Standing
+from jobs.measure.query_context import NOTHING, AskedWith, asked_with
 from jobs.measure.significance import TIE
 from jobs.pages.report.documents import texts_of
 from jobs.runs.folder import RunFolder

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from jobs.measure.asked_with import NOTHING, AskedWith, asked_with
 from jobs.measure.evaluate.evaluate import Evaluation
+from jobs.measure.query_context import NOTHING, AskedWith, asked_with
 from jobs.pages.charts import drawing, element
-from jobs.pages.report.against import Against, against
+from jobs.pages.report.all_and_selected import Against, against
 from jobs.pages.report.figures import Figures
 from jobs.runs.reading import database, files, queries_of, spread
 from jobs.runs.sums import Selected

@@ -16,7 +16,7 @@ from jobs.measure.judged_rows import database
 from jobs.pages.report import report
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures
-from jobs.pages.report.judged import Judged, judged_queries
+from jobs.pages.report.judged_queries import Judged, judged_queries
 from jobs.pages.report.samples import Sample, samples
 from jobs.runs.folder import RunFolder
 from retrievers.settings import TypoSettings

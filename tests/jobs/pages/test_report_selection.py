@@ -14,10 +14,10 @@ import pytest
 from rich.console import Console
 
 from cluster.storage import open_storage
+from jobs.measure.diff.changed_queries import Share, moves
 from jobs.measure.diff.diff import diff, diff_values
-from jobs.measure.diff.moved import Share, moves
 from jobs.measure.evaluate.evaluate import Evaluation
-from jobs.measure.evaluate.stored import store_evaluation
+from jobs.measure.evaluate.stored_evaluation import store_evaluation
 from jobs.measure.measures import MEASURES
 from jobs.pages.diff import diff_page
 from jobs.pages.report.failures import failures

@@ -15,7 +15,7 @@ from jobs.measure.frame import measure
 from jobs.runs.folder import open_run
 from jobs.tune import search
 from jobs.tune.conclusions import conclusions
-from jobs.tune.gathered import gather
+from jobs.tune.judged_lists import gather
 from jobs.tune.objective import Objective, equal_weights
 from jobs.tune.steps import ALONE, EQUAL, RETRIEVERS, SELECTION, STRATEGIES
 from jobs.tune.tune import Tuning, tune

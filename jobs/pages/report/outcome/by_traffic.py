@@ -10,7 +10,7 @@ import pyarrow as pa
 from jobs.measure.clusters import query_clusters
 from jobs.measure.evaluate.traffic import THIRDS, traffic_thirds
 from jobs.measure.significance import FEW_QUERIES, paired_test
-from jobs.pages.report.judged import Judged
+from jobs.pages.report.judged_queries import Judged
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database
 from rewriters.normalise import normalise

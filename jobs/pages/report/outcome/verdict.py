@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.glance import Quality
-from jobs.pages.report.judged import Judged
+from jobs.pages.report.judged_queries import Judged
 from jobs.pages.report.lists import TOP, ListStatistics
 from jobs.runs.reading import database, files
 from jobs.tables import ORIGINAL

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
-from jobs.cli.driving import load
+from jobs.cli.log_verbs import load
 from jobs.cli.printing import print_json
 from jobs.cli.refusal import say
 

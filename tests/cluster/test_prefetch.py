@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.storage.ahead import ahead, begin
+from cluster.storage.prefetch import begin, prefetch
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +22,7 @@ def test_values_come_in_order_and_no_more_are_begun_than_asked() -> None:
         time.sleep(0.01 * (n % 3))
         return 2 * n
 
-    values = ahead(double, range(10), 3)
+    values = prefetch(double, range(10), 3)
     assert next(values) == 0
     time.sleep(0.1)
     assert len(begun) == 3
@@ -35,5 +35,5 @@ def test_what_a_call_raises_is_raised_where_its_value_is_asked_for() -> None:
 
 
 def test_a_process_ends_while_calls_are_under_way() -> None:
-    code = "import time\nfrom cluster.storage.ahead import begin\nbegin(time.sleep, 60)\n"
+    code = "import time\nfrom cluster.storage.prefetch import begin\nbegin(time.sleep, 60)\n"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=20, check=False).returncode == 0

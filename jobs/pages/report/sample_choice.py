@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
-from jobs.pages.report.judged import Judged
+from jobs.pages.report.judged_queries import Judged
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, queries_of, spread
 

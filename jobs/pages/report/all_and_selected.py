@@ -16,7 +16,7 @@ from markupsafe import Markup
 from cluster.errors import ClusterError, ConfigError
 from cluster.storage import open_storage
 from jobs.measure.evaluate.evaluate import Evaluation
-from jobs.measure.evaluate.stored import stored_evaluation
+from jobs.measure.evaluate.stored_evaluation import stored_evaluation
 from jobs.measure.measures import title
 from jobs.pages.charts import drawing, element
 from jobs.runs.folder import RunFolder, find_runs, open_run

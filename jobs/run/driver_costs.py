@@ -13,7 +13,7 @@ from cluster.storage.traffic import take_traffic
 COUNT_SECONDS = 10.0  # between two counts of the nodes
 
 
-class Ledger:
+class DriverCosts:
     """Accounts for one start, from the driver's first step on. Thread-safe.
 
     The wall time of the driver is divided among phases without a gap: `start` (checks, Ray), `log` (reading, dedup), `plan`

@@ -14,8 +14,8 @@ from jobs.chain.search_texts import Text
 from jobs.chain.stages import retrieve
 from jobs.log.judgements import Judgements
 from jobs.runs.folder import open_run
-from jobs.tune import gathered as gathered_module
-from jobs.tune.gathered import gather
+from jobs.tune import judged_lists as module
+from jobs.tune.judged_lists import gather
 from jobs.tune.objective import Objective, equal_weights, fuse_settings
 from jobs.tune.vectors import similarity
 from retrievers.fusion import fuse
@@ -49,7 +49,7 @@ def test_cosines_are_those_of_the_retrieving_stage() -> None:
 
 @pytest.mark.parametrize("fusion", [{"method": "rrf", "k": 60}, {"method": "minmax", "depth": 4}, {"method": "weighted"}])
 def test_fused_again_it_is_the_run(tmp_path: Path, fusion: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathered_module, "BLOCK", 7)
+    monkeypatch.setattr(module, "BLOCK", 7)
     judged = judged_run(tmp_path, half, names_of(30), fuse=fusion)
     gathered = gather(judged.run, judged.judgements, None, "none", 0)
     assert [len(block.hits.pair_offsets) > 1 for block in gathered.blocks] == [True] * 5
@@ -100,7 +100,7 @@ def _rewrite(strategies: list[object]) -> dict[str, object]:
 
 
 def test_of_many_judged_queries_some_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathered_module, "MOST_QUERIES", 12)
+    monkeypatch.setattr(module, "MOST_QUERIES", 12)
     judged = judged_run(tmp_path, half, names_of(30))
     one, again, other = (gather(judged.run, judged.judgements, None, "none", seed) for seed in (0, 0, 1))
     assert len(one.query_ids) == 12
@@ -113,7 +113,7 @@ def test_a_query_counts_once_whatever_is_judged_of_it(tmp_path: Path) -> None:
     run = RunMaker(tmp_path)(queries, ("general",))
     judgements = Judgements("q", {query_id(0): {"b": 1}, query_id(1): {"c": 1}, "other": {"a": 1}}, "query_id")
     gathered = gather(run, judgements, None, "none", 0)
-    two = gathered_module.GatheredQueries(
+    two = module.GatheredQueries(
         **{name: getattr(gathered, name) for name in gathered.__dataclass_fields__} | {"keys": (("l1", "l2"), ("l3",))}
     )
     grades = {"l1": {"a": 1}, "l2": {"b": -1, "none": 2}, "l3": {"c": 1}}

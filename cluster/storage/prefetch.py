@@ -27,7 +27,7 @@ def begin(function: Callable[..., Value], *arguments: Any) -> Future[Value]:
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=work, name="ahead", daemon=True).start()
+    threading.Thread(target=work, name="prefetch", daemon=True).start()
     return future
 
 
@@ -39,7 +39,7 @@ def within(seconds: float, work: Callable[[], Value], late: Value) -> Value:
         return late
 
 
-def ahead(function: Callable[[Item], Value], items: Iterable[Item], most: int) -> Iterator[Value]:
+def prefetch(function: Callable[[Item], Value], items: Iterable[Item], most: int) -> Iterator[Value]:
     """Yields `function(item)` in the order of the items; up to `most` calls run ahead of the caller."""
     begun: deque[Future[Value]] = deque()
     for item in items:

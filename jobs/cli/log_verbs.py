@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cluster.cause import cause
 from cluster.errors import DmqrError, Stopped
-from cluster.run.submitted import submitting_command
+from cluster.run.own_job import submitting_command
 from jobs.cli.command_line.arguments import program
 from jobs.cli.refusal import say, system
 

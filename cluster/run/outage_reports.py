@@ -12,7 +12,7 @@ from cluster.outages import Outage, outages
 SECONDS = 1.0  # between two looks
 
 
-class OutagePulse:
+class OutageReports:
     """Calls `report` with the process's outages whenever they have changed, during the `with` block."""
 
     def __init__(self, report: Callable[[list[Outage]], object]) -> None:
@@ -20,7 +20,7 @@ class OutagePulse:
         self._report, self._ended = report, threading.Event()
         self._thread = threading.Thread(target=self._look, name="outages", daemon=True)
 
-    def __enter__(self) -> OutagePulse:
+    def __enter__(self) -> OutageReports:
         """Starts the thread."""
         self._thread.start()
         return self
