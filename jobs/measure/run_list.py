@@ -16,8 +16,8 @@ from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, open_storage
 from cluster.storage.ahead import ahead
 from jobs.job.keys import settings_fingerprint
-from jobs.measure.evaluate.measure import MEASURES
 from jobs.measure.evaluate.stored import stored_evaluation
+from jobs.measure.measures import MEASURES
 from jobs.runs.bill import Bill, bill
 from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, open_run
 from jobs.runs.status import read_status

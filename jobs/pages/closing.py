@@ -18,10 +18,11 @@ from jobs.counts import QUANTITIES, by_arm
 from jobs.log.judgements import Judgements
 from jobs.measure.compare.arm_costs import ArmCost, arm_costs
 from jobs.measure.compare.comparison import Comparison, compare
-from jobs.measure.compare.export.frame import write_csv, write_latex
-from jobs.measure.compare.export.lists import lists_kept
 from jobs.measure.compare.funnel import Funnel, funnel
 from jobs.measure.compare.worth import Worth, worth
+from jobs.measure.export.latex import write_latex
+from jobs.measure.export.tables import write_long
+from jobs.measure.list_portions import lists_kept
 from jobs.pages.ablation import ablation_report
 from jobs.pages.comparison import comparison_table, comparison_values
 from jobs.pages.summary import fallback_rows, spending_rows
@@ -88,7 +89,7 @@ def write_pages(found: ComparedArms, *, texts: bool, samples: int) -> None:
     found.folder.storage.put(REPORT, ablation_report(found, texts=texts, samples=samples).encode())
     if found.comparison is not None and found.comparison.differences:
         write_latex(found.folder.storage.url(TABLE), found.comparison)
-        write_csv(found.folder.storage.url(PER_QUERY), found.comparison)
+        write_long(found.folder.storage.url(PER_QUERY), found.comparison.frame)
 
 
 def closing_page(found: ComparedArms) -> RenderableType:

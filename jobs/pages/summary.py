@@ -14,8 +14,9 @@ from cluster.costs import Prices, Totals
 from jobs.chain.pipeline import COSTED
 from jobs.counts import OVERRIDE_REQUESTS, FurtherTexts, RungTexts, counts_of
 from jobs.job.indexes import encoder_words
-from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values, marked
-from jobs.measure.evaluate.measure import title
+from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
+from jobs.measure.measures import title
+from jobs.measure.notes import marked
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.starts import unknown_losses
 from jobs.runs.sums import (

@@ -20,10 +20,11 @@ from jobs.chain.cuts import Cuts, cuts_of
 from jobs.chain.search_texts import Text, joined, query_texts
 from jobs.job.rewriting import read_rewriting
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate.intervals import Floats
-from jobs.measure.evaluate.per_query import database
+from jobs.measure.arrays import Floats, Numbers
+from jobs.measure.clusters import query_clusters
+from jobs.measure.judged_rows import CountedKeys, asked_queries, counted_keys, database
+from jobs.measure.notes import counts_in_words, nothing_measured
 from jobs.runs.folder import RunFolder
-from jobs.tune.judged_keys import judged_keys
 from jobs.tune.vectors import TextVectors, similarity
 from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
 from retrievers.ranking import offsets_of
@@ -59,6 +60,8 @@ class GatheredQueries:
     """Their texts."""
     types: tuple[str | None, ...]
     """Their `query_type` in the run; None: it has none."""
+    clusters: Numbers
+    """(queries,): number of the cluster of near-duplicates of each."""
     keys: tuple[tuple[str, ...], ...]
     """The judged keys of each: log rows, or the query itself."""
     blocks: tuple[GatheredBlock, ...]
@@ -107,13 +110,31 @@ def gather(
         why = "has no lists" if run.config.retrieve.keep_runs else "did not keep its lists"
         raise ConfigError("lists-missing", f"{where}: {why}; run it again with retrieve.keep_runs: true, and tune that run")
     with database(run) as connection:
-        keys_of, notes = judged_keys(connection, run, judgements)
+        counted = counted_keys(connection, run, judgements)
+        keys_of, notes = counted.of_query, _left_out(counted)
+        if not keys_of:
+            why = "nothing is measured: all judged log rows were rejected; give other judgements"
+            if not counted.rejected:
+                why = nothing_measured(counted.judged, counted.not_committed, counted.unmatched, judgements.key)
+            raise ConfigError("judgements", f"{judgements.path}: {why}")
         query_ids = sorted(keys_of)
         if len(query_ids) > MOST_QUERIES:
             drawn = np.random.default_rng(seed).choice(len(query_ids), MOST_QUERIES, replace=False)
             notes.append(f"{MOST_QUERIES:,} of {len(query_ids):,} judged queries were drawn (--seed)")
             query_ids = [query_ids[place] for place in sorted(drawn.tolist())]
         return _gathered(connection, run, query_ids, keys_of, vectors, no_cosine, notes)
+
+
+def _left_out(counted: CountedKeys) -> list[str]:
+    """Returns what of the judgements is not counted, and how. No setting can change the zero of a rejected log row."""
+    rejected, queries = len(counted.rejected), len(counted.of_query)
+    keys = len(counted.keys) - rejected
+    waiting = (counted.not_committed, "not committed yet")
+    left = counts_in_words((counted.missing, "not in the log"), (rejected, "rejected"), waiting)
+    notes = [f"left out of what is judged: {left}"] if left else []
+    if keys > queries:
+        notes.append(f"a query counts once, with the mean of its judged log rows ({keys:,} of {queries:,} queries)")
+    return notes
 
 
 def _gathered(
@@ -127,22 +148,25 @@ def _gathered(
 ) -> GatheredQueries:
     pool = read_rewriting(run.config)
     connection.register("wanted", pa.table({"query_id": pa.array(query_ids, pa.string())}))
-    asked = _asked(connection, run)
+    asked = asked_queries(connection, run)
     _copy_lists(connection, run, cuts_of(run.config, pool.cuts))
     scored = _copy_scores(connection, run)
     blocks = []
     for begin in range(0, len(query_ids), BLOCK):
         some = query_ids[begin : begin + BLOCK]
         connection.register("block", pa.table({"query_id": pa.array(some, pa.string())}))
-        texts = _texts(connection, run, [(query_id, asked[query_id][0]) for query_id in some], searched_as_one(pool.pool))
+        texts = _texts(
+            connection, run, [(query_id, str(asked[query_id].query)) for query_id in some], searched_as_one(pool.pool)
+        )
         hits = by_document(_lists(connection, run, some, texts), len(some))
         cosines = None if vectors is None else similarity(vectors, texts)
         blocks.append(GatheredBlock(hits, cosines, _pair_scores(connection, some, hits) if scored else None))
     reranked = all(block.scores is not None for block in blocks)
     return GatheredQueries(
         tuple(query_ids),
-        tuple(asked[query_id][0] for query_id in query_ids),
-        tuple(asked[query_id][1] for query_id in query_ids),
+        tuple(str(asked[query_id].query) for query_id in query_ids),
+        tuple(asked[query_id].query_type for query_id in query_ids),
+        query_clusters([asked[query_id].words for query_id in query_ids]),
         tuple(tuple(keys_of[query_id]) for query_id in query_ids),
         tuple(blocks),
         {ORIGINAL: 1.0} | {strategy.name: strategy.weight for strategy in pool.pool},
@@ -150,17 +174,6 @@ def _gathered(
         reranked,
         tuple(notes),
     )
-
-
-def _asked(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict[str, tuple[str, str | None]]:
-    """Returns query_id -> query and type of the wanted queries."""
-    files = run.tables["queries"]
-    named = connection.execute("SELECT * FROM read_parquet(?) LIMIT 0", [files]).description or []
-    kind = "query_type" if "query_type" in {column[0] for column in named} else "NULL"
-    found = connection.execute(
-        f"SELECT query_id, query, {kind} FROM read_parquet(?) SEMI JOIN wanted USING (query_id)", [files]
-    )
-    return {query_id: (query, query_type) for query_id, query, query_type in found.fetchall()}
 
 
 def _copy_lists(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cuts) -> None:

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import duckdb
 
+from jobs.measure.asked_with import asked_with
 from jobs.measure.diff.portions import portions
-from jobs.measure.evaluate.asked_with import asked_with
-from jobs.measure.evaluate.measure import DEPTH
-from jobs.measure.evaluate.per_query import database, kept
+from jobs.measure.frame import kept
+from jobs.measure.judged_rows import database
+from jobs.measure.measures import DEPTH
 from jobs.runs.folder import RunFolder
 
 _TEXTS = """

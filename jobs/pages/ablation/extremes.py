@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jobs.measure.compare.significance import TIE
+from jobs.measure.asked_with import NOTHING, AskedWith, asked_with
 from jobs.measure.compare.standing import Standing
-from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
+from jobs.measure.significance import TIE
 from jobs.pages.report.documents import texts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database

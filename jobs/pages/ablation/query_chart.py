@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from jobs.measure.compare.significance import TIE
 from jobs.measure.compare.standing import Standing
+from jobs.measure.significance import TIE
 from jobs.pages.ablation.tables import WHOLE
 from jobs.pages.charts import Axis, drawing, element, linear
 from jobs.runs.reading import spread

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jobs.measure.compare.significance import TIE, holm, paired_test
-from jobs.measure.compare.standing import REPEATED, Standing, corrected, cut_mark, mark, verdict
+from jobs.measure.compare.standing import REPEATED, Standing, cut_mark, mark, verdict
+from jobs.measure.significance import TIE, holm, paired_test
 from jobs.pages.charts import Axis, around_zero
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _row(found: Standing, arm: str, number: int) -> ArmRow:
         None if isnan(unjudged) else unjudged,
         int(comparison.frame.failed[number]),
         difference,
-        None if difference is None else corrected(difference),
+        None if difference is None else difference.corrected,
         "" if difference is None else verdict(difference, comparison.min_effect),
     )
 

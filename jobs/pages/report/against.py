@@ -16,8 +16,8 @@ from markupsafe import Markup
 from cluster.errors import ClusterError, ConfigError
 from cluster.storage import open_storage
 from jobs.measure.evaluate.evaluate import Evaluation
-from jobs.measure.evaluate.measure import title
 from jobs.measure.evaluate.stored import stored_evaluation
+from jobs.measure.measures import title
 from jobs.pages.charts import drawing, element
 from jobs.runs.folder import RunFolder, find_runs, open_run
 from rewriters.settings import SelectAll

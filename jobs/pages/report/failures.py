@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from cluster.run.shards import Manifest
 from jobs.counts import ErrorCount, counts_of
-from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
+from jobs.measure.asked_with import NOTHING, AskedWith, asked_with
 from jobs.pages.report.figures import Case, Figures
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, queries_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation
-from jobs.measure.evaluate.measure import MEASURES
-from jobs.measure.evaluate.per_query import PerQuery, per_query
+from jobs.measure.frame import Frame, measure
+from jobs.measure.measures import MEASURES
 from jobs.runs.folder import RunFolder
 
 
@@ -45,26 +45,18 @@ def measured(
     """
     if judgements is None:
         return None, None
-    values = per_query(run, judgements, measures)
-    return evaluation(run, judgements, values), judged_queries(judgements, values)
+    frame = measure(run, judgements, measures)
+    return evaluation(run, judgements, frame), judged_queries(judgements, frame)
 
 
-def judged_queries(judgements: Judgements, values: PerQuery) -> Judged:
+def judged_queries(judgements: Judgements, frame: Frame) -> Judged:
     """Returns the judged queries of a run with what was measured of them."""
-    rows: dict[str, list[int]] = {}
     grades: dict[str, dict[str, int]] = {}
-    for row, (key, query_id) in enumerate(zip(values.keys, values.query_ids, strict=True)):
+    for key, query_id in zip(frame.keys, frame.query_ids, strict=True):
         if query_id is not None:
-            rows.setdefault(query_id, []).append(row)
             mine = grades.setdefault(query_id, {})
             for doc_id, grade in judgements.grades[key].items():
                 mine[doc_id] = max(grade, mine.get(doc_id, grade))
-    original = values.original
-    found = {
-        query_id: (
-            float(values.results[mine, 0].mean()),
-            None if original is None else float(original[mine, 0].mean()),
-        )
-        for query_id, mine in rows.items()
-    }
-    return Judged(grades, found, values.measures[0])
+    first = frame.by_query[:, 0].tolist()
+    values = zip(first[0], first[1] if len(first) > 1 else [None] * frame.distinct, strict=True)
+    return Judged(grades, dict(zip(grades, values, strict=False)), frame.measures[0])  # rejected rows stand behind the queries

@@ -10,9 +10,9 @@ import duckdb
 import pyarrow as pa
 
 from cluster.run.shards import Manifest
-from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
-from jobs.measure.evaluate.original import fuse_original
-from jobs.measure.evaluate.per_query import kept
+from jobs.measure.asked_with import NOTHING, AskedWith, asked_with
+from jobs.measure.frame import kept
+from jobs.measure.original import fuse_original
 from jobs.pages.render import DOCUMENT_CHARACTERS
 from jobs.pages.report.choosing import choose
 from jobs.pages.report.documents import texts_of

@@ -17,8 +17,8 @@ from cluster.storage import open_storage
 from jobs.measure.diff.diff import diff, diff_values
 from jobs.measure.diff.moved import Share, moves
 from jobs.measure.evaluate.evaluate import Evaluation
-from jobs.measure.evaluate.measure import MEASURES
 from jobs.measure.evaluate.stored import store_evaluation
+from jobs.measure.measures import MEASURES
 from jobs.pages.diff import diff_page
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures

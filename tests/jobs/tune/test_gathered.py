@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from jobs.chain.search_texts import Text
 from jobs.chain.stages import retrieve
 from jobs.log.judgements import Judgements
+from jobs.runs.folder import open_run
 from jobs.tune import gathered as gathered_module
 from jobs.tune.gathered import gather
 from jobs.tune.objective import Objective, equal_weights, fuse_settings
@@ -119,3 +121,13 @@ def test_a_query_counts_once_whatever_is_judged_of_it(tmp_path: Path) -> None:
     assert objective.values(equal_weights(run.config, two)) == pytest.approx([0.5, 1.0])
     assert gathered.notes == ("left out of what is judged: 1 not in the log",)
     assert pa.types.is_string(gathered.blocks[0].hits.doc_ids.type)
+
+
+def test_queries_after_other_turns_are_no_near_duplicates(tmp_path: Path) -> None:
+    """The clusters are those of `ablate`: by the words of earlier turns, too."""
+    judged = judged_run(tmp_path, half, ["and there", "and  there", "and there"])
+    (queries,) = judged.run.tables["queries"]
+    table = pq.read_table(queries)
+    turns = pa.array(["rain in rome", "trains to oslo", "trains to oslo"])
+    pq.write_table(table.append_column("context", turns), queries)
+    assert gather(open_run(judged.run.storage.root), judged.judgements, None, "none", 0).clusters.tolist() == [0, 1, 1]

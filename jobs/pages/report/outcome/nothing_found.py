@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jobs.counts import ErrorCount
-from jobs.measure.evaluate.asked_with import AskedWith, asked_with, filter_columns
+from jobs.measure.asked_with import AskedWith, asked_with, filter_columns
 from jobs.pages.report.figures import Figures
 from jobs.runs.reading import database, files
 

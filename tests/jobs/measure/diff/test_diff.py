@@ -19,7 +19,7 @@ from jobs.measure.diff.changes import Change, changes
 from jobs.measure.diff.diff import Cost, diff, diff_values
 from jobs.measure.diff.moved import MovedQuery, Share, moves
 from jobs.measure.diff.prompts import prompt_lines
-from jobs.measure.evaluate.per_query import database
+from jobs.measure.judged_rows import database
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import COMPLETIONS

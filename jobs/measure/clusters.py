@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from math import ceil
 
 import numpy as np
-import numpy.typing as npt
+
+from jobs.measure.arrays import Numbers
 
 SIMILARITY = 0.8
 """Smallest Jaccard similarity of near-duplicates: queries of up to three words must have the same ones, one word more or less
@@ -23,8 +24,6 @@ is allowed from four words on, one other word from nine on."""
 ROUNDING = 1e-9
 # Words, or single characters in scripts that do not part words (kana, Han).
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
-
-Numbers = npt.NDArray[np.int64]
 
 
 def query_clusters(texts: Sequence[str | None]) -> Numbers:

@@ -1,23 +1,16 @@
-"""What a comparison gives to other tools: a LaTeX table, and the values query by query as CSV or Parquet."""
+"""The means of the arms of a comparison as a LaTeX table."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
-
-from cluster.errors import ConfigError
 from cluster.storage.output import written
+from jobs.measure.compare.comparison_notes import cut_notes, named_notes
 from jobs.measure.compare.difference import PART
-from jobs.measure.compare.notes import looked_notes, named_notes
 from jobs.measure.compare.standing import FAMILIES, MARKS, PLACES, Standing, cut_mark, mark, standing
-from jobs.measure.evaluate.exports import ENDINGS
-from jobs.measure.evaluate.looked import MARK
+from jobs.measure.looked import MARK
 
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison
@@ -88,7 +81,7 @@ def _caption(found: Standing, left_out: int) -> str:
         + "; ".join(corrections),
     ]
     said += [f"Upper bounds that choose by judgements: {_and([latex(arm) for arm in found.bounds])}"] * bool(found.bounds)
-    said += [f"{_SIGNS[MARK]} {latex(note.removeprefix(MARK).strip())}" for note in looked_notes(comparison)]
+    said += [f"{_SIGNS[MARK]} {latex(note.removeprefix(MARK).strip())}" for note in cut_notes(comparison)]
     said += [_named(note) for note in named_notes(comparison)]
     said += [f"{left_out:,} arms with lower {latex(found.first)} are left out"] * bool(left_out)
     return ". ".join(said) + "."
@@ -103,49 +96,6 @@ def _and(names: Collection[str]) -> str:
         return ""
     *most, last = sorted(names)
     return f"{', '.join(most)} and {last}" if most else last
-
-
-def write_csv(path: str, comparison: Comparison) -> None:
-    """Writes a row per arm, measure and counted key: key, query_id, arm, measure, value.
-
-    Args:
-        path: a local file or an object on S3, Parquet or CSV by its ending.
-        comparison: whose values are written.
-
-    Raises:
-        ConfigError: the path ends in neither .parquet nor .csv.
-    """
-    if not path.lower().endswith(ENDINGS):
-        raise ConfigError("argument", f"{path}: is neither Parquet nor CSV; give a name that ends in {' or '.join(ENDINGS)}")
-    parquet = path.lower().endswith(".parquet")
-    with written(path) as file:
-        opened: Any = pq.ParquetWriter(file, _LONG, compression="zstd") if parquet else pa.csv.CSVWriter(file, _LONG)
-        with opened as writer:
-            for table in _long(comparison):
-                writer.write_table(table)
-
-
-_LONG = pa.schema(
-    [
-        ("key", pa.string()),
-        ("query_id", pa.string()),
-        ("arm", pa.string()),
-        ("measure", pa.string()),
-        ("value", pa.float64()),
-    ]
-)
-
-
-def _long(comparison: Comparison) -> Iterator[pa.Table]:
-    """Yields the rows of each arm."""
-    frame = comparison.frame
-    count, measures = len(frame.keys), len(frame.measures)
-    keys, query_ids = pa.array(frame.keys, pa.string()), pa.array(frame.query_ids, pa.string())
-    repeated = pa.array(np.tile(np.arange(count), measures))
-    names = pa.array(frame.measures, pa.string()).take(pa.array(np.repeat(np.arange(measures), count)))
-    for arm, values in zip(frame.arms, frame.values, strict=True):
-        columns = [keys.take(repeated), query_ids.take(repeated), pa.repeat(arm, count * measures), names, values.reshape(-1)]
-        yield pa.table([pa.array(column) if isinstance(column, np.ndarray) else column for column in columns], schema=_LONG)
 
 
 def write_latex(path: str, comparison: Comparison) -> None:

@@ -1,4 +1,4 @@
-"""TREC run files of an ablation's arms, with an ir_metadata header."""
+"""TREC run files of a run, and of an ablation's arms with an ir_metadata header."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 from cluster.errors import ConfigError
 from cluster.storage import remote
 from cluster.storage.output import written
-from jobs.measure.compare.export.ir_metadata import metadata_header
-from jobs.measure.evaluate.judged_rows import ARM_LISTS
-from jobs.measure.evaluate.per_query import database
+from jobs.chain.arms.arms import RUN
+from jobs.measure.export.ir_metadata import metadata_header
+from jobs.measure.frame import Frame
+from jobs.measure.judged_rows import ARM_LISTS, database
 from jobs.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison
-    from jobs.measure.compare.frame import Frame
 
 _BATCH = 1 << 16  # rows
 _LONGEST_TAG = 100
@@ -48,6 +48,16 @@ _LINES = f"""
 SELECT arm, concat_ws(' ', topic, 'Q0', doc_id, rank, 1 / rank::DOUBLE, tag) FROM rows JOIN tags USING (arm)
 ORDER BY arm, topic, rank
 """
+
+
+def write_run(path: str, run: RunFolder, frame: Frame) -> None:
+    """Writes the results of a run as a TREC run file, a local file or an object on S3; without a header.
+
+    Topics, scores and errors are those of `write_trec`; the tag is the run's id.
+    """
+    with written(path) as file, file.open("w", encoding="utf-8", newline="\n") as opened:
+        for _, chunks in _lines(f"--trec {path}", run, frame, {RUN: run.record["run_id"]}):
+            opened.writelines(chunks)
 
 
 def write_trec(folder: str, run: RunFolder, comparison: Comparison, *, header: bool = True) -> dict[str, str]:
@@ -106,7 +116,7 @@ def _placed(file: Path, folder: str) -> str:
     return path
 
 
-def _lines(folder: str, run: RunFolder, frame: Frame, tags: Mapping[str, str]) -> Iterator[tuple[str, Iterator[str]]]:
+def _lines(where: str, run: RunFolder, frame: Frame, tags: Mapping[str, str]) -> Iterator[tuple[str, Iterator[str]]]:
     """Yields the arms that have results, each with its lines in chunks, to be read before the next arm."""
     files = [file for table in ARM_LISTS for file in run.tables.get(table, ())]
     if not files:
@@ -114,7 +124,7 @@ def _lines(folder: str, run: RunFolder, frame: Frame, tags: Mapping[str, str]) -
     places = [place for place, query_id in enumerate(frame.query_ids) if query_id is not None]
     query_ids = [frame.query_ids[place] for place in places]
     topics = query_ids if frame.key == "query" else [frame.keys[place] for place in places]
-    choosing = {one["name"]: one["members"] for one in run.record["ablation"]["arms"] if one.get("members")}
+    choosing = {one["name"]: one["members"] for one in run.record.get("ablation", {}).get("arms", ()) if one.get("members")}
     with database(run) as connection:
         connection.register(
             "wanted",
@@ -126,9 +136,7 @@ def _lines(folder: str, run: RunFolder, frame: Frame, tags: Mapping[str, str]) -
         spaced = connection.execute(_SPACED, given | {"space": _SPACE}).fetchone()
         if spaced is not None:
             name = f"{spaced[0][:80]!r}"
-            raise ConfigError(
-                "argument", f"{folder}: id {name} has white space, which ends a column there; write the values as CSV instead"
-            )
+            raise ConfigError("argument", f"{where}: id {name} has white space, which ends a column there; use --per-query")
         connection.execute("SET preserve_insertion_order = true")  # else rows come out of order
         reader = connection.sql(_LINES, params=given).to_arrow_reader(_BATCH)
         for arm, chunks in groupby(_chunks(reader), key=itemgetter(0)):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from jobs.measure.evaluate.per_query import database
+from jobs.measure.judged_rows import database
 from jobs.runs.folder import RunFolder
 
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jobs.measure.arrays import Numbers
+
 MARK = "*"  # of a measure of lists that were cut above its depth, and of a difference between such lists
-Numbers = npt.NDArray[np.int64]
 
 
 class Looked(NamedTuple):

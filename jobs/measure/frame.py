@@ -1,7 +1,8 @@
-"""The measures of every arm of an ablation, key by key: the frame of query x arm x measure that all comparisons start from.
+"""The frame of arm x measure x key from which every verb starts: the values of a run, of its original alone, of an ablation.
 
-Keys are counted as `evaluate` counts them (jobs/measure/evaluate/per_query.py): judged, in the log, with a committed query.
-Arms often have the same list for a query, so each distinct list of a query is measured once.
+Counted are the judged keys (log rows or queries) that are in the log and whose query is committed. One without results counts
+zero, so failures never raise a mean; an unfinished run is measured on its committed queries. Arms often have the same list for
+a query, so each distinct list of a query is measured once.
 """
 
 from __future__ import annotations
@@ -12,23 +13,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
+from jobs.chain.arms.arms import RUN
+from jobs.chain.cuts import cut_from
 from jobs.job.measure_names import check_grades, check_measures, deepest_rank, depths
 from jobs.log.judgements import Judgements, Key
-from jobs.measure.compare.clusters import Numbers, query_clusters
-from jobs.measure.evaluate import judged_rows
-from jobs.measure.evaluate.intervals import Floats
-from jobs.measure.evaluate.looked import Looked, looked, uneven
-from jobs.measure.evaluate.measure import GradedList, measured_lists
-from jobs.measure.evaluate.per_query import committed_keys, database
-from jobs.measure.evaluate.unknown import UnknownDocuments, unknown_documents
+from jobs.measure import judged_rows
+from jobs.measure.arrays import Floats, Numbers
+from jobs.measure.clusters import query_clusters
+from jobs.measure.judged_rows import NOT_ASKED, asked_queries, counted_keys, database
+from jobs.measure.looked import Looked, looked, uneven
+from jobs.measure.measures import GradedList, measured_lists
+from jobs.measure.significance import PairedTest, cluster_sums, paired_test
+from jobs.measure.unknown import UnknownDocuments
 from jobs.runs.folder import RunFolder
-from rewriters.normalise import normalise
+from jobs.tables import ORIGINAL
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Frame:
     """(arms, measures, keys): 0 without results."""
     condensed: Floats
     """(arms, measures, keys): of the lists without their unjudged documents (condensed lists: Sakai, Alternatives to Bpref,
-    SIGIR 2007), as deep as the ablation holds them."""
+    SIGIR 2007), as deep as they were read: those of an ablation whole."""
     lengths: Numbers
     """(arms, keys): documents of each list, down to `depth`."""
     least: Numbers
@@ -75,8 +78,10 @@ class Frame:
     """What the judgements name."""
     unmatched: tuple[str, str] | None
     """If no judged key is in the log: a key of the judgements and one of the log, as examples."""
+    words: tuple[str | None, ...] = ()
+    """The words of each query in normal form, those of earlier turns, too."""
     unknown: UnknownDocuments | None = None
-    """The judged documents that no index of the config itself has."""
+    """The judged documents that no index of the config itself has; None where they were not looked up, too."""
 
     @cached_property
     def weights(self) -> Floats:
@@ -99,10 +104,39 @@ class Frame:
         """Returns whether lists of two arms end at different depths above that of a measure, one of them cut."""
         return uneven(self.lengths[arm], self.least[arm], self.lengths[other], self.least[other], self.reads[measure])
 
+    def test(self, arm: int, base: int) -> PairedTest:
+        """Returns the mean differences of an arm to another by each measure, with their intervals and tests."""
+        return paired_test(self.values[arm] - self.values[base], self.clusters)
+
     @property
     def drawn(self) -> int:
         """Returns the number of clusters."""
         return int(self.clusters.max(initial=-1)) + 1
+
+    @cached_property
+    def query(self) -> Numbers:
+        """Returns (keys,): the number of each key's query, from 0 in their order; each rejected row is one."""
+        ids = [query_id or f" {place}" for place, query_id in enumerate(self.query_ids)]
+        return np.cumsum([place > 0 and ids[place] != ids[place - 1] for place in range(len(ids))]).astype(np.int64)
+
+    @property
+    def distinct(self) -> int:
+        """Returns the number of distinct queries; each rejected row counts as one."""
+        return int(self.query.max(initial=-1)) + 1
+
+    @cached_property
+    def by_query(self) -> Floats:
+        """Returns (arms, measures, queries): the means over the keys of each query."""
+        arms, measures, keys = self.values.shape
+        sums = cluster_sums(self.values.reshape(arms * measures, keys), self.query)
+        means: Floats = (sums / np.bincount(self.query)).reshape(arms, measures, self.distinct)
+        return means
+
+    @property
+    def first_keys(self) -> list[int]:
+        """Returns the place of the first key of each query that was not rejected, in the order of `by_query`."""
+        firsts = np.flatnonzero(np.diff(self.query, prepend=-1)).tolist()
+        return [place for place in firsts if self.query_ids[place] is not None]
 
 
 def arms_of(run: RunFolder) -> list[dict[str, Any]]:
@@ -120,40 +154,49 @@ def arms_of(run: RunFolder) -> list[dict[str, Any]]:
     return arms
 
 
-def measure_arms(run: RunFolder, judgements: Judgements, measures: Sequence[str]) -> Frame:
-    """Returns the measures of every arm's committed results.
+def kept(run: RunFolder) -> int:
+    """Returns the most results that a query of the run has."""
+    return run.config.fuse.keep if run.config.rerank.kind == "none" else run.config.rerank.keep
 
-    Memory is that of `values` and `condensed` (8 bytes each per arm, measure and key), 16 bytes per arm and key, some hundred
-    bytes per key, and DuckDB's 256 MB.
+
+def measure(run: RunFolder, judgements: Judgements, measures: Sequence[str] | None = None, *, alone: bool = True) -> Frame:
+    """Returns the measures of committed results: of an ablation's arms; of a run's, and of its original query alone.
+
+    A run has the arm `run`, and then `original` if its lists were kept and it was not searched as one with its rewrites. Memory
+    is that of `values` and `condensed` (8 bytes each per arm, measure and key), 16 bytes per arm and key, some hundred bytes
+    per key, and DuckDB's 256 MB.
 
     Args:
-        run: an ablation.
+        run: a run or an ablation.
         judgements: of log rows or queries.
-        measures: names that ir_measures knows.
+        measures: names that ir_measures knows; None: those of the config.
+        alone: whether to measure the original query of a run alone, too.
 
     Raises:
-        ConfigError: a measure cannot be computed, or files of the ablation cannot be read.
+        ConfigError: a measure cannot be computed, or files of the run cannot be read.
     """
-    names = check_measures(measures)
+    names = check_measures(measures or run.config.evaluate.measures)
     check_grades(names, judgements)
-    arms = arms_of(run)
+    alone = alone and not run.is_ablation and run.config.retrieve.keep_runs and not run.config.joining
+    arms = arms_of(run) if run.is_ablation else _own_arms(run)[: 1 + alone]
     with database(run) as connection:
-        query_of = judged_rows.query_of(connection, run, judgements)
-        keys_of = committed_keys(query_of, judged_rows.not_committed(connection, run))
-        unmatched = None if query_of else judged_rows.unmatched(connection, run, judgements)
-        rejected = sorted(key for key, query_id in query_of.items() if query_id is None)
-        keys = [key for keys in keys_of.values() for key in keys] + rejected
+        counted = counted_keys(connection, run, judgements)
+        keys = counted.keys
         grid = _Cells(names, [arm["name"] for arm in arms], keys, deepest_rank(names))
         places = {key: place for place, key in enumerate(keys)}
-        wanted = {query_id: [(places[key], judgements.grades[key]) for key in of] for query_id, of in keys_of.items()}
-        for rows in judged_rows.arm_results(connection, run):
+        wanted = {query_id: [(places[key], judgements.grades[key]) for key in of] for query_id, of in counted.of_query.items()}
+        for rows in judged_rows.arm_lists(connection, run, min(kept(run), grid.depth)):
             grid.measure(rows, wanted)
-        asked = _asked(connection, run)
+        for rows in judged_rows.originals(connection, run, kept(run)) if alone else ():
+            grid.measure(rows, wanted)
+        asked = asked_queries(connection, run)
     for arm in arms:
         if arm.get("members"):
             grid.choose(arm["name"], arm["members"])
-    query_ids = [query_of[key] for key in keys]
-    found = [asked[query_id] if query_id else (None, None, 1) for query_id in query_ids]
+    rejected = len(counted.rejected)
+    query_ids = [counted.query_of[key] for key in keys]
+    found = [asked[query_id] if query_id else NOT_ASKED for query_id in query_ids]
+    words = tuple(one.words for one in found)
     with np.errstate(invalid="ignore"):
         unjudged = grid.unjudged.sum(axis=1) / grid.shown.sum(axis=1)
     return Frame(
@@ -161,24 +204,31 @@ def measure_arms(run: RunFolder, judgements: Judgements, measures: Sequence[str]
         measures=names,
         keys=tuple(keys),
         query_ids=tuple(query_ids),
-        queries=tuple(query for query, _, _ in found),
-        counts=np.array([log_count for _, _, log_count in found], np.int64),
+        queries=tuple(one.query for one in found),
+        counts=np.array([one.log_count for one in found], np.int64),
         values=grid.values,
         condensed=grid.condensed,
         lengths=grid.shown,
         least=np.array([_least(arms, arm) for arm in arms], np.int64),
         unjudged=unjudged,
-        failed=(grid.shown[:, : len(keys) - len(rejected)] == 0).sum(axis=1),
-        judged=len(judgements.grades),
-        missing=len(judgements.grades) - len(query_of),
-        not_committed=len(query_of) - len(keys),
-        rejected=len(rejected),
-        clusters=query_clusters([text for _, text, _ in found]),
+        failed=(grid.shown[:, : len(keys) - rejected] == 0).sum(axis=1),
+        judged=counted.judged,
+        missing=counted.missing,
+        not_committed=counted.not_committed,
+        rejected=rejected,
+        clusters=query_clusters(words),
+        words=words,
         depth=grid.depth,
         key=judgements.key,
-        unmatched=unmatched,
-        unknown=unknown_documents(run, judgements),
+        unmatched=counted.unmatched,
     )
+
+
+def _own_arms(run: RunFolder) -> list[dict[str, Any]]:
+    """Returns the arms of a run, as those of an ablation are recorded: its results, and the original alone."""
+    own = {one["name"]: (one.get("depth"), one.get("score_floor")) for one in run.strategies}
+    cuts = {RUN: own, ORIGINAL: {}}
+    return [{"name": name, "cut_from": min(kept(run), cut_from(run.config, of))} for name, of in cuts.items()]
 
 
 def _least(arms: Sequence[Mapping[str, Any]], arm: Mapping[str, Any]) -> int:
@@ -249,13 +299,3 @@ def _encoded(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
     """Returns the distinct texts of a column, and the place of each row's among them."""
     encoded = pc.dictionary_encode(column.combine_chunks())
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-
-
-def _asked(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict[str, tuple[str, str, int]]:
-    """Returns wanted query_id -> the query, its words (those of earlier turns, too) in normal form, and its log_count."""
-    context = "context" if run.config.log.context_column is not None else "NULL"
-    rows = connection.execute(
-        f"SELECT query_id, query, {context}, log_count FROM read_parquet(?) SEMI JOIN wanted USING (query_id)",
-        [run.tables["queries"]],
-    ).fetchall()
-    return {query_id: (query, normalise(f"{before or ''} {query}"), log_count) for query_id, query, before, log_count in rows}

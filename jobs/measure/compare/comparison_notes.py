@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
-from jobs.measure.compare.clusters import SIMILARITY
-from jobs.measure.compare.difference import GRID, PART, QUESTIONS, SAMPLES, Comparison, Difference
-from jobs.measure.compare.significance import ALPHA, DRAWS
-from jobs.measure.evaluate.evaluate import FEW_QUERIES
-from jobs.measure.evaluate.intervals import LEVEL
-from jobs.measure.evaluate.looked import MARK
+from jobs.measure.compare.difference import GRID, PART, QUESTIONS, SAMPLES, Comparison
+from jobs.measure.notes import (
+    and_more,
+    interval_notes,
+    interval_words,
+    judged_note,
+    looked_notes,
+    uneven_notes,
+    zero_notes,
+)
+from jobs.measure.significance import ALPHA, DRAWS
 from jobs.terminal.formats import figure
 
 
@@ -21,7 +25,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     if comparison.warning is not None:
         return [f"warning: {comparison.warning}"]
     return [
-        *looked_notes(comparison),
+        *cut_notes(comparison),
         *named_notes(comparison),
         *_counted(comparison),
         *_tested(comparison),
@@ -30,24 +34,13 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     ]
 
 
-def looked_notes(comparison: Comparison) -> list[str]:
+def cut_notes(comparison: Comparison) -> list[str]:
     """Returns how deep the measures looked whose lists were cut, the arms with the same cut together."""
-    frame = comparison.frame
-    of: dict[tuple[str, str], list[Difference]] = {}
-    for one in comparison.differences:
-        if one.looked is not None:
-            of.setdefault((one.measure, str(one.looked)), []).append(one)
-    notes = []
-    for (measure, words), found in of.items():
-        arms = "every arm" if len(found) == len(frame.arms) else and_more([one.arm for one in found])
-        most = max(one.looked.keys for one in found if one.looked is not None)
-        keys = "" if most == len(frame.keys) else f" for {most:,} of {len(frame.keys):,} judged"
-        notes.append(f"{MARK} {measure} {words}{keys}: {arms}; what stands behind was cut off")
-    apart = list(dict.fromkeys(one.measure for one in comparison.differences if one.uneven))
-    if apart:
-        words = f"lists of the arm and of {comparison.baseline} end at different depths, so it is of the cuts, too"
-        notes.append(f"{MARK} at a difference by {' or '.join(apart)}: {words}")
-    return notes
+    frame, found = comparison.frame, comparison.differences
+    looked = {arm: {one.measure: one.looked for one in found if one.arm == arm and one.looked} for arm in frame.arms}
+    apart = list(dict.fromkeys(one.measure for one in found if one.uneven))
+    lists = f"the arm and of {comparison.baseline}"
+    return looked_notes(looked, len(frame.keys), len(frame.arms)) + uneven_notes(apart, lists)
 
 
 def named_notes(comparison: Comparison) -> list[str]:
@@ -66,47 +59,25 @@ def named_notes(comparison: Comparison) -> list[str]:
     return notes + [f"{arm} is also {and_more(others)}: one system, one row" for arm, others in comparison.also.items()]
 
 
-def and_more(names: Sequence[str], most: int = 4) -> str:
-    """Returns the first names, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
-
-
 def _counted(comparison: Comparison) -> list[str]:
     frame = comparison.frame
-    queries = len({query_id for query_id in frame.query_ids if query_id}) + frame.rejected
-    left_out = ((frame.missing, "not in the log"), (frame.not_committed, "of queries not committed yet"))
-    left = ", ".join(f"{count:,} {where}" for count, where in left_out if count)
-    rows = f"{len(frame.keys):,} log rows of " if frame.key == "log_id" else ""
-    clusters = f" in {frame.drawn:,} clusters of near-duplicates (words {100 * SIMILARITY:.0f} % alike)"
-    notes = [
-        f"judged: {rows}{queries:,} distinct queries{clusters if frame.drawn < queries else ''}"
-        + (f"; left out: {left}" if left else "")
-    ]
-    if frame.unknown is not None:
-        notes.append(frame.unknown.note)
-    zero = [f"{frame.rejected:,} rejected"] if frame.rejected else []
-    if frame.failed.any():
-        most = int(frame.failed.argmax())
-        few = int(frame.failed.min())
-        zero.append(f"{few:,} to {frame.failed[most]:,} without results, by arm (most: {frame.arms[most]})")
-    return notes + ([f"counted as zero: {', '.join(zero)}"] if zero else [])
+    left_out = (frame.missing, "not in the log"), (frame.not_committed, "of queries not committed yet")
+    notes = [judged_note(frame.key, len(frame.keys), frame.distinct, *left_out, clusters=frame.drawn)]
+    notes += [] if frame.unknown is None else [frame.unknown.note]
+    most = int(frame.failed.argmax())
+    by_arm = f"to {frame.failed[most]:,} without results, by arm (most: {frame.arms[most]})"
+    failed = [f"{frame.failed.min():,} {by_arm}"] if frame.failed.any() else []
+    return notes + zero_notes((frame.rejected, "rejected"), more=failed)
 
 
 def _tested(comparison: Comparison) -> list[str]:
     frame, found = comparison.frame, comparison.differences
-    if frame.drawn < 2:
-        return ["no interval and no test: it takes two distinct queries"]
-    few = "; of so few clusters a rough one" if frame.drawn < FEW_QUERIES else ""
-    notes = [
-        f"difference: to {comparison.baseline}; {100 * LEVEL:.0f} % interval and p: paired t-test"
-        + (f" over clusters{few}" if frame.drawn < len(frame.keys) else few)
-    ]
     left_out = {comparison.baseline, *comparison.oracles, *comparison.untested}
     tested = [one for one in found if one.arm not in left_out]
-    untested = [one for one in tested if math.isnan(one.p)]
-    if untested:
-        named = and_more([f"{one.arm} by {one.measure}" for one in untested])
-        notes.append(f"no test: every cluster differs by the same, which tells no variance: {named}")
+    alike = [f"{one.arm} by {one.measure}" for one in tested if math.isnan(one.p)]
+    notes = interval_notes(f"to {comparison.baseline}; {interval_words()} and p", frame.drawn, len(frame.keys), alike)
+    if frame.drawn < 2:
+        return notes
     tested = [one for one in tested if not math.isnan(one.p)]
     apart = sum((one.p < ALPHA) != (one.p_randomised < ALPHA) for one in tested)
     exact = 2**frame.drawn <= DRAWS
