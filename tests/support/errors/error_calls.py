@@ -306,7 +306,7 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     signals = Signals(display, AGAIN)
     signals.received = received
     outages, sizes, traces = OutageLog(display.state), PoolSizes(prepared, session, {}), Traces(None, {})
-    run.Night(job, session, lease, record, plan, Tally(), sizes, display, signals, outages, AGAIN, traces).work()
+    run.Driver(job, session, lease, record, plan, Tally(), sizes, display, signals, outages, AGAIN, traces).work()
 
 
 def a_limit(**limits: float) -> Callable[[Patch], object]:
