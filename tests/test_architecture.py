@@ -32,7 +32,7 @@ PACKAGES = ("cluster", "jobs", "retrievers", "rewriters")
 LEAVES = {"cluster.cause", "cluster.errors", "cluster.http", "cluster.outages", "cluster.settings"}
 # The rooms of jobs/, the ground floor first: a room imports those of lower floors, and of its own floor without a circle.
 FLOORS = (
-    ("tables", "terminal", "log", "config", "job"),  # what a job is, and how it tells what happens
+    ("tables", "counts", "terminal", "log", "config", "job"),  # what a job is, and how it tells what happens
     ("chain",),  # what its shards go through
     ("runs",),  # what was run
     ("run", "plan", "try_one", "index", "submit"),  # what runs, and reads what was run before

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from cluster.metrics.tracked import TrackedMetrics
 from cluster.run.meter import Meter, run_block
+from cluster.run.outage_reports import OutageReports
 from cluster.run.pools import TASK_CPUS
 from cluster.run.progress import ProgressTracker
-from cluster.run.pulse import OutagePulse
 from cluster.run.session import data_context
 from cluster.run.snapshot import NOTHING, Snapshot
 from cluster.run.stage import Stage, reporting_to, shard_of
@@ -199,7 +199,7 @@ class _BlockActor:
 
         self._tracker = remote_tracker(tracker)
         self._worker = ray.get_runtime_context().get_actor_id()  # the same after a restart
-        self._pulse = OutagePulse(partial(self._tracker.report_outages, self._worker)).__enter__()
+        self._pulse = OutageReports(partial(self._tracker.report_outages, self._worker)).__enter__()
         # A worker may copy an index for minutes while it is built.
         with reporting_to(
             partial(self._tracker.heartbeat, stage.name, None, 0),
@@ -230,7 +230,7 @@ def _run_stateless(table: pa.Table, stages: Sequence[Stage], gated: bool, start:
     if not table.num_rows:
         return stages[-1].produces.empty_table()
     worker = f"task-{shard_of(table)}"
-    with OutagePulse(partial(progress.report_outages, worker)):
+    with OutageReports(partial(progress.report_outages, worker)):
         for stage in stages:
             table = run_block(Meter(stage, start), table, progress, worker)
     return table

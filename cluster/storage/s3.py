@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from cluster.errors import ClusterError
 from cluster.storage import Entry
-from cluster.storage.ahead import ahead
+from cluster.storage.prefetch import prefetch
 from cluster.storage.s3_client import PreconditionFailed, call, pause
 from cluster.storage.s3_file import RangedFile, ranged
 
@@ -134,7 +134,9 @@ class S3Storage:
             starts = range(file.tell(), entry.size, PART)
             named, url = self._named(entry.key), self.url(entry.key)
             try:
-                for data in ahead(lambda at: ranged(url, named, entry.etag, at, min(PART, entry.size - at)), starts, STREAMS):
+                for data in prefetch(
+                    lambda at: ranged(url, named, entry.etag, at, min(PART, entry.size - at)), starts, STREAMS
+                ):
                     file.write(data)
                     on_progress()
             except PreconditionFailed:
@@ -176,7 +178,7 @@ class S3Storage:
         def one(key: str) -> None:
             call(self.url(key), lambda client: client.delete_object(**self._named(key)))
 
-        for _ in ahead(one, keys, DELETED):  # not DeleteObjects: stores differ in the checksums they want of it
+        for _ in prefetch(one, keys, DELETED):  # not DeleteObjects: stores differ in the checksums they want of it
             pass
 
     def url(self, key: str) -> str:

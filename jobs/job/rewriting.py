@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 from cluster.errors import ConfigError, RewriterError, UnavailableError
-from cluster.run.submitted import submission
+from cluster.run.own_job import submission
 from cluster.storage import open_file, remote
 from jobs.config.config import Config
 from rewriters.adaptive import load_demonstrations

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from cluster.cause import one_line
 from cluster.errors import LogError, UnavailableError, nearest
 from cluster.storage import open_file, remote
-from cluster.storage.ahead import ahead
+from cluster.storage.prefetch import prefetch
 from jobs.log.files import LogFile, check_file_version, unchanged
 from jobs.log.json_lines import BYTES_PER_ROW, check_fields, json_fields
 
@@ -79,7 +79,7 @@ def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
             return [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
 
     groups: list[RowGroup] = []
-    for file, sizes in zip(files, ahead(sizes_of, files, CHECKS_IN_FLIGHT), strict=True):
+    for file, sizes in zip(files, prefetch(sizes_of, files, CHECKS_IN_FLIGHT), strict=True):
         starts = accumulate(sizes, initial=0)
         groups += [RowGroup(file, *place) for place in zip(count(), starts, sizes, strict=False) if place[-1]]
     if not groups:

@@ -18,6 +18,7 @@ from cluster.run.pools import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
 from cluster.run.shards import SUCCESS, check_inputs, manifests, read_plan
 from cluster.storage import open_storage
+from jobs.chain.arms.requests import most_requests
 from jobs.config.config import Config
 from jobs.job.indexes import encoder_words
 from jobs.job.prepare import Prepared
@@ -26,20 +27,20 @@ from jobs.log.dedup import dedup
 from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.work import ablation_rows, all_searches, planned_saving
 from jobs.run.draft import check_version
-from jobs.run.finish import unwritten_tables
 from jobs.run.job import Job, run_of
 from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, pool_words, seconds_words, with_seconds
-from jobs.run.spending import expected_requests, requests_per_query, tries_per_request
-from jobs.run.unchanged import check_indexes_unchanged
+from jobs.run.resume_check import check_indexes_unchanged
+from jobs.run.spending import expected_requests, tries_per_request
 from jobs.runs.tally import summed
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import clock, money, unpriced
 from jobs.terminal.live_display import LiveDisplay
+from jobs.terminal.tables import facts
 from retrievers.models import bytes_to_fetch
 
 PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
 # A shard writes a file of each that has rows.
-SHARD_TABLES = ("rewrites", "selections", "results", "scores", "costs", "runs", "candidates", "errors")
+SHARD_TABLES = {"rewrites", "selections", "results", "scores", "costs", "runs", "candidates", "errors"}
 
 
 def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None) -> dict[str, Any]:
@@ -80,12 +81,12 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
     if whose or not finished:
         job.check_engines()
     left = counts["queries"] - sum(manifest.counts["queries"] for manifest in done)
-    calls = requests_per_query(prepared.rewriting)
+    calls = len(most_requests(prepared.rewriting))
     texts_of = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in prepared.rewriting.pool}
     searches = all_searches(config, texts_of)
     some = expected_requests(prepared.rewriting, texts)
     expected = estimate(prepared, left, done, texts, searches)
-    tables = len(SHARD_TABLES) - len(unwritten_tables(config))
+    tables = len(SHARD_TABLES & job.schemas.keys())
     pools, resources, sized = _pools(job.prepared, progress, job.pools, shards)
     job.check(pools)
     return {
@@ -125,9 +126,7 @@ def _shared(ablation: Job, queries: int) -> dict[str, Any]:
 
 def plan_table(planned: dict[str, Any]) -> Table:
     """Returns the plan as a table for the terminal."""
-    table = Table(title=planned["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
+    table = facts((), planned["run_id"])
     log, shards, left = planned["log"], planned["shards"], planned["left"]
     files = f"{log['files']:,} file{'s' * (log['files'] != 1)}"
     table.add_row("log", f"{log['rows']:,} rows in {files}, {log['rejected']:,} rejected")

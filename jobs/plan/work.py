@@ -8,11 +8,11 @@ from typing import Any
 
 from cluster.costs import stage_sums
 from jobs.chain.arms.compile import Compiled
-from jobs.chain.arms.needs import KINDS, arm_needs
-from jobs.chain.arms.requests import at_most
+from jobs.chain.arms.requests import at_most, most_requests
 from jobs.config.config import Config
-from jobs.run.spending import requests_per_query
+from jobs.counts import QUANTITIES
 from jobs.runs.folder import RunFolder
+from jobs.runs.sums import arm_needs
 from jobs.tables import ORIGINAL
 
 
@@ -54,13 +54,13 @@ class Saving:
 
 def saved(run: RunFolder) -> Saving:
     """Returns what the committed shards of an ablation saved."""
-    naive = dict.fromkeys(KINDS, 0)
+    naive = dict.fromkeys(QUANTITIES, 0)
     arms = [arm["name"] for arm in run.record["ablation"]["arms"]]
     for needs in arm_needs(run.counts, arms).values():
         for need in needs.whole:
             naive[need.quantity] += need.amount
     executed, reused = {}, {}
-    for kind, stage in KINDS.items():
+    for kind, stage in QUANTITIES.items():
         sums = stage_sums(run.spent, stage)
         reused[kind] = int(sums.get("reused", 0))
         executed[kind] = int(sums.get(kind, 0)) + reused[kind]
@@ -69,14 +69,14 @@ def saved(run: RunFolder) -> Saving:
 
 def planned_saving(compiled: Compiled, queries: int) -> Saving:
     """Returns what arms save at most: how many texts are equal, and how many pairs arms share, shows itself later."""
-    naive, answered = dict.fromkeys(KINDS, 0), [arm for arm in compiled.arms if not arm.members]
+    naive, answered = dict.fromkeys(QUANTITIES, 0), [arm for arm in compiled.arms if not arm.members]
     work = compiled.work
     readings = {answer.arm: work.readings[work.searches[answer.search].reading] for answer in work.answers}
     for arm in answered:
         rewriting = readings[arm.name].rewriting
         pool = tuple(strategy for strategy in rewriting.pool if strategy.name in arm.strategies)
         texts = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in pool}
-        naive["requests"] += requests_per_query(replace(rewriting, pool=pool)) if pool else 0
+        naive["requests"] += len(most_requests(replace(rewriting, pool=pool)))
         naive["searches"] += sum(all_searches(arm.config, texts).values())
         naive["pairs"] += arm.config.fuse.keep if arm.config.rerank.kind != "none" else 0
     executed = {
@@ -85,7 +85,7 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         "pairs": naive["pairs"],
     }
     all_naive, all_executed = ({kind: count * queries for kind, count in of.items()} for of in (naive, executed))
-    return Saving(all_naive, all_executed, dict.fromkeys(KINDS, 0))
+    return Saving(all_naive, all_executed, dict.fromkeys(QUANTITIES, 0))
 
 
 def _searches(compiled: Compiled) -> int:
@@ -101,14 +101,14 @@ def _searches(compiled: Compiled) -> int:
             if name in search.together:
                 found.add((key, "together", search.reading, search.joined, search.fuse.model_dump_json()))
             else:
-                found |= {(key, *text) for text in texts if name in search.routes.get(str(text[0]), search.retrievers)}
+                found |= {(key, *text) for text in texts if name in search.route(str(text[0]))}
     return sum(len(work.retrievers[key].search_names) for key, *_ in found)
 
 
 def ablation_rows(planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields the rows of the table of `plan`."""
     yield "ablate", f"{planned['arms']:,} arms over the same queries, each thing that they share done once"
-    for kind in KINDS:
+    for kind in QUANTITIES:
         naive, executed = planned["naive"][kind], planned["executed"][kind]
         if naive:
             times = f"{naive / executed:.1f} times less" if executed < naive else "the pairs that arms share are known later"

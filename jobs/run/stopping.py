@@ -13,6 +13,7 @@ from cluster import costs
 from cluster.errors import Stopped
 from cluster.run.progress import ProgressTracker
 from cluster.run.shards import Plan
+from jobs.counts import ErrorCount, counts_of
 from jobs.job.prepare import Prepared
 from jobs.runs.tally import Tally
 from jobs.tables import NOTES
@@ -51,13 +52,13 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
     done, failed = sums.judged, counts.get("failed_queries", 0)
     judged = done >= MIN_JUDGED_QUERIES or len(tally.shards) == len(plan.shards)
     if judged and done and failed / done > limits.error_rate:
-        failures = {name: n for name, n in counts.items() if name.startswith("error/") and not name.endswith(NOTES)}
-        reason, often = max(failures.items(), key=lambda item: item[1])
+        failures = [(of, n) for of, n in counts_of(counts, ErrorCount) if of.reason not in NOTES]
+        most, often = max(failures, key=lambda item: item[1])
         return Stopped(
             "stopped-errors",
             f"{failed:,} of {done:,} queries have errors ({failed / done:.1%}, limits.error_rate is "
-            f"{limits.error_rate:.1%}), most often {reason.removeprefix('error/')} ({often:,}); the texts are in "
-            f"{prepared.storage.url('errors')}; what is committed stays; to accept it go on with: "
+            f"{limits.error_rate:.1%}), most often {most.stage}/{most.component}/{most.reason} ({often:,}); "
+            f"the texts are in {prepared.storage.url('errors')}; what is committed stays; to accept it go on with: "
             f"{resume_command} --set limits.error_rate={min(1, round(failed / done + 0.01, 2))}",
         )
     if limits.max_cost_usd is not None and prepared.prices is not None:

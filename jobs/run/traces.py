@@ -19,9 +19,9 @@ from cluster.run.progress import ProgressTracker
 from cluster.run.settings import TraceSettings
 from cluster.run.shards import Manifest
 from cluster.run.snapshot import BlockAttempt
-from jobs.chain.error_counts import by_reason
 from jobs.job.prepare import Prepared
 from jobs.run.stopping import outcome
+from jobs.runs.sums import by_reason
 from jobs.terminal.logs import event
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ class Traces:
     def __init__(self, settings: TraceSettings | None, attributes: Attributes) -> None:
         """Begins the trace.
 
-        Args:
-            settings: Where it is sent; None: nothing is recorded.
-            attributes: Of every span: `dmqr.run_id` and the like.
+        Without settings nothing is recorded; the attributes are those of every span.
         """
         self.tracker: ProgressTracker | None = None
         """Of this start, once there is one."""
@@ -111,12 +109,7 @@ class Traces:
 
 @contextlib.contextmanager
 def traced(prepared: Prepared, start: int) -> Iterator[Traces]:
-    """Yields the trace of a start of the run, which is closed with the outcome.
-
-    Args:
-        prepared: The job.
-        start: The number of this start, from 1.
-    """
+    """Yields the trace of a start of the run, which is closed with the outcome."""
     config = prepared.config
     attributes = {"dmqr.run_id": prepared.run_id, "dmqr.run": config.name, "dmqr.start": start}
     traces = Traces(config.cluster.traces, attributes)

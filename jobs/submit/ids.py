@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from cluster.errors import ConfigError
 from cluster.run.job_server import SubmittedJob
-from cluster.run.submitted import COMMAND
+from cluster.run.own_job import COMMAND
 from jobs.config.config import Config
 from jobs.job.keys import identity
 from jobs.job.shipping import absolute_path

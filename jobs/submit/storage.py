@@ -10,7 +10,7 @@ from cluster.errors import DmqrError
 from cluster.run.job_server import SubmittedJob
 from cluster.run.lease import holder
 from cluster.storage import open_storage
-from cluster.storage.ahead import PATIENCE_SECONDS, within
+from cluster.storage.prefetch import PATIENCE_SECONDS, within
 from jobs.config.config import Config
 from jobs.job.keys import identity, settings_fingerprint
 from jobs.job.pools import with_precisions

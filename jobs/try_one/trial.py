@@ -14,7 +14,7 @@ from cluster.http import encodable
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.cuts import Cuts
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.stored import Rankings
+from jobs.chain.stages.stored_rows import Rankings
 from jobs.config.config import Config
 from jobs.log.check import LogColumns
 from retrievers.fusion import takes_part

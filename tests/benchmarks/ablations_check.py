@@ -21,6 +21,8 @@ import re
 import sys
 import unicodedata
 from collections import defaultdict
+from functools import cache
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import bm25s
@@ -38,7 +40,10 @@ LABELS = {
     "Pseudo-Answer Rewriting": "pseudo_answer",
     "Core Content Extraction": "core_content",
 }
-WORD = re.compile(r"[0-9]+(?:[.,][0-9]+)+|\w{2,}|(?<![^\W_]['’])[^\W_]")
+MARKS = "".join(chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code))[0] == "M")
+WORD = re.compile(rf"[0-9]+(?:[.,][0-9]+)+|[\w{MARKS}]{{2,}}|(?<![^\W_]['’])[^\W_]")
+LETTER = re.compile(rf"[^{MARKS}][{MARKS}]*")
+UNSPACED = ("CJK UNIFIED", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR")
 DEFAULTS = {"fuse.method": "minmax", "fuse.k": 60, "fuse.depth": 30, "fuse.redundancy": "cosine", "fuse.weights.original": 1}
 
 
@@ -84,7 +89,7 @@ class Checked:
         texts = [f"{row['title']}. {row['text']}" if row["title"] else row["text"] for row in corpus]
         self.stemmer = Stemmer.Stemmer("english")
         self.bm25 = bm25s.BM25(k1=1.2, b=0.75, method="lucene")
-        self.bm25.index([self.terms(text) for text in texts], show_progress=False)
+        self.bm25.index([self.terms(text, document=True) for text in texts], show_progress=False)
         kept = vectors / f"{name}_by_id.npy"
         if not kept.exists():
             np.save(kept, model.encode(texts, normalize_embeddings=True, show_progress_bar=False))
@@ -152,8 +157,8 @@ class Checked:
         times = max(1, sum(len(words(each)) for each in rewrites) // (5 * max(1, len(words(original)))))
         return self.bm25.get_scores(self.terms(" ".join([original] * times + rewrites))).astype(np.float64)
 
-    def terms(self, text):
-        return self.stemmer.stemWords([word for word in words(text) if word not in STOPWORDS_EN])
+    def terms(self, text, document=False):
+        return self.stemmer.stemWords([word for word in words(text, document) if word not in STOPWORDS_EN])
 
 
 def texts_of(row):
@@ -168,9 +173,21 @@ def texts_of(row):
     return found + [(name, " ".join(said[name].split())) for name in ("hyde", "step_back", "expand")]
 
 
-def words(text):
-    """Words, single letters but a possessive s, numbers with points or commas."""
-    return WORD.findall(unicodedata.normalize("NFKC", text).lower())
+def words(text, document=False):
+    """Words, single letters but a possessive s, numbers with points or commas; pairs of letters in scripts without spaces."""
+    found = []
+    text = unicodedata.normalize("NFKC", text).lower().replace("i\u0307", "i").replace("\u200d", "")
+    runs = [(unspaced, "".join(run)) for word in WORD.findall(text) for unspaced, run in groupby(word, is_unspaced)]
+    for unspaced, run in runs:
+        letters = LETTER.findall(run) if unspaced else [run]
+        found += letters if document or len(letters) == 1 else []  # documents are found by single letters, too
+        found += map("".join, pairwise(letters))
+    return found
+
+
+@cache
+def is_unspaced(letter):
+    return not letter.isascii() and unicodedata.name(letter, "").startswith(UNSPACED)
 
 
 def add(scores, hits, weight, arm):

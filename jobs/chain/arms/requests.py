@@ -48,16 +48,24 @@ def key_in_reading(reading: Reading, request: Request) -> Key:
     return request_key(made, made_with(made, reading.engines[request.engine].space))
 
 
+def most_requests(rewriting: Rewriting, asked: Rewriting | None = None) -> list[Request]:
+    """Returns the requests that are made for a query at most, beside further tries.
+
+    Args:
+        rewriting: How strategies are chosen.
+        asked: What requests are made of, where that is more.
+    """
+    asked = asked or rewriting
+    if not asked.pool:
+        return []
+    whole = asked if asked.select.in_request else replace(asked, select=_ALL, rules=None)
+    question = Rewriter(rewriting).question(_QUERY) if rewriting.select.typed_by else None
+    return [*Rewriter(whole).requests(_QUERY), *filter(None, [question])]
+
+
 def at_most(reading: Reading) -> list[Key]:
     """Returns the keys of the requests that a reading makes for a query at most."""
-    rewriting = reading.asked
-    if not rewriting.pool:
-        return []
-    whole = rewriting if rewriting.select.in_request else replace(rewriting, select=_ALL, rules=None)
-    found = Rewriter(whole).requests(_QUERY)
-    if reading.rewriting.select.typed_by:
-        found += filter(None, [Rewriter(reading.rewriting).question(_QUERY)])
-    return [key_in_reading(reading, one) for one in found]
+    return [key_in_reading(reading, one) for one in most_requests(reading.rewriting, reading.asked)]
 
 
 def longest_answer(rewriting: Rewriting) -> int:

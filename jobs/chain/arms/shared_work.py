@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -98,6 +98,10 @@ class Search:
     dense: str | None
     typos: TypoSettings | None = None
     joined: frozenset[str] | None = None
+
+    def route(self, strategy: str) -> Collection[str]:
+        """Returns the names of the retrievers that search a strategy's texts."""
+        return self.routes.get(strategy, list(self.retrievers))
 
     @property
     def dense_key(self) -> str | None:

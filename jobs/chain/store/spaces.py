@@ -6,21 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.store.files import NO_STORE, Space, StoreFiles, open_store
+from jobs.chain.store.files import Space
 from jobs.config.config import Config
 from retrievers.kinds import RetrieverSettings
-
-
-def job_store(config: Config, work: SharedWork) -> StoreFiles:
-    """Returns the store of a job with the files of its spaces; `NO_STORE` where the config has none.
-
-    Args:
-        config: Of the job.
-        work: Of its arms.
-    """
-    folder = config.store_folder
-    spaces = kept_spaces(config, work) if folder is not None else {}
-    return open_store(folder, spaces) if folder is not None and spaces else NO_STORE
 
 
 def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, Any]]:

@@ -14,7 +14,7 @@ from jobs.job import indexes
 from jobs.job import indexes as changing
 from jobs.job.indexes import check_documents, read_states, searched_indexes
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate import unknown
+from jobs.measure import unknown
 from tests.support.retrievers.blocks import typed
 
 PUBLIC = {"term": {"public": True}}

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from cluster.errors import ConfigError
-from jobs.chain.chosen import choose
 from jobs.chain.search_texts import Text
+from jobs.chain.stages.choices import choose
 from jobs.config.load import load_config
 from jobs.log.judgements import read_qrels
 from jobs.measure.evaluate.evaluate import evaluate

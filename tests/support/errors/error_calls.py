@@ -292,7 +292,7 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     """The driver's loop over workers that commit nothing."""
 
     from jobs.run import run
-    from jobs.run.ledger import Ledger
+    from jobs.run.driver_costs import DriverCosts
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.outage_log import OutageLog
 
@@ -302,11 +302,11 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     job = anything(prepared=prepared, stages=lambda *_: [], open_store=lambda: None, requests_per_query=0)
     plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
     lease = anything(number=1, lost=lambda: lost, taken_over=lambda: False)
-    session, record, display = anything(pools={}), anything(before=[], ledger=Ledger()), LiveDisplay(sys.stderr)
+    session, record, display = anything(pools={}), anything(before=[], driver_costs=DriverCosts()), LiveDisplay(sys.stderr)
     signals = Signals(display, AGAIN)
     signals.received = received
     outages, sizes, traces = OutageLog(display.state), PoolSizes(prepared, session, {}), Traces(None, {})
-    run.Night(job, session, lease, record, plan, Tally(), sizes, display, signals, outages, AGAIN, traces).work()
+    run.Driver(job, session, lease, record, plan, Tally(), sizes, display, signals, outages, AGAIN, traces).work()
 
 
 def a_limit(**limits: float) -> Callable[[Patch], object]:
