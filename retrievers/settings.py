@@ -52,8 +52,31 @@ class FieldWeights(BaseModel):
         return self
 
 
+class SplitSettings(BaseModel):
+    """How documents are split into passages that overlap."""
+
+    model_config = FROZEN
+
+    by: Literal["characters", "tokens"] = "characters"
+    """What `size` and `overlap` count."""
+    size: Annotated[int, Field(ge=1)] = 1200
+    """Of a passage, at most; it ends with a paragraph, a sentence or a word where one ends in its second half."""
+    overlap: Annotated[int, Field(ge=0)] = 200
+    """What it may share with the passage before, at most."""
+    tokenizer: Annotated[str, Field(min_length=1)] | None = None
+    """Counts tokens: folder, hub name or `package:NAME` of a model, such as the encoder's."""
+
+    @model_validator(mode="after")
+    def _goes_on(self) -> SplitSettings:
+        if self.overlap >= self.size:
+            raise ValueError(f"overlap {self.overlap} is not less than size {self.size}; lower it")
+        if (self.by == "tokens") != (self.tokenizer is not None):
+            raise ValueError("by: tokens needs a tokenizer, and by: characters takes none; correct one of them")
+        return self
+
+
 class CorpusSettings(BaseModel):
-    """The columns of the corpus that `index` reads; others are kept beside them, unless one is called doc_id, title or text."""
+    """What `index` reads of the corpus; columns that are not named here are kept beside them."""
 
     model_config = FROZEN
 
@@ -63,6 +86,8 @@ class CorpusSettings(BaseModel):
     """The column of the titles; a column `title` may be missing, and null reads none."""
     text_column: Annotated[str, Field(min_length=1)] = "text"
     """The column of the texts."""
+    split: SplitSettings | None = None
+    """Makes passages of the documents, with ids such as `manual.pdf#12`; null: a document, or a page of a PDF, is one."""
 
     @property
     def read_as(self) -> dict[str, str | None]:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cluster.errors import RetrieverError
-from cluster.storage import object_at, open_file, open_storage, remote
+from cluster.storage import remote
 from cluster.storage.copies import work_folder
 from jobs.config.config import Config
 from jobs.index import actors as index_actors
 from jobs.index.on_s3 import build_on_s3
+from jobs.index.sources import passages
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.corpora.files import Source, corpus_files, corpus_schema
 from retrievers.corpora.filters import check_columns
 from retrievers.elastic.build import ElasticSummary, build_elastic_index
-from retrievers.elastic.fields import elastic_indexes
+from retrievers.elastic.fields import Fields, elastic_indexes
 from retrievers.hybrid.settings import all_indexed
 from retrievers.local.build import IndexSummary, build_local_index
-from retrievers.local.fields import local_indexes
+from retrievers.local.fields import IndexFields, local_indexes
 from retrievers.settings import EncoderSettings
 
 
@@ -27,7 +27,7 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
 
     Args:
         config: the job's config.
-        corpus: paths and URLs of the corpus's Parquet files or folders.
+        corpus: paths and URLs of the corpus: Parquet files, documents (text, Markdown, HTML, PDF), and folders of either.
         progress: shows the progress.
 
     Returns:
@@ -37,9 +37,26 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
     Raises:
         RetrieverError: the corpus cannot be read, or an index cannot be built.
     """
-    retrievers, filters = all_indexed(config.retrieve.retrievers), list(config.retrieve.filters)
-    local, elastic = local_indexes(retrievers), elastic_indexes(retrievers, filters)  # refuse contradictions before any work
-    sources = [source for path in corpus for source in (corpus_objects(path) if remote(path) else [path])]
+    retrievers = all_indexed(config.retrieve.retrievers)
+    # refuse contradictions before any work
+    local, elastic = local_indexes(retrievers), elastic_indexes(retrievers, list(config.retrieve.filters))
+    with work_folder() as folder:
+        prepared = passages(corpus, config.corpus, folder, _show(progress, "corpus"))
+        result = _built(config, corpus, prepared.sources, local, elastic, progress)
+    notes = "".join(f"; {note}" for note in prepared.notes)
+    return [one | {"done": f"{one['done']}{notes}"} for one in result]
+
+
+def _built(
+    config: Config,
+    corpus: Sequence[str],
+    sources: Sequence[str | Source],
+    local: Mapping[str, IndexFields],
+    elastic: Mapping[tuple[str, str], Fields],
+    progress: LiveDisplay,
+) -> list[dict[str, Any]]:
+    """Builds the indexes from Parquet files."""
+    filters = list(config.retrieve.filters)
     if filters:
         check_columns(f"corpus {corpus[0]}", corpus_schema(corpus_files(sources), config.corpus).names, filters)
     result = []
@@ -84,23 +101,3 @@ def _untitled(summary: IndexSummary) -> str:
     if summary.without_title == summary.documents:
         return "no document has a title, so fields.title changes nothing"
     return f"{summary.without_title:,} documents have no title"
-
-
-def corpus_objects(url: str) -> list[str | Source]:
-    """Returns the Parquet files of a corpus on S3, to be read as streams: an object, or all *.parquet below a folder.
-
-    Raises:
-        RetrieverError: there are none.
-    """
-    if object_at(url) is not None:
-        return [_source(url)]
-    storage = open_storage(url)
-    found = [entry.key for entry in storage.list() if entry.key.endswith(".parquet")]
-    found = [key for key in found if not key.rpartition("/")[2].startswith((".", "_"))]
-    if not found:
-        raise RetrieverError("corpus-missing", f"corpus {url}: no such object, and no *.parquet below it; correct --corpus")
-    return [_source(storage.url(key)) for key in found]
-
-
-def _source(url: str) -> Source:
-    return Source(url, lambda: open_file(url))
