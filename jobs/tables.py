@@ -107,17 +107,7 @@ SOURCE = pa.struct(
         ("score", pa.float64()),
     ]
 )
-CANDIDATE = pa.struct([("doc_id", pa.string()), ("score", pa.float64()), ("sources", pa.list_(SOURCE))])
 SCORE = pa.struct([("doc_id", pa.string()), ("model", pa.string()), ("score", pa.float64())])
-RESULT = pa.struct(
-    [
-        ("doc_id", pa.string()),
-        ("score", pa.float64()),
-        ("fused_score", pa.float64()),
-        ("rerank_score", pa.float64()),
-        ("sources", pa.list_(SOURCE)),
-    ]
-)
 VALUES = pa.map_(pa.string(), pa.string())  # column of the log -> the query's value, null if it has none
 FILE = pa.struct([("table", pa.string()), ("key", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
 

@@ -1,7 +1,7 @@
 """Analyzers: text to index terms, of documents and of queries.
 
-- A language (``german``): its stop words are left out, the others stemmed: by Snowball, in Arabic by a light stemmer.
-- ``unicode``: all words as they are; ``none``, ``cjk`` and ``thai`` are other names of it.
+- A language (`german`): its stop words are left out, the others stemmed: by Snowball, in Arabic by a light stemmer.
+- `unicode`: all words as they are; `none`, `cjk` and `thai` are other names of it.
 
 All have the words of `retrievers.analysis.words`, so that scripts without spaces are searched by pairs of characters under
 every name. An index is searched with the version of the analyzer that it was built with.
@@ -44,10 +44,7 @@ def analyzer_name(name: str) -> str:
 def open_analyzer(name: str, version: int = ANALYZE_VERSION, *, documents: bool = False) -> Analyzer:
     """Returns a function from a text to its terms, in order, repetitions included.
 
-    Args:
-        name: Of the analyzer.
-        version: `ANALYZE_VERSION`, or that of an index of before.
-        documents: The texts are documents; else queries.
+    The texts are queries, or `documents`; the version is `ANALYZE_VERSION`, or that of an index of before.
 
     Raises:
         RetrieverError: The name or the version is unknown, or the package of the stemmer is missing.

@@ -23,9 +23,7 @@ def device_kind(device: str) -> str:
 def length_batches(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
     """Yields batches of positions of texts, longest first, so that a batch too large for the memory fails at once.
 
-    Args:
-        lengths: Tokens of each text, shape (n,).
-        tokens: Most tokens of a batch, padding included; a batch has one text at least.
+    `lengths` are the tokens of each text, shape (n,). A batch has `tokens` at most, padding included, and one text at least.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0

@@ -76,16 +76,9 @@ def encoded_passages(encoder: TextEncoder, texts: Sequence[str]) -> np.ndarray:
 def encoder_identity(
     settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False, built: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Returns what determines the vectors, as JSON values; the weights by content or commit. Loads no weights.
+    """Returns the values that determine the vectors, as JSON; the weights by content or commit. Loads no weights.
 
-    Args:
-        settings: The config's `encoder`.
-        device: Where the encoder would run; it determines the precision for `dtype: auto`.
-        patient: Wait for a server that is away, as a worker does.
-        built: The encoder's identity that the searched index stores; None: there is no index.
-
-    Raises:
-        RetrieverError: There is no such model, it is no encoder, or its server is away.
+    Arguments and errors are those of `open_encoder`; the device determines the precision for `dtype: auto`.
     """
     if isinstance(settings, OpenaiEncoderSettings):
         return OpenaiEncoder(settings, patient=patient).identity()
@@ -121,14 +114,9 @@ def model_max_length(folder: Path) -> int:
 
 
 def encoder_notes(settings: AnyEncoderSettings, built: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Returns what a person should know of how an encoder's vectors are made, a line each: guesses, and contradictions.
+    """Returns notes for people on how an encoder's vectors are made, a line each: guesses, and contradictions.
 
-    Args:
-        settings: The config's `encoder`.
-        built: The encoder's identity that the searched index stores; None: there is no index.
-
-    Raises:
-        RetrieverError: There is no such model, or it is no encoder.
+    Arguments and errors are those of `open_encoder`.
     """
     if isinstance(settings, OpenaiEncoderSettings):
         return ()
@@ -176,12 +164,9 @@ class Encoder:
     """
 
     def __init__(self, settings: EncoderSettings, device: str = "cpu", *, built: Mapping[str, Any] | None = None) -> None:
-        """Loads the model.
+        """Loads the model, with the arguments of `open_encoder`.
 
-        Args:
-            settings: The config's `encoder`.
-            device: "cpu" or "cuda:0"; never chosen automatically, because other workers use other GPUs of the node.
-            built: The encoder's identity that the searched index stores; None: there is no index.
+        The device is never chosen automatically, because other workers use other GPUs of the node.
 
         Raises:
             RetrieverError: There is no such model, its files cannot be loaded, its pooling does not fit it, or the device does

@@ -2,6 +2,10 @@
 
 Its class is always given: by itself FlagEmbedding takes it from the last part of the path, which is a commit for models of
 the hub. Callers must keep the returned object: when it is deleted, it moves its model to the CPU.
+
+Of all functions here: `model` is a folder, `package:NAME` or a hub name; `dtype` "float32", "float16" or "bfloat16"; `device`
+"cpu" or "cuda:0"; `trust_remote_code` says whether code beside the weights may run. They raise RetrieverError if there is no
+such model, its files cannot be loaded, it needs code that is not trusted, or the device does not exist.
 """
 
 from __future__ import annotations
@@ -26,18 +30,7 @@ CLASSES = {
 
 
 def open_flag_encoder(model: str, dtype: str, device: str, trust_remote_code: bool) -> Any:
-    """Returns a `FlagModel` whose `.model` is on the device, in the given precision; its pooling is not used.
-
-    Args:
-        model: Folder, `package:NAME` or hub name.
-        dtype: "float32", "float16" or "bfloat16".
-        device: "cpu" or "cuda:0".
-        trust_remote_code: Whether code beside the weights may run.
-
-    Raises:
-        RetrieverError: There is no such model, its files cannot be loaded, it needs code that is not trusted, or the device
-            does not exist.
-    """
+    """Returns a `FlagModel` whose `.model` is on the device, in the given precision; its pooling is not used."""
 
     def make(folder: str) -> Any:
         return _library().FlagAutoModel.from_finetuned(
@@ -53,16 +46,7 @@ def open_flag_reranker(
 ) -> Any:
     """Returns FlagEmbedding's reranker of an architecture, with its `.model` on the device, in the given precision.
 
-    Args:
-        model: Folder, `package:NAME` or hub name.
-        architecture: A key of `CLASSES`.
-        dtype: "float32", "float16" or "bfloat16".
-        device: "cpu" or "cuda:0".
-        trust_remote_code: Whether code beside the weights may run.
-        **arguments: Further arguments of FlagEmbedding's class.
-
-    Raises:
-        RetrieverError: As `open_flag_encoder`.
+    `architecture` is a key of `CLASSES`; `arguments` are further ones of FlagEmbedding's class.
     """
 
     def make(folder: str) -> Any:
@@ -84,16 +68,7 @@ def open_flag_reranker(
 def open_transformer(what: str, model: str, kind: str, dtype: str, device: str, trust_remote_code: bool) -> Any:
     """Returns a model that FlagEmbedding has no class for: its `.tokenizer`, and `.model` on the device in the given precision.
 
-    Args:
-        what: Its use and name, for messages.
-        model: Folder, `package:NAME` or hub name.
-        kind: The class of transformers that opens it, such as "AutoModelForCausalLM".
-        dtype: "float32", "float16" or "bfloat16".
-        device: "cpu" or "cuda:0".
-        trust_remote_code: Whether code beside the weights may run.
-
-    Raises:
-        RetrieverError: As `open_flag_encoder`.
+    `what` is its use and name, for messages; `kind` the class of transformers that opens it, such as "AutoModelForCausalLM".
     """
 
     def make(folder: str) -> Any:

@@ -2,14 +2,14 @@
 
 There is one list for each rewrite and retriever. Methods:
 
-- ``rrf``: sum of weight / (k + rank); Cormack, Clarke and Buettcher 2009.
-- ``minmax``: sum of weight x (score - min) / (max - min), minimum and maximum over the first ``depth`` hits of the list; a
+- `rrf`: sum of weight / (k + rank); Cormack, Clarke and Buettcher 2009.
+- `minmax`: sum of weight x (score - min) / (max - min), minimum and maximum over the first `depth` hits of the list; a
   list contributes 0 to documents that it lacks (CombSUM; Fox and Shaw 1994).
-- ``weighted``: sum of weight x score; ``best``: the highest weight x score. Scores of two retrievers have no common
+- `weighted`: sum of weight x score; `best`: the highest weight x score. Scores of two retrievers have no common
   scale, so both methods fuse the lists of each retriever first, and then the results of the retrievers by rrf.
 
-The weight of a list is that of its strategy, or the one in ``weights``, times that of its position, times that of its
-retriever, times the redundancy weight (retrievers/redundancy.py). In ``weighted`` and ``best`` the weight of the retriever
+The weight of a list is that of its strategy, or the one in `weights`, times that of its position, times that of its
+retriever, times the redundancy weight (retrievers/redundancy.py). In `weighted` and `best` the weight of the retriever
 multiplies its term of the rrf sum instead.
 
 `by_document` computes what depends on the lists alone, `fuse` what depends on the settings, so that several arms share the
@@ -35,7 +35,7 @@ FUSION_VERSION = 1  # incremented when the same lists would give other candidate
 class Fused(NamedTuple):
     """The candidates of n queries, flat: best first, equal scores by doc_id.
 
-    A source of a candidate is a fused list with the document among its first ``depth`` hits. The sources of a candidate are
+    A source of a candidate is a fused list with the document among its first `depth` hits. The sources of a candidate are
     sorted by strategy, position and retriever.
 
     Attributes:
@@ -48,7 +48,7 @@ class Fused(NamedTuple):
         source_score: Score of the document in that list.
         stood_in: Shape (n,), bool: the lists of the original were fused despite their weight of 0, because no other list
             had a hit and a weight above 0. Retrievers of weight 0 stay out of that, too, if another one has a hit.
-        overlap: Shape (n,), bool: redundancy was computed by overlap; also for ``cosine`` without similarities.
+        overlap: Shape (n,), bool: redundancy was computed by overlap; also for `cosine` without similarities.
         pairs: Index of each candidate's pair of query and document in `Hits`.
     """
 
@@ -65,9 +65,9 @@ class Fused(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The hits to be fused, in order of lists; ``pair`` is of query and document, ``weight`` of the list.
+    """The hits to be fused, in order of lists; `pair` is of query and document, `weight` of the list.
 
-    In methods that join retrievers ``weight`` is without that of the retriever; ``retriever_weight`` is of each list, shape
+    In methods that join retrievers `weight` is without that of the retriever; `retriever_weight` is of each list, shape
     (lists,).
     """
 
@@ -82,10 +82,7 @@ class _Part(NamedTuple):
 def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = None) -> Fused:
     """Returns the candidates of each query; the order of the lists does not matter.
 
-    Args:
-        hits: By `by_document`.
-        settings: The config's `fuse`.
-        similarity: Of the texts of the searches; None without a dense retriever.
+    `hits` are those of `by_document`, `similarity` is that of the texts of the searches; None without a dense retriever.
 
     Raises:
         ValueError: The text of a list is not in `similarity`.
@@ -147,11 +144,7 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
 def list_weight(weights: Mapping[str, float], strategy: str, retriever: str, default: float) -> float:
     """Returns the weight of a list by its strategy: without that of its position, of its retriever, and redundancy.
 
-    Args:
-        weights: The config's `fuse.weights`; strategy/retriever has precedence over strategy.
-        strategy: Of the list.
-        retriever: Of the list.
-        default: The weight of the strategy itself, if ``weights`` has none.
+    In `fuse.weights` strategy/retriever has precedence over strategy; where it has neither, `default` is the strategy's own.
     """
     return weights.get(f"{strategy}/{retriever}", weights.get(strategy, default))
 

@@ -41,11 +41,7 @@ def search_vectors(
     """Returns the vector of each search, shape (n, dim), float32: the text's own, or the mean of the joined texts' vectors.
 
     A mean is scaled to length 1, as the vectors that it is made of. Vectors that cancel out have none: that of the first text
-    is taken.
-
-    Args:
-        texts: Of the searches.
-        encode: Returns the vectors of texts, each encoded as what it is, query or passage.
+    is taken. `encode` encodes each text as what it is, query or passage.
     """
     parts = [(text,) if isinstance(text, SearchText) else text.texts for text in texts]
     vectors = encode([part for of_text in parts for part in of_text])

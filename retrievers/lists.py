@@ -16,7 +16,7 @@ TOGETHER = "together"  # strategy of the list of several texts that were searche
 class Lists(NamedTuple):
     """Ranked lists in any order, best hit first; at most one per (query, strategy, position, retriever).
 
-    List i has the hits ``offsets[i]`` to ``offsets[i + 1]`` of ``doc_ids`` and ``scores``. A repeated document counts once,
+    List i has the hits `offsets[i]` to `offsets[i + 1]` of `doc_ids` and `scores`. A repeated document counts once,
     at its best rank; a score that is not finite counts as the lowest of its list.
 
     Attributes:
@@ -25,7 +25,7 @@ class Lists(NamedTuple):
         position: Of each list's text within its strategy, from 1.
         retriever: Of each list.
         text: Index of each list's text among the texts of its query (`Similarity`); -1: several were searched as one.
-        weight: Of the strategy; ``weights`` of `fuse` may replace it.
+        weight: Of the strategy; `weights` of `fuse` may replace it.
         position_weight: Multiplies the weight.
         offsets: Shape (lists + 1,).
         doc_ids: Of each hit.
@@ -48,7 +48,7 @@ class Hits(NamedTuple):
     """The distinct hits of `Lists`, by list and by pair of query and document.
 
     Lists are sorted by query, strategy, position and retriever, hits by list, pairs by query and doc_id. The hits of pair i
-    are ``by_pair[pair_offsets[i]:pair_offsets[i + 1]]``, in order of lists.
+    are `by_pair[pair_offsets[i]:pair_offsets[i + 1]]`, in order of lists.
 
     Attributes:
         queries: Number of queries.
@@ -58,16 +58,16 @@ class Hits(NamedTuple):
         weight: Of each list.
         position_weight: Of each list.
         lengths: Hits of each list.
-        strategy: Of each list, as an index of ``strategies``.
+        strategy: Of each list, as an index of `strategies`.
         strategies: Sorted names.
-        retriever: Of each list, as an index of ``retrievers``.
+        retriever: Of each list, as an index of `retrievers`.
         retrievers: Sorted names.
         hit_list: List of each hit.
         rank: Of each hit, from 1.
         score: Of each hit.
         pair: Of each hit.
         pair_query: Of each pair.
-        pair_document: Of each pair, as an index of ``doc_ids``.
+        pair_document: Of each pair, as an index of `doc_ids`.
         doc_ids: Sorted.
         by_pair: Hits, sorted by pair.
         pair_offsets: Shape (pairs + 1,).
@@ -101,11 +101,7 @@ class Hits(NamedTuple):
 
 
 def by_document(lists: Lists, queries: int) -> Hits:
-    """Returns the hits of ranked lists, by list and by document. Cost: one sort of the hits.
-
-    Args:
-        lists: The ranked lists.
-        queries: Number of queries; some may have no list.
+    """Returns the hits of ranked lists of so many queries, by list and by document. Cost: one sort of the hits.
 
     Raises:
         ValueError: Two lists have one (query, strategy, position, retriever), or there are too many hits for int64 keys.

@@ -1,7 +1,7 @@
 """Locates the files of models and identifies their weights.
 
-A model is named by a folder, by ``package:NAME`` (an installed package that carries weights), or by a hub name
-(``BAAI/bge-base-en-v1.5``, or ``BAAI/bge-base-en-v1.5@REVISION``).
+A model is named by a folder, by `package:NAME` (an installed package that carries weights), or by a hub name
+(`BAAI/bge-base-en-v1.5`, or `BAAI/bge-base-en-v1.5@REVISION`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHIFTED = ("roberta", "camembert", "mpnet", "longformer", "ibert", "data2vec-te
 
 
 def resolved_dtype(dtype: str, device: str) -> str:
-    """Returns the precision of a model: ``auto`` is float32 on a CPU and float16 on a GPU.
+    """Returns the precision of a model: `auto` is float32 on a CPU and float16 on a GPU.
 
     float16, as in FlagEmbedding, and not bfloat16: with 8 significant bits, scores between 8 and 16 are multiples of 1/16 and
     tie (float16: 1/128), and the values in encoders and rerankers are far below the largest float16.
@@ -44,9 +44,7 @@ def resolved_dtype(dtype: str, device: str) -> str:
 def resolve_model(name: str, code: bool = False) -> Path:
     """Returns the folder of a model's files; a model of the hub is downloaded into the hub's cache first.
 
-    Args:
-        name: Folder, ``package:NAME`` or hub name.
-        code: Download its Python files, too.
+    Where `code`, its Python files are downloaded, too.
 
     Raises:
         RetrieverError: There is no such model; the message says where it was looked for.
@@ -79,11 +77,7 @@ def description(name: str) -> Path:
 
 
 def read_json(path: Path, kind: type[Json] = dict) -> Json:  # type: ignore[assignment]
-    """Returns the content of a model's JSON file; that of no file is empty.
-
-    Args:
-        path: The file.
-        kind: What it holds: dict or list.
+    """Returns the content of a model's JSON file, a dict or a list as `kind` says; that of no file is empty.
 
     Raises:
         RetrieverError: It cannot be read, or holds something else.
@@ -110,13 +104,10 @@ def max_positions(config: dict[str, Any]) -> int:
 
 
 def model_identity(name: str, code: bool = False) -> str:
-    """Returns the identity of a model's weights: ``sha256:...`` of a folder's files, ``commit:...`` of a hub name.
+    """Returns the identity of a model's weights: `sha256:...` of a folder's files, `commit:...` of a hub name.
 
-    Cost: a folder's weights are read once per process (about 1 s for 1 GB).
-
-    Args:
-        name: Folder, ``package:NAME`` or hub name.
-        code: Include the folder's Python files.
+    Cost: a folder's weights are read once per process (about 1 s for 1 GB). Where `code`, the folder's Python files count,
+    too.
 
     Raises:
         RetrieverError: There is no such model.
@@ -130,7 +121,7 @@ def model_identity(name: str, code: bool = False) -> str:
 
 
 def file_hash(folder: Path) -> str:
-    """Returns ``sha256:...`` of the files of a folder of a model's module, such as `2_Dense/`."""
+    """Returns `sha256:...` of the files of a folder of a model's module, such as `2_Dense/`."""
     return f"sha256:{_content_hash(tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in _module_files(folder)))}"
 
 
@@ -140,7 +131,7 @@ def _module_files(folder: Path) -> list[Path]:
 
 
 def at_commit(name: str) -> str:
-    """Returns the name of a hub's model with its present commit, ``repository@commit``; any other name as it is."""
+    """Returns the name of a hub's model with its present commit, `repository@commit`; any other name as it is."""
     try:
         return name if local_folder(name) is not None else f"{_hub_parts(name)[0]}@{_commit(name)}"
     except RetrieverError:  # there is no such model: whoever loads it says so
@@ -178,7 +169,7 @@ def disable_progress_bars() -> None:
 
 
 def local_folder(name: str) -> Path | None:
-    """Returns the folder of a path or of ``package:NAME``; None for a hub name.
+    """Returns the folder of a path or of `package:NAME`; None for a hub name.
 
     Raises:
         RetrieverError: There is no such folder or package, or it has no config.json.

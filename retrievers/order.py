@@ -28,17 +28,13 @@ class Ordered(NamedTuple):
 
 
 def order(offsets: np.ndarray, doc_ids: pa.StringArray, scores: np.ndarray, how: str = "blend", keep: int = 10) -> Ordered:
-    """Returns the first ``keep`` candidates of each query in their final order.
+    """Returns the first `keep` candidates of each query in their final order.
 
-    - ``replace``: by the reranker's score alone.
-    - ``blend``: by 1 / (20 + rank by reranker) + 1 / (20 + rank by fusion), both ranks from 1.
+    - `replace`: by the reranker's score alone.
+    - `blend`: by 1 / (20 + rank by reranker) + 1 / (20 + rank by fusion), both ranks from 1.
 
-    Args:
-        offsets: The candidates of each query, shape (n + 1,).
-        doc_ids: Of each candidate, in fused order.
-        scores: The reranker's, of each candidate; NaN ranks last (with ``replace`` it becomes -inf).
-        how: "replace" or "blend".
-        keep: Results per query.
+    `offsets` are the candidates of each query, shape (n + 1,), `doc_ids` and the reranker's scores those of each candidate, in
+    fused order; NaN ranks last (with `replace` it becomes -inf).
 
     Raises:
         ValueError: The numbers of candidates, doc_ids and scores differ.

@@ -39,10 +39,7 @@ class TermStatistics(Protocol):
 def predicted(texts: Sequence[SearchText | JoinedText], predictor: str, statistics: TermStatistics) -> np.ndarray:
     """Returns the predicted performance of each text, shape (texts,), to 6 decimals; -inf without a known term.
 
-    Args:
-        texts: As they are searched; their filters do not matter.
-        predictor: A key of `PREDICTORS`.
-        statistics: Of the index.
+    The predictor is a key of `PREDICTORS`; filters of the texts do not matter.
     """
     values = np.full(len(texts), -np.inf)
     for place, text in enumerate(texts):

@@ -27,7 +27,7 @@ def offsets_of(lengths: np.ndarray) -> np.ndarray:
 
 
 def ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Returns the integers ``begins[i]`` to ``begins[i] + lengths[i] - 1`` for each i, concatenated, int64."""
+    """Returns the integers `begins[i]` to `begins[i] + lengths[i] - 1` for each i, concatenated, int64."""
     offsets = offsets_of(lengths)
     counted: np.ndarray = np.arange(offsets[-1]) + np.repeat(begins - offsets[:-1], lengths)
     return counted
@@ -41,10 +41,7 @@ def ranks(lengths: np.ndarray) -> np.ndarray:
 def order_by_score(query: np.ndarray, scores: np.ndarray, document: np.ndarray | None = None) -> np.ndarray:
     """Returns the permutation that sorts entries by query, then by descending score, then by document.
 
-    Args:
-        query: Of each entry, shape (n,).
-        scores: Of each entry, shape (n,).
-        document: Of each entry, by `encode`; None if entries are sorted by document already: the sort is stable.
+    All have shape (n,); `document` is that of `encode`; None if entries are sorted by document already: the sort is stable.
     """
     keys = [-scores, query]
     order: np.ndarray = np.lexsort(keys if document is None else [document, *keys])
@@ -52,14 +49,10 @@ def order_by_score(query: np.ndarray, scores: np.ndarray, document: np.ndarray |
 
 
 def among_best(query: np.ndarray, scores: np.ndarray, keep: int) -> np.ndarray:
-    """Returns which entries may be among the best ``keep`` of their query, in any order of equal scores: ascending indexes.
+    """Returns which entries may be among the best `keep` of their query, in any order of equal scores: ascending indexes.
 
-    Cost: one partition, without a sort; so sorting the best of many takes a third of the time.
-
-    Args:
-        query: Of each entry, ascending, shape (n,).
-        scores: Of each entry, not yet `rounded`, shape (n,).
-        keep: Entries of a query that are wanted.
+    Cost: one partition, without a sort; so sorting the best of many takes a third of the time. `query` is ascending; the
+    scores are not yet `rounded`; both have shape (n,).
     """
     begins = np.flatnonzero(np.diff(query, prepend=-1))
     sizes = np.diff(begins, append=len(query))
@@ -75,7 +68,7 @@ def among_best(query: np.ndarray, scores: np.ndarray, keep: int) -> np.ndarray:
 
 
 def rounded(values: np.ndarray, decimals: int = DECIMALS) -> np.ndarray:
-    """Returns Python's ``round(value, decimals)`` of each value, bit for bit; 0.0 instead of -0.0.
+    """Returns Python's `round(value, decimals)` of each value, bit for bit; 0.0 instead of -0.0.
 
     np.round multiplies by 10^decimals, rounds to an integer and divides. The division is correctly rounded, but the rounding
     of the product can lead to another integer; values for which it could (0.02 % of scores near 1) are rounded by Python.

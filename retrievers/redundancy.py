@@ -3,8 +3,8 @@
 The redundancy of a list is the sum of its similarities to the lists of the same query and retriever, itself included; its
 redundancy weight is 1 / redundancy. The similarity of two lists is
 
-- ``overlap``: the Jaccard index of their first 10 documents;
-- ``cosine``: max(0, cosine)^4 of the vectors of their texts.
+- `overlap`: the Jaccard index of their first 10 documents;
+- `cosine`: max(0, cosine)^4 of the vectors of their texts.
 
 The sum is over the lists to be fused (weight above 0, at least one hit) and that of the original, whatever its weight. The
 list of texts that were searched as one has no text of its own; it resembles no other, and its redundancy is 1.
@@ -29,7 +29,7 @@ class Similarity(NamedTuple):
 
     Attributes:
         offsets: Shape (queries + 1,).
-        cosines: ``cosines[offsets[i]:offsets[i + 1]]`` is the n x n matrix of query i with n texts, row by row, or empty if
+        cosines: `cosines[offsets[i]:offsets[i + 1]]` is the n x n matrix of query i with n texts, row by row, or empty if
             the query has no vectors; `Lists.text` is a row.
     """
 
@@ -54,11 +54,11 @@ def list_redundancy(
         has_hits: Mask of the lists with hits, shape (lists,), bool.
         depth: Documents of each list that are fused.
         overlap: Mask of the queries whose lists are compared by their documents, shape (queries,), bool; the others by
-            ``similarity``.
-        similarity: Of the texts of the searches; None: ``overlap`` is true for all queries.
+            `similarity`.
+        similarity: Of the texts of the searches; None: `overlap` is true for all queries.
 
     Raises:
-        ValueError: The text of a list is not in ``similarity``.
+        ValueError: The text of a list is not in `similarity`.
     """
     compared = is_fused & (hits.text >= 0)
     one, other = _neighbours(hits, compared, has_hits)
@@ -93,7 +93,7 @@ def _neighbours(hits: Hits, is_fused: np.ndarray, has_hits: np.ndarray) -> tuple
 
 
 def _jaccard(hits: Hits, one: np.ndarray, other: np.ndarray, top: int) -> np.ndarray:
-    """Returns |A ∩ B| / |A ∪ B| of the first ``top`` documents of each pair of lists."""
+    """Returns |A ∩ B| / |A ∪ B| of the first `top` documents of each pair of lists."""
     highest = hits.rank <= top
     pairs = np.full((len(hits.query), max(0, top)), -1)
     pairs[hits.hit_list[highest], hits.rank[highest] - 1] = hits.pair[highest]

@@ -34,19 +34,15 @@ class Reranker(Protocol):
         ...
 
     def identity(self) -> dict[str, Any]:
-        """Returns what determines the scores, as JSON values."""
+        """Returns all that determines the scores, as JSON values."""
         ...
 
 
 def open_reranker(settings: RerankSettings, device: str = "cpu") -> Reranker | None:
-    """Returns the reranker of the config's `rerank`; None for `kind: none`.
+    """Returns the reranker of the config's `rerank` on a device, "cpu" or "cuda:0"; None for `kind: none`.
 
     `cross_encoder` is an encoder with one logit or, by `architecture`, an LLM with its template; `bi_encoder` scores by the
     cosine of query and passage; `server` asks a server, and waits for it if it is away.
-
-    Args:
-        settings: The config's `rerank`.
-        device: "cpu" or "cuda:0".
 
     Raises:
         RetrieverError: There is no such model, it is no reranker, a setting belongs to another architecture, or the device
@@ -66,11 +62,7 @@ def open_reranker(settings: RerankSettings, device: str = "cpu") -> Reranker | N
 
 
 def reranker_identity(settings: RerankSettings, device: str = "cpu") -> dict[str, Any]:
-    """Returns the `Reranker.identity` without loading the model.
-
-    Args:
-        settings: The config's `rerank`.
-        device: Where it would run; it determines the precision for `dtype: auto`.
+    """Returns the `Reranker.identity` without loading the model; the device determines the precision for `dtype: auto`.
 
     Raises:
         RetrieverError: There is no such model, it is no reranker, or a setting belongs to another architecture.

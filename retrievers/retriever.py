@@ -1,9 +1,11 @@
 """The protocol of all retrievers, the ranked lists that they return, and opening a retriever from its settings.
 
-In the whole project ranks start at 1 (`FIRST_RANK`), and a list is sorted by descending score, equal scores by ``doc_id`` in
+In the whole project ranks start at 1 (`FIRST_RANK`), and a list is sorted by descending score, equal scores by `doc_id` in
 code point order.
 
-To add a retriever, add a folder, a line in `OPENERS`, and its settings to `RetrieverSettings`.
+To add a retriever, add a folder, a line in `OPENERS`, and its settings to `RetrieverSettings`. Of all functions that are given
+one, `name` is its key in the config, for messages, and `settings` are its settings. They raise RetrieverError if there is no
+index, or none that fits the settings.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ OPENERS = {
     "elastic": "retrievers.elastic.retriever",
     "hybrid": "retrievers.hybrid.retriever",
 }
-"""kind -> module with the kind's ``open_retriever``, ``open_documents``, ``retriever_identity`` and ``check_filters``."""
+"""kind -> module with the kind's `open_retriever`, `open_documents`, `retriever_identity` and `check_filters`."""
 
 
 Alive = Callable[[], object]
@@ -51,7 +53,7 @@ Only = tuple[tuple[str, str], ...]
 
 
 class SearchText(NamedTuple):
-    """The text of a search; ``kind`` is "query" or "passage" and selects the encoder's prefix; ``only`` are its filters."""
+    """The text of a search; `kind` is "query" or "passage" and selects the encoder's prefix; `only` are its filters."""
 
     text: str
     kind: str = "query"
@@ -60,7 +62,7 @@ class SearchText(NamedTuple):
 
 @dataclass(frozen=True)
 class JoinedText:
-    """The texts of one query, to be searched as one (`retrievers/joined.py`); ``original`` is None if it is not among them."""
+    """The texts of one query, to be searched as one (`retrievers/joined.py`); `original` is None if it is not among them."""
 
     original: SearchText | None
     rewrites: tuple[SearchText, ...]
@@ -77,7 +79,7 @@ class JoinedText:
 
 
 class RankedLists(NamedTuple):
-    """One ranked list per text, flat; list ``i`` is ``doc_ids[offsets[i]:offsets[i + 1]]``, best first.
+    """One ranked list per text, flat; list `i` is `doc_ids[offsets[i]:offsets[i + 1]]`, best first.
 
     Attributes:
         offsets: Shape (n + 1,), int64; a text without hits has an empty list.
@@ -95,11 +97,11 @@ class Retriever(Protocol):
     """Searches a batch of texts. Opened from its settings in the worker that uses it."""
 
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns at most ``depth`` hits for each text, in the order of the texts; calls ``alive`` meanwhile."""
+        """Returns at most `depth` hits for each text, in the order of the texts; calls `alive` meanwhile."""
         ...
 
     def identity(self) -> dict[str, Any]:
-        """Returns what determines the hits, as JSON values."""
+        """Returns all that determines the hits, as JSON values."""
         ...
 
 
@@ -117,10 +119,10 @@ class DocumentStore(Protocol):
     """Access to the texts of documents."""
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
-        """Returns the indexed text of each document (``title. text``, or the text without a title).
+        """Returns the indexed text of each document (`title. text`, or the text without a title).
 
         Raises:
-            RetrieverError: A ``doc_id`` is not in the store.
+            RetrieverError: A `doc_id` is not in the store.
         """
         ...
 
@@ -130,21 +132,12 @@ class DocumentStore(Protocol):
 
 
 def open_retriever(
-    name: str,
-    settings: RetrieverSettings,
-    device: str = "cpu",
-    expect_identity: Mapping[str, Any] | None = None,
+    name: str, settings: RetrieverSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
 ) -> Retriever:
-    """Returns an open retriever of the config's ``retrieve.retrievers``.
+    """Returns an open retriever of the config's `retrieve.retrievers`.
 
-    Args:
-        name: Its key in the config, for messages.
-        settings: Its settings.
-        device: Of an encoder: "cpu" or "cuda:0".
-        expect_identity: The `Retriever.identity` when the run was planned; None: any.
-
-    Raises:
-        RetrieverError: There is no index, it does not match the settings, or it has another identity.
+    An encoder runs on `device`, "cpu" or "cuda:0". `expect_identity` is the `Retriever.identity` when the run was planned: an
+    index with another one is refused; None: any.
     """
     opener = _opener(settings).open_retriever
     retriever: Retriever = opener(name, settings, device=device, expect_identity=expect_identity)
@@ -154,34 +147,20 @@ def open_retriever(
 def open_documents(name: str, settings: RetrieverSettings, *, patient: bool = False) -> DocumentStore:
     """Returns the documents of a retriever's index, without loading an encoder.
 
-    Args:
-        name: Its key in the config, for messages.
-        settings: Its settings.
-        patient: Retry an unreachable server for as long as a worker does.
-
-    Raises:
-        RetrieverError: There is no index.
+    Where `patient`, an unreachable server is tried for as long as a worker does.
     """
     store: DocumentStore = _opener(settings).open_documents(name, settings, patient=patient)
     return store
 
 
 def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
-    """Returns the `Retriever.identity` without loading a model, after a check of the index against the settings.
-
-    Args:
-        name: The retriever's key in the config, for messages.
-        settings: Its settings.
-
-    Raises:
-        RetrieverError: There is no index, or it was built with another encoder or analyzer.
-    """
+    """Returns the `Retriever.identity` without loading a model, after a check of the index against the settings."""
     identity: dict[str, Any] = _opener(settings).retriever_identity(name, settings)
     return identity
 
 
 def identity_differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> str:
-    """Returns the differences of two identities, for a message: ``key: old then, new now``, separated by commas."""
+    """Returns the differences of two identities, for a message: `key: old then, new now`, separated by commas."""
     found = []
     for key in sorted({*before, *after}):
         old, new = before.get(key), after.get(key)
@@ -192,16 +171,20 @@ def identity_differences(before: Mapping[str, Any], after: Mapping[str, Any], pr
     return ", ".join(part for part in found if part)
 
 
+def check_planned(where: str, planned: Mapping[str, Any] | None, identity: Mapping[str, Any]) -> None:
+    """Refuses an index, which `where` names, that has another identity than the planned one; None: any is good."""
+    if planned is not None and dict(planned) != identity:
+        raise RetrieverError(
+            "index-replaced",
+            f"{where} was replaced since this run was planned ({identity_differences(planned, identity)}); start a new run, or "
+            "put the old index back",
+        )
+
+
 def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
     """Returns facts about an index for a run's record that are no part of its identity, such as the number of documents.
 
-    Args:
-        name: The retriever's key in the config, for messages.
-        settings: Its settings.
-        identity: By `retriever_identity`; it names the concrete index, even if an alias points to another one by now.
-
-    Raises:
-        RetrieverError: There is no index.
+    `identity` is that of `retriever_identity`; it names the concrete index, even if an alias points to another one by now.
     """
     opener = _opener(settings)
     facts: dict[str, Any] = opener.retriever_facts(name, settings, identity) if hasattr(opener, "retriever_facts") else {}
@@ -213,16 +196,7 @@ def _opener(settings: RetrieverSettings) -> Any:
 
 
 def check_filters(name: str, settings: RetrieverSettings, fields: Iterable[str]) -> None:
-    """Checks that the documents of a retriever's index can be filtered by these fields.
-
-    Args:
-        name: The retriever's key in the config, for messages.
-        settings: Its settings.
-        fields: The fields.
-
-    Raises:
-        RetrieverError: The index lacks one, or cannot look for its whole values.
-    """
+    """Refuses fields that the retriever's index lacks, or whose whole values it cannot look for."""
     _opener(settings).check_filters(name, settings, fields)
 
 
@@ -246,15 +220,8 @@ def distinct(items: Sequence[Item]) -> tuple[list[Item], np.ndarray]:
 
 
 def ranked_lists(rows: Sequence[np.ndarray], scores: Sequence[np.ndarray], ids: pa.StringArray) -> RankedLists:
-    """Returns `RankedLists` of lists of row numbers and scores.
-
-    Args:
-        rows: Row numbers of the hits of each list.
-        scores: Scores of the hits of each list.
-        ids: The ``doc_id`` of each row, strings or large strings.
-    """
-    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum([len(part) for part in rows], out=offsets[1:])
+    """Returns `RankedLists` of the row numbers and scores of each list's hits; `ids` has the doc_id of each row."""
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
     flat = np.concatenate(rows) if len(rows) else np.empty(0, dtype=np.int64)
     values = np.concatenate(scores).astype(np.float64) if len(scores) else np.empty(0)
     return RankedLists(offsets, ids.take(pa.array(flat, type=pa.int64())).cast(pa.string()), values)
@@ -275,23 +242,17 @@ def single_lists(lists: RankedLists) -> list[RankedList]:
 
 def joined_lists(lists: Sequence[RankedList]) -> RankedLists:
     """Returns the lists as flat arrays; the inverse of `single_lists`."""
-    offsets = np.zeros(len(lists) + 1, dtype=np.int64)
-    np.cumsum([len(one.scores) for one in lists], out=offsets[1:])
+    offsets = np.cumsum([0, *(len(one.scores) for one in lists)], dtype=np.int64)
     if not lists:
         return RankedLists(offsets, pa.array([], pa.string()), np.empty(0))
     return RankedLists(offsets, pa.concat_arrays([one.doc_ids for one in lists]), np.concatenate([one.scores for one in lists]))
 
 
 def top_rows(scores: np.ndarray, depth: int, floor: float = -np.inf) -> np.ndarray:
-    """Returns the rows of the highest scores, best first, equal scores by row.
+    """Returns at most `depth` rows of the highest scores above the floor, best first, equal scores by row.
 
     Also exact if many rows have the score of the last hit: those with the smallest row numbers are kept. NaN is never a hit.
     Cost: one partition of the rows above the floor.
-
-    Args:
-        scores: Of each row, shape (n,).
-        depth: Most rows.
-        floor: Only scores above it are hits.
     """
     hits = np.flatnonzero(scores > floor)
     if depth <= 0 or not len(hits):

@@ -42,13 +42,13 @@ class Word(NamedTuple):
     letters: tuple[str, ...]
 
 
-def with_typos(text: str, key: str, settings: TypoSettings) -> str:
-    """Returns the text with typing errors, always the same for a key and the settings, whatever the other queries are.
+def with_typos(text: str, key: str, settings: TypoSettings | None) -> str:
+    """Returns the text with typing errors: always the same for a key (the query_id) and settings, whatever other queries are.
 
-    A word is a run of letters with their combining marks; those of at least 4 letters are eligible. Each eligible word is drawn
-    with probability `rate`, independently; where none is drawn, and `rate` is above 0, the one that came nearest is, so that
-    every query with an eligible word has a typo. So a higher rate keeps the typos of a lower one and adds some. A drawn word
-    gets one typo, of a kind drawn evenly from those that it can have, at a place drawn evenly among that kind's:
+    A word is a run of letters with their combining marks; those of at least 4 letters are eligible. Each eligible word is
+    drawn with probability `rate`, independently; where none is drawn, and `rate` is above 0, the one that came nearest is, so
+    that every query with an eligible word has a typo. So a higher rate keeps the typos of a lower one and adds some. A drawn
+    word gets one typo, of a kind drawn evenly from those that it can have, at a place drawn evenly among that kind's:
 
     - transposed: two neighbouring letters that differ change places;
     - dropped: a letter is missing;
@@ -57,15 +57,10 @@ def with_typos(text: str, key: str, settings: TypoSettings) -> str:
     - joined: the white space to the next word is missing.
 
     The first letter of a word stays. Letters other than a to z are not doubled or replaced, and a word without any of these is
-    only transposed or dropped from, since its keyboard is not known.
-
-    Args:
-        text: The query.
-        key: Its query_id.
-        settings: Seed and rate.
+    only transposed or dropped from, since its keyboard is not known. Without settings the text stays as it is.
     """
-    words = [word for word in _words(text) if len(word.letters) >= SHORTEST]
-    if not words or not settings.rate:
+    words = [word for word in _words(text) if len(word.letters) >= SHORTEST] if settings is not None else []
+    if settings is None or not words or not settings.rate:
         return text
     chances = [_chance(settings.seed, key, number) for number in range(len(words))]
     draws = [chance.random() for chance in chances]

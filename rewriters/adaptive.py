@@ -14,10 +14,9 @@ from typing import Annotated
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from cluster.errors import RewriterError
-from rewriters.pool import OF_THE_QUERY, read_local, with_context
+from rewriters.pool import OF_THE_QUERY, read_local, read_yaml, with_context
 from rewriters.settings import FROZEN
 from rewriters.strategy import Strategy, one_line, render
-from rewriters.yaml_file import read_yaml
 
 REQUEST_NAME = "dmqr_adaptive"
 

@@ -17,7 +17,7 @@ class Call:
     """A request made for every query.
 
     Attributes:
-        kind: joint: one JSON object for all strategies; adaptive: the LLM chooses some; own: of one strategy.
+        kind: Joint: one JSON object for all strategies; adaptive: the LLM chooses some; own: of one strategy.
         name: Of its requests.
         recorded_as: Of its completions in a recording.
         template: The prompt.
@@ -55,11 +55,7 @@ def in_prompt_order(pool: Sequence[Strategy]) -> tuple[Strategy, ...]:
 
 
 def joint_strategies(strategies: Sequence[Strategy]) -> tuple[Strategy, ...]:
-    """Returns the strategies that one joint request asks for: of several with the same file only the first.
-
-    Args:
-        strategies: In the order of prompts.
-    """
+    """Returns the strategies that one joint request asks for, in prompt order: of several with one file only the first."""
     joint: tuple[Strategy, ...] = ()
     for strategy in strategies:
         if strategy.is_joint and strategy.recorded_as not in {one.recorded_as for one in joint}:
@@ -75,15 +71,9 @@ def calls_of(
     language: str | None,
     context: bool,
 ) -> list[Call]:
-    """Returns the requests for every query, the joint one first.
+    """Returns the requests for every query, the joint one first, of strategies in the order of prompts.
 
-    Args:
-        strategies: In the order of prompts.
-        calls: "joint" or "separate".
-        decoding: The config's `rewrite.decoding`.
-        joint_prompt: Of the joint request.
-        language: That rewrites are written in; None: the query's.
-        context: Whether queries have earlier turns.
+    The arguments are those of `rewriters.rewriter.Rewriting`.
 
     Raises:
         RewriterError: A strategy samples several answers at temperature 0.

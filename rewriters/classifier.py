@@ -17,12 +17,11 @@ from cluster.errors import RewriterError
 from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.phrases import any_of
-from rewriters.pool import read_local
+from rewriters.pool import read_local, read_yaml
 from rewriters.query import Query
 from rewriters.selection import Choice, chosen
 from rewriters.settings import FROZEN
 from rewriters.strategy import Strategy
-from rewriters.yaml_file import read_yaml
 
 REQUEST_NAME = "classify"
 PROMPT = """\

@@ -62,13 +62,9 @@ def check_joint_prompt(prompt: str) -> None:
 def joint_template(
     strategies: Sequence[Strategy], prompt: str = JOINT_PROMPT, language: str | None = None, context: bool = False
 ) -> str:
-    """Returns the joint prompt of some strategies; `{query}` and `{context}` are left to `render`.
+    """Returns the joint prompt of strategies, in its order; `{query}` and `{context}` are left to `render`.
 
-    Args:
-        strategies: One or more, in the order in which the prompt names them.
-        prompt: A prompt that `check_joint_prompt` accepts.
-        language: That rewrites are written in; None: the query's.
-        context: Whether queries have earlier turns.
+    The other arguments are those of `rewriters.rewriter.Rewriting`.
 
     Raises:
         RewriterError: The prompt has `{context}`, and queries have none.

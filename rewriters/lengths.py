@@ -22,10 +22,7 @@ def length(text: str) -> int:
 def longer_cores(query_ids: Iterable[str], strategies: Iterable[str], texts: Iterable[str]) -> int:
     """Returns the number of queries whose longest `core_content` text is longer than their longest `keyword` text.
 
-    Args:
-        query_ids: Of each rewrite.
-        strategies: Of each rewrite.
-        texts: Of each rewrite.
+    All arguments are of each rewrite.
     """
     longest: dict[str, dict[str, int]] = {"core_content": {}, "keyword": {}}
     for query_id, strategy, text in zip(query_ids, strategies, texts, strict=True):

@@ -51,26 +51,18 @@ def query_id(query: str, context: str | None = None, filters: Mapping[str, str] 
 def id_bytes(normalised: str, context: str = "") -> bytes:
     """Returns the 16 bytes whose hex form is the `query_id`: the first half of a sha256 in UTF-8.
 
-    Hashed is the query alone, or query, line break, context. A normal form has no line break, so no two pairs, and no pair
-    and no query alone, are joined to the same text.
-
-    Args:
-        normalised: The query in normal form.
-        context: The earlier turns in normal form; empty: there are none.
+    Hashed is the query alone, or query, line break, context (the earlier turns; empty: none), all in normal form. A normal
+    form has no line break, so no two pairs, and no pair and no query alone, are joined to the same text.
     """
     whole = f"{normalised}\n{context}" if context else normalised
     return sha256(whole.encode()).digest()[:ID_BYTES]
 
 
 def filtered_id(plain: bytes, filters: Mapping[str, str]) -> bytes:
-    """Returns the 16 bytes of the id of a query whose documents are filtered.
+    """Returns the 16 bytes of the id of a query whose documents are filtered; `plain` is its id by query and context.
 
-    Hashed are the id without filters in hexadecimal digits, two line breaks, and the filters as JSON: no query and context have
-    two line breaks between them, so that no other query has this id. Values count as they are written, unlike queries.
-
-    Args:
-        plain: The id of query and context.
-        filters: Field of the index -> the query's value.
+    Hashed are the id without filters in hexadecimal digits, two line breaks, and the filters as JSON: no query and context
+    have two line breaks between them, so that no other query has this id. Values count as they are written, unlike queries.
     """
     told = json.dumps(dict(filters), sort_keys=True, ensure_ascii=False)
     return sha256(f"{plain.hex()}\n\n{told}".encode("utf-8", "surrogatepass")).digest()[:ID_BYTES]

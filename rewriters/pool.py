@@ -14,13 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
 from pydantic import ValidationError
 
 from cluster.errors import RewriterError, nearest
 from rewriters.reading.answer import label_key
 from rewriters.settings import DecodingSettings
 from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Strategy, plain_name, render, variables
-from rewriters.yaml_file import read_yaml
 
 Entry = str | Mapping[str, Mapping[str, Any]]
 """A strategy as the config names it: a name, a path, or one of them with parameters."""
@@ -101,19 +101,33 @@ def read_local(path: str) -> str:
     return Path(path).read_text(encoding="utf-8")
 
 
+def read_yaml(code: str, where: str, read: Callable[[], str], remedy: str) -> Any:
+    """Returns the content of a file, which errors of a code name `where`, with a remedy.
+
+    `read` returns its text; raises OSError or UnicodeDecodeError.
+
+    Raises:
+        RewriterError: It cannot be read, or is not YAML.
+    """
+    try:
+        return yaml.safe_load(read())
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "is not UTF-8"
+        raise RewriterError(code, f"{where}: cannot be read: {why}; {remedy}") from error
+    except yaml.YAMLError as error:
+        raise RewriterError(code, f"{where}: is not YAML: {' '.join(str(error).split())}; correct that line") from error
+
+
 def load_pool(
     entries: Sequence[Entry],
     language: str | None = None,
     context: bool = False,
     read: Callable[[str], str] = read_local,
 ) -> tuple[Strategy, ...]:
-    """Returns the strategies, in the order of the entries.
+    """Returns the strategies of the config's `rewrite.strategies`, in their order.
 
-    Args:
-        entries: The config's `rewrite.strategies`.
-        language: That rewrites are written in; None: the query's.
-        context: Whether queries have earlier turns, which every prompt then shows.
-        read: Returns the text of a file of the user; raises OSError or UnicodeDecodeError.
+    Rewrites are written in `language`; None: the query's. Where `context`, queries have earlier turns, which every prompt then
+    shows. `read` returns the text of a file of the user; raises OSError or UnicodeDecodeError.
 
     Raises:
         RewriterError: A name is unknown or listed twice, a file or a parameter is wrong, or two strategies share a label.
@@ -169,7 +183,11 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
         line = f"strategy {wanted.stem!r}: name {wanted.name!r} must be {PLAIN_NAME}, and none of {', '.join(sorted(RESERVED))}"
         raise RewriterError("strategy", line)
     fields |= overrides | {"decoding": _checked_decoding(decoding, where)}
-    strategy = _made(fields | {"name": wanted.name, "base": wanted.stem, "own_file": is_path(wanted.source)}, where)
+    try:
+        set_here = {"name": wanted.name, "base": wanted.stem, "own_file": is_path(wanted.source)}
+        strategy = Strategy.model_validate(fields | set_here)
+    except ValidationError as error:
+        raise _refusal(where, error) from error
     if strategy.language is not None and "language" not in variables(strategy.prompt):
         why = f"has no {{language}}, and language: {strategy.language} is to be told"
         raise RewriterError("strategy", f"{where}: prompt {why}; put {{language}} where the prompt says how to write")
@@ -231,13 +249,6 @@ def _checked_decoding(decoding: dict[str, Any], where: str) -> dict[str, Any]:
     except ValidationError as error:
         raise _refusal(where, error, "decoding.") from error
     return {key: getattr(checked, key) for key in decoding}
-
-
-def _made(fields: dict[str, Any], where: str) -> Strategy:
-    try:
-        return Strategy.model_validate(fields)
-    except ValidationError as error:
-        raise _refusal(where, error) from error
 
 
 def _refusal(where: str, error: ValidationError, prefix: str = "") -> RewriterError:

@@ -1,4 +1,4 @@
-"""What rewriting gives for one query: rewrites, failures, and the choice of strategies."""
+"""The result of rewriting one query: rewrites, failures, and the choice of strategies."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RewriteFailure:
 
 
 class Guarded(NamedTuple):
-    """What a guard left out of the texts of a query.
+    """The texts of a query that a guard left out.
 
     Attributes:
         strategy: Whose texts.

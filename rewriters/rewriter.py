@@ -35,7 +35,7 @@ CALLS = ("joint", "separate")
 
 @dataclass(frozen=True)
 class Rewriting:
-    """What a rewriter is made of; a value that workers are given.
+    """The parts of a rewriter; a value that workers are given.
 
     Attributes:
         pool: The strategies; may be empty (then only the original query is searched).
@@ -118,9 +118,7 @@ class Rewriter:
     def choose(self, query: Query, answer: Completion | None = None) -> Choice:
         """Returns the strategies that rewrite a query; all of the pool with adaptive selection.
 
-        Args:
-            query: The query.
-            answer: To the question, if there was one; the rules decide where it names no type.
+        `answer` is that to the question, if there was one; the rules decide where it names no type.
         """
         said = self._guards.overridden(query)
         if self._by_type is not None and answer is not None and answer.text is not None:
@@ -132,9 +130,7 @@ class Rewriter:
     def requests(self, query: Query, choice: Choice | None = None) -> list[Request]:
         """Returns the requests for one query; empty without strategies.
 
-        Args:
-            query: The query.
-            choice: The strategies that rewrite it; None: what `choose` says without an answer.
+        `choice` are the strategies that rewrite it; None: what `choose` says without an answer.
         """
         choice = self.choose(query) if choice is None else choice
         shown, mask = self._guards.masked(query)
@@ -150,10 +146,8 @@ class Rewriter:
     ) -> list[Request]:
         """Returns the requests of one query that are to be made once more, as their answers do not serve.
 
-        Args:
-            query: The query.
-            answered: All its requests so far, those of this method included, with their completions.
-            choice: As `requests` was given.
+        `answered` are all its requests so far, those of this method included, with their completions; `choice` is that of
+        `requests`.
         """
         if not self._of.retries:
             return []
@@ -173,13 +167,8 @@ class Rewriter:
     def read(self, query: Query, answered: Sequence[tuple[Request, Completion]], choice: Choice | None = None) -> Rewritten:
         """Returns the rewrites and the failures of one query: one or the other for each chosen strategy.
 
-        Raises nothing, whatever the model wrote.
-
-        Args:
-            query: The query.
-            answered: The requests with their completions, in any order; the strategies of a request that is not among
-                them fail as `missing`.
-            choice: As `requests` was given.
+        Raises nothing, whatever the model wrote. `answered` are the requests with their completions, in any order; the
+        strategies of a request that is not among them fail as `missing`. `choice` is that of `requests`.
         """
         choice = self.choose(query) if choice is None else choice
         said = self._guards.overridden(query)
@@ -206,7 +195,10 @@ class Rewriter:
                 outcomes.pop(strategy.name, None)
             elif strategy.name in said.texts:
                 outcomes.pop(strategy.name, None)
-                found += _written(strategy, said, choice)
+                found += [
+                    _result(strategy, choice, position, text, OVERRIDE, "", OVERRIDE, (OVERRIDE,))
+                    for position, text in enumerate(said.texts[strategy.name], 1)
+                ]
             elif strategy.name in outcomes:
                 found += self._results(strategy, outcomes[strategy.name], choice, mask)
         rewrites, guarded = self._guards.checked(query, said, found)
@@ -217,7 +209,7 @@ class Rewriter:
         return Rewritten(rewrites, failures, choice, tuple(guarded))
 
     def identity(self) -> dict[str, Any]:
-        """Returns what determines the rewrites apart from the engine, as JSON values; independent of the config's order."""
+        """Returns the identity of the rewrites apart from the engine, as JSON values; independent of the config's order."""
         selection, guards = self._selection_identity(), self._guards.identity()
         retries = {"tries": self._of.retries, "version": RETRIES_VERSION} if self._of.retries else {}
         return {
@@ -232,7 +224,7 @@ class Rewriter:
         } | {name: value for name, value in (("select", selection), ("guards", guards), ("retries", retries)) if value}
 
     def _asked_one(self, query: Query, choice: Choice) -> Asked:
-        """Returns what reads one answer of a query."""
+        """Returns the reader of one answer of a query."""
         asked = {call.name: (call, needed) for call, needed in self._asked(choice, self._guards.overridden(query))}
         return Asked(asked, self._guards.masked(query)[0], choice)
 
@@ -289,12 +281,11 @@ class Rewriter:
         )
 
     def _results(self, strategy: Strategy, answers: Answers, choice: Choice, mask: Mask) -> list[RewriteResult]:
-        most = choice.texts.get(strategy.name) or strategy.n
+        most, masked = choice.texts.get(strategy.name) or strategy.n, (MASKED,) if mask.values else ()
         return [
-            RewriteResult(
-                strategy.name, one.position, unmasked(one.text, mask.values), strategy.weight, strategy.search_as,
-                answers.model, answers.prompt_hash, one.parsed_as, choice.reason, strategy.position_weight(one.position),
-                (*one.flags, MASKED) if mask.values else one.flags,
+            _result(
+                strategy, choice, one.position, unmasked(one.text, mask.values), answers.model, answers.prompt_hash,
+                one.parsed_as, (*one.flags, *masked),
             )
             for one in answers.texts[:most]
         ]  # fmt: skip
@@ -312,15 +303,14 @@ def _samples(call: Call, choice: Choice) -> int:
     return min(call.samples, choice.texts[call.strategies[0].name] or call.samples) if call.samples > 1 else 1
 
 
-def _written(strategy: Strategy, said: Overridden, choice: Choice) -> list[RewriteResult]:
-    """Returns the texts that people wrote for a strategy."""
-    return [
-        RewriteResult(
-            strategy.name, position, text, strategy.weight, strategy.search_as, OVERRIDE, "", OVERRIDE, choice.reason,
-            strategy.position_weight(position), (OVERRIDE,),
-        )
-        for position, text in enumerate(said.texts[strategy.name], 1)
-    ]  # fmt: skip
+def _result(
+    strategy: Strategy, choice: Choice, position: int, text: str, model: str, prompt_hash: str, parsed_as: str,
+    flags: tuple[str, ...],
+) -> RewriteResult:  # fmt: skip
+    return RewriteResult(
+        strategy.name, position, text, strategy.weight, strategy.search_as, model, prompt_hash, parsed_as, choice.reason,
+        strategy.position_weight(position), flags,
+    )  # fmt: skip
 
 
 def _schema_hash(schema: dict[str, Any] | None) -> str | None:

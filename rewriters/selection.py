@@ -45,16 +45,14 @@ class Selector(Protocol):
         ...
 
 
-class All:
+class All(NamedTuple):
     """Every strategy of the pool."""
 
-    def __init__(self, pool: Sequence[Strategy]) -> None:
-        """Keeps the names."""
-        self._choice = Choice({strategy.name: None for strategy in pool})
+    pool: Sequence[Strategy]
 
     def choose(self, query: Query) -> Choice:
         """Returns the whole pool."""
-        return self._choice
+        return Choice({strategy.name: None for strategy in self.pool})
 
 
 class RandomK:
@@ -77,34 +75,30 @@ class RandomK:
         return Choice({name: None for name in self._order if name in drawn}, None, f"{self._k} by chance")
 
 
-class Column:
-    """What the log says of the query."""
+class Column(NamedTuple):
+    """Chooses by a column of the log."""
 
-    def __init__(self, pool: Sequence[Strategy], column: str) -> None:
-        """Keeps the pool and the name of the column."""
-        self._pool, self._column = pool, column
-        self._whole = All(pool).choose
+    pool: Sequence[Strategy]
+    column: str
 
     def choose(self, query: Query) -> Choice:
         """Returns the strategies of the query's cell; all with a note if it names one that the pool does not have."""
-        cell = (query.values.get(self._column) or "").strip()
+        cell, whole = (query.values.get(self.column) or "").strip(), All(self.pool).choose(query)
         if not cell:
-            return self._whole(query)
+            return whole
         wanted = int(cell) if cell.isdecimal() else [one.strip() for one in _BETWEEN.split(cell)]
         try:
-            texts = chosen(wanted, self._pool, f"column {self._column!r}")
+            texts = chosen(wanted, self.pool, f"column {self.column!r}")
         except RewriterError as error:  # one wrong cell must not end a night
-            return self._whole(query)._replace(note=f"{error}; all strategies are taken")
-        return Choice(texts, None, f"{self._column}: {cell}")
+            return whole._replace(note=f"{error}; all strategies are taken")
+        return Choice(texts, None, f"{self.column}: {cell}")
 
 
 def chosen(wanted: Sequence[str] | str | int | None, pool: Sequence[Strategy], where: str) -> dict[str, int | None]:
     """Returns strategy -> how many of its texts are kept, in the order of the pool.
 
-    Args:
-        wanted: Names; or a number: the first texts of the pool, so many; or `none` or null: nothing.
-        pool: The strategies to choose from.
-        where: Names the place of `wanted` in errors.
+    `wanted` are names; or a number: the first texts of the pool, so many; or `none` or null: nothing. Errors name its place
+    `where`.
 
     Raises:
         RewriterError: A name is not in the pool.

@@ -50,10 +50,7 @@ class Text(NamedTuple):
 
 def originals(table: pa.Table, typos: TypoSettings | None) -> list[str]:
     """Returns the texts with which the queries of a block are searched and reranked: as they were asked, or with typos."""
-    queries: list[str] = table.column("query").to_pylist()
-    if typos is None:
-        return queries
-    keys = table.column("query_id").to_pylist()
+    queries, keys = table.column("query").to_pylist(), table.column("query_id").to_pylist()
     return [with_typos(query, key, typos) for query, key in zip(queries, keys, strict=True)]
 
 

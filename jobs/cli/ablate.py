@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from jobs.cli.driving import again, drive, finished, load
-from jobs.cli.printing import print_json, print_page
+from jobs.cli.printing import show
 
 if TYPE_CHECKING:
     from jobs.terminal.live_display import LiveDisplay
@@ -33,15 +33,10 @@ def ablate(options: argparse.Namespace) -> int:
             found = compared(folder, None, settings, prices)
         progress.phase("writing the report")
         with finished(folder, log, "the report was not written"):
-            write_pages(found, texts=prepared.config.report.texts, samples=prepared.config.report.samples)
+            write_pages(found, **prepared.config.report.model_dump())
         return found
 
     found = drive("ablate", prepared, command, lambda progress, log: run(ablation, progress, command, log), closed)
     if isinstance(found, int):
         return found
-    if options.json:
-        print_json(closing_values(found))
-    else:
-        print_page(closing_page(found))
-        print(found.folder.storage.root)
-    return 0
+    return show(options, lambda: closing_values(found), lambda: closing_page(found), prepared.storage.root)

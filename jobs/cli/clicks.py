@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from cluster.errors import ConfigError
-from jobs.cli.printing import print_json, print_page
+from jobs.cli.printing import show
 
 
 def clicks(options: argparse.Namespace) -> int:
@@ -28,11 +28,7 @@ def clicks(options: argparse.Namespace) -> int:
     write_judgements(options.out, found.graded)
     if options.pairs:
         write_table(options.pairs, found.graded)
-    if options.json:
-        print_json({"out": options.out} | click_values(found))
-    else:
-        print_page(click_page(found))
-        print(options.out)
+    show(options, lambda: {"out": options.out} | click_values(found), lambda: click_page(found), options.out)
     if not found.graded.judged.num_rows:
         print("dmqr clicks: no pair was judged; lower --min-impressions or --min-clicks, or read more days", file=sys.stderr)
     return 0

@@ -3,69 +3,44 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
-from jobs.cli.beside import with_measures
-from jobs.cli.printing import print_json, print_page
-
-if TYPE_CHECKING:
-    from jobs.log.judgements import Judgements
-    from jobs.runs.folder import RunFolder
+from jobs.cli.beside import check_matched, with_measures
+from jobs.cli.printing import show
 
 
 def evaluate(options: argparse.Namespace) -> int:
-    """Measures a run's results against judgements."""
-    from jobs.cli.beside import check_matched
+    """Measures a run's results against judgements, or compares the arms of an ablation by them."""
     from jobs.log.judgements import read_qrels
-    from jobs.measure.evaluate.evaluate import evaluation as evaluation_of
-    from jobs.measure.evaluate.evaluate import evaluation_table, evaluation_values
-    from jobs.measure.evaluate.exports import check_per_query, write_per_query, write_trec
+    from jobs.measure.compare.comparison import compare
+    from jobs.measure.compare.export import frame, trec
+    from jobs.measure.evaluate import exports
+    from jobs.measure.evaluate.evaluate import evaluation, evaluation_table, evaluation_values
     from jobs.measure.evaluate.per_query import per_query
+    from jobs.pages.comparison import comparison_table, comparison_values
     from jobs.runs.folder import open_run
 
     if options.per_query:
-        check_per_query(options.per_query)
+        exports.check_per_query(options.per_query)
     folder = open_run(options.run)
     judgements = read_qrels(options.qrels, "QRELS", options.key or folder.config.evaluate.key)
     if folder.is_ablation:
-        return _evaluate_ablation(options, folder, judgements)
+        compared = compare(folder, judgements, with_measures(folder.config.evaluate, options.measures))
+        check_matched(judgements, compared.warning, compared.frame.not_committed)
+        if options.per_query:
+            frame.write_csv(options.per_query, compared)
+        if options.trec:
+            trec.write_trec(options.trec, folder, compared)
+        if options.latex:
+            frame.write_latex(options.latex, compared)
+        return show(options, lambda: comparison_values(compared), lambda: comparison_table(compared), of=folder)
     if options.latex:
         raise ConfigError("argument", f"--latex: {folder.storage.root} is a run; such a table is of an ablation's arms")
     values = per_query(folder, judgements, options.measures)
-    evaluation = evaluation_of(folder, judgements, values)
-    check_matched(judgements, evaluation.warning, evaluation.not_committed)
+    found = evaluation(folder, judgements, values)
+    check_matched(judgements, found.warning, found.not_committed)
     if options.per_query:
-        write_per_query(options.per_query, folder, judgements, values)
+        exports.write_per_query(options.per_query, folder, judgements, values)
     if options.trec:
-        write_trec(options.trec, folder, judgements, values)
-    if options.json:
-        print_json({"run": folder.storage.root, "state": folder.state} | evaluation_values(evaluation))
-    else:
-        print(f"{folder.storage.root} ({folder.state})")
-        print_page(evaluation_table(evaluation))
-    return 0
-
-
-def _evaluate_ablation(options: argparse.Namespace, folder: RunFolder, judgements: Judgements) -> int:
-    """Compares the arms of an ablation by other judgements, or writes what was measured for other tools."""
-    from jobs.cli.beside import check_matched
-    from jobs.measure.compare.comparison import compare
-    from jobs.measure.compare.export.frame import write_csv, write_latex
-    from jobs.measure.compare.export.trec import write_trec
-    from jobs.pages.comparison import comparison_table, comparison_values
-
-    comparison = compare(folder, judgements, with_measures(folder.config.evaluate, options.measures))
-    check_matched(judgements, comparison.warning, comparison.frame.not_committed)
-    if options.per_query:
-        write_csv(options.per_query, comparison)
-    if options.trec:
-        write_trec(options.trec, folder, comparison)
-    if options.latex:
-        write_latex(options.latex, comparison)
-    if options.json:
-        print_json({"run": folder.storage.root, "state": folder.state} | comparison_values(comparison))
-    else:
-        print(f"{folder.storage.root} ({folder.state})")
-        print_page(comparison_table(comparison))
-    return 0
+        exports.write_trec(options.trec, folder, judgements, values)
+    return show(options, lambda: evaluation_values(found), lambda: evaluation_table(found), of=folder)

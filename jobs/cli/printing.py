@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobs.runs.folder import RunFolder
+
+
+def show(
+    options: argparse.Namespace,
+    values: Callable[[], Any],
+    page: Callable[[], Any],
+    *last: str,
+    of: RunFolder | None = None,
+) -> int:
+    """Prints what a verb found, as values with `--json`, else as a page; returns 0, the exit code.
+
+    Args:
+        options: of the verb.
+        values: returns JSON-able values; of a run they are an object.
+        page: returns what `rich` prints.
+        last: lines below the page.
+        of: the run whose folder and state stand before the page, and among the values.
+    """
+    if options.json:
+        print_json(values() if of is None else {"run": of.storage.root, "state": of.state} | values())
+        return 0
+    if of is not None:
+        print(f"{of.storage.root} ({of.state})")
+    print_page(page())
+    for line in last:
+        print(line)
+    return 0
 
 
 def print_page(shown: Any) -> None:

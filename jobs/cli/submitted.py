@@ -1,15 +1,55 @@
-"""The job that `logs`, `stop` and `status` name: by its config, its run's folder, or its id."""
+"""The verbs logs and stop, and the job that they and `status` name: by its config, its run's folder, or its id."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
 from jobs.cli.driving import load
+from jobs.cli.printing import print_json
+from jobs.cli.refusal import say
 
 if TYPE_CHECKING:
     from cluster.run.job_server import JobServer, SubmittedJob
+
+
+def logs(options: argparse.Namespace) -> int:
+    """Prints the log of a submitted job, and follows it to its end; returns 0, whatever its end, 1 if it is lost."""
+    from jobs.submit.following import follow
+
+    server, job = found_job(options)
+    if options.no_follow:
+        print(server.log(job.id), end="")
+        return 0
+    try:
+        follow(
+            server,
+            job.id,
+            lambda text: print(text, end="", flush=True),
+            note=lambda words: print(f"dmqr logs: {words}", file=sys.stderr),
+        )
+    except KeyboardInterrupt:
+        return say("logs", f"the job {job.id} works on", 130)
+    return 0
+
+
+def stop(options: argparse.Namespace) -> int:
+    """Has a submitted job admit no more shards and commit those under way, and waits for its end."""
+    from jobs.submit.following import follow
+
+    server, job = found_job(options)
+    worked = not job.ended
+    if worked:
+        print(f"dmqr stop: job {job.id} is told to stop; it commits the shards under way", file=sys.stderr)
+        server.stop(job.id)
+        job = follow(server, job.id, lambda text: None)
+    if options.json:
+        print_json({"job": job.id, "status": job.status, "worked": worked})
+    else:
+        print(f"{job.id}: {job.status.lower()}" if worked else f"{job.id}: had ended before: {job.status.lower()}")
+    return 0
 
 
 def found_job(options: argparse.Namespace) -> tuple[JobServer, SubmittedJob]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from cluster.errors import ConfigError
-from jobs.cli.printing import print_json, print_page
+from jobs.cli.printing import show
 
 
 def tune(options: argparse.Namespace) -> int:
@@ -26,10 +26,5 @@ def tune(options: argparse.Namespace) -> int:
     with logged("tune") as (progress, _):
         tuning = tune(folder, judgements, options.folds, options.seed, progress.phase)
     files = write_tuned(folder, tuning, judgements.path, out)
-    if options.json:
-        print_json({"run": folder.storage.root, "state": folder.state} | tuning_values(tuning, out) | {"files": files})
-    else:
-        print(f"{folder.storage.root} ({folder.state})")
-        print_page(tuning_page(tuning, out))
-        print(out)
-    return 0
+    values = lambda: tuning_values(tuning, out) | {"files": files}  # noqa: E731
+    return show(options, values, lambda: tuning_page(tuning, out), out, of=folder)

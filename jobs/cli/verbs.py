@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 from cluster.errors import ConfigError, DmqrError
 from cluster.run.shards import SUCCESS
 from jobs.cli.driving import again, drive, finished, load, warn
-from jobs.cli.printing import print_json, print_page
+from jobs.cli.printing import print_json, print_page, show
 from jobs.cli.refusal import say
+from jobs.cli.submitted import logs, stop
+
+__all__ = ["diff", "index", "logs", "plan", "run", "runs", "stop", "try_"]
 
 if TYPE_CHECKING:
     from jobs.measure.evaluate.evaluate import Evaluation
@@ -34,7 +37,7 @@ def index(options: argparse.Namespace) -> int:
         warn(encoder_warnings(config))
     if options.json:
         print_json(built)
-    else:
+    else:  # lines with paths, which are not broken
         print("\n".join(f"{one['index']}: {one['documents']:,} documents, {one['done']}" for one in built))
     return 0
 
@@ -93,11 +96,7 @@ def plan(options: argparse.Namespace) -> int:
     with logged("plan") as (progress, _):
         warn(prepared.warnings)
         planned = plan(prepared, progress, ablation)
-    if options.json:
-        print_json(planned)
-    else:
-        print_page(plan_table(planned))
-    return 0
+    return show(options, lambda: planned, lambda: plan_table(planned))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -132,12 +131,8 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(found, int):
         return found
     folder, evaluation, said = found
-    if options.json:
-        print_json(closing_values(folder, prepared.prices, evaluation, said))
-    else:
-        print_page(closing_table(folder, prepared.prices, evaluation, said))
-        print(folder.storage.root)
-    return 0
+    known = folder, prepared.prices, evaluation, said
+    return show(options, lambda: closing_values(*known), lambda: closing_table(*known), folder.storage.root)
 
 
 def runs(options: argparse.Namespace) -> int:
@@ -154,11 +149,8 @@ def runs(options: argparse.Namespace) -> int:
     if not listed:
         of = "" if name is None else f" of the name {name}"
         raise ConfigError("run-missing", f"{output.root}: no run{of} lies there; start one with: dmqr run CONFIG")
-    if options.json:
-        print_json({"output": output.root, "runs": [run.values() for run in listed]})
-    else:
-        print_page(runs_table(listed))
-    return 0
+    values = {"output": output.root, "runs": [run.values() for run in listed]}
+    return show(options, lambda: values, lambda: runs_table(listed))
 
 
 def diff(options: argparse.Namespace) -> int:
@@ -179,8 +171,4 @@ def diff(options: argparse.Namespace) -> int:
     if judgements is not None and found.quality is not None and (options.qrels or options.key):
         in_a_log = found.quality.judged - min(found.quality.missing)  # of another log or key is what neither log has
         check_matched(judgements, found.quality.warning, in_a_log)
-    if options.json:
-        print_json(diff_values(found))
-    else:
-        print_page(diff_page(found))
-    return 0
+    return show(options, lambda: diff_values(found), lambda: diff_page(found))

@@ -14,7 +14,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
-from cluster.storage import open_storage, remote
+from cluster.storage import remote
+from cluster.storage.output import written
 from jobs.clicks.interactions import Cells
 from jobs.clicks.models import ClickEstimate
 
@@ -113,7 +114,9 @@ def write_judgements(path: str, table: Graded) -> None:
                 "argument", f"--out {path}: document {doc_id!r} has a tab or line break, which ends a column there"
             )
     lines = [f"{query}\t{document}\t{grade}\n" for query, document, grade in zip(*rows.values(), strict=True)]
-    _put(path, "".join(lines).encode())
+    _make_folder(path)
+    with written(path) as file:
+        file.write_text("".join(lines), encoding="utf-8")
 
 
 def check_table(path: str) -> None:
@@ -133,21 +136,17 @@ def write_table(path: str, table: Graded) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    sink = pa.BufferOutputStream()
-    if path.endswith(".csv"):
-        pyarrow.csv.write_csv(table.pairs, sink)
-    else:
-        pq.write_table(table.pairs, sink, compression="zstd")
-    _put(path, sink.getvalue().to_pybytes())
+    _make_folder(path)
+    with written(path) as file:
+        if path.endswith(".csv"):
+            pyarrow.csv.write_csv(table.pairs, file)
+        else:
+            pq.write_table(table.pairs, file, compression="zstd")
 
 
-def _put(path: str, data: bytes) -> None:
-    if remote(path):
-        bucket, _, key = path.removeprefix("s3://").partition("/")
-        open_storage(f"s3://{bucket}").put(key, data)
-        return
-    folder = Path(path).absolute().parent
-    open_storage(str(folder)).put(Path(path).name, data)
+def _make_folder(path: str) -> None:
+    if not remote(path):
+        Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
 
 
 def parse_thresholds(text: str) -> tuple[float, ...]:

@@ -19,7 +19,7 @@ from cluster.run.session import IN_PROCESS, Session
 from jobs.config.config import Config
 from jobs.job.pools import device
 from jobs.job.shipping import package_folders
-from retrievers.elastic.passages import InProcessLoader, LoadCounts, PassageEncoder, open_loader
+from retrievers.elastic.passages import CorpusLoader, InProcessLoader, LoadCounts, PassageEncoder
 
 BLOCKS = 2  # of some 1,000 documents, per worker at a time: one is encoded while the other is sent
 
@@ -40,7 +40,7 @@ class LoadWorker:
     def __call__(self, table: pa.Table) -> LoadCounts:
         """Loads one block and returns its counts."""
         (batch,) = table.combine_chunks().to_batches()
-        loader = open_loader(self._settings, encode=self._encode)
+        loader = CorpusLoader(self._settings, self._encode)
         try:
             counts = loader.add(batch)
             loader.drain()

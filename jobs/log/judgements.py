@@ -10,7 +10,6 @@ from cluster.storage import open_file
 from rewriters.normalise import normalise
 
 Key = Literal["log_id", "query_id", "query"]
-KEYS: tuple[Key, ...] = ("log_id", "query_id", "query")
 """What the first column of judgements may hold: a log row's id, a query's id, or the query itself."""
 
 MAX_GRADE = 1000  # trec_eval keeps a counter for every grade up to the highest

@@ -16,13 +16,12 @@ from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, open_storage
 from cluster.storage.ahead import ahead
 from jobs.job.keys import settings_fingerprint
-from jobs.measure.evaluate.evaluate import figure
 from jobs.measure.evaluate.measure import MEASURES
 from jobs.measure.evaluate.stored import stored_evaluation
 from jobs.runs.bill import Bill, bill
 from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, open_run
 from jobs.runs.status import read_status
-from jobs.terminal.formats import money, plain
+from jobs.terminal.formats import figure, money, plain
 
 PricesOf = Callable[[Mapping[str, Any]], Prices | None]  # of a run's record
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -30,6 +29,7 @@ from jobs.pages.comparison import comparison_table, comparison_values
 from jobs.pages.summary import fallback_rows, spending_rows
 from jobs.plan.saving import Saving, saved
 from jobs.runs.folder import REPORT, RunFolder
+from jobs.terminal.formats import known
 
 TABLE, PER_QUERY = "table.tex", "per_query.parquet"
 
@@ -85,27 +85,10 @@ def compared(
 
 def write_pages(found: ComparedArms, *, texts: bool, samples: int) -> None:
     """Writes report.html into the ablation's folder, and, where arms were measured, table.tex and per_query.parquet."""
-    page = report_of(found, texts=texts, samples=samples)
-    found.folder.storage.put(REPORT, page.encode())
+    found.folder.storage.put(REPORT, ablation_report(found, texts=texts, samples=samples).encode())
     if found.comparison is not None and found.comparison.differences:
         write_latex(found.folder.storage.url(TABLE), found.comparison)
         write_csv(found.folder.storage.url(PER_QUERY), found.comparison)
-
-
-def report_of(found: ComparedArms, *, texts: bool, samples: int) -> str:
-    """Returns the page of an ablation; without `texts` it has no query, no rewrite and no document's text."""
-    grades = None if found.judgements is None else found.judgements.grades
-    return ablation_report(
-        found.folder,
-        found.comparison,
-        found.funnel,
-        found.worth,
-        found.costs,
-        grades,
-        no_clicks=found.no_clicks,
-        texts=texts,
-        samples=samples,
-    )
 
 
 def closing_page(found: ComparedArms) -> RenderableType:
@@ -139,18 +122,19 @@ def closing_page(found: ComparedArms) -> RenderableType:
 
 def closing_values(found: ComparedArms) -> dict[str, Any]:
     """Returns the same as JSON-able values."""
-    return {
+    values = {
         "run_id": found.folder.record["run_id"],
         "folder": found.folder.storage.root,
         "arms": found.folder.record["ablation"]["arms"],
         "work": found.saving.values(),
         "guards": arm_guards(found.folder),
         "chosen": arm_choices(found.folder),
-        "costs": [_known(vars(one)) for one in found.costs],
-        "worth": [_known(vars(one)) for one in found.worth],
+        "costs": [vars(one) for one in found.costs],
+        "worth": [vars(one) for one in found.worth],
         "no_clicks": found.no_clicks,
         "comparison": None if found.comparison is None else comparison_values(found.comparison),
     }
+    return cast(dict[str, Any], known(values))
 
 
 def arm_guards(folder: RunFolder) -> dict[str, dict[str, int]]:
@@ -188,7 +172,3 @@ def _worth(folder: RunFolder) -> tuple[Sequence[Worth], str | None]:
         return worth(folder) or (), " ".join(str(error).split())
     none = all(one.click_rate is None for one in found)
     return found, "no query of the ablation has a click in the log's events" if none else None
-
-
-def _known(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if isinstance(one, float) and math.isnan(one) else one for name, one in values.items()}

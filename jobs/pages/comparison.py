@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,10 +13,9 @@ from rich.text import Text
 from jobs.measure.compare.difference import Comparison, Difference
 from jobs.measure.compare.significance import ALPHA
 from jobs.measure.compare.standing import standing
-from jobs.measure.evaluate.evaluate import figure
 from jobs.measure.evaluate.intervals import LEVEL
 from jobs.measure.evaluate.looked import MARK
-from jobs.terminal.formats import plain
+from jobs.terminal.formats import figure, known, plain
 
 MOST_ARMS = 20  # rows of the tables; the baseline and `full` are always among them
 MOST_MEASURES = 5  # columns of the second table
@@ -56,12 +55,10 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
             "same_as": comparison.same_as.get(arm),
             "also": list(comparison.also.get(arm, ())),
             "failed": int(frame.failed[place]),
-            "unjudged": _known(float(frame.unjudged[place])),
+            "unjudged": float(frame.unjudged[place]),
             "measures": {
                 name: {
-                    key: _known(value)
-                    for key, value in _plain(comparison.by_arm[arm, name]).items()
-                    if key not in {"arm", "measure"}
+                    key: value for key, value in asdict(comparison.by_arm[arm, name]).items() if key not in {"arm", "measure"}
                 }
                 for name in (frame.measures if comparison.differences else ())
             },
@@ -69,13 +66,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
         for place, arm in enumerate(frame.arms)
     ]
     counts = {name: getattr(frame, name) for name in ("judged", "missing", "not_committed", "rejected", "depth", "key")}
-    slices = [
-        asdict(one)
-        | {"means": {arm: [_known(value) for value in pair] for arm, pair in one.means.items()}}
-        | {"tests": {arm: {k: _known(v) for k, v in test._asdict().items()} for arm, test in one.tests.items()}}
-        for one in comparison.slices
-    ]
-    return {
+    values = {
         "baseline": comparison.baseline,
         "min_effect": comparison.min_effect,
         "measures": list(frame.measures),
@@ -83,14 +74,10 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
         "counted": len(frame.keys),
         "clusters": frame.drawn,
         "arms": arms,
-        "slices": slices,
+        "slices": [asdict(one) for one in comparison.slices],
         "notes": list(comparison.notes),
     }
-
-
-def _plain(difference: Difference) -> dict[str, Any]:
-    found = difference.looked
-    return asdict(difference) | {"looked": None if found is None else found._asdict()}
+    return cast(dict[str, Any], known(values))
 
 
 def marks(comparison: Comparison, measure: str) -> dict[str, str]:
@@ -192,8 +179,3 @@ def _slice_table(comparison: Comparison) -> Table:
 
 def _probability(p: float) -> str:
     return "-" if math.isnan(p) else "<.0001" if p < 0.0001 else f"{p:.4f}"
-
-
-def _known(value: Any) -> Any:
-    """Returns the value; None for a number that JSON does not have."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -12,12 +12,11 @@ from rich.text import Text
 from jobs.measure.diff.diff import Cost, Diff
 from jobs.measure.diff.moved import MovedQuery, Moves, Share
 from jobs.measure.diff.quality import Paired, QueryChange
-from jobs.measure.evaluate.evaluate import FEW_QUERIES, figure, looked_notes, marked
+from jobs.measure.evaluate.evaluate import FEW_QUERIES, looked_notes, marked
 from jobs.measure.evaluate.intervals import LEVEL
 from jobs.measure.evaluate.looked import MARK
 from jobs.measure.evaluate.measure import title
-from jobs.pages.wording import duration, percent, shown
-from jobs.terminal.formats import money
+from jobs.terminal.formats import duration, figure, money, percent, shown
 
 MOST_LINES = 20  # of a section of what was given
 _WIDTH = 60  # characters of a text

@@ -17,12 +17,12 @@ from jobs.chain.guard_counts import REQUESTS, found_by_guards, searches_saved
 from jobs.chain.pipeline import COSTED
 from jobs.chain.selection_counts import Selected, selected_by_type
 from jobs.job.indexes import encoder_words
-from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values, figure, marked
+from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values, marked
 from jobs.measure.evaluate.measure import title
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.starts import unknown_losses
 from jobs.tables import ORIGINAL, RUNGS
-from jobs.terminal.formats import clock, money, planned_rewrites, queries, unpriced
+from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
 
 
 def closing_table(

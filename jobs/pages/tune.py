@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.measure.evaluate.evaluate import figure
 from jobs.measure.evaluate.intervals import LEVEL
-from jobs.terminal.formats import p_words
+from jobs.terminal.formats import figure, known, p_words
 from jobs.tune.conclusions import choices, conclusion_written, conclusions, interval_words, tuning_notes
 from jobs.tune.gaps import Gap
 from jobs.tune.steps import ALONE, EQUAL, Setting
@@ -74,8 +72,5 @@ def _cells(found: Gap | None) -> list[str]:
     return ["", "", ""] if found is None else [figure(found.mean, "+"), interval_words(found), p_words(found.p)]
 
 
-def _values(found: Gap | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    names = {"mean": found.mean, "low": found.low, "high": found.high, "p": found.p}
-    return {name: None if math.isnan(value) else value for name, value in names.items()}
+def _values(found: Gap | None) -> Any:
+    return None if found is None else known({"mean": found.mean, "low": found.low, "high": found.high, "p": found.p})

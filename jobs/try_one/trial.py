@@ -73,8 +73,7 @@ class Trial:
     @property
     def searched(self) -> str:
         """Returns the original as it was searched and reranked, with its typos."""
-        row, typos = self.row, self.config.retrieve.typos
-        return row["query"] if typos is None else with_typos(row["query"], row["query_id"], typos)
+        return with_typos(self.row["query"], self.row["query_id"], self.config.retrieve.typos)
 
     @property
     def not_selected(self) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobs.measure.evaluate.evaluate import figure
-from jobs.terminal.formats import p_words
+from jobs.terminal.formats import figure, p_words
 from jobs.tune.gaps import Gap, gap_of_the_best
 from jobs.tune.steps import ALONE, EQUAL, Setting, TuningStep
 from jobs.tune.tune import Tuning

@@ -198,8 +198,7 @@ def _texts(
     connection: duckdb.DuckDBPyConnection, run: RunFolder, asked: Sequence[tuple[str, str]], as_one: Mapping[str, str]
 ) -> list[list[Text]]:
     """Returns the texts of each query of the block as they were searched."""
-    typos = run.config.retrieve.typos
-    searched = [query if typos is None else with_typos(query, query_id, typos) for query_id, query in asked]
+    searched = [with_typos(query, query_id, run.config.retrieve.typos) for query_id, query in asked]
     rewrites: dict[str, list[dict[str, Any]]] = {query_id: [] for query_id, _ in asked}
     if "rewrites" not in run.tables:
         return [query_texts(row, query, [], as_one) for row, query in enumerate(searched)]

@@ -24,12 +24,8 @@ _MARGIN = 1.05  # hits of a language to those of the next
 _AGREE = 0.8  # hits in one document to those of its best language, for it to count as of this language
 _MOST = 2 / 3  # of the documents
 _LEAST_ASCII = 0.97  # of the letters, where English is taken although nothing tells so
-_OWN_LETTERS = {
-    "czech": "ěř",
-    "finnish": "y",
-    "polish": "łęą",
-    "russian": "ы",
-}  # frequent, and missing in neighbours without a list
+# Frequent letters, and missing in neighbours without a list.
+_OWN_LETTERS = {"czech": "ěř", "finnish": "y", "polish": "łęą", "russian": "ы"}
 _LEAST_OWN = 0.003  # of the letters
 
 
@@ -44,11 +40,7 @@ class Told(NamedTuple):
 
 
 def corpus_analyzer(texts: Iterable[str]) -> Told:
-    """Returns the analyzer for the language of a sample of documents; the same sample gives the same.
-
-    Args:
-        texts: `SAMPLE` documents, or all where there are fewer.
-    """
+    """Returns the analyzer for the language of `SAMPLE` documents, or of all of fewer; the same sample gives the same."""
     stop = {language: stop_words(language) for language in WITH_STOP_WORDS}
     letters, unspaced, total, documents = Counter[str](), 0, 0, 0
     hits, of_documents, seen = Counter[str](), list[dict[str, int]](), set[str]()
@@ -89,11 +81,9 @@ def corpus_analyzer(texts: Iterable[str]) -> Told:
 
 
 def other_language(analyzer: str, texts: Iterable[str]) -> str | None:
-    """Returns in words that a sample of documents is plainly of another language than an analyzer's; None: it is not.
+    """Returns in words that a sample of documents, as of `corpus_analyzer`, is plainly of another language than an analyzer's.
 
-    Args:
-        analyzer: One of a language that has stop words here; no other is compared.
-        texts: As of `corpus_analyzer`.
+    None: it is not, or the analyzer is of no language that has stop words here.
     """
     if analyzer not in WITH_STOP_WORDS:
         return None

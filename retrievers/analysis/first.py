@@ -1,7 +1,7 @@
 r"""The words of version 1, by which indexes of that version are still searched.
 
 Two letters and more, composed (NFC); runs of CJK characters as overlapping pairs. On other text these are the words of
-``bm25s.tokenize`` with its default pattern, except that combining marks belong to their word and İ becomes a plain i.
+`bm25s.tokenize` with its default pattern, except that combining marks belong to their word and İ becomes a plain i.
 """
 
 from __future__ import annotations

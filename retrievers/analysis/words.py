@@ -43,10 +43,8 @@ class _Patterns(NamedTuple):
 def words(text: str, *, every: bool = False, turkish: bool = False) -> list[str]:
     """Returns the words of a text in order, in lower case and normal form.
 
-    Args:
-        text: Any text.
-        every: Of scripts without spaces the single characters, too, as documents are indexed.
-        turkish: I is the capital of ı, not of i.
+    Where `every`, of scripts without spaces the single characters, too, as documents are indexed. Where `turkish`, I is the
+    capital of ı, not of i.
     """
     if text.isascii() and not turkish:
         return _ASCII_WORD.findall(text.lower())
@@ -87,7 +85,7 @@ def _split(word: str, patterns: _Patterns, every: bool) -> Iterable[str]:
 
 @cache
 def _patterns() -> _Patterns:
-    """Returns what is needed for texts that are not ASCII; compiled for the first one (some 50 ms)."""
+    """Returns the patterns for texts that are not ASCII; compiled for the first one (some 50 ms)."""
     chars = [chr(code) for code in range(0x80, 0x20000)]
     marks = "".join(char for char in chars if unicodedata.category(char)[0] == "M")
     table: dict[int, str | None] = {ord(char): str(unicodedata.digit(char)) for char in chars if char.isdecimal()}

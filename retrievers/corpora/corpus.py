@@ -1,4 +1,4 @@
-"""Reads a corpus from Parquet and writes it as memory-mapped Arrow, sorted by ``doc_id``.
+"""Reads a corpus from Parquet and writes it as memory-mapped Arrow, sorted by `doc_id`, in which rows are looked up.
 
 Its files and columns: `retrievers/corpora/files.py`.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -58,16 +59,11 @@ def write_documents(
     progress: Callable[[str, int, int], None],
     columns: CorpusSettings = COLUMNS,
 ) -> Written:
-    """Writes DOCUMENTS (sorted by doc_id in code point order), DOC_IDS (one batch) and DUPLICATES into ``folder``.
+    """Writes DOCUMENTS (sorted by doc_id in code point order), DOC_IDS (one batch) and DUPLICATES into an empty folder.
 
-    Texts are streamed; memory holds the doc_ids and a 16-byte hash per row.
-
-    Args:
-        files: By `corpus_files.corpus_files`.
-        schema: By `corpus_files.corpus_schema`.
-        folder: An empty folder.
-        progress: Called with "read", rows read, rows in all.
-        columns: Their names in the files.
+    Texts are streamed; memory holds the doc_ids and a 16-byte hash per row. `files` and `schema` are those of
+    `retrievers/corpora/files.py`; `columns` their names in the files; `progress` is called with "read", rows read, rows in
+    all.
 
     Raises:
         RetrieverError: There are no rows, a doc_id is null or repeated (the message names it), or a file is truncated.
@@ -121,7 +117,7 @@ def write_documents(
 
 
 def joined(batch: pa.RecordBatch | pa.Table) -> list[str]:
-    """Returns each document's text as it is indexed, encoded and reranked: ``title. text``, or the text without a title."""
+    """Returns each document's text as it is indexed, encoded and reranked: `title. text`, or the text without a title."""
     titles, texts = batch.column("title").to_pylist(), batch.column("text").to_pylist()
     return [
         f"{title}. {text or ''}" if title and not title.isspace() else text or ""
@@ -190,10 +186,7 @@ def _sorted_rows(staged: Path, order: np.ndarray) -> Iterator[pa.Table]:
 
 
 def group_equal_hashes(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Groups equal hashes.
-
-    Args:
-        hashes: 16 bytes each, shape (n, 2), uint64.
+    """Groups equal hashes of 16 bytes, shape (n, 2), uint64.
 
     Returns:
         An order of the rows, shape (n,), in which equal hashes are adjacent, the smallest row first; and a mask of the
@@ -234,3 +227,28 @@ def _content_sum(batch: pa.RecordBatch) -> int:
 def _write_table(path: Path, table: pa.Table) -> None:
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
+
+
+def rows_of(sorted_ids: pa.StringArray | pa.LargeStringArray, doc_ids: Sequence[str]) -> Iterator[int | None]:
+    """Yields the row of each document, None for one that is not there. Cost: a binary search per document."""
+    ids = _Strings(sorted_ids)
+    for doc_id in doc_ids:
+        row = bisect_left(ids, doc_id.encode("utf-8", "surrogatepass"))
+        yield row if row < len(ids) and sorted_ids[row].as_py() == doc_id else None
+
+
+class _Strings(Sequence[bytes]):
+    """A string array as a sequence of UTF-8 bytes, whose order is that of code points."""
+
+    def __init__(self, array: pa.StringArray | pa.LargeStringArray) -> None:
+        _, offsets, data = array.buffers()
+        width = np.int64 if pa.types.is_large_string(array.type) else np.int32
+        self._offsets = np.frombuffer(offsets, dtype=width)[array.offset :]
+        self._data = memoryview(data or b"")
+        self._length = len(array)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, i: Any) -> Any:
+        return bytes(self._data[self._offsets[i] : self._offsets[i + 1]])

@@ -23,14 +23,8 @@ def fuse_distinct(
 ) -> Fused:
     """Returns `fuse` with the `settings.keep` best candidates of different texts.
 
-    Texts are read in the order of the candidates, and no further than it takes to find so many. A text has the score of its
-    best placed document: with `best` and one retriever the best score that any of its documents has.
-
-    Args:
-        hits: By `by_document`.
-        settings: The config's `fuse`.
-        similarity: Of the texts of the searches.
-        texts: Returns the text of each document.
+    Texts are read, by `texts`, in the order of the candidates, and no further than it takes to find so many. A text has the
+    score of its best placed document: with `best` and one retriever the best score that any of its documents has.
     """
     keep, chars = settings.keep, settings.duplicate_chars
     fused = fuse(hits, settings.model_copy(update={"keep": _ALL}), similarity)

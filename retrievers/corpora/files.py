@@ -1,6 +1,6 @@
 """The files of a corpus and their columns, checked before anything is read.
 
-Columns: ``doc_id`` (string or integer) and ``text``, under these names or those of `CorpusSettings`; ``title`` is optional;
+Columns: `doc_id` (string or integer) and `text`, under these names or those of `CorpusSettings`; `title` is optional;
 others are kept unchanged.
 """
 
@@ -41,7 +41,7 @@ Paths = str | Path | Source | Sequence[str | Path | Source]
 
 
 def corpus_files(paths: Paths) -> list[Path | Source]:
-    """Returns the Parquet files of a corpus; of a folder all ``*.parquet`` in it and its subfolders.
+    """Returns the Parquet files of a corpus; of a folder all `*.parquet` in it and its subfolders.
 
     Raises:
         RetrieverError: Nothing is found, or a path is a URL (files in object storage are given as `Source`).
@@ -72,7 +72,7 @@ def corpus_files(paths: Paths) -> list[Path | Source]:
 
 
 def open_source(file: Path | Source) -> Path | BinaryIO:
-    """Returns what pyarrow reads a file of the corpus from."""
+    """Returns a file of the corpus as pyarrow reads it."""
     return file.open() if isinstance(file, Source) else file
 
 

@@ -22,12 +22,7 @@ _COMPARED = (
 
 
 def check_columns(where: str, columns: Sequence[str], fields: Iterable[str]) -> None:
-    """Checks that a corpus has the columns that documents are filtered by.
-
-    Args:
-        where: The corpus or index, for messages.
-        columns: Its columns.
-        fields: Those of `retrieve.filters`.
+    """Checks that a corpus or index, which `where` names, has the columns that documents are filtered by.
 
     Raises:
         RetrieverError: It lacks one.
@@ -44,11 +39,7 @@ def check_columns(where: str, columns: Sequence[str], fields: Iterable[str]) -> 
 
 
 def filter_texts(field: str, column: pa.Array) -> pa.Array:
-    """Returns a column as text, or as lists of text where it holds lists.
-
-    Args:
-        field: Its name, for messages.
-        column: Of documents.
+    """Returns a column of documents as text, or as lists of text where it holds lists; `field` is its name, for messages.
 
     Raises:
         RetrieverError: Its values have no text, such as structs.
@@ -105,11 +96,7 @@ class Filters:
     """The filters of a corpus; columns are read when they are first asked for."""
 
     def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Reads nothing.
-
-        Args:
-            batches: Of documents, in row order.
-        """
+        """Keeps the documents, in row order; reads nothing."""
         self._batches = batches
         self._columns: dict[str, FilterColumn] = {}
 

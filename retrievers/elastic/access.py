@@ -16,11 +16,11 @@ class Access(NamedTuple):
     """Addresses and credentials.
 
     Attributes:
-        hosts: addresses without user and password.
+        hosts: Addresses without user and password.
         api_key: None: there is none.
-        basic_auth: user and password.
-        keys: names of the variables and files that hold secrets.
-        in_file: whether the key or password is in a file, where another may be put while a job runs.
+        basic_auth: User and password.
+        keys: Names of the variables and files that hold secrets.
+        in_file: Whether the key or password is in a file, where another may be put while a job runs.
     """
 
     hosts: list[str]
@@ -31,7 +31,7 @@ class Access(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What Elasticsearch's client is given."""
+        """Arguments of Elasticsearch's client."""
         given = {"api_key": self.api_key, "basic_auth": self.basic_auth}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -42,14 +42,12 @@ class Access(NamedTuple):
 
 
 def read_access(where: str, settings: ElasticSettings) -> Access:
-    """Returns addresses and credentials from the environment variables that ``settings`` name.
+    """Returns addresses and credentials from the environment variables that `settings` name.
 
-    Args:
-        where: the place in the config, for messages.
-        settings: the retriever's.
+    `where` is the place in the config, for messages.
 
     Raises:
-        RetrieverError: a variable is not set or holds no address; no such ca_file.
+        RetrieverError: A variable is not set or holds no address; no such ca_file.
     """
     if settings.ca_file and not Path(settings.ca_file).is_file():
         raise RetrieverError(
@@ -76,7 +74,7 @@ def _secret(where: str, key: str, source: str, in_file: bool) -> str:
 
 
 def _hosts(where: str, name: str) -> tuple[list[str], tuple[str, str] | None]:
-    """The addresses in a variable, and user and password from the first address that has them."""
+    """Returns the addresses in a variable, and user and password from the first address that has them."""
     value = os.environ.get(name, "").strip()
     if not value:
         raise RetrieverError(

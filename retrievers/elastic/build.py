@@ -43,18 +43,18 @@ Progress = Callable[[str, int, int], None]
 
 
 class ElasticSummary(NamedTuple):
-    """What `build_elastic_index` did.
+    """Summary of `build_elastic_index`.
 
     Attributes:
         built: False where the alias stood for the same index already.
-        name: the concrete index.
-        documents: in the corpus.
-        duplicates: documents whose text another one has, too.
-        content: hash of the corpus.
-        counts: what was loaded.
-        without_text: documents whose text is null or blank.
-        replaced: documents of the index of another corpus for which the alias stood; None: for none.
-        looks: that the corpus is plainly of another language than BM25's analyzer, in words; None: it is not.
+        name: The concrete index.
+        documents: In the corpus.
+        duplicates: Documents whose text another one has, too.
+        content: Hash of the corpus.
+        counts: What was loaded.
+        without_text: Documents whose text is null or blank.
+        replaced: Documents of the index of another corpus for which the alias stood; None: for none.
+        looks: That the corpus is plainly of another language than BM25's analyzer, in words; None: it is not.
     """
 
     built: bool
@@ -77,18 +77,18 @@ def build_elastic_index(
     load: PassLoader | None = None,
     columns: CorpusSettings = COLUMNS,
 ) -> ElasticSummary:
-    """Build the index, resume its build, or find it complete; then point the alias to it.
+    """Builds the index, resumes its build, or finds it complete; then points the alias to it.
 
     Args:
-        fields: the retrievers that share the index; one value of `fields.elastic_indexes`.
-        corpus_paths: a Parquet file, a folder of them, or a list.
-        folder: for temporary files; None: the machine's own.
-        progress: called with the phase ("read", "load"), documents done, documents in all.
-        load: loads the batches of a pass; None: `InProcessLoader`.
-        columns: of the corpus.
+        fields: The retrievers that share the index; one value of `fields.elastic_indexes`.
+        corpus_paths: A Parquet file, a folder of them, or a list; `columns` are its columns.
+        folder: For temporary files; None: the machine's own.
+        progress: Called with the phase ("read", "load"), documents done, documents in all.
+        load: Loads the batches of a pass; None: `InProcessLoader`.
+        columns: Of the corpus.
 
     Raises:
-        RetrieverError: what is wrong with the corpus, the model or the server; the alias is unchanged.
+        RetrieverError: What is wrong with the corpus, the model or the server; the alias is unchanged.
     """
     report = progress or (lambda what, done, total: None)
     load = load or InProcessLoader()
@@ -115,7 +115,7 @@ class ElasticBuild:
     def __init__(
         self, fields: Fields, corpus_paths: Paths, folder: Path, report: Progress, columns: CorpusSettings = COLUMNS
     ) -> None:
-        """Copy the corpus into ``folder`` and look for the index on the server."""
+        """Copies the corpus into `folder` and looks for the index on the server."""
         self._fields = fields
         name, self._settings = fields.first
         self._where = f"retrieve.retrievers.{name}"
@@ -147,7 +147,7 @@ class ElasticBuild:
         self._resumed = self._existing is not None
 
     def close(self) -> None:
-        """Close the connection."""
+        """Closes the connection."""
         self._connection.close()
 
     @property
@@ -156,7 +156,7 @@ class ElasticBuild:
         return self._existing is not None and bool((self._existing.note or {}).get("complete"))
 
     def create_index(self) -> None:
-        """Create the index without refresh and replicas, or prepare an unfinished one to be resumed."""
+        """Creates the index without refresh and replicas, or prepares an unfinished one to be resumed."""
         if self._resumed:
             self._request("POST", f"/{self._index}/_refresh")  # makes loaded vectors visible to the look-up
             return
@@ -182,7 +182,7 @@ class ElasticBuild:
             yield self._batches(~first)
 
     def loader_settings(self) -> dict[str, Any]:
-        """Returns the arguments of `passages.open_loader` for the current pass, as plain values for any process."""
+        """Returns the settings of `passages.CorpusLoader` for the current pass, as plain values for any process."""
         return {
             "where": self._where,
             "connection": self._settings,
@@ -201,7 +201,7 @@ class ElasticBuild:
         return encoder_dim(self._fields.encoder) if self._fields.dense else 0
 
     def _vector_sources(self) -> list[tuple[str, str]]:
-        """Index and field of stored vectors of this encoder."""
+        """Returns index and field of stored vectors of this encoder."""
         places = [(self._index, self._fields.vector_field)] if self._fields.vector_field and self._resumed else []
         note = (self._old.note if self._old else None) or {}
         if self._old is not None and note.get("encoder") and note["encoder"] == self._encoder_identity:
@@ -209,10 +209,10 @@ class ElasticBuild:
         return [(index, field) for index, field in places if field]
 
     def finish(self) -> None:
-        """Merge the loaded index, check its number of documents, apply the final settings and note that it is complete.
+        """Merges the loaded index, checks its number of documents, applies the final settings and notes that it is complete.
 
         Raises:
-            RetrieverError: documents are missing.
+            RetrieverError: Documents are missing.
         """
         self._merge()
         self._request("POST", f"/{self._index}/_refresh")
@@ -228,7 +228,7 @@ class ElasticBuild:
         self._request("PUT", f"/{self._index}/_mapping", {"_meta": {NOTE: self._note(complete=True)}})
 
     def apply_final_settings(self) -> None:
-        """Set replicas and the usual refresh and block writing, where they are not set yet."""
+        """Sets replicas and the usual refresh and block writing, where they are not set yet."""
         replicas, there = self._settings.replicas, self._existing.settings if self._existing else {}
         found = there.get("number_of_replicas"), there.get("refresh_interval"), (there.get("blocks") or {}).get("write")
         if found != (str(replicas), None, "true"):
@@ -236,7 +236,7 @@ class ElasticBuild:
             self._request("PUT", f"/{self._index}/_settings", {"index": wanted})
 
     def _merge(self) -> None:
-        """Merge each shard to one segment: each segment costs every search time, kNN most of all.
+        """Merges each shard to one segment: each segment costs every search time, kNN most of all.
 
         A long merge is started and polled; no connection stays open as long as one may take.
         """
@@ -257,7 +257,7 @@ class ElasticBuild:
             time.sleep(_MERGE_POLL)
 
     def move_alias(self, counts: LoadCounts) -> ElasticSummary:
-        """Point the alias to the index, in one step, and remove indexes older than the previous one."""
+        """Points the alias to the index, in one step, and removes indexes older than the previous one."""
         now = find_index(self._connection, self._alias)
         built = now is None or now.name != self._index
         if built:
@@ -275,7 +275,7 @@ class ElasticBuild:
         return ElasticSummary(built, self._index, *of_corpus, counts, written.without_text, replaced, looks)
 
     def _remove_older(self, previous: ElasticIndex) -> None:
-        """Remove indexes of this alias that were created before the previous one."""
+        """Removes indexes of this alias that were created before the previous one."""
         everything = self._request("GET", f"/{quote(self._alias, safe='')}-*")
         for name, found in everything.items():
             note = ((found.get("mappings") or {}).get("_meta") or {}).get(NOTE) or {}

@@ -1,7 +1,7 @@
 """Bulk loading of documents into one Elasticsearch index through `elasticsearch.helpers.streaming_bulk`.
 
 The library cuts documents into requests, sends them and reads the answers item by item. Its own retries are not used
-(``max_retries`` stays 0): they wait in `time.sleep`, which closing cannot interrupt, count attempts and not minutes, have no
+(`max_retries` stays 0): they wait in `time.sleep`, which closing cannot interrupt, count attempts and not minutes, have no
 jitter, and leave out lost connections, timeouts and answers cut short. `Connection.retry` covers all of these.
 
 Documents are created, never overwritten. A document that is in the index already, because an answer was lost or an earlier
@@ -31,16 +31,10 @@ Action = dict[str, Any]
 
 
 class BulkLoader:
-    """Loads documents into one index, in up to ``in_flight`` concurrent bulk requests."""
+    """Loads documents into one index, in up to `in_flight` concurrent bulk requests."""
 
     def __init__(self, connection: Connection, index: str, in_flight: int) -> None:
-        """Start with no request.
-
-        Args:
-            connection: bounds the requests of all its threads together.
-            index: the concrete index, no alias.
-            in_flight: concurrent bulk requests, at most.
-        """
+        """Starts with no request; the connection bounds those of all its threads together. `index` is the concrete one."""
         self._connection, self._index, self._in_flight = connection, index, in_flight
         self._where = f"index {index} at {connection.address}"
         self._pool = ThreadPoolExecutor(in_flight, "bulk")
@@ -48,10 +42,10 @@ class BulkLoader:
         self._closed = threading.Event()
 
     def add(self, documents: Sequence[Action]) -> None:
-        """Queue documents for loading; waits while ``in_flight`` requests are being sent and one more is ready.
+        """Queues documents for loading; waits while `in_flight` requests are being sent and one more is ready.
 
         Raises:
-            RetrieverError: a document, of this call or an earlier one, is refused; the server was unavailable for longer
+            RetrieverError: A document, of this call or an earlier one, is refused; the server was unavailable for longer
                 than the connection's patience.
         """
         for start in range(0, len(documents), _DOCUMENTS):
@@ -60,15 +54,15 @@ class BulkLoader:
             self._pending.add(self._pool.submit(self._load, documents[start : start + _DOCUMENTS]))
 
     def drain(self) -> None:
-        """Wait until all documents are loaded.
+        """Waits until all documents are loaded.
 
         Raises:
-            RetrieverError: as `add`.
+            RetrieverError: As `add`.
         """
         self._collect(FIRST_EXCEPTION)
 
     def close(self) -> None:
-        """Drop documents that are queued or wait to be sent again; waits for requests in flight."""
+        """Drops documents that are queued or wait to be sent again; waits for requests in flight."""
         self._closed.set()
         self._pool.shutdown(cancel_futures=True)
 
@@ -78,7 +72,7 @@ class BulkLoader:
             future.result()
 
     def _load(self, documents: Sequence[Action]) -> None:
-        """Send documents until each of them is in the index."""
+        """Sends documents until each of them is in the index."""
         left = {action["_id"]: action for action in documents}
         try:
             self._connection.retry(lambda: self._send(left), self._connection.patience, self._closed)
@@ -92,12 +86,12 @@ class BulkLoader:
             self._load(rest[len(rest) // 2 :])
 
     def _send(self, left: dict[str, Action]) -> None:
-        """Send documents once and remove those that are in the index from ``left``.
+        """Sends documents once and removes those that are in the index from `left`.
 
         Raises:
-            ServerUnavailable: some are still left.
-            RequestRefused: the server refuses a whole request.
-            RetrieverError: the server refuses a document.
+            ServerUnavailable: Some are still left.
+            RequestRefused: The server refuses a whole request.
+            RetrieverError: The server refuses a document.
         """
         from elasticsearch.helpers import streaming_bulk
 
@@ -125,7 +119,7 @@ class BulkLoader:
             raise ServerUnavailable(said, overloaded=True)
 
     def _refusal(self, item: dict[str, Any]) -> RetrieverError:
-        """The error for a document that the server refuses."""
+        """Returns the error for a document that the server refuses."""
         kind, reason = error_words(item.get("error") or {})
         reason = " ".join(reason.split())[:200]
         if kind == _CLOSED_INDEX:
@@ -141,7 +135,7 @@ def create_action(doc_id: str, fields: dict[str, Any]) -> Action:
     """Returns the action that creates a document; its body is JSON already, and the library sends bytes as they are.
 
     Raises:
-        RetrieverError: a ``doc_id`` that Elasticsearch does not accept.
+        RetrieverError: A `doc_id` that Elasticsearch does not accept.
     """
     import orjson
 

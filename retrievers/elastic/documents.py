@@ -19,10 +19,10 @@ _BATCH = 500  # documents per request
 
 
 def fetch(connection: Connection, index: str, doc_ids: Sequence[str], field: str | None = None) -> dict[str, Any]:
-    """Returns the ``_source`` of each document that the index holds, of it only ``field`` (None: nothing).
+    """Returns the `_source` of each document that the index holds, of it only `field` (None: nothing).
 
     Raises:
-        RetrieverError: the index is gone; documents stayed unanswered for the connection's patience.
+        RetrieverError: The index is gone; documents stayed unanswered for the connection's patience.
     """
     wanted = {"_source_includes": field} if field else {"_source": "false"}
     path, kept = f"/{index}/_mget", "docs._id,docs.found,docs.error.type" + (f",docs._source.{field}" if field else "")
@@ -50,10 +50,10 @@ def fetch(connection: Connection, index: str, doc_ids: Sequence[str], field: str
 def fetch_filtered(
     connection: Connection, index: str, doc_ids: Sequence[str], field: str, only: dict[str, Any]
 ) -> dict[str, Any]:
-    """Returns the ``_source`` of each document that the index holds and the filter leaves, of it only ``field``.
+    """Returns the `_source` of each document that the index holds and the filter leaves, of it only `field`.
 
     Raises:
-        RetrieverError: the index is gone; no answer for the connection's patience.
+        RetrieverError: The index is gone; no answer for the connection's patience.
     """
     query = filtered({"ids": {"values": list(dict.fromkeys(doc_ids))}}, only)
     body = {"query": query, "size": len(doc_ids), "track_total_hits": False, "_source": [field]}
@@ -68,7 +68,7 @@ class ElasticDocuments:
     def __init__(
         self, connection: Connection, index: ElasticIndex, field: str, in_flight: int, only: dict[str, Any] | None = None
     ) -> None:
-        """Read texts from ``field``, in up to ``in_flight`` concurrent requests; ``only`` is the filter of the searches."""
+        """Reads texts from `field`, in up to `in_flight` concurrent requests; `only` is the filter of the searches."""
         self._connection, self._index, self._field, self._in_flight = connection, index, field, in_flight
         self._only = only
         self.entry = {"corpus": index.corpus}
@@ -77,7 +77,7 @@ class ElasticDocuments:
         """Returns the indexed text of each document, each fetched once.
 
         Raises:
-            RetrieverError: a ``doc_id`` is not in the index; as `fetch`.
+            RetrieverError: A `doc_id` is not in the index; as `fetch`.
         """
         once, inverse = distinct(doc_ids)
         parts = [once[start : start + _BATCH] for start in range(0, len(once), _BATCH)]
@@ -92,22 +92,21 @@ class ElasticDocuments:
         """Returns whether each document is in the index, and left by the filter.
 
         Raises:
-            RetrieverError: as `fetch`.
+            RetrieverError: As `fetch`.
         """
         found: set[str] = set()
         for start in range(0, len(doc_ids), _BATCH):
-            part = list(doc_ids[start : start + _BATCH])
-            if self._only is None:
-                found |= fetch(self._connection, self._index.name, part).keys()
-            else:
-                found |= fetch_filtered(self._connection, self._index.name, part, self._field, self._only).keys()
+            found |= self._found(doc_ids[start : start + _BATCH], None).keys()
         return [doc_id in found for doc_id in doc_ids]
 
-    def _part(self, doc_ids: list[str]) -> list[str]:
+    def _found(self, doc_ids: Sequence[str], field: str | None) -> dict[str, Any]:
         if self._only is None:
-            found = fetch(self._connection, self._index.name, doc_ids, self._field)
-        else:  # a look-up by id passes a filter by
-            found = fetch_filtered(self._connection, self._index.name, doc_ids, self._field, self._only)
+            return fetch(self._connection, self._index.name, doc_ids, field)
+        # a look-up by id passes a filter by
+        return fetch_filtered(self._connection, self._index.name, doc_ids, self._field, self._only)
+
+    def _part(self, doc_ids: list[str]) -> list[str]:
+        found = self._found(doc_ids, self._field)
         missing = next((doc_id for doc_id in doc_ids if doc_id not in found), None)
         if missing is not None:
             raise RetrieverError(
@@ -124,7 +123,7 @@ def text_field(where: str, settings: ElasticSettings, index: ElasticIndex) -> st
     An index built here notes it. In any other index it is the field that BM25 searches, for dense search `TEXT_FIELD`.
 
     Raises:
-        RetrieverError: there is no such field, or the index does not keep it.
+        RetrieverError: There is no such field, or the index does not keep it.
     """
     if index.note:
         return str(index.note["text_field"])

@@ -16,11 +16,11 @@ class ServerUnavailable(Exception):
     """The server was not reached, was too busy, or broke off: the same request may succeed later.
 
     Attributes:
-        overloaded: the server lacked resources for the request; a smaller one may succeed.
+        overloaded: The server lacked resources for the request; a smaller one may succeed.
     """
 
     def __init__(self, message: str, *, overloaded: bool = False) -> None:
-        """Keep what happened in a few words."""
+        """Keeps what happened in a few words."""
         super().__init__(message)
         self.overloaded = overloaded
 
@@ -29,13 +29,13 @@ class RequestRefused(RetrieverError):
     """The server understood a request and will not do it.
 
     Attributes:
-        status: the HTTP status.
+        status: The HTTP status.
         kind: Elasticsearch's type of error.
-        said: kind and reason.
+        said: Kind and reason.
     """
 
     def __init__(self, where: str, status: int, kind: str, reason: str) -> None:
-        """Keep the server's words."""
+        """Keeps the server's words."""
         self.status, self.kind = status, kind
         self.said = f"{kind}: {reason}" if reason else kind
         super().__init__("elastic-refused", f"{where}: {self.said}; correct the config")

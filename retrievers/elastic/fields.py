@@ -14,18 +14,9 @@ from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import AnyEncoderSettings
 
-_CONNECTION = (
-    "shards",
-    "replicas",
-    "url_env",
-    "api_key_env",
-    "user_env",
-    "password_env",
-    "ca_file",
-    "api_key_file",
-    "password_file",
-)
-_SHARED = {key: key for key in _CONNECTION}
+_SHARED = {key: key for key in (
+    "shards", "replicas", "url_env", "api_key_env", "user_env", "password_env", "ca_file", "api_key_file", "password_file",
+)}  # fmt: skip
 _OF_A_FIELD = {  # key of the config -> attribute
     "field": "searched_field", "analyzer": "analyzer", "similarity": "bm25_constants", "encoder": "encoder",
     "vector": "vectors",
@@ -73,7 +64,7 @@ class Fields(NamedTuple):
         return other_language(str(self.bm25[1].analyzer), sampled(documents, SAMPLE)) if self.bm25 else None
 
     def mapping(self, dim: int) -> dict[str, Any]:
-        """Returns the mapping of the index, with vectors of length ``dim``."""
+        """Returns the mapping of the index, with vectors of length `dim`."""
         text = {"type": "text", "analyzer": self.bm25[1].analyzer} if self.bm25 else {"type": "text", "index": False}
         properties: dict[str, Any] = {name: {"type": "keyword"} for name in self.filters} | {
             "doc_id": {"type": "keyword"},
@@ -94,14 +85,12 @@ class Fields(NamedTuple):
 
 
 def elastic_indexes(retrievers: Mapping[str, RetrieverSettings], filters: Iterable[str] = ()) -> dict[tuple[str, str], Fields]:
-    """Returns the indexes of ``retrieve.retrievers``: (variable with the address, alias) -> retrievers that share it.
+    """Returns the indexes of `retrieve.retrievers`: (variable with the address, alias) -> retrievers that share it.
 
-    Args:
-        retrievers: of a config.
-        filters: the fields of its `retrieve.filters`.
+    `filters` are the fields of the config's `retrieve.filters`.
 
     Raises:
-        RetrieverError: two retrievers of one index have different settings, or a filter has the name of another field.
+        RetrieverError: Two retrievers of one index have different settings, or a filter has the name of another field.
     """
     wanted: dict[tuple[str, str], Fields] = {}
     for name, settings in retrievers.items():

@@ -16,7 +16,7 @@ FORMAT = 1
 """Version of the indexes built here."""
 
 NOTE = "dmqr"
-"""Key of the mapping's ``_meta`` that holds the note of an index built here."""
+"""Key of the mapping's `_meta` that holds the note of an index built here."""
 
 BUILD = "dmqr index CONFIG --corpus PATH"
 
@@ -29,13 +29,13 @@ class ElasticIndex(NamedTuple):
     """A concrete index.
 
     Attributes:
-        name: of the index, no alias.
-        uuid: by Elasticsearch.
-        fields: the mapping's properties.
-        settings: of the index.
-        note: what `build` wrote; None: the index was not built here.
-        source: the mapping's ``_source``: which part of a document is kept.
-        only: the filter of the alias by which it was found; None: none.
+        name: Of the index, no alias.
+        uuid: By Elasticsearch.
+        fields: The mapping's properties.
+        settings: Of the index.
+        note: What `build` wrote; None: the index was not built here.
+        source: The mapping's `_source`: which part of a document is kept.
+        only: The filter of the alias by which it was found; None: none.
     """
 
     name: str
@@ -63,7 +63,7 @@ def find_index(connection: Connection, name: str) -> ElasticIndex | None:
     """Returns the index that a name or alias stands for; None where there is none.
 
     Raises:
-        RetrieverError: an alias of several indexes, or one that routes its searches; the server is unavailable or refuses.
+        RetrieverError: An alias of several indexes, or one that routes its searches; the server is unavailable or refuses.
     """
     if not name or name.startswith(("_", "-", "+")) or set(name) & set('*?,"<>|/\\ #:'):
         raise RetrieverError("config-value", f"{connection.where}.index: {name!r} is no name of one index or alias; correct it")
@@ -101,7 +101,7 @@ def ready_index(connection: Connection, name: str) -> ElasticIndex:
     """Returns the index as `find_index`, if it can be searched.
 
     Raises:
-        RetrieverError: there is none; its build is unfinished; it has another format.
+        RetrieverError: There is none; its build is unfinished; it has another format.
     """
     found = find_index(connection, name)
     where = f"{connection.where}: index {name} at {connection.address}"
@@ -118,7 +118,7 @@ def ready_index(connection: Connection, name: str) -> ElasticIndex:
 
 
 def gone(connection: Connection, index: str, kind: str) -> RetrieverError | None:
-    """Returns the error for an index that was removed or closed, if ``kind`` says so."""
+    """Returns the error for an index that was removed or closed, if `kind` says so."""
     if kind not in ("index_not_found_exception", "index_closed_exception"):
         return None
     where = f"{connection.where}: index {index} at {connection.address}"
@@ -126,7 +126,7 @@ def gone(connection: Connection, index: str, kind: str) -> RetrieverError | None
 
 
 def field_of(fields: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:
-    """Returns the mapping of a field, also of ``object.field`` and of a sub-field ``text.english``."""
+    """Returns the mapping of a field, also of `object.field` and of a sub-field `text.english`."""
     first, _, rest = path.partition(".")
     found = fields.get(first)
     if found is None or not rest:
@@ -138,7 +138,7 @@ def check_exact(where: str, index: ElasticIndex, fields: Iterable[str]) -> None:
     """Checks that an index has these fields, and that documents are found by whole values of theirs.
 
     Raises:
-        RetrieverError: it lacks one, or it is of another type.
+        RetrieverError: It lacks one, or it is of another type.
     """
     for field in fields:
         mapped = field_of(index.fields, field)

@@ -34,13 +34,13 @@ PassLoader = Callable[[Mapping[str, Any], Iterable[pa.RecordBatch]], "Iterator[L
 
 
 class LoadCounts(NamedTuple):
-    """What loading did.
+    """Counts of loading.
 
     Attributes:
-        loaded: documents loaded.
-        present: documents that were in the index already.
-        encoded: texts encoded.
-        reused: vectors taken from an index.
+        loaded: Documents loaded.
+        present: Documents that were in the index already.
+        encoded: Texts encoded.
+        reused: Vectors taken from an index.
     """
 
     loaded: int = 0
@@ -56,43 +56,25 @@ class LoadCounts(NamedTuple):
 class CorpusLoader:
     """Loads record batches of a corpus into one index."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        index: str,
-        in_flight: int,
-        text_field: str,
-        vector_field: str | None = None,
-        encode: Encode | None = None,
-        dim: int = 0,
-        vector_sources: Sequence[tuple[str, str]] = (),
-        resumed: bool = False,
-        filters: Sequence[str] = (),
-    ) -> None:
-        """Open a `BulkLoader`; sends nothing.
+    def __init__(self, settings: Mapping[str, Any], encode: Encode | None) -> None:
+        """Opens a connection and a `BulkLoader`; sends nothing.
 
-        Args:
-            connection: closed by `close`.
-            index: the concrete index.
-            in_flight: concurrent bulk requests, at most.
-            text_field: of the joined text.
-            vector_field: None: no vectors.
-            encode: None: no vectors.
-            dim: length of the vectors.
-            vector_sources: index and field of vectors by the same encoder.
-            resumed: the index may hold some of the documents.
-            filters: columns of the corpus that are fields, too.
-        """
-        self._connection, self._index, self._resumed = connection, index, resumed
-        self._text_field, self._vector_field, self._vector_sources = text_field, vector_field, vector_sources
-        self._encode, self._dim, self._filters = encode, dim, filters
-        self._bulk = BulkLoader(connection, index, in_flight)
-
-    def add(self, batch: pa.RecordBatch) -> LoadCounts:
-        """Queue the documents of a batch, with the columns of `corpus.write_documents`, that the index lacks.
+        `settings` are those of `build.ElasticBuild.loader_settings`; `encode` makes the vectors; None: there are none.
 
         Raises:
-            RetrieverError: a document is refused; the server stayed unavailable.
+            RetrieverError: As `Connection`.
+        """
+        self._index, self._resumed, self._filters = settings["index"], settings["resumed"], settings["filters"]
+        self._text_field, self._vector_field, self._dim = settings["text_field"], settings["vector_field"], settings["dim"]
+        self._vector_sources, self._encode = settings["vector_sources"], encode
+        self._connection = Connection(settings["where"], settings["connection"], settings["in_flight"])
+        self._bulk = BulkLoader(self._connection, self._index, settings["in_flight"])
+
+    def add(self, batch: pa.RecordBatch) -> LoadCounts:
+        """Queues the documents of a batch, with the columns of `corpus.write_documents`, that the index lacks.
+
+        Raises:
+            RetrieverError: A document is refused; the server stayed unavailable.
         """
         rows = batch.num_rows
         if self._resumed:
@@ -120,26 +102,26 @@ class CorpusLoader:
         return counts
 
     def drain(self) -> None:
-        """Wait until all documents are loaded.
+        """Waits until all documents are loaded.
 
         Raises:
-            RetrieverError: as `add`.
+            RetrieverError: As `add`.
         """
         self._bulk.drain()
 
     def close(self) -> None:
-        """Drop documents that are not sent yet and close the connection."""
+        """Drops documents that are not sent yet and closes the connection."""
         self._bulk.close()
         self._connection.close()
 
     def _missing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The documents of a batch that the index does not hold."""
+        """Returns the documents of a batch that the index does not hold."""
         doc_ids = batch.column("doc_id").to_pylist()
         present = fetch(self._connection, self._index, doc_ids)
         return batch.filter(pa.array([doc_id not in present for doc_id in doc_ids]))
 
     def _vectors(self, texts: Sequence[str], hashes: Sequence[str]) -> tuple[dict[str, np.ndarray], int]:
-        """A vector for each hash, and how many of them an index held."""
+        """Returns a vector for each hash, and how many of them an index held."""
         assert self._encode is not None
         wanted = dict(zip(hashes, texts, strict=True))
         vectors: dict[str, np.ndarray] = {}
@@ -179,7 +161,7 @@ class PassageEncoder:
     """Encodes passages, one thread at a time; loads the model with the first call."""
 
     def __init__(self, settings: AnyEncoderSettings, device: str = "cpu") -> None:
-        """Keep the config's ``encoder`` block and the device."""
+        """Keeps the config's `encoder` block and the device."""
         self._settings, self._device = settings, device
         self._encoder: TextEncoder | None = None
         self._lock = threading.Lock()
@@ -192,45 +174,22 @@ class PassageEncoder:
             return encoded_passages(self._encoder, texts)
 
 
-def open_loader(settings: Mapping[str, Any], device: str = "cpu", encode: Encode | None = None) -> CorpusLoader:
-    """Returns a loader with a connection of its own.
-
-    Args:
-        settings: by `build.ElasticBuild.loader_settings`.
-        device: where the encoder runs.
-        encode: replaces the encoder of the settings.
-
-    Raises:
-        RetrieverError: as `Connection`.
-    """
-    connection = Connection(settings["where"], settings["connection"], settings["in_flight"])
-    if encode is None and settings["encoder"]:
-        encode = PassageEncoder(settings["encoder"], device)
-    keys = ("index", "in_flight", "text_field", "vector_field", "dim", "vector_sources", "resumed", "filters")
-    return CorpusLoader(connection, encode=encode, **{key: settings[key] for key in keys})
-
-
 class InProcessLoader:
     """A `PassLoader` in this process: encodes the next batch while requests with earlier ones are in flight."""
 
-    def __init__(self, device: str = "cpu", encode: Encode | None = None) -> None:
-        """Load no model yet.
-
-        Args:
-            device: where the encoder runs.
-            encode: replaces the encoder of the config.
-        """
-        self._device, self._encode = device, encode
+    def __init__(self, encode: Encode | None = None) -> None:
+        """Loads no model yet; `encode` replaces the encoder of the config, which runs on the CPU."""
+        self._encode = encode
 
     def __call__(self, settings: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[LoadCounts]:
-        """Load the batches; yields the counts of each.
+        """Loads the batches; yields the counts of each.
 
         Raises:
-            RetrieverError: as `CorpusLoader.add`.
+            RetrieverError: As `CorpusLoader.add`.
         """
         if self._encode is None and settings["encoder"]:
-            self._encode = PassageEncoder(settings["encoder"], self._device)  # kept for the next pass
-        loader = open_loader(settings, encode=self._encode)
+            self._encode = PassageEncoder(settings["encoder"])  # kept for the next pass
+        loader = CorpusLoader(settings, self._encode)
         try:
             for batch in batches:
                 yield loader.add(batch)

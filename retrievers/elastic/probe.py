@@ -14,10 +14,10 @@ _TYPES = ("text", "keyword")
 
 
 def try_query(connection: Connection, index: ElasticIndex, settings: ElasticSettings) -> None:
-    """Send the query of `query.bm25_query` for two words and ask for no hits.
+    """Sends the query of `query.bm25_query` for two words and asks for no hits.
 
     Raises:
-        RetrieverError: a field of ``query.fields`` is missing or holds no text; the server refuses the query.
+        RetrieverError: A field of `query.fields` is missing or holds no text; the server refuses the query.
     """
     where = f"{connection.where}: index {settings.index}"
     for field in settings.bm25_query.fields:

@@ -1,6 +1,6 @@
 """Builds the searches of `_msearch`: a header and a body for each text or vector.
 
-Never ``query_string``: it interprets operators, quotes and brackets, which logs contain. ``match`` takes any text as words.
+Never `query_string`: it interprets operators, quotes and brackets, which logs contain. `match` takes any text as words.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TERM = re.compile(r"[^\W\u1100-\U0010ffff]+|\w")
 def header(text: str) -> dict[str, Any]:
     """Returns the header of a search.
 
-    ``preference`` depends on the text: the same text goes to the same copy of a shard, so results repeat, and different texts
+    `preference` depends on the text: the same text goes to the same copy of a shard, so results repeat, and different texts
     use all replicas. A search that not every shard answers is an error.
     """
     key = zlib.crc32(text.encode("utf-8", "replace")) % _COPIES
@@ -56,11 +56,9 @@ def restricted(only: dict[str, Any] | None, filters: Only) -> dict[str, Any] | N
 
 
 def envelope(depth: int, ordered: bool) -> dict[str, Any]:
-    """Returns the part that all searches share: only doc_ids and scores are returned.
+    """Returns the part that all searches share: only doc_ids and scores of so many hits are returned.
 
-    Args:
-        depth: hits.
-        ordered: the index has the field doc_id, so the server orders equal scores, also at the cut.
+    Where `ordered`, the index has the field doc_id, so the server orders equal scores, also at the cut.
     """
     asked: dict[str, Any] = {"size": depth, "_source": False, "track_total_hits": False}
     if ordered:
@@ -69,11 +67,11 @@ def envelope(depth: int, ordered: bool) -> dict[str, Any]:
 
 
 def bm25_query(text: str, field: str, query: QuerySettings) -> dict[str, Any]:
-    """Returns a BM25 query over ``field``, or over ``query.fields`` (field -> boost).
+    """Returns a BM25 query over `field`, or over `query.fields` (field -> boost).
 
-    A text of more than ``max_terms`` different words is searched with its words of highest tf-idf only, selected by each
+    A text of more than `max_terms` different words is searched with its words of highest tf-idf only, selected by each
     shard: a search's cost grows with its words, and a pseudo-answer has hundreds. Such a query searches each field
-    separately, so ``cross_fields`` and ``combined_fields`` act as ``most_fields``.
+    separately, so `cross_fields` and `combined_fields` act as `most_fields`.
     """
     fields = dict(query.fields) or {field: 1.0}
     least = query.minimum_should_match
@@ -92,15 +90,15 @@ def bm25_query(text: str, field: str, query: QuerySettings) -> dict[str, Any]:
 
 
 def joined_bm25_query(text: JoinedText, field: str, query: QuerySettings) -> dict[str, Any]:
-    """Returns the BM25 query of a query's texts searched as one, over ``field``, or over ``query.fields``.
+    """Returns the BM25 query of a query's texts searched as one, over `field`, or over `query.fields`.
 
     Each different word is one clause, boosted by how often it occurs: that is the score of the repeated text, which would have
-    a clause for each repetition. Every text may bring ``max_terms`` words, and together they may have `MOST_CLAUSES` terms, the
+    a clause for each repetition. Every text may bring `max_terms` words, and together they may have `MOST_CLAUSES` terms, the
     least that a server allows. Longer texts are searched as `bm25_query` would: the original, boosted by its repetitions, and
     the rewrites with their most telling words, each counted once.
 
     Words are separated by white space and analysed by the server; as for long texts, each field is searched separately, but for
-    ``combined_fields``, and ``minimum_should_match`` is of the different words.
+    `combined_fields`, and `minimum_should_match` is of the different words.
     """
     fields = dict(query.fields) or {field: 1.0}
     counts = Counter(joined_text(text).split())
@@ -167,15 +165,9 @@ def knn_query(
     oversample: float | None,
     only: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns a kNN query; ``candidates`` per shard are compared (None: three times the depth, at least 100).
+    """Returns a kNN query over `field`; `candidates` per shard are compared (None: three times the depth, at least 100).
 
-    Args:
-        field: of the vectors.
-        vector: of the text.
-        depth: hits.
-        candidates: per shard.
-        oversample: of quantised vectors.
-        only: a filter, which leaves its documents before the nearest are taken.
+    `oversample` is that of quantised vectors; the filter `only` leaves its documents before the nearest are taken.
     """
     compared = max(depth, candidates or max(100, 3 * depth))
     asked: dict[str, Any] = {"field": field, "query_vector": vector, "k": depth, "num_candidates": min(MOST_HITS, compared)}
@@ -190,7 +182,7 @@ def cosines(scores: np.ndarray, similarity: str) -> np.ndarray:
     """Returns cosines for Elasticsearch's scores of vectors of length 1, rounded to 6 decimals as in local dense search.
 
     Raises:
-        ValueError: not one of Elasticsearch's four similarities.
+        ValueError: Not one of Elasticsearch's four similarities.
     """
     if similarity in ("dot_product", "cosine"):  # (1 + x) / 2
         values = 2 * scores - 1

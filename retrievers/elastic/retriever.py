@@ -1,4 +1,4 @@
-"""Retrievers of ``kind: elastic``: BM25 or dense search through `_msearch`, documents' texts through `_mget`.
+"""Retrievers of `kind: elastic`: BM25 or dense search through `_msearch`, documents' texts through `_mget`.
 
 An index built by `build` is closed to writing, so its results do not change. An index built elsewhere can be searched, too,
 also while it changes (`state`); its vectors are assumed to be those of the config's encoder. Lists are fused on the
@@ -42,30 +42,33 @@ from retrievers.retriever import (
     RankedLists,
     Retriever,
     SearchText,
+    check_planned,
     distinct,
     error_context,
-    identity_differences,
     no_heartbeat,
 )
 
 
-class ElasticBM25:
-    """BM25 over an index's text; implements `retrievers.retriever.Retriever`."""
+class _ElasticSearch:
+    """The base of both searches of an index."""
 
     def __init__(
-        self, connection: Connection, index: ElasticIndex, settings: ElasticSettings, identity: dict[str, Any]
+        self, connection: Connection, index: ElasticIndex, settings: ElasticSettings, identity: dict[str, Any], batch: int
     ) -> None:
-        """Search ``index`` as ``settings``, resolved, say."""
         self._settings, self._identity, self._only = settings, identity, identity.get("filter")
         self._ordered = index.note is not None
-        self._multi_search = MultiSearch(connection, index.name, settings.max_in_flight, settings.batch, self._ordered)
+        self._multi_search = MultiSearch(connection, index.name, settings.max_in_flight, batch, self._ordered)
 
     def identity(self) -> dict[str, Any]:
-        """Returns the concrete index and the form of the query."""
+        """Returns the concrete index, and the form of the query, or the encoder and the parameters of the kNN search."""
         return self._identity
 
+
+class ElasticBM25(_ElasticSearch):
+    """BM25 over an index's text; implements `retrievers.retriever.Retriever`."""
+
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the ``depth`` best documents of each text; a hit contains at least one of its terms.
+        """Returns the `depth` best documents of each text; a hit contains at least one of its terms.
 
         A repeated term of a text counts as often as it occurs, as in local BM25, unless the text is too long for that
         (`retrievers/elastic/query.py`).
@@ -86,36 +89,24 @@ class ElasticBM25:
         return _ranked([found.get(place, none) for place in inverse.tolist()], depth)
 
 
-class ElasticDense:
+class ElasticDense(_ElasticSearch):
     """kNN over an index's vectors; implements `retrievers.retriever.Retriever` and `Embedder`."""
 
     def __init__(
-        self,
-        connection: Connection,
-        index: ElasticIndex,
-        settings: ElasticSettings,
-        identity: dict[str, Any],
+        self, connection: Connection, index: ElasticIndex, settings: ElasticSettings, identity: dict[str, Any],
         encoder: TextEncoder,
-    ) -> None:
-        """Search ``index`` as ``settings``, resolved, say, with the encoder's vectors."""
-        self._settings, self._identity, self._only = settings, identity, identity.get("filter")
-        self._ordered = index.note is not None
+    ) -> None:  # fmt: skip
+        """Searches an index, as its settings say, with the encoder's vectors, half a batch at a time."""
+        super().__init__(connection, index, settings, identity, max(1, settings.batch // 2))
         self._similarity = str((field_of(index.fields, settings.searched_field) or {}).get("similarity", "cosine"))
         self._vectors = RecentVectors(encoder)
-        self._multi_search = MultiSearch(
-            connection, index.name, settings.max_in_flight, max(1, settings.batch // 2), self._ordered
-        )
-
-    def identity(self) -> dict[str, Any]:
-        """Returns the concrete index, the encoder and the parameters of the kNN search."""
-        return self._identity
 
     def embed(self, texts: Sequence[SearchText]) -> np.ndarray:
         """Returns vectors of length 1, shape (n, dim), float32; texts of the last `embed` or `search` are not encoded again."""
         return self._vectors.encode(texts)
 
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the ``depth`` documents of highest cosine, rounded to 6 decimals; exact with a vector type ``flat``."""
+        """Returns the `depth` documents of highest cosine, rounded to 6 decimals; exact with a vector type `flat`."""
         once, inverse = distinct(texts)
         vectors = search_vectors(once, self.embed)
         size = _size(depth, False)  # kNN does not select among equal scores by doc_id, even where the hits are ordered
@@ -132,26 +123,21 @@ class ElasticDense:
 def open_retriever(
     name: str, settings: ElasticSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
 ) -> Retriever:
-    """Opens BM25, or dense search where ``encoder`` is given; see `retrievers.retriever.open_retriever`.
+    """Opens BM25, or dense search where `encoder` is given; see `retrievers.retriever.open_retriever`.
 
-    With ``expect_identity`` it opens the concrete index named there, wherever the alias points now.
+    With `expect_identity` it opens the concrete index named there, wherever the alias points now.
 
     Raises:
-        RetrieverError: the server is unavailable, refuses the key or is of another major version; no index; of another
-            encoder or analyzer; replaced since ``expect_identity`` was noted.
+        RetrieverError: The server is unavailable, refuses the key or is of another major version; no index; of another
+            encoder or analyzer; replaced since `expect_identity` was noted.
     """
     patient = expect_identity is not None
     planned = str((expect_identity or {}).get("index") or settings.index)
     connection, index, _ = _connect(name, settings, planned, patient=patient)
     identity = _identity(name, settings, index, connection, patient=patient)
-    if expect_identity is not None and dict(expect_identity) != identity:
-        raise RetrieverError(
-            "index-replaced",
-            f"retrieve.retrievers.{name}: index {index.name} was replaced since this run was planned "
-            f"({identity_differences(expect_identity, identity)}); start a new run, or put the old index back",
-        )
+    check_planned(f"retrieve.retrievers.{name}: index {index.name}", expect_identity, identity)
     if settings.encoder is None:
-        return ElasticBM25(connection, index, settings, identity)
+        return ElasticBM25(connection, index, settings, identity, settings.batch)
     encoder = open_encoder(settings.encoder, device, patient=patient, built=identity["encoder"])
     dims = (field_of(index.fields, settings.searched_field) or {}).get("dims")
     if dims is not None and dims != encoder.dim:
@@ -167,7 +153,7 @@ def open_documents(name: str, settings: ElasticSettings, *, patient: bool = Fals
     """Opens the documents of an index; see `retrievers.retriever.open_documents`.
 
     Raises:
-        RetrieverError: as `open_retriever`; the index keeps no text.
+        RetrieverError: As `open_retriever`; the index keeps no text.
     """
     connection, index, _ = _connect(name, settings, settings.index, patient=patient)
     field = text_field(f"retrieve.retrievers.{name}", settings, index)
@@ -178,7 +164,7 @@ def retriever_identity(name: str, settings: ElasticSettings) -> dict[str, Any]:
     """Returns the identity of a retriever without opening it; see `retrievers.retriever.retriever_identity`.
 
     Raises:
-        RetrieverError: as `open_retriever`.
+        RetrieverError: As `open_retriever`.
     """
     connection, index, _ = _connect(name, settings, settings.index)
     with contextlib.closing(connection):
@@ -215,7 +201,7 @@ def retriever_facts(name: str, settings: ElasticSettings, identity: Mapping[str,
 def _connect(
     name: str, settings: ElasticSettings, index: str, *, patient: bool = False
 ) -> tuple[Connection, ElasticIndex, str | None]:
-    """A checked connection, an index that can be searched, and the server's version."""
+    """Returns a checked connection, an index that can be searched, and the server's version."""
     connection = Connection(f"retrieve.retrievers.{name}", settings, settings.max_in_flight, patient=patient)
     try:
         version = connection.check()
@@ -228,7 +214,7 @@ def _connect(
 def _identity(
     name: str, settings: ElasticSettings, index: ElasticIndex, connection: Connection, *, patient: bool = False
 ) -> dict[str, Any]:
-    """What decides the hits, checked against the settings."""
+    """Returns the identity of the hits, checked against the settings."""
     where = f"retrieve.retrievers.{name}: index {settings.index}"
     field, dense = settings.searched_field, settings.encoder is not None
     mapped = field_of(index.fields, field)
@@ -273,7 +259,7 @@ def _identity(
 
 
 def _only(settings: ElasticSettings, index: ElasticIndex) -> dict[str, Any] | None:
-    """The filter of all searches: the config's, and the alias's, which has no name by which it could be searched later."""
+    """Returns the filter of all searches: the config's, and the alias's, which has no name to search it by later."""
     both = [one for one in (index.only, settings.filter) if one is not None]
     return {"bool": {"filter": both}} if len(both) > 1 else both[0] if both else None
 
@@ -287,7 +273,7 @@ def _size(depth: int, ordered: bool) -> int:
 
 
 def _lines(text: str, search: dict[str, Any]) -> bytes:
-    """Header and body of a search as two lines of JSON."""
+    """Returns header and body of a search as two lines of JSON."""
     import orjson
 
     option = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
@@ -295,7 +281,7 @@ def _lines(text: str, search: dict[str, Any]) -> bytes:
 
 
 def _ranked(found: Sequence[SearchHits], depth: int, similarity: str | None = None) -> RankedLists:
-    """Hits as ranked lists: best first, equal scores by doc_id, cut at the depth."""
+    """Returns hits as ranked lists: best first, equal scores by doc_id, cut at the depth."""
     doc_ids: list[str] = []
     scores: list[np.ndarray] = []
     for hits in found:
@@ -310,7 +296,6 @@ def _ranked(found: Sequence[SearchHits], depth: int, similarity: str | None = No
         rows = rows[: max(0, depth)]
         doc_ids += [ids[row] for row in rows]
         scores.append(values[rows])
-    offsets = np.zeros(len(found) + 1, dtype=np.int64)
-    np.cumsum([len(part) for part in scores], out=offsets[1:])
+    offsets = np.cumsum([0, *map(len, scores)], dtype=np.int64)
     flat = np.concatenate(scores) if scores else np.empty(0)
     return RankedLists(offsets, pa.array(doc_ids, pa.string()), flat)

@@ -22,15 +22,8 @@ _TRIES = 5  # of an item that is answered 500, or 429 even alone: the cause is u
 _ROUNDS = 4  # requests per slot in a round while the server is overloaded, so that the next round adapts soon
 _TOO_LARGE = "circuit_breaking_exception"  # 429 like a full queue, but for the memory that this one search needs
 _PARTS = (
-    "status",
-    "error",
-    "timed_out",
-    "_shards.failed",
-    "_shards.failures",
-    "hits.hits.sort",
-    "hits.hits._id",
-    "hits.hits._score",
-)
+    "status", "error", "timed_out", "_shards.failed", "_shards.failures", "hits.hits.sort", "hits.hits._id", "hits.hits._score",
+)  # fmt: skip
 
 
 class SearchRefused(Exception):
@@ -48,14 +41,9 @@ class MultiSearch:
     """Searches one index; one thread calls it."""
 
     def __init__(self, connection: Connection, index: str, in_flight: int, batch: int, ordered: bool) -> None:
-        """Start with the largest requests.
+        """Starts with the largest requests: `batch` searches each, `in_flight` of them at a time, over the concrete index.
 
-        Args:
-            connection: to the server.
-            index: the concrete index, no alias.
-            in_flight: concurrent requests, at most.
-            batch: searches per request, at most.
-            ordered: hits carry ``[score, doc_id]`` (`query.envelope`).
+        Where `ordered`, hits carry `[score, doc_id]` (`query.envelope`).
         """
         self._connection, self._index = connection, index
         self._max_in_flight, self._max_batch, self._ordered = in_flight, batch, ordered
@@ -64,15 +52,11 @@ class MultiSearch:
         self._filter = ",".join(f"responses.{part}" for part in _PARTS if part not in unused)
 
     def run(self, searches: Sequence[bytes], alive: Alive = no_heartbeat) -> list[SearchHits]:
-        """Returns the hits of each search.
-
-        Args:
-            searches: each as two lines of JSON.
-            alive: called after every request and every backoff.
+        """Returns the hits of each search (two lines of JSON); calls `alive` after every request and every backoff.
 
         Raises:
-            SearchRefused: the server refuses a search.
-            RetrieverError: no search succeeded for the connection's patience; the index is gone.
+            SearchRefused: The server refuses a search.
+            RetrieverError: No search succeeded for the connection's patience; the index is gone.
         """
         found: list[SearchHits | None] = [None] * len(searches)
         left = list(range(len(searches)))
@@ -106,7 +90,7 @@ class MultiSearch:
         tries: dict[int, int],
         alive: Alive,
     ) -> dict[int, ServerUnavailable]:
-        """Send searches once, enter their hits in ``found`` and return the failures.
+        """Sends searches once, enters their hits in `found` and returns the failures.
 
         A request that fails as a whole ends the round: with an unreachable server all others would fail, too.
         """
@@ -145,10 +129,10 @@ class MultiSearch:
         return failures
 
     def _count_try(self, tries: dict[int, int], place: int, message: str) -> None:
-        """Count a failure that this very search may have caused.
+        """Counts a failure that this very search may have caused.
 
         Raises:
-            SearchRefused: it was the last try.
+            SearchRefused: It was the last try.
         """
         tries[place] += 1
         if tries[place] >= _TRIES:
@@ -169,11 +153,11 @@ class MultiSearch:
         return items
 
     def _hits(self, item: dict[str, Any], tries: dict[int, int], place: int) -> SearchHits:
-        """The hits of one item.
+        """Returns the hits of one item.
 
         Raises:
-            ServerUnavailable: no capacity, or some shards failed, so that hits are missing.
-            SearchRefused: the server refuses it, or has failed too often.
+            ServerUnavailable: No capacity, or some shards failed, so that hits are missing.
+            SearchRefused: The server refuses it, or has failed too often.
         """
         if "error" in item:
             kind, reason = error_words(item["error"]) if isinstance(item["error"], dict) else ("", str(item["error"]))

@@ -19,17 +19,14 @@ def closed_to_writing(index: ElasticIndex) -> bool:
 def index_state(connection: Connection, index: ElasticIndex, only: dict[str, Any] | None) -> dict[str, Any] | None:
     """Returns the state of an index, as JSON values; while they are the same, so are its documents.
 
+    `only` is the filter of its searches; None: none.
+
     None: it was built here and is closed to writing.
 
     Every write gives its document the next sequence number of its shard, so among the documents that a search finds a new or
     changed one raises the sum of these numbers, and a removed one lowers their count. They are those of the documents that are
     searched, so a write that is not refreshed yet does not count. A server that does not tell them is given a state of its own
     each time, so nothing is taken for unchanged.
-
-    Args:
-        connection: to the server.
-        index: the concrete index.
-        only: the filter of its searches; None: none.
     """
     if index.note is not None and closed_to_writing(index):
         return None

@@ -1,1 +1,1 @@
-"""What is around an encoder's network: what the model's own files say of it, pooling, and the layers after pooling."""
+"""The parts around an encoder's network: the recipe of the model's own files, pooling, and the layers after pooling."""

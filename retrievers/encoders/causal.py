@@ -24,9 +24,6 @@ def is_causal(config: Mapping[str, Any]) -> bool:
     """Returns whether transformers makes a causal network of a model's config.json.
 
     Decoders that were trained with attention in both directions say so there (`is_causal`, `use_bidirectional_attention`).
-
-    Args:
-        config: The content of config.json.
     """
     if config.get("is_causal") is False or config.get("use_bidirectional_attention"):
         return False

@@ -34,14 +34,7 @@ def pooled(hidden: Any, mask: Any, pooling: str) -> Any:
 def open_layers(
     model: str, folder: Path, layers: Sequence[Layer], device: str, dim: int
 ) -> tuple[list[Callable[..., Any]], int]:
-    """Returns the layers after pooling as functions of float32 vectors, and the length of what they make.
-
-    Args:
-        model: For messages.
-        folder: Of the model.
-        layers: In order.
-        device: "cpu" or "cuda:0".
-        dim: Length of the vectors before them.
+    """Returns the layers after pooling as functions of float32 vectors of length `dim`, and the length of their output.
 
     Raises:
         RetrieverError: A layer does what is not done here, or its weights do not fit.

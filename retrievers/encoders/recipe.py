@@ -39,7 +39,7 @@ class Layer(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """What makes a vector of a text, beside the network.
+    """The way from a text to its vector, beside the network.
 
     Attributes:
         pooling: "cls", "mean" or "last".
@@ -58,10 +58,9 @@ class Recipe(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def identity(self, model: str) -> dict[str, Any]:
-        """Returns what of it determines the vectors, as JSON values.
+        """Returns the part of it that determines the vectors, as JSON values.
 
-        Args:
-            model: Folder, ``package:NAME`` or hub name; weights of layers count by content, those of a hub by its commit.
+        Weights of layers count by content, those of a model of the hub by its commit.
         """
         layers = [f"{one.kind}{_content(model, one)}" for one in self.layers]
         plain = {"pooling": self.pooling, "query_prefix": self.query_prefix, "passage_prefix": self.passage_prefix}
@@ -110,17 +109,11 @@ def read_recipe(settings: EncoderSettings) -> Recipe:
 
 
 def recipe_for(settings: EncoderSettings, built: Mapping[str, Any] | None) -> Recipe:
-    """Returns how vectors are made; for an index, as those were that it has.
+    """Returns how vectors are made; for an index, as those were that it has. Errors are those of `read_recipe`.
 
     Before a null in the config meant what the model's files say, it meant pooling `cls`, no prefixes and no layers. An index
-    of that time is searched with vectors of its kind.
-
-    Args:
-        settings: The config's `encoder`.
-        built: The encoder's identity that the index stores; None: there is no index.
-
-    Raises:
-        RetrieverError: As `read_recipe`.
+    of that time is searched with vectors of its kind: `built` is the encoder's identity that it stores; None: there is no
+    index.
     """
     if built is None or not _is_plain(settings, built):
         return read_recipe(settings)
@@ -128,7 +121,7 @@ def recipe_for(settings: EncoderSettings, built: Mapping[str, Any] | None) -> Re
     made: Recipe | None = None
     with contextlib.suppress(RetrieverError):  # offline its files may be missing: the weights are enough
         made = read_recipe(settings)
-    if made is not None and _same(made, plain):
+    if made is not None and made[:4] == plain[:4]:
         return made
     check_pooling(settings, plain)
     if made is None:
@@ -152,12 +145,7 @@ def settings_as_built(settings: EncoderSettings, built: Mapping[str, Any]) -> En
 
 
 def own_words(settings: EncoderSettings, made: Mapping[str, Any]) -> str:
-    """Returns what the config leaves to the model, and what that came to; "" for nothing.
-
-    Args:
-        settings: The config's `encoder`.
-        made: Its identity.
-    """
+    """Returns the settings that the config leaves to the model, with their values of the identity `made`; "" for none."""
     words = [f"pooling {made['pooling']}"] if settings.pooling is None else []
     for kind in ("query", "passage"):
         if getattr(settings, f"{kind}_prefix") is None and (text := made[f"{kind}_prefix"]):
@@ -166,12 +154,7 @@ def own_words(settings: EncoderSettings, made: Mapping[str, Any]) -> str:
 
 
 def check_pooling(settings: EncoderSettings, recipe: Recipe, *, causal: bool | None = None) -> None:
-    """Checks that a pooling fits the network.
-
-    Args:
-        settings: The config's `encoder`.
-        recipe: With its pooling.
-        causal: Whether the loaded network is causal; None: by its config.json.
+    """Checks that a pooling fits the network, which is `causal`, or is not; None: by its config.json.
 
     Raises:
         RetrieverError: The state of a causal network's first token, which all texts share, would be the vector; or a mean that
@@ -207,10 +190,7 @@ def _pooling_notes(settings: EncoderSettings, own: str | None) -> Sequence[str]:
 def _modules(model: str, folder: Path, needed: bool) -> tuple[str | None, tuple[Layer, ...], bool]:
     """Returns the model's own pooling, the layers after it, and whether prompts count in pooling.
 
-    Args:
-        model: For messages.
-        folder: Of its JSON files.
-        needed: Whether the pooling must be known, if there is one.
+    Where `needed`, the pooling must be known, if there is one.
     """
     modules = read_json(folder / "modules.json", list)
     if not modules:
@@ -274,10 +254,6 @@ def _is_plain(settings: EncoderSettings, built: Mapping[str, Any]) -> bool:
         and built.get("passage_prefix") == (settings.passage_prefix or "")
         and "layers" not in built
     )
-
-
-def _same(one: Recipe, other: Recipe) -> bool:
-    return one[:4] == other[:4]
 
 
 def _content(model: str, layer: Layer) -> str:

@@ -1,4 +1,4 @@
-"""Retrievers of ``kind: hybrid``: several retrievers search each text, and their lists are fused into one.
+"""Retrievers of `kind: hybrid`: several retrievers search each text, and their lists are fused into one.
 
 `retrieve.retrievers` fuses all lists of a query; a hybrid fuses those of one text, before anything else. To every stage it is
 one retriever with one list per text.
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cluster.errors import RetrieverError
 from retrievers import retriever
 from retrievers.fusion import FUSION_VERSION, fuse
 from retrievers.hybrid.settings import HybridSettings, Indexed, part_name
@@ -26,7 +25,7 @@ from retrievers.retriever import (
     RankedLists,
     Retriever,
     SearchText,
-    identity_differences,
+    check_planned,
     no_heartbeat,
 )
 from retrievers.settings import FuseSettings
@@ -36,7 +35,7 @@ class Hybrid:
     """Several retrievers as one; implements `retrievers.retriever.Retriever`."""
 
     def __init__(self, settings: HybridSettings, parts: Mapping[str, Retriever], identity: dict[str, Any]) -> None:
-        """Takes the open retrievers of ``settings.of``."""
+        """Takes the open retrievers of `settings.of`."""
         self._settings, self._parts, self._identity = settings, parts, identity
         self._seconds = dict.fromkeys(parts, 0.0)
 
@@ -50,7 +49,7 @@ class Hybrid:
         return self._identity
 
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the ``depth`` best documents of each text by the fused scores."""
+        """Returns the `depth` best documents of each text by the fused scores."""
         lists = []
         for name, part in self._parts.items():
             began = perf_counter()
@@ -81,13 +80,7 @@ class DenseHybrid(Hybrid):
 
 
 def fused_lists(lists: Sequence[RankedLists], settings: FuseSettings, depth: int) -> RankedLists:
-    """Returns one list per text, best first, equal scores by doc_id.
-
-    Args:
-        lists: Of each retriever, those of the same texts.
-        settings: How they are fused.
-        depth: Most hits of a list.
-    """
+    """Fuses each retriever's lists of the same texts into one of `depth` hits per text, best first, equal scores by doc_id."""
     count = len(lists[0].offsets) - 1
     every = count * len(lists)
     bases = np.cumsum([0, *(len(one.scores) for one in lists)])
@@ -121,12 +114,7 @@ def open_retriever(
         for part, one in settings.of.items()
     }
     identity = hybrid_identity(settings, {part: one.identity() for part, one in parts.items()})
-    if expect_identity is not None and dict(expect_identity) != identity:
-        raise RetrieverError(
-            "index-replaced",
-            f"retrieve.retrievers.{name}: an index was replaced since this run was planned "
-            f"({identity_differences(expect_identity, identity)}); start a new run, or put the old index back",
-        )
+    check_planned(f"retrieve.retrievers.{name}: an index", expect_identity, identity)
     return (Hybrid if settings.encoder is None else DenseHybrid)(settings, parts, identity)
 
 
@@ -152,24 +140,13 @@ def hybrid_facts(
     identity: Mapping[str, Any],
     facts_of: Callable[[str, Indexed, Mapping[str, Any]], Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Returns the facts of each of a hybrid's retrievers beside its identity.
-
-    Args:
-        settings: Its settings.
-        identity: Of the hybrid.
-        facts_of: Returns the facts of one of its retrievers, by name, settings and identity.
-    """
+    """Returns the facts of a hybrid's retrievers beside their identities; `facts_of` gets name, settings and identity."""
     of = identity["of"]
     return {"of": {part: of[part] | facts_of(part, one, of[part]) for part, one in settings.of.items()}}
 
 
 def hybrid_identity(settings: HybridSettings, identities: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the identity of a hybrid; with a dense retriever it has the first one's ``encoder``.
-
-    Args:
-        settings: Its settings.
-        identities: Of its retrievers, by name.
-    """
+    """Returns the identity of a hybrid, of those of its retrievers; with a dense one it has the first one's `encoder`."""
     of = {part: dict(identities[part]) for part in settings.of}
     encoder = next((one["encoder"] for one in of.values() if one.get("encoder")), None)
     return {

@@ -67,7 +67,7 @@ def build_bm25(
     Args:
         documents: In row order, in batches.
         analyzer: Splits a text into terms.
-        total: Number of texts, for ``progress``.
+        total: Number of texts, for `progress`.
         folder: Where the files are written.
         progress: Called with "bm25", texts done, texts in all.
         similarity: The constants; they are in the scores, which bm25s computes here.
@@ -98,15 +98,7 @@ class BM25Search:
     def __init__(
         self, folder: Path, doc_ids: pa.StringArray, analyzer: Analyzer, identity: dict[str, Any], filters: Filters
     ) -> None:
-        """Opens the index of `build_bm25`, memory-mapped.
-
-        Args:
-            folder: Of the index.
-            doc_ids: Of each row.
-            analyzer: That of the build.
-            identity: Returned by `identity`.
-            filters: Of the documents.
-        """
+        """Opens the index of `build_bm25` in a folder, memory-mapped, with its doc_ids by row and the analyzer of the build."""
         import bm25s
 
         model = bm25s.BM25.load(str(folder), mmap=True, show_progress=False)
@@ -120,7 +112,7 @@ class BM25Search:
         return self._identity
 
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the ``depth`` best documents of each text; a hit contains at least one of its terms.
+        """Returns the `depth` best documents of each text; a hit contains at least one of its terms.
 
         A repeated term of a text counts as often as it occurs, as in Lucene. Filters change no score.
         """

@@ -3,7 +3,7 @@
     INDEX/index.json          description; written last, by an atomic rename
     INDEX/data-<hash>/        documents.arrow  doc_ids.arrow  duplicates.arrow  bm25/  vectors.npy
 
-A build writes to a temporary folder in INDEX and becomes visible with the rename of ``index.json``, so that a killed build
+A build writes to a temporary folder in INDEX and becomes visible with the rename of `index.json`, so that a killed build
 leaves the old index or the new one. Readers that have the old index open keep its mapped files.
 """
 
@@ -97,7 +97,7 @@ def build_local_index(
     elsewhere: Elsewhere | None = None,
     columns: CorpusSettings = COLUMNS,
 ) -> IndexSummary:
-    """Builds an index, unless the same one exists already; replaces another one at ``path``.
+    """Builds an index, unless the same one exists already; replaces another one at `path`.
 
     Args:
         path: Folder of the index: missing, empty or an index.
@@ -105,7 +105,7 @@ def build_local_index(
         fields: The fields to build.
         progress: Called with the step ("read", "bm25", "dense"), documents done, documents in all.
         device: Of the encoder: "cpu" or "cuda:0".
-        elsewhere: An existing index that is not at ``path``.
+        elsewhere: An existing index that is not at `path`.
         columns: Of the corpus.
 
     Raises:

@@ -22,14 +22,9 @@ _DECIMALS = 6
 def build_vectors(
     texts: Iterable[list[str]], encoder: TextEncoder, total: int, path: Path, progress: Callable[[str, int, int], None]
 ) -> None:
-    """Encodes texts as passages into a memory-mapped array, float32.
+    """Encodes texts, in row order and in batches, as passages into a memory-mapped array of NumPy's format, float32.
 
-    Args:
-        texts: The texts in row order, in batches.
-        encoder: The encoder.
-        total: Number of texts.
-        path: The file of the array, in NumPy's format.
-        progress: Called with "dense", texts done, texts in all.
+    `total` is the number of texts; `progress` is called with "dense", texts done, texts in all.
     """
     vectors = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(total, encoder.dim))  # type: ignore[no-untyped-call, unused-ignore]  # newer NumPys have its types
     done = 0
@@ -46,15 +41,7 @@ class DenseSearch:
     def __init__(
         self, vectors: Path, doc_ids: pa.StringArray, encoder: TextEncoder, identity: dict[str, Any], filters: Filters
     ) -> None:
-        """Opens the vectors of `build_vectors`, memory-mapped.
-
-        Args:
-            vectors: The file of the array.
-            doc_ids: Of each row.
-            encoder: That of the build.
-            identity: Returned by `identity`.
-            filters: Of the documents.
-        """
+        """Opens the vectors of `build_vectors`, memory-mapped, with the doc_ids by row and the encoder of the build."""
         self._vectors: np.ndarray = np.load(vectors, mmap_mode="r")
         self._doc_ids, self._identity, self._filters = doc_ids, identity, filters
         self._vectors_of = RecentVectors(encoder)
@@ -68,7 +55,7 @@ class DenseSearch:
         return self._vectors_of.encode(texts)
 
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the ``depth`` documents with the highest cosines, rounded to 6 decimals."""
+        """Returns the `depth` documents with the highest cosines, rounded to 6 decimals."""
         unique, inverse = distinct(texts)
         vectors = search_vectors(unique, self.embed)
         found: list[Any] = [None] * len(unique)

@@ -26,7 +26,7 @@ class IndexFields(NamedTuple):
 
 
 def local_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, IndexFields]:
-    """Returns the fields of each local index of a config's ``retrieve.retrievers``, by its path.
+    """Returns the fields of each local index of a config's `retrieve.retrievers`, by its path.
 
     Two retrievers may share an index, which then has both fields. Of two with BM25 one may leave the analyzer to the other.
 

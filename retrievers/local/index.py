@@ -16,14 +16,13 @@ import pyarrow as pa
 
 from cluster.errors import RetrieverError
 from retrievers.analyzer import analyzer_name, open_analyzer
-from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow
-from retrievers.corpora.doc_ids import rows_of
+from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow, rows_of
 from retrievers.corpora.filters import Filters, check_columns
 from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
 from retrievers.local.bm25 import BM25Search
 from retrievers.local.dense import DenseSearch
 from retrievers.local.settings import LocalSettings
-from retrievers.retriever import Alive, Retriever, error_context, identity_differences, no_heartbeat
+from retrievers.retriever import Alive, Retriever, check_planned, error_context, no_heartbeat
 from retrievers.settings import FieldWeights
 
 FORMAT = 1
@@ -67,7 +66,7 @@ class LocalDocuments:
         """Returns the indexed text of each document. Cost: a binary search per document.
 
         Raises:
-            RetrieverError: A ``doc_id`` is not in the index.
+            RetrieverError: A `doc_id` is not in the index.
         """
         found = [""] * len(doc_ids)
         places: dict[int, list[tuple[int, int]]] = {}
@@ -85,7 +84,7 @@ class LocalDocuments:
         """Returns the row number of each document.
 
         Raises:
-            RetrieverError: A ``doc_id`` is not in the index.
+            RetrieverError: A `doc_id` is not in the index.
         """
         rows = []
         for doc_id, row in zip(doc_ids, rows_of(self.doc_ids, doc_ids), strict=True):
@@ -114,25 +113,10 @@ class LocalDocuments:
 def open_retriever(
     name: str, settings: LocalSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
 ) -> Retriever:
-    """Returns an open retriever of ``kind: local``: dense search with ``encoder``, else BM25.
-
-    Args:
-        name: Its key in the config, for messages.
-        settings: Its settings.
-        device: Of the encoder: "cpu" or "cuda:0".
-        expect_identity: The identity when the run was planned; None: any.
-
-    Raises:
-        RetrieverError: There is no index, or it is damaged, has another encoder or analyzer, or has another identity.
-    """
+    """Returns dense search where the settings have an encoder, else BM25; see `retrievers.retriever.open_retriever`."""
     documents = LocalDocuments(index_path(settings.index))
     identity = index_identity(name, settings, documents.entry, patient=expect_identity is not None)
-    if expect_identity is not None and dict(expect_identity) != identity:
-        raise RetrieverError(
-            "index-replaced",
-            f"retrieve.retrievers.{name}: index {settings.index} was replaced since this run was planned "
-            f"({identity_differences(expect_identity, identity)}); start a new run, or put the old index back",
-        )
+    check_planned(f"retrieve.retrievers.{name}: index {settings.index}", expect_identity, identity)
     if settings.encoder is not None:
         encoder = open_encoder(settings.encoder, device, patient=expect_identity is not None, built=identity["encoder"])
         return DenseSearch(documents.data / "vectors.npy", documents.doc_ids, encoder, identity, documents.filters)
@@ -141,29 +125,12 @@ def open_retriever(
 
 
 def open_documents(name: str, settings: LocalSettings, *, patient: bool = False) -> LocalDocuments:
-    """Returns the documents of a retriever of ``kind: local``.
-
-    Args:
-        name: Not used.
-        settings: The retriever's settings.
-        patient: Not used.
-
-    Raises:
-        RetrieverError: There is no index, or it is damaged.
-    """
+    """Returns the documents of an index; `name` and `patient` are not used. See `retrievers.retriever.open_documents`."""
     return LocalDocuments(index_path(settings.index))
 
 
 def retriever_identity(name: str, settings: LocalSettings) -> dict[str, Any]:
-    """Returns the identity of a retriever of ``kind: local``, after a check of its index.
-
-    Args:
-        name: Its key in the config, for messages.
-        settings: Its settings.
-
-    Raises:
-        RetrieverError: There is no index, or it is damaged or has another encoder or analyzer.
-    """
+    """Returns `index_identity`, after a check of the index's files; see `retrievers.retriever.retriever_identity`."""
     return index_identity(name, settings, read_intact_index(index_path(settings.index)))
 
 
@@ -188,7 +155,7 @@ def index_path(index: str) -> Path:
     """Returns the folder of an index on this machine.
 
     Raises:
-        RetrieverError: The index is a URL (``s3://``).
+        RetrieverError: The index is a URL (`s3://`).
     """
     if "://" in index:
         raise RetrieverError("storage-address", f"index {index}: is no folder of this machine; give one, or s3://BUCKET/FOLDER")
@@ -213,11 +180,7 @@ def read_index(path: Path) -> dict[str, Any]:
 
 
 def parse_index(path: Path | str, data: bytes) -> dict[str, Any]:
-    """Returns the content of an index.json.
-
-    Args:
-        path: Folder or URL of the index, for messages.
-        data: The bytes of index.json.
+    """Returns the content of an index.json, of its bytes; `path` is the folder or URL of the index, for messages.
 
     Raises:
         RetrieverError: It cannot be parsed, or has another format.
@@ -252,17 +215,15 @@ def read_intact_index(path: Path) -> dict[str, Any]:
 
 
 def local_damage(path: Path, entry: Mapping[str, Any]) -> str | None:
-    """Returns what is wrong with the files of a local index, or None; compares sizes, not contents."""
+    """Returns `find_damage` of a local index."""
     data = path / str(entry["data"])
     return find_damage(entry, lambda name: (data / name).stat().st_size if (data / name).is_file() else None)
 
 
 def find_damage(entry: Mapping[str, Any], size_of: Callable[[str], int | None]) -> str | None:
-    """Returns what is wrong with the files of an index, or None; compares sizes, not contents.
+    """Returns the first fault of the files that index.json lists, or None; compares sizes, not contents.
 
-    Args:
-        entry: The content of index.json.
-        size_of: Returns the bytes of a file, or None if it is missing.
+    `size_of` returns the bytes of a file, or None if it is missing.
     """
     for name, size in entry["files"].items():
         found = size_of(name)
@@ -273,15 +234,10 @@ def find_damage(entry: Mapping[str, Any], size_of: Callable[[str], int | None]) 
 
 
 def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any], *, patient: bool = False) -> dict[str, Any]:
-    """Returns what determines the hits of a retriever, after a check of its index against its settings.
+    """Returns the values that determine the hits of a retriever, after a check of its index against its settings.
 
     The identity has the settings of the searched field only: the encoder of an index with both fields does not affect BM25.
-
-    Args:
-        name: The retriever's key in the config, for messages.
-        settings: Its settings.
-        entry: The content of index.json.
-        patient: Wait for an encoder's server that is away, as a worker does.
+    `entry` is the content of index.json. Where `patient`, an encoder's server that is away is waited for, as by a worker.
 
     Raises:
         RetrieverError: The index does not have the field, or has another encoder or analyzer.

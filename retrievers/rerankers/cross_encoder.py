@@ -101,12 +101,7 @@ def _architecture(settings: RerankSettings, config: Mapping[str, Any]) -> str:
 
 
 def is_qwen3_reranker(model: str, config: Mapping[str, Any]) -> bool:
-    """Returns whether a model's name or files say that it is a Qwen3-Reranker, and not another model of that architecture.
-
-    Args:
-        model: Folder, ``package:NAME`` or hub name.
-        config: The content of its config.json.
-    """
+    """Returns whether a model's name or files say that it is a Qwen3-Reranker, and not another model of that architecture."""
     if config.get("model_type") != "qwen3":
         return False
     names = (Path(model.partition("@")[0]).name, str(config.get("_name_or_path") or ""))
@@ -148,7 +143,7 @@ def check_labels(model: str, labels: int) -> None:
 
 
 def cross_encoder_identity(settings: RerankSettings, device: str) -> dict[str, Any]:
-    """Returns what determines the scores: weights, length, precision and the settings that differ from their defaults."""
+    """Returns the identity of the scores: weights, length, precision and the settings that differ from their defaults."""
     with error_context("rerank.model"):
         weights = model_identity(settings.model, code=settings.trust_remote_code)
     fixed = {"model": weights, "max_length": settings.max_length, "dtype": resolved_dtype(settings.dtype, device)}
@@ -161,7 +156,33 @@ def rounded_scores(scores: np.ndarray) -> np.ndarray:
     return result
 
 
-class CrossEncoder:
+class LoadedReranker:
+    """A reranker whose model is loaded here; a class for each way of putting a pair together."""
+
+    def __init__(self, settings: RerankSettings, device: str) -> None:
+        """Keeps the settings, as `checked_architecture` accepts them, and the device, "cpu" or "cuda:0"."""
+        self._settings, self._device = settings, device
+
+    def identity(self) -> dict[str, Any]:
+        """Returns `cross_encoder_identity`."""
+        return cross_encoder_identity(self._settings, self._device)
+
+    def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
+        """Returns the rounded score of each pair, shape (n,); equal pairs are scored once, `CHUNK` of them at a time.
+
+        Raises:
+            ValueError: The numbers of queries and passages differ.
+            RetrieverError: The device fails even for a batch of one pair.
+        """
+        unique, inverse = distinct(list(zip(queries, passages, strict=True)))
+        scores = [self._forward(unique[start : start + CHUNK]) for start in range(0, len(unique), CHUNK)]
+        return rounded_scores(np.concatenate([np.empty(0), *scores])[inverse])
+
+    def _forward(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        raise NotImplementedError
+
+
+class CrossEncoder(LoadedReranker):
     """A BGE-style cross-encoder with one logit per pair; its scores equal those of FlagEmbedding's `FlagReranker`.
 
     FlagEmbedding loads the model. The batches are ours, because FlagReranker on transformers 5 decodes and tokenises every
@@ -169,50 +190,23 @@ class CrossEncoder:
     """
 
     def __init__(self, settings: RerankSettings, device: str = "cpu") -> None:
-        """Loads the model.
-
-        Args:
-            settings: Accepted by `checked_architecture`. The query gets three quarters of ``max_length`` at most; the
-                passage is truncated to the rest.
-            device: "cpu" or "cuda:0".
+        """Loads the model. A query gets three quarters of `max_length` at most; the passage is truncated to the rest.
 
         Raises:
             RetrieverError: The model cannot be loaded, has more than one label, or the device does not exist.
         """
+        super().__init__(settings, device)
         dtype = resolved_dtype(settings.dtype, device)
         self._opened = open_flag_reranker(settings.model, "encoder", dtype, device, settings.trust_remote_code)
         check_labels(settings.model, int(self._opened.model.config.num_labels))
         self._tokenizer: Any = self._opened.tokenizer
-        self._settings, self._device = settings, device
         self._max_length = settings.max_length
         self._tokens = PAIR_TOKENS[device_kind(device)]
-
-    def identity(self) -> dict[str, Any]:
-        """Returns what determines the scores, as `cross_encoder_identity`."""
-        return cross_encoder_identity(self._settings, self._device)
-
-    def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        """Returns the rounded logit of each pair, shape (n,); equal pairs are scored once.
-
-        Raises:
-            ValueError: The numbers of queries and passages differ.
-        """
-        unique, inverse = distinct(list(zip(queries, passages, strict=True)))
-        if not unique:
-            return np.empty(0)
-        before_query, before_passage = self._settings.query_instruction or "", self._settings.passage_instruction or ""
-        truncated = self._truncated_queries([before_query + query for query, _ in unique])
-        scores = np.empty(len(unique))
-        for start in range(0, len(unique), CHUNK):
-            part = unique[start : start + CHUNK]
-            pairs = [(truncated[before_query + query], before_passage + passage) for query, passage in part]
-            scores[start : start + len(pairs)] = self._forward(pairs)
-        return rounded_scores(scores[inverse])
 
     def _truncated_queries(self, queries: Sequence[str]) -> dict[str, str]:
         """Returns each distinct query truncated to three quarters of the length, as FlagReranker does.
 
-        The tokenizer's ``only_second`` fails for the whole call if a query leaves no room for its passage. Decoded tokens
+        The tokenizer's `only_second` fails for the whole call if a query leaves no room for its passage. Decoded tokens
         may give more tokens when they are encoded again, so a truncated query is counted again.
         """
         unique = list(dict.fromkeys(queries))
@@ -238,9 +232,12 @@ class CrossEncoder:
     def _forward(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         import torch
 
+        before_query, before_passage = self._settings.query_instruction or "", self._settings.passage_instruction or ""
+        queries = [before_query + query for query, _ in pairs]
+        truncated = self._truncated_queries(queries)
         encoded = self._tokenizer(
-            [query for query, _ in pairs],
-            [passage for _, passage in pairs],
+            [truncated[query] for query in queries],
+            [before_passage + passage for _, passage in pairs],
             truncation="only_second",
             max_length=self._max_length,
             return_attention_mask=False,

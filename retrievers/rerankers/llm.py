@@ -12,11 +12,10 @@ from typing import Any, TextIO, cast
 import numpy as np
 
 from cluster.errors import RetrieverError
-from retrievers.batches import CHUNK, device_kind
+from retrievers.batches import device_kind
 from retrievers.flag_models import one_line, open_flag_reranker
 from retrievers.models import resolved_dtype
-from retrievers.rerankers.cross_encoder import cross_encoder_identity, rounded_scores
-from retrievers.retriever import distinct
+from retrievers.rerankers.cross_encoder import LoadedReranker
 from retrievers.settings import RerankSettings
 
 # Tokens of a forward pass. FlagEmbedding keeps the logits of all positions over the whole vocabulary: for 512 tokens and
@@ -36,10 +35,6 @@ def check_loads(settings: RerankSettings, architecture: str) -> None:
     """Checks that FlagEmbedding's code of an architecture works with the installed version of transformers.
 
     A model of one layer and eight dimensions is created and scores one text. Models with code of their own are not checked.
-
-    Args:
-        settings: The config's `rerank`.
-        architecture: By `checked_architecture`.
 
     Raises:
         RetrieverError: It does not work; the message has the versions and the error.
@@ -67,20 +62,16 @@ def check_loads(settings: RerankSettings, architecture: str) -> None:
         ) from e
 
 
-class LlmReranker:
+class LlmReranker(LoadedReranker):
     """An LLM that scores pairs by the logit of "Yes" after the prompt, or by the head of a layer."""
 
     def __init__(self, settings: RerankSettings, architecture: str, device: str = "cpu") -> None:
-        """Loads the model.
-
-        Args:
-            settings: Accepted by `checked_architecture`.
-            architecture: By `checked_architecture`; not "encoder".
-            device: "cpu" or "cuda:0".
+        """Loads the model; `architecture` is that of `checked_architecture`, and not "encoder".
 
         Raises:
             RetrieverError: The model cannot be loaded, the device does not exist, or it does not support the precision.
         """
+        super().__init__(settings, device)
         dtype = resolved_dtype(settings.dtype, device)
         if dtype == ("float16" if device == "cpu" else "float32" if architecture == "layerwise" else None):
             raise RetrieverError(  # FlagEmbedding would silently use the other precision
@@ -97,39 +88,18 @@ class LlmReranker:
         if architecture == "lightweight":
             arguments |= {"compress_ratio": settings.compress_ratio, "compress_layers": list(settings.compress_layers)}
         self._opened = open_flag_reranker(settings.model, architecture, dtype, device, settings.trust_remote_code, **arguments)
-        self._settings, self._device = settings, device
         self._batch = max(1, _TOKENS[device_kind(device)] // settings.max_length)
 
-    def identity(self) -> dict[str, Any]:
-        """Returns what determines the scores, as `cross_encoder_identity`."""
-        return cross_encoder_identity(self._settings, self._device)
-
-    def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        """Returns the rounded score of each pair, shape (n,); equal pairs are scored once.
-
-        Raises:
-            ValueError: The numbers of queries and passages differ.
-            RetrieverError: The device fails even for a batch of one pair.
-        """
-        unique, inverse = distinct(list(zip(queries, passages, strict=True)))
-        if not unique:  # compute_score raises IndexError for none
-            return np.empty(0)
-        scores: list[float] = []
-        for start in range(0, len(unique), CHUNK):
-            scores += self._score_chunk(unique[start : start + CHUNK])
-        return rounded_scores(np.array(scores)[inverse])
-
-    def _score_chunk(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    def _forward(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         try:
             with redirect_stderr(cast("TextIO", _WithoutBars(sys.stderr))):
-                scores: list[float] = self._opened.compute_score(list(pairs), batch_size=self._batch)
+                return np.array(self._opened.compute_score(list(pairs), batch_size=self._batch))
         except (IndexError, AttributeError) as e:  # of an empty batch: FlagEmbedding shrinks a failing batch down to it
             raise RetrieverError(
                 "device",
                 f"rerank: model {self._settings.model} scores not even one pair at a time on {self._device} "
                 f"({type(e).__name__}: {one_line(e)}); lower rerank.max_length, or take another device",
             ) from e
-        return scores
 
 
 class _WithoutBars:

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from cluster.errors import RetrieverError
-from retrievers.batches import CHUNK, PAIR_TOKENS, device_kind, length_batches
+from retrievers.batches import PAIR_TOKENS, device_kind, length_batches
 from retrievers.flag_models import open_transformer
 from retrievers.models import description, read_json, resolved_dtype
-from retrievers.rerankers.cross_encoder import check_labels, cross_encoder_identity, rounded_scores
-from retrievers.retriever import distinct
+from retrievers.rerankers.cross_encoder import LoadedReranker, check_labels, cross_encoder_identity
 from retrievers.settings import RerankSettings
 
 TEMPLATE_VERSION = 1
@@ -32,24 +31,23 @@ _LEAST_ROOM = 16  # tokens for query and passage
 
 
 def qwen3_identity(settings: RerankSettings, device: str) -> dict[str, Any]:
-    """Returns what determines the scores, the template among it."""
+    """Returns the identity of the scores, with the template."""
     return cross_encoder_identity(settings, device) | {"architecture": "qwen3", "template": TEMPLATE_VERSION}
 
 
-class Qwen3Reranker:
+class Qwen3Reranker(LoadedReranker):
     """A Qwen3-Reranker. Cost: one tokenizer call per `CHUNK` pairs, one forward pass per length-sorted batch."""
 
     def __init__(self, settings: RerankSettings, device: str = "cpu") -> None:
-        """Loads the model.
+        """Loads the model; `prompt` of the settings replaces the template's instruction.
 
-        Args:
-            settings: Accepted by `checked_architecture`; `prompt` replaces the template's instruction. ``max_length`` counts
-                the template, too; of what is left a query gets three quarters at most, and the passage is cut to the rest.
-            device: "cpu" or "cuda:0".
+        `max_length` counts the template, too; of what is left a query gets three quarters at most, and the passage is cut to
+        the rest.
 
         Raises:
             RetrieverError: The model cannot be loaded, has no such tokens or more than one label, or the device does not exist.
         """
+        super().__init__(settings, device)
         names = read_json(description(settings.model) / "config.json").get("architectures") or []
         self._classifies = any(str(name).endswith("ForSequenceClassification") for name in names)
         kind = "AutoModelForSequenceClassification" if self._classifies else "AutoModelForCausalLM"
@@ -57,7 +55,6 @@ class Qwen3Reranker:
         opened = open_transformer(
             f"rerank: model {settings.model}", settings.model, kind, dtype, device, settings.trust_remote_code
         )
-        self._settings, self._device = settings, device
         self._network, self._tokenizer = opened.model, opened.tokenizer
         self._network.config.use_cache = False
         if self._tokenizer.pad_token is None:
@@ -79,30 +76,11 @@ class Qwen3Reranker:
         self._tokens = PAIR_TOKENS[device_kind(device)]
 
     def identity(self) -> dict[str, Any]:
-        """Returns what determines the scores, as `qwen3_identity`."""
+        """Returns `qwen3_identity`."""
         return qwen3_identity(self._settings, self._device)
 
-    def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        """Returns the rounded log-odds of "yes" of each pair, shape (n,); equal pairs are scored once.
-
-        Raises:
-            ValueError: The numbers of queries and passages differ.
-        """
-        unique, inverse = distinct(list(zip(queries, passages, strict=True)))
-        if not unique:
-            return np.empty(0)
-        begins = self._begins(list(dict.fromkeys(query for query, _ in unique)))
-        before_passage = self._settings.passage_instruction or ""
-        scores = np.empty(len(unique))
-        for start in range(0, len(unique), CHUNK):
-            part = unique[start : start + CHUNK]
-            scores[start : start + len(part)] = self._forward(
-                [begins[query] + before_passage + passage for query, passage in part]
-            )
-        return rounded_scores(scores[inverse])
-
     def _begins(self, queries: Sequence[str]) -> dict[str, str]:
-        """Returns what stands before the passage for each query, the query cut where it would leave the passage no room."""
+        """Returns the text before the passage for each query, the query cut where it would leave the passage no room."""
         before_query = self._settings.query_instruction or ""
         texts = [before_query + query for query in queries]
         cut = {}
@@ -112,9 +90,12 @@ class Qwen3Reranker:
         before, after = self._query_form.split("{}")
         return {query: before + text + after for query, text in cut.items()}
 
-    def _forward(self, texts: list[str]) -> np.ndarray:
+    def _forward(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         import torch
 
+        begins = self._begins(list(dict.fromkeys(query for query, _ in pairs)))
+        before_passage = self._settings.passage_instruction or ""
+        texts = [begins[query] + before_passage + passage for query, passage in pairs]
         ids = [self._before + own + self._after for own in self._ids(texts, self._room)]
         lengths, scores = np.array([len(one) for one in ids]), np.empty(len(ids))
         with torch.inference_mode():

@@ -17,15 +17,13 @@ from retrievers.settings import OpenaiEncoderSettings
 class OpenaiEncoder:
     """An encoder at a server; its vectors are normalised here, as those of `retrievers.encoder.Encoder`.
 
-    Cost: a request for each ``batch`` distinct texts, ``max_in_flight`` of them at a time.
+    Cost: a request for each `batch` distinct texts, `max_in_flight` of them at a time.
     """
 
     def __init__(self, settings: OpenaiEncoderSettings, *, patient: bool = False) -> None:
         """Asks the server for the model, and for one vector.
 
-        Args:
-            settings: The config's `encoder`.
-            patient: The run's plan has reached the server: wait for it.
+        Where `patient`, the run's plan has reached the server: it is waited for.
 
         Raises:
             RetrieverError: The server is away or refuses the key; it does not have the model, or the model gives no vectors.
@@ -52,7 +50,7 @@ class OpenaiEncoder:
         self._facts = facts
 
     def identity(self) -> dict[str, Any]:
-        """Returns what determines the vectors, as far as the server says it, as JSON values.
+        """Returns the identity of the vectors, as far as the server says it, as JSON values.
 
         It is never that of weights on this machine: which are the server's, and how it pools, cannot be checked from here.
         """
@@ -66,7 +64,7 @@ class OpenaiEncoder:
 
         Raises:
             TextRefused: The server does not take one of the texts.
-            RetrieverError: The server gives no good answer for ``patience_minutes``, or refuses the key.
+            RetrieverError: The server gives no good answer for `patience_minutes`, or refuses the key.
         """
         if not texts:
             return np.empty((0, self.dim), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""What a server says of itself and of a model, before any text is sent to it."""
+"""Facts that a server tells of itself and of a model, before any text is sent to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Use = Literal["embedding", "reranker"]
 
 
 class ServedFacts(NamedTuple):
-    """What is known of a served model.
+    """The known facts of a served model.
 
     Attributes:
         api: "tei" (text-embeddings-inference), "vllm", or "openai" for any other.
@@ -29,7 +29,7 @@ class ServedFacts(NamedTuple):
 
 
 def served_facts(server: ModelServer, use: Use) -> ServedFacts:
-    """Returns what `GET /info` (text-embeddings-inference) or `GET /v1/models` says of the server's model.
+    """Returns the facts that `GET /info` (text-embeddings-inference) or `GET /v1/models` tells of the server's model.
 
     Raises:
         RetrieverError: The server is away, refuses the key, does not have the model, or has it for another use.

@@ -21,14 +21,12 @@ _Pair = tuple[str, str]
 
 
 class ServerReranker:
-    """A reranker at a server. Cost: one request for each query and ``batch`` of its passages."""
+    """A reranker at a server. Cost: one request for each query and `batch` of its passages."""
 
     def __init__(self, settings: RerankSettings, *, patient: bool = False) -> None:
         """Asks the server for the model, and for one score.
 
-        Args:
-            settings: The config's `rerank`, of kind server.
-            patient: The run's plan has reached the server: wait for it.
+        Where `patient`, the run's plan has reached the server: it is waited for.
 
         Raises:
             RetrieverError: The server is away or refuses the key; it does not have the model, or the model gives no scores.
@@ -45,7 +43,7 @@ class ServerReranker:
         server.probe(self._url, self._body(PROBE, [PROBE]), lambda found: _scores(found, 1), "scores", "reranks")
 
     def identity(self) -> dict[str, Any]:
-        """Returns what determines the scores, as far as the server says it, as JSON values."""
+        """Returns the identity of the scores, as far as the server says it, as JSON values."""
         settings = self._settings
         instructions = {
             name: value
@@ -62,7 +60,7 @@ class ServerReranker:
         Raises:
             ValueError: The numbers of queries and passages differ.
             TextRefused: The server does not take one of the pairs.
-            RetrieverError: The server gives no good answer for ``patience_minutes``, or refuses the key.
+            RetrieverError: The server gives no good answer for `patience_minutes`, or refuses the key.
         """
         unique, inverse = distinct(list(zip(queries, passages, strict=True)))
         if not unique:

@@ -10,11 +10,11 @@ the failure of the engine itself is raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rewriters.engines.settings import EngineSettings, LocatedVllmSettings
+from rewriters.engines.settings import EngineSettings, OpenaiSettings, RecordedSettings
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Completion:
-    """What came of a request. Either `text` (valid Unicode) or `error_reason` is there.
+    """The outcome of a request. Either `text` (valid Unicode) or `error_reason` is there.
 
     finish_reason: "stop", "length" where the token limit cut the text, "content_filter" where a filter of the server cut it,
     or "refusal" where the server says that the text is one. cached_tokens: those of prompt_tokens that
@@ -109,33 +109,19 @@ class Engine(Protocol):
 
 
 def open_engine(settings: EngineSettings) -> Engine:
-    """Returns the engine of these settings, not started.
+    """Returns the engine of these settings, not started; its libraries are imported only when it is asked for.
 
     Raises:
-        RewriterError: a value cannot work.
+        RewriterError: A value cannot work.
     """
-    values = settings.model_dump(exclude={"kind", "commit"})
-    if isinstance(settings, LocatedVllmSettings):
-        values["revision"] = settings.commit
-    return _ENGINES[settings.kind]()(**values)
+    if isinstance(settings, RecordedSettings):
+        from rewriters.engines.recorded import RecordedEngine
 
+        return RecordedEngine(settings.path)
+    if isinstance(settings, OpenaiSettings):
+        from rewriters.engines.openai.engine import OpenaiEngine
 
-def _vllm() -> Callable[..., Engine]:
+        return OpenaiEngine(settings)
     from rewriters.engines.vllm.engine import VllmEngine
 
-    return VllmEngine
-
-
-def _openai() -> Callable[..., Engine]:
-    from rewriters.engines.openai.engine import OpenaiEngine
-
-    return OpenaiEngine
-
-
-def _recorded() -> Callable[..., Engine]:
-    from rewriters.engines.recorded import RecordedEngine
-
-    return RecordedEngine
-
-
-_ENGINES = {"vllm": _vllm, "openai": _openai, "recorded": _recorded}  # each imports its libraries only when it is asked for
+    return VllmEngine(settings)

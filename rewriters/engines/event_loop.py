@@ -24,11 +24,7 @@ class EventLoopThread:
     """An event loop and its thread."""
 
     def __init__(self, max_pending: int) -> None:
-        """Starts the thread.
-
-        Args:
-            max_pending: Most requests in memory, in flight or waiting for a retry.
-        """
+        """Starts the thread; `max_pending` requests at most are in memory, in flight or waiting for a retry."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="requests", daemon=True)
         self._thread.start()

@@ -78,20 +78,19 @@ class RecordedEngine:
         return {}
 
     def complete(self, requests: Sequence[Request], gate: SendGate | None = None) -> Iterator[tuple[Request, Completion]]:
-        """The recorded completion of each request, in their order; nothing is sent, so no gate is asked."""
+        """Yields the recorded completion of each request, in their order; nothing is sent, so no gate is asked."""
         for request in requests:
             started = perf_counter()
             recorded = self._recorded(request)
             yield request, self._completion(request, recorded, perf_counter() - started)
 
     def queries(self) -> Iterator[str]:
-        """The queries that it knows, each once, in the order of the file."""
+        """Yields the queries that it knows, each once, in the order of the file."""
         for lines in self._lines.values():
-            line = lines[0]
-            yield self._parse(line.number, os.pread(self._file.fileno(), line.length, line.start))[0]
+            yield self._at(lines[0])[0]
 
     def identity(self) -> dict[str, Any]:
-        """The kind, and the hash of the file's content, wherever it lies."""
+        """Returns the kind, and the hash of the file's content, wherever it lies."""
         return {"kind": self.kind, "content": self._content}
 
     def close(self) -> None:
@@ -109,16 +108,16 @@ class RecordedEngine:
                 query, completions = self._parse(number, raw)
                 where = _digest(query)
                 for other in self._lines.get(where, ()):
-                    self._agree(completions, number, self._at(other), other.number)
+                    self._agree(completions, number, self._at(other)[1], other.number)
                 self._lines[where] = (*self._lines.get(where, ()), line)
             start += len(raw)
         if not self._lines:
             raise self._error(number, "the file ends without a record (per line a JSON object: query, completions); add some")
         return content.hexdigest()[:32]
 
-    def _at(self, line: _Line) -> dict[str, Any]:
-        """The completions of a line that was indexed."""
-        return self._parse(line.number, os.pread(self._file.fileno(), line.length, line.start))[1]
+    def _at(self, line: _Line) -> tuple[str, dict[str, Any]]:
+        """Returns query and completions of a line that was indexed."""
+        return self._parse(line.number, os.pread(self._file.fileno(), line.length, line.start))
 
     def _parse(self, number: int, raw: bytes) -> tuple[str, dict[str, Any]]:
         try:
@@ -148,7 +147,7 @@ class RecordedEngine:
     def _recorded(self, request: Request) -> Any:
         name = request.recorded_as or request.name
         for line in self._lines.get(_digest(request.query), ()):
-            completions = self._at(line)
+            _, completions = self._at(line)
             if name in completions:
                 return _sample(completions[name], request.sample)
         return None
@@ -192,7 +191,7 @@ def _text(completion: Any) -> Any:
 
 
 def _problem(completion: Any) -> str | None:
-    """Returns what is wrong with one recorded completion, or None."""
+    """Returns the fault of one recorded completion, or None."""
     if isinstance(completion, list):
         problems = [_problem(one) if not isinstance(one, list) else "must not be a list in a list" for one in completion]
         return next(filter(None, problems or ["is a list without a completion"]), None)

@@ -66,7 +66,7 @@ class OpenaiSettings(BaseModel):
     """A file on every node that holds the key, in place of a variable; read anew when the server refuses the key."""
     max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 256
     """Requests of one worker at a time, at most; AIMD finds how many below it."""
-    timeout_seconds: Annotated[float, Field(gt=0), NOT_IDENTITY] = 60
+    timeout_seconds: Annotated[float, Field(ge=0.001), NOT_IDENTITY] = 60
     """For one attempt of a request."""
     attempts: Annotated[int, Field(gt=0), NOT_IDENTITY] = 5
     """Of a request that times out or is answered badly."""

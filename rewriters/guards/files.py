@@ -49,13 +49,9 @@ class GuardFile:
 
 
 def guard_file(key: str, path: str, open_file: Callable[[str], BinaryIO] = open_local, absolute: str = "") -> GuardFile:
-    """Returns a file with the hash of its content.
+    """Returns a file, which errors name by the config's key and path, with the hash of its content.
 
-    Args:
-        key: Of the config.
-        path: As the config names it.
-        open_file: Opens a path.
-        absolute: The path that workers open; "": the same.
+    Workers open `absolute`; "": the same path.
 
     Raises:
         RewriterError: It cannot be read.

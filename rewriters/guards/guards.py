@@ -43,7 +43,7 @@ class GuardRules:
 
 
 class Overridden(NamedTuple):
-    """What people said of a query.
+    """The overrides of a query.
 
     Attributes:
         texts: Strategy -> the texts that replace the LLM's.
@@ -69,12 +69,7 @@ class Guards:
     """The guards of a pool."""
 
     def __init__(self, rules: GuardRules, pool: Sequence[Strategy], known: Sequence[str]) -> None:
-        """Reads the files.
-
-        Args:
-            rules: The settings and files.
-            pool: The strategies.
-            known: The names of all strategies that overrides may name, beside the pool's.
+        """Reads the files; `known` are the strategies that overrides may name beside the pool's.
 
         Raises:
             RewriterError: A file cannot be read, or is wrong.
@@ -87,7 +82,7 @@ class Guards:
         self._overrides = load_overrides(rules.overrides, texts, names) if rules.overrides else None
 
     def identity(self) -> dict[str, Any]:
-        """Returns what decides texts or flags beyond their defaults; empty if nothing does."""
+        """Returns the settings that decide texts or flags beyond their defaults; empty if none does."""
         rules, settings = self._rules, self._settings
         elsewhere = {"vocabulary", "overrides", *_COUNTED_AT_END}
         found: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True, exclude=elsewhere)
@@ -109,7 +104,7 @@ class Guards:
         return query._replace(text=mask(query.text), context=context, values=values), mask
 
     def overridden(self, query: Query) -> Overridden:
-        """Returns what people said of a query; nothing of one with earlier turns."""
+        """Returns the overrides of a query; none of one with earlier turns."""
         rows = self._overrides.of(query.text) if self._overrides is not None and query.context is None else []
         return (
             _overridden([row for row in rows if row.status == "banned" or row.strategy in self._strategies])
@@ -208,7 +203,7 @@ def _overridden(rows: Sequence[Override]) -> Overridden:
 def _counted(
     query: str, kept: Sequence[RewriteResult], left: Sequence[tuple[RewriteResult, str]], as_one: Collection[str]
 ) -> list[Guarded]:
-    """Returns what was left out, by strategy and guard; `as_one`: the strategies whose texts make one search."""
+    """Counts the texts that were left out, by strategy and guard; `as_one`: the strategies whose texts make one search."""
     searched = {(query, "query"), *((one.text, one.search_as) for one in kept if one.strategy not in as_one)}
     joined = {one.strategy for one in kept if one.strategy in as_one}
     last = {one.strategy: one for one, _ in left}  # the search of texts that are searched as one is gone with this one

@@ -133,7 +133,7 @@ _READERS: dict[str, Any] = {"parquet": pa.parquet.read_table, "csv": _csv, "json
 
 
 def _problem(query: str, strategy: str | None, text: str | None, status: str | None, known: Set[str]) -> str:
-    """Returns what is wrong with one row, or ""."""
+    """Returns the fault of one row, or ""."""
     if not query:
         return "has no query; write one, or remove the row"
     if strategy not in known:

@@ -26,7 +26,6 @@ from rewriters.lengths import UNSPACED
 from rewriters.normalise import normalise
 
 NUMBER, NAME, PHRASE = "lost_number", "lost_name", "lost_phrase"
-FLAGS = (NUMBER, NAME, PHRASE)
 
 _QUOTED = re.compile(
     r"""(?<!\w)["“„](\S(?:[^"“”„]*\S)?)["”“](?!\w) | «\s?([^«»]+?)\s?» | 「([^「」]+)」 | 『([^『』]+)』""", re.VERBOSE
@@ -62,7 +61,7 @@ class Part(NamedTuple):
 
 
 def parts(query: str) -> list[Part]:
-    """Returns what a rewrite of the query should have, in the order of the query; phrases first."""
+    """Returns the parts that a rewrite of the query should have, in the order of the query; phrases first."""
     found, rest = [], query
     for quoted in _QUOTED.finditer(query):
         phrase = next(filter(None, quoted.groups()))

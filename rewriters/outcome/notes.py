@@ -48,13 +48,7 @@ def failures_of(
 def notes_on_sends(
     mask: Mask, sent: Sequence[tuple[Request, Completion]], used: Sequence[tuple[Request, Completion]]
 ) -> list[RewriteFailure]:
-    """Returns the notes on the requests of one query, none if nothing was sent.
-
-    Args:
-        mask: Of the query.
-        sent: Its requests with their completions.
-        used: Those of them that are read.
-    """
+    """Returns the notes on the requests of one query, none if nothing was sent; of the `sent` ones the `used` are read."""
     notes = []
     if mask.values and sent:
         masked = ", ".join(f"{kind} {count}" for kind, count in sorted(mask.counts.items()))

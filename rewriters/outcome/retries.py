@@ -31,7 +31,7 @@ Pair = tuple[Request, Completion]
 
 
 class Asked(NamedTuple):
-    """What is needed to read an answer of a query.
+    """The reader of an answer of a query.
 
     Attributes:
         calls: Name of a request -> its call, and the strategies that need the answer.
@@ -67,12 +67,7 @@ def tries_so_far(request: Request) -> int:
 
 
 def tried_again(request: Request, reasons: frozenset[str]) -> Request:
-    """Returns the next try of a request.
-
-    Args:
-        request: Whose answer did not serve.
-        reasons: Why.
-    """
+    """Returns the next try of a request whose answer did not serve for these reasons."""
     decoding = dict(request.decoding)
     decoding["seed"] = decoding.get("seed", 0) + FIRST_TRY
     if reasons & CUT and decoding.get("max_tokens"):
@@ -83,13 +78,9 @@ def tried_again(request: Request, reasons: frozenset[str]) -> Request:
 
 
 def again(answered: Sequence[Pair], asked: Asked, most: int, answer_once: Collection[str] = ()) -> list[Request]:
-    """Returns the next tries of the requests of one query.
+    """Returns the next tries of the requests of one query, all of whose requests so far are given: `most` after the first.
 
-    Args:
-        answered: All its requests so far.
-        asked: What reads an answer.
-        most: Tries of a request after the first.
-        answer_once: Engines of calls that have one answer to a request.
+    `answer_once` are the engines of calls that have one answer to a request.
     """
     latest: dict[tuple[str, int], Pair] = {}
     for pair in sorted(answered, key=lambda one: one[0].sample):

@@ -29,7 +29,7 @@ class ReadText(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What the completions of a request have for one strategy.
+    """The content of a request's completions for one strategy.
 
     Attributes:
         texts: Each valid text.

@@ -39,15 +39,10 @@ _ECHO_CHARS, _ECHO_OPENING = 24, 60
 
 
 def clean(text: str, strategy: Strategy, query: str, quoted: bool) -> str:
-    """Returns a value as one line without control characters, chat template tokens and its own label.
+    """Returns a strategy's value as one line without control characters, chat template tokens and its own label.
 
-    Labels, tokens and quotation marks that the query itself has stay.
-
-    Args:
-        text: The value.
-        strategy: Whose value it is.
-        query: The query that was rewritten.
-        quoted: The value is plain text, so that quotation marks or emphasis around all of it do not belong to it.
+    Labels, tokens and quotation marks that the query itself has stay. Where `quoted`, the value is plain text, so that
+    quotation marks or emphasis around all of it do not belong to it.
     """
     text = _CONTROL.sub("", text)
     if not _SPECIAL_TOKEN.search(query):
@@ -90,13 +85,9 @@ def _normalised(instructions: str) -> str:
 
 
 def invalid_reason(text: str, strategy: Strategy, query: str, instructions: str) -> Reason | None:
-    """Returns the first reason why a cleaned value is no valid rewrite, or None; the query itself is always valid.
+    """Returns the first reason why a value of `clean` is no valid rewrite, or None; the query itself is always valid.
 
-    Args:
-        text: The value, as `clean` returns it.
-        strategy: Whose value it is.
-        query: The query that was rewritten.
-        instructions: The prompt template, to detect answers that repeat it.
+    `instructions` is the prompt template, to detect answers that repeat it.
     """
     rewrite, normal_query = normalise(text), normalise(query)
     if not rewrite or rewrite == normal_query:

@@ -27,13 +27,8 @@ def _zero(_: str) -> int:
     return 0  # no number is a rewrite, and int() raises for 4,300 digits and more
 
 
-DECODER = json.JSONDecoder(
-    strict=False,  # models put line breaks into strings
-    object_pairs_hook=Pairs,
-    parse_int=_zero,
-    parse_float=_zero,
-    parse_constant=_zero,
-)
+# Not strict: models put line breaks into strings.
+DECODER = json.JSONDecoder(strict=False, object_pairs_hook=Pairs, parse_int=_zero, parse_float=_zero, parse_constant=_zero)
 
 
 def decode(text: str, at: int) -> tuple[Any, int] | None:
@@ -133,20 +128,9 @@ _ABOUT = re.compile(
     r"|aspect|method|strategy|name$|label|index|number|title|category|purpose|confidence|description|angle"
 )
 _TEXT = (
-    "rewrit",
-    "text",
-    "value",
-    "content",
-    "output",
-    "result",
-    "answer",
-    "passage",
-    "subquer",
-    "subquestion",
-    "variant",
-    "quer",
+    "rewrit", "text", "value", "content", "output", "result", "answer", "passage", "subquer", "subquestion", "variant", "quer",
     "question",
-)
+)  # fmt: skip
 
 
 def is_about(key: str) -> bool:

@@ -79,12 +79,7 @@ def parse_all(
 ) -> dict[str, list[Parsed | Unread]]:
     """Returns all values of the strategies that an answer names, each read or not, in the order of the answer.
 
-    Args:
-        text: The answer: labelled lines, or a JSON object.
-        query: The query that was rewritten.
-        requested: The strategies that it may name.
-        instructions: The prompt template.
-        truncated: The token limit cut the answer.
+    The answer has labelled lines, or a JSON object; it may name the `requested` strategies. Others as of `parse`.
     """
     answer = _answer(text, query, requested, (), instructions, truncated)
     read = [(reader.read(answer), reader.PARSED_AS) for reader in (json_object, labelled)]
@@ -99,12 +94,7 @@ def parse_all(
 def parse_texts(text: str, query: str, strategy: Strategy, instructions: str, truncated: bool) -> list[Parsed | Unread]:
     """Returns the texts of one strategy whose answer has several, each read or not; or one reason, if none is found.
 
-    Args:
-        text: The answer: lines, a JSON array or a JSON object, as `Strategy.output` says.
-        query: The query that was rewritten.
-        strategy: The strategy.
-        instructions: The prompt template.
-        truncated: The token limit cut the answer.
+    The answer has lines, a JSON array or a JSON object, as `Strategy.output` says. Arguments as of `parse`.
     """
     answer = _answer(text, query, (strategy,), (), instructions, truncated)
     found = read_texts(answer, strategy)

@@ -54,16 +54,11 @@ def is_chatter(line: str, query: str) -> bool:
 
 
 def leading_value(lines: list[str], strategy: Strategy, query: str, ended: bool) -> Value:
-    """Returns the value at the beginning of some lines.
+    """Returns the value of a strategy at the beginning of lines, which go up to the next label or number, or to the end.
 
     A query is one line, or a list of bullets if the strategy joins lists. A passage ends before a line that is empty, a
-    comment or labelled. The last line of an answer never proves that a value is complete: truncation may have cut it.
-
-    Args:
-        lines: From the text after a label or number to the next label or number, or to the end of the answer.
-        strategy: Whose value it is.
-        query: The query that was rewritten.
-        ended: Another label or number follows, so nothing here was cut.
+    comment or labelled. The last line of an answer never proves that a value is complete: truncation may have cut it. Where
+    `ended`, another label or number follows, so nothing here was cut.
     """
     last = len(lines) if ended else len(lines) - 1  # a value that ends before this line is complete
     start = next((at for at, line in enumerate(lines) if line.strip() and not is_fence(line)), len(lines))

@@ -57,11 +57,9 @@ class Listed(NamedTuple):
 
 
 def read_listed(answer: LlmAnswer, most: int) -> tuple[list[Value], str]:
-    """Returns the texts of the lines of an answer, in order; the last is incomplete if the answer was cut in it.
+    """Returns the texts of the lines of an answer, in order, `most` of which were asked for.
 
-    Args:
-        answer: The answer.
-        most: The number of texts that were asked for.
+    The last is incomplete if the answer was cut in it.
     """
     lines = answer.text.split("\n")[:_MAX_LINES]
     last = max((at for at, line in enumerate(lines) if line.strip() and not is_fence(line)), default=0)
@@ -98,10 +96,7 @@ def _read(lines: list[str], answer: LlmAnswer, most: int) -> Listed:
 def _refuses(begins: str, told: str, query: str) -> bool:
     """Returns whether an answer refuses and announces no texts, or its lines are questions to the asker.
 
-    Args:
-        begins: Its first paragraph.
-        told: What of it stands above lines with marks.
-        query: The query that was rewritten.
+    It `begins` with its first paragraph, of which `told` stands above lines with marks.
     """
     if is_refusal(begins, query) and not announces_texts(begins):
         return True

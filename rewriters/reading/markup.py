@@ -57,7 +57,7 @@ def is_most_of(element: Element, text: str) -> bool:
 
 
 def without_wrapper(text: str) -> str:
-    """Returns what stands within an element around the whole text, such as <answer>...</answer>; else the text."""
+    """Returns the content of an element around the whole text, such as <answer>...</answer>; else the text."""
     for _ in range(3):
         whole = _WHOLE.match(text)
         if whole is None or re.search(rf"</{re.escape(whole['tag'])}\s?>", whole["content"], re.IGNORECASE):
@@ -72,7 +72,7 @@ def is_page(text: str, query: str) -> bool:
 
 
 def final_box(text: str, query: str) -> str:
-    r"""Returns what stands in the last \boxed{...} of a text, as mathematical models mark their answer; else the text."""
+    r"""Returns the content of the last \boxed{...} of a text, as mathematical models mark their answer; else the text."""
     boxes = [] if "\\boxed" in query else _BOXED.findall(text)
     return boxes[-1] if boxes else text
 

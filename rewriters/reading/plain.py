@@ -36,6 +36,7 @@ _RUN_IN = re.compile(r"\s*\*\*[^*\n]{1,100}(?:\*\*\s?[:：]|[:：]\*\*)\s*")  # 
 _SPOKEN = re.compile(r"^\s*(?P<who>[QA]) ?[:：]\s", re.MULTILINE)
 _MAX_LINES, _MOST_LINES = 400, 40  # of an answer, and of a paragraph that is looked at
 _MOST_TITLE = 12  # words of a heading without marks
+_NAMES = set("rewrite rewrittenquery rewritten query answer passage text output result response final".split())  # noqa: SIM905
 _MOST_TERM, _MOST_LONGER = 8, 1.5  # words of a list without commas; times the query's words, of sentences that rewrite it
 
 
@@ -65,20 +66,7 @@ def _is_prose(line: str) -> bool:
 
 
 def _wanted(strategy: Strategy) -> set[str]:
-    names = {
-        "rewrite",
-        "rewrittenquery",
-        "rewritten",
-        "query",
-        "answer",
-        "passage",
-        "text",
-        "output",
-        "result",
-        "response",
-        "final",
-    }
-    return names | set(map(label_key, strategy.names))
+    return _NAMES | set(map(label_key, strategy.names))
 
 
 def _paragraph(lines: list[str], at: int) -> str:

@@ -35,12 +35,10 @@ def _mark(instructions: str) -> re.Pattern[str] | None:
 
 
 def without_next_turns(text: str, query: str, instructions: str) -> str:
-    """Returns an answer up to where another query or turn begins; all of it where nothing stands before.
+    """Returns an answer without reasoning up to where another query or turn begins; all of it where nothing stands before.
 
-    Args:
-        text: The answer without reasoning.
-        query: The query that was rewritten. The prompt's own line with it is no new one: the model may repeat the prompt.
-        instructions: The prompt template, whose last line shows how a query is announced.
+    The prompt's own line with the query is no new one: the model may repeat the prompt. The last line of `instructions`, the
+    prompt template, shows how a query is announced.
     """
     ends = []
     if not _END.search(query):

@@ -25,6 +25,7 @@ ENGINE = {"enforce_eager": True, "max_model_len": 2048, "max_num_seqs": 64, "kv_
 def main() -> None:
     from vllm_rate import queries
 
+    from rewriters.engines.settings import LocatedVllmSettings
     from rewriters.engines.vllm.engine import VllmEngine
     from rewriters.pool import load_pool
     from rewriters.query import Query
@@ -36,7 +37,8 @@ def main() -> None:
     count = options.parse_args().queries
     texts = queries(count, random.randrange(1 << 30))
     with tempfile.TemporaryDirectory() as folder:
-        engine = VllmEngine(model="tiny", weights=str(make_model(Path(folder) / "tiny")), args=ENGINE)
+        weights = str(make_model(Path(folder) / "tiny"))
+        engine = VllmEngine(LocatedVllmSettings(kind="vllm", model="tiny", weights=weights, args=ENGINE))
         engine.start()
         try:
             for calls, tokens in (("joint", 256), ("separate", 64)):

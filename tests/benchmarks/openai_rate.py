@@ -21,6 +21,7 @@ from pathlib import Path
 
 from rewriters.engines import Completion, Request
 from rewriters.engines.openai.engine import OpenaiEngine
+from rewriters.engines.settings import OpenaiSettings
 
 GOAL = 0.9
 THREADS = 3
@@ -74,7 +75,10 @@ def measured(options: argparse.Namespace, faults: list[str]) -> Round:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         address = server.stdout.readline().strip()
-        engine = OpenaiEngine(model="tiny", base_url=address, max_in_flight=options.in_flight, timeout_seconds=2.0)
+        settings = OpenaiSettings(
+            kind="openai", model="tiny", base_url=address, max_in_flight=options.in_flight, timeout_seconds=2
+        )
+        engine = OpenaiEngine(settings)
         try:
             engine.start()
             parts = [requests(options.requests, part) for part in range(THREADS)]

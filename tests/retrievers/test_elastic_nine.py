@@ -84,7 +84,11 @@ def test_vectors_that_nine_leaves_out_of_source_are_not_computed_again(nine: Con
         encoded.extend(texts)
         return np.tile(np.array([0.6, 0.8], dtype=np.float32), (len(texts), 1))
 
-    loader = CorpusLoader(nine, "new", 2, "text", "vector", encode, dim=2, vector_sources=[("old", "vector")])
+    settings = {
+        "where": "nine", "connection": nine._settings, "index": "new", "in_flight": 2, "text_field": "text",
+        "vector_field": "vector", "dim": 2, "vector_sources": [("old", "vector")], "resumed": False, "filters": (),
+    }  # fmt: skip
+    loader = CorpusLoader(settings, encode)
     batch = pa.record_batch({"doc_id": ["a", "b", "c"], "title": ["title"] * 3, "text": ["the sea", "the moon", "bread"]})
     counts = loader.add(batch)
     loader.drain()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rewriters.engines.openai.engine import OpenaiEngine
+from rewriters.engines.settings import OpenaiSettings
 from tests.support.rewriters.fake_server import FakeServer
 
 Opened = Callable[..., OpenaiEngine]
@@ -26,7 +27,7 @@ def opened() -> Iterator[Opened]:
 
     def open_one(server: FakeServer, **changes: Any) -> OpenaiEngine:
         known = {"model": "tiny", "base_url": server.address, "timeout_seconds": 10, "attempts": 3, "patience_minutes": 0.02}
-        engines.append(OpenaiEngine(**known | changes))
+        engines.append(OpenaiEngine(OpenaiSettings(kind="openai", **known | changes)))
         return engines[-1]
 
     yield open_one

@@ -19,6 +19,7 @@ from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request
 from rewriters.engines.openai.aimd import AimdLimit
 from rewriters.engines.openai.engine import OpenaiEngine
+from rewriters.engines.settings import OpenaiSettings
 from tests.support.rewriters.fake_server import FAULTS, FakeServer, Reply, after, completion, refusal
 
 KEY = "sk-very-secret-0123456789"
@@ -352,7 +353,7 @@ def test_the_key_is_sent_and_never_said(
 @pytest.fixture(scope="module")
 def any_answer() -> Iterator[tuple[FakeServer, OpenaiEngine]]:
     with FakeServer() as server:
-        engine = OpenaiEngine(model="tiny", base_url=server.address, attempts=1)
+        engine = OpenaiEngine(OpenaiSettings(kind="openai", model="tiny", base_url=server.address, attempts=1))
         yield server, engine
         engine.close()
 

@@ -16,13 +16,14 @@ import pytest
 
 from cluster.errors import RewriterError
 from rewriters.engines.openai.engine import OpenaiEngine
+from rewriters.engines.settings import OpenaiSettings
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
 KEY = "sk-very-secret-0123456789"
 
 
 def an_engine(base_url: str = "http://127.0.0.1:1/v1", **changes: Any) -> OpenaiEngine:
-    return OpenaiEngine(**{"model": "tiny", "base_url": base_url} | changes)
+    return OpenaiEngine(OpenaiSettings(**{"kind": "openai", "model": "tiny", "base_url": base_url} | changes))
 
 
 def refused(make: Callable[[], object]) -> str:
@@ -47,10 +48,6 @@ def refused(make: Callable[[], object]) -> str:
         ({"api_key_env": "BLANK"}, "the environment variable BLANK (api_key_env) is not set or empty"),
         ({"api_key_env": "TWO_LINES"}, "the environment variable TWO_LINES (api_key_env) holds what no key can hold"),
         ({"model": ""}, "needs the name of a model"),
-        ({"max_in_flight": 0}, "max_in_flight must be 1 or more, found: 0"),
-        ({"attempts": 0}, "attempts must be 1 or more"),
-        ({"timeout_seconds": 0}, "timeout_seconds must be 0.001 or more"),
-        ({"patience_minutes": float("nan")}, "patience_minutes must be 0 or more"),
         ({"args": {"stream": True}}, "args must not have stream"),
         ({"args": {"x": {1, 2}}}, "args cannot be written as JSON"),
     ],

@@ -17,7 +17,7 @@ import pytest
 
 from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request, open_engine
-from rewriters.engines.settings import VllmSettings
+from rewriters.engines.settings import LocatedVllmSettings, VllmSettings
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
@@ -43,7 +43,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def engine(model: Path) -> Iterator[VllmEngine]:
     everywhere = os.sched_getaffinity(0)
-    engine = VllmEngine(model="tiny", weights=str(model), args=ARGS, timeout_seconds=60)
+    engine = VllmEngine(LocatedVllmSettings(kind="vllm", model="tiny", weights=str(model), args=ARGS, timeout_seconds=60))
     spent = engine.start()
     assert spent["load"] > spent["warm_up"] > 0
     yield engine
@@ -182,7 +182,9 @@ def test_a_prompt_that_is_too_long_is_an_error_of_its_own(engine: VllmEngine) ->
 
 def test_a_lora_adapter_changes_what_is_written(engine: VllmEngine, model: Path, tmp_path: Path) -> None:
     adapter = make_lora(tmp_path / "adapter", model)
-    with_adapter = VllmEngine(model="tiny", weights=str(model), lora=str(adapter), lora_name="mine", args=ARGS)
+    with_adapter = VllmEngine(
+        LocatedVllmSettings(kind="vllm", model="tiny", weights=str(model), lora=str(adapter), lora_name="mine", args=ARGS)
+    )
     try:
         with_adapter.start()
         completion = one(with_adapter, request("query number 7"))
@@ -247,10 +249,11 @@ def test_an_engine_that_dies_again_and_again_ends_the_work(engine: VllmEngine, m
 
 KILLED = """
 import sys
+from rewriters.engines.settings import VllmSettings
 from rewriters.engines.vllm.engine import VllmEngine
 
 if __name__ == "__main__":
-    engine = VllmEngine(model=sys.argv[1], args={args})
+    engine = VllmEngine(VllmSettings(kind="vllm", model=sys.argv[1], args={args}))
     engine.start()
     print("ready", flush=True)
     sys.stdin.read()
@@ -294,7 +297,7 @@ def test_wrong_settings_are_refused_before_anything_is_loaded(settings: dict[str
 
 def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["NoSuchModel"], "model_type": "llama"}')
-    broken = VllmEngine(model="broken", weights=str(tmp_path), args=ARGS)
+    broken = VllmEngine(LocatedVllmSettings(kind="vllm", model="broken", weights=str(tmp_path), args=ARGS))
     with pytest.raises(RewriterError, match=r"engine 'vllm': .* cannot be loaded"):
         broken.start()
     assert not cores()
@@ -302,5 +305,7 @@ def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
 
 def test_the_identity_has_what_decides_the_text_only() -> None:
     args = {"gpu_memory_utilization": 0.5, "tensor_parallel_size": 2, "quantization": "fp8"}
-    identity = VllmEngine(model="m", weights="/somewhere", revision="c0ffee", args=args).identity()
+    identity = VllmEngine(
+        LocatedVllmSettings(kind="vllm", model="m", weights="/somewhere", commit="c0ffee", args=args)
+    ).identity()
     assert identity == {"kind": "vllm", "model": "m", "args": {"quantization": "fp8"}, "version": engine_file.VLLM_VERSION}

@@ -14,7 +14,7 @@ import pytest
 
 from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request, open_engine
-from rewriters.engines.settings import VllmSettings
+from rewriters.engines.settings import LocatedVllmSettings, VllmSettings
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
@@ -142,7 +142,7 @@ def test_a_parser_that_does_not_fit_is_refused(folder: Path) -> None:
     with pytest.raises(RewriterError, match=r"no reasoning_parser 'deepseek_r2'; did you mean 'deepseek_r1'\?"):
         open_engine(VllmSettings(kind="vllm", model="m", reasoning_parser="deepseek_r2")).check()
     with pytest.raises(RewriterError, match=r"args.reasoning_parser is set by the engine itself"):
-        VllmEngine(model="m", args={"reasoning_parser": "qwen3"})
+        VllmEngine(VllmSettings(kind="vllm", model="m", args={"reasoning_parser": "qwen3"}))
 
 
 def test_a_parser_is_guessed_only_where_the_type_is_certain(tmp_path: Path) -> None:
@@ -153,17 +153,23 @@ def test_a_parser_is_guessed_only_where_the_type_is_certain(tmp_path: Path) -> N
 
 
 def test_the_identity_has_the_parser_and_a_version() -> None:
-    plain = VllmEngine(model="m").identity()
+    plain = VllmEngine(VllmSettings(kind="vllm", model="m")).identity()
     assert plain["version"] == 2
     assert "reasoning_parser" not in plain
-    assert VllmEngine(model="m", reasoning_parser="qwen3").identity() == plain | {"reasoning_parser": "qwen3"}
+    assert VllmEngine(VllmSettings(kind="vllm", model="m", reasoning_parser="qwen3")).identity() == plain | {
+        "reasoning_parser": "qwen3"
+    }
 
 
 @pytest.fixture(scope="module")
 def reasoning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmEngine]:
     """A model that ends its reasoning, sooner or later, and closes its strings."""
     model = make_model(tmp_path_factory.mktemp("models") / "reasoning", ends_thoughts=True)
-    engine = VllmEngine(model="reasoning", weights=str(model), reasoning_parser="deepseek_r1", args=ARGS, timeout_seconds=120)
+    engine = VllmEngine(
+        LocatedVllmSettings(
+            kind="vllm", model="reasoning", weights=str(model), reasoning_parser="deepseek_r1", args=ARGS, timeout_seconds=120
+        )
+    )
     engine.start()
     yield engine
     engine.close()

@@ -10,9 +10,10 @@ import numpy as np
 from jobs.measure.compare.clusters import SIMILARITY
 from jobs.measure.compare.difference import GRID, PART, QUESTIONS, SAMPLES, Comparison, Difference
 from jobs.measure.compare.significance import ALPHA, DRAWS
-from jobs.measure.evaluate.evaluate import FEW_QUERIES, figure
+from jobs.measure.evaluate.evaluate import FEW_QUERIES
 from jobs.measure.evaluate.intervals import LEVEL
 from jobs.measure.evaluate.looked import MARK
+from jobs.terminal.formats import figure
 
 
 def comparison_notes(comparison: Comparison) -> list[str]:

@@ -23,6 +23,7 @@ from jobs.measure.evaluate.measure import DEPTH, MEASURES, title
 from jobs.measure.evaluate.per_query import ListLengths, PerQuery, kept, per_query, sums_by_query
 from jobs.measure.evaluate.unknown import UnknownDocuments, unknown_documents
 from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import figure
 
 __all__ = ["MEASURES", "Evaluation", "Judgements", "evaluate", "evaluation_table", "evaluation_values", "read_qrels"]
 
@@ -294,11 +295,6 @@ def looked_notes(sides: Sequence[tuple[str, Mapping[str, Looked]]], keys: int) -
 def marked(words: str, cut: bool) -> str:
     """Returns a figure with `MARK` where the lists that it is of were cut above the measure's depth."""
     return words + MARK * cut
-
-
-def figure(value: float, sign: str = "") -> str:
-    """Returns the value with four decimals, or "-" for NaN."""
-    return "-" if math.isnan(value) else f"{round(value, 4) + 0.0:{sign}.4f}"  # + 0.0: turns -0.0 into 0.0
 
 
 def _number(value: float) -> float | None:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
-from cluster.storage import open_storage, remote
+from cluster.storage.output import written
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate.per_query import PerQuery, database, per_query_table
 from jobs.runs.folder import RunFolder
@@ -94,24 +88,3 @@ def write_trec(path: str, run: RunFolder, judgements: Judgements, values: PerQue
         connection.execute("SET preserve_insertion_order = true")  # else rows come out of order
         target = str(file).replace("'", "''")
         connection.execute(_TREC.format(path=target), {"files": files, "tag": run.record["run_id"]})
-
-
-@contextmanager
-def written(path: str) -> Iterator[Path]:
-    """Yields a temporary file that becomes the file or the S3 object `path` if nothing fails."""
-    if remote(path):
-        bucket, _, key = path.removeprefix("s3://").partition("/")
-        with tempfile.TemporaryDirectory(prefix="dmqr-evaluate-") as folder:
-            yield Path(folder, "written")
-            open_storage(f"s3://{bucket}").upload(Path(folder, "written"), key)
-        return
-    temporary = Path(path).with_name(f".{Path(path).name}-{os.getpid()}")
-    try:
-        temporary.touch()
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from error
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

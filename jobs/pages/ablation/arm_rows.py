@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import TYPE_CHECKING
 
 from jobs.measure.compare.standing import Standing, corrected, cut_mark, mark, verdict
+from jobs.pages.charts import Axis, around_zero
 
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Difference
@@ -48,6 +48,12 @@ class ArmRow:
     """By Holm, or q in a grid; None where neither was computed."""
     verdict: str
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Returns the ends of the difference's interval, where it is known."""
+        one = self.difference
+        return None if one is None or isnan(one.low) else (one.low, one.high)
+
 
 @dataclass(frozen=True)
 class ArmRows:
@@ -55,15 +61,10 @@ class ArmRows:
 
     top: list[ArmRow]
     rest: list[ArmRow]
-    axis: tuple[float, float]
+    axis: Axis
     """Of the drawn intervals."""
     spread: dict[str, tuple[float, float]]
     """Measure -> least and greatest mean, for the shades of `rest`."""
-
-    def place(self, value: float) -> float:
-        """Returns where a difference is drawn, in percent of the axis."""
-        low, high = self.axis
-        return 100 * (value - low) / (high - low)
 
 
 def arm_rows(found: Standing, most: int = MOST) -> ArmRows:
@@ -88,7 +89,9 @@ def arm_rows(found: Standing, most: int = MOST) -> ArmRows:
         for measure in found.comparison.frame.measures
         if (means := [found.means[arm][measure] for arm in ordered])
     }
-    return ArmRows(top, [row for row in rows if row.arm not in kept], _axis(top), spread)
+    drawn = [row.difference for row in top if row.difference is not None]
+    ends = [end for one in drawn for end in (one.low, one.high, one.difference) if isfinite(end)]
+    return ArmRows(top, [row for row in rows if row.arm not in kept], around_zero(ends), spread)
 
 
 def _row(found: Standing, arm: str, number: int) -> ArmRow:
@@ -117,10 +120,3 @@ def _row(found: Standing, arm: str, number: int) -> ArmRow:
         None if difference is None else corrected(difference),
         "" if difference is None else verdict(difference, comparison.min_effect),
     )
-
-
-def _axis(rows: Sequence[ArmRow]) -> tuple[float, float]:
-    drawn = [row.difference for row in rows if row.difference is not None]
-    ends = [0.0, *(end for one in drawn for end in (one.low, one.high, one.difference) if isfinite(end))]
-    margin = 0.05 * (max(ends) - min(ends)) or 0.01
-    return min(ends) - margin, max(ends) + margin

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from jobs.measure.compare.standing import Standing
-from jobs.pages.ablation.axes import Axis, linear, spanning
-from jobs.pages.wording import duration, shown
-from jobs.terminal.formats import money
+from jobs.pages.charts import drawing, element, linear, spanning
+from jobs.terminal.formats import duration, money, shown
 
 if TYPE_CHECKING:
     from jobs.measure.compare.arm_costs import ArmCost
@@ -18,45 +19,21 @@ WIDTH, HEIGHT = 640.0, 380.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 34.0, 14.0, 46.0
 _CHARACTER, _LINE = 6.9, 15.0  # of a label
 _MOST_LABELS = 14
-
-
-@dataclass(frozen=True)
-class ArmPoint:
-    """An arm in the chart. `kind` is a class of the style sheet: its family."""
-
-    arm: str
-    x: float
-    y: float
-    kind: str
-    front: bool
-    title: str
-
-
-@dataclass(frozen=True)
-class PointLabel:
-    """An arm's name beside its point."""
-
-    text: str
-    x: float
-    y: float
-    anchor: str
+Place = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class CostChart:
-    """The chart: what its axes are, its points, and the front as a path."""
+    """The chart, and what its axes are."""
 
     across: str
     up: str
-    x: Axis
-    y: Axis
-    points: list[ArmPoint]
-    labels: list[PointLabel]
+    is_log: bool
+    points: dict[str, Place]
+    """Arm -> where it is drawn."""
     front: list[str]
     """The arms of the Pareto front, the cheapest first."""
-    path: str
-    width: float = WIDTH
-    height: float = HEIGHT
+    svg: Markup
 
 
 def cost_chart(found: Standing, costs: Sequence[ArmCost]) -> CostChart | None:
@@ -78,28 +55,28 @@ def cost_chart(found: Standing, costs: Sequence[ArmCost]) -> CostChart | None:
     up = linear(list(quality.values()), HEIGHT - BOTTOM, TOP)
     front = pareto_front(spent, quality)
     families, baseline = found.comparison.families, found.comparison.baseline
-    points = [
-        ArmPoint(
-            arm,
-            across.place(spent[arm]),
-            up.place(quality[arm]),
-            "baseline" if arm == baseline else families.get(arm, "arms"),
-            arm in front,
-            f"{shown(arm, 100)}: {words(spent[arm])}, {found.first} {quality[arm]:.4f}",
-        )
-        for arm in sorted(spent, key=lambda arm: arm in front)  # those of the front lie on top
-    ]
+    points = {arm: (across.place(spent[arm]), up.place(quality[arm])) for arm in spent}
+    circles = []
+    for arm in sorted(spent, key=lambda arm: arm in front):  # those of the front lie on top
+        kind, (x, y) = "baseline" if arm == baseline else families.get(arm, "arms"), points[arm]
+        tip = element("title", f"{shown(arm, 100)}: {words(spent[arm])}, {found.first} {quality[arm]:.4f}")
+        radius = 5.5 if arm in front or kind == "baseline" else 3.5
+        circles.append(element("circle", tip, class_=kind + " front" * (arm in front), cx=x, cy=y, r=radius))
     named = [baseline, *front, *(arm for arm in spent if families.get(arm) == "always")]
-    return CostChart(
-        "cost of the arm alone, USD" if in_usd else "work of the arm alone, seconds of workers",
-        found.first,
-        across,
-        up,
-        points,
-        _labels(points, [arm for arm in dict.fromkeys(named) if arm in spent][:_MOST_LABELS]),
-        front,
-        _stairs([(across.place(spent[arm]), up.place(quality[arm])) for arm in front]),
+    title = "cost of the arm alone, USD" if in_usd else "work of the arm alone, seconds of workers"
+    label = f"{found.first} of {len(spent)} arms by {title}; on the Pareto front: {shown(', '.join(front))}"
+    svg = drawing(
+        WIDTH,
+        HEIGHT,
+        across.across(up.end, up.start),
+        up.up(across.start, across.end),
+        element("text", title, class_="axis", x=(across.start + across.end) / 2, y=HEIGHT - 8),
+        element("path", class_="front", d=_stairs([points[arm] for arm in front])),
+        *circles,
+        *_labels(points, [arm for arm in dict.fromkeys(named) if arm in spent][:_MOST_LABELS], front),
+        label=label,
     )
+    return CostChart(title, found.first, across.log, points, front, svg)
 
 
 def pareto_front(spent: dict[str, float], quality: dict[str, float]) -> list[str]:
@@ -111,7 +88,7 @@ def pareto_front(spent: dict[str, float], quality: dict[str, float]) -> list[str
     return front
 
 
-def _stairs(places: Sequence[tuple[float, float]]) -> str:
+def _stairs(places: Sequence[Place]) -> str:
     """Returns the line of what quality a cost can buy: level until the next arm of the front is paid."""
     if not places:
         return ""
@@ -119,33 +96,30 @@ def _stairs(places: Sequence[tuple[float, float]]) -> str:
     return f"M{x:.1f} {y:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in others) + f"H{WIDTH - RIGHT:.1f}"
 
 
-def _labels(points: Sequence[ArmPoint], named: Sequence[str]) -> list[PointLabel]:
-    """Returns labels that cover neither points nor each other; an arm without room has none, its point has its title."""
-    of = {point.arm: point for point in points}
-    taken = [(point.x - 5, point.y - 5, point.x + 5, point.y + 5) for point in points]
-    found = []
+def _labels(points: Mapping[str, Place], named: Sequence[str], front: Collection[str]) -> Iterator[Markup]:
+    """Yields labels that cover neither points nor each other; an arm without room has none, its point has its title."""
+    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in points.values()]
     for arm in named:
-        point, text = of[arm], shown(arm, 32)
+        at, text = points[arm], shown(arm, 32)
         long = len(text) * _CHARACTER
         around = [
-            ("end", point.x - 9, point.y + 4.5),
-            ("end", point.x - 7, point.y - 9),
-            ("middle", point.x, point.y - 10),
-            ("start", point.x + 7, point.y - 9),
-            ("start", point.x + 9, point.y + 4.5),
-            ("start", point.x + 7, point.y + 17),
-            ("middle", point.x, point.y + 19),
-            ("end", point.x - 7, point.y + 17),
+            ("end", at[0] - 9, at[1] + 4.5),
+            ("end", at[0] - 7, at[1] - 9),
+            ("middle", at[0], at[1] - 10),
+            ("start", at[0] + 7, at[1] - 9),
+            ("start", at[0] + 9, at[1] + 4.5),
+            ("start", at[0] + 7, at[1] + 17),
+            ("middle", at[0], at[1] + 19),
+            ("end", at[0] - 7, at[1] + 17),
         ]  # the line of the front comes from below and goes on to the right
-        for anchor, x, y in around if point.front else around[4:] + around[:4]:
+        for anchor, x, y in around if arm in front else around[4:] + around[:4]:
             left = x - {"start": 0.0, "middle": long / 2, "end": long}[anchor]
             box = (left, y - _LINE + 4, left + long, y + 3)
             inside = left > LEFT and left + long < WIDTH and box[1] > 0 and y < HEIGHT - BOTTOM
             if inside and not any(_meet(box, other) for other in taken):
                 taken.append(box)
-                found.append(PointLabel(text, x, y, anchor))
+                yield element("text", text, class_="label", x=x, y=y, text_anchor=anchor)
                 break
-    return found
 
 
 def _meet(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:

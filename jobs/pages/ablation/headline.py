@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from jobs.job.changing import noted_changes
 from jobs.measure.compare.notes import looked_notes
 from jobs.measure.compare.standing import FAMILIES, Standing, corrected, verdict
-from jobs.pages.wording import number, percent, sentence, signed
-from jobs.plan.saving import saved
+from jobs.plan.saving import Saving
 from jobs.runs.folder import RunFolder
-from jobs.terminal.formats import p_words
+from jobs.terminal.formats import number, p_equals, percent, sentence, signed
 
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison
@@ -61,10 +60,9 @@ def family_rows(comparison: Comparison) -> list[FamilyRow]:
     ]
 
 
-def work_rows(run: RunFolder) -> list[WorkRow]:
+def work_rows(saving: Saving) -> list[WorkRow]:
     """Returns the work that the arms share, by quantity."""
-    found = saved(run)
-    naive, executed = found.naive, found.executed
+    naive, executed = saving.naive, saving.executed
     return [WorkRow(name, float(naive[name]), float(executed[name])) for name in naive if name in executed and naive[name]]
 
 
@@ -87,11 +85,6 @@ def lead(found: Standing) -> str:
         f"The best arm, {best}, {known or 'is not clearly different from'} {baseline}{',' * bool(limit)}{limit}: {found.first} "
         f"{signed(difference.difference)}{interval}" + ("." if p is None else f", {named} {p_equals(p)}.")
     )
-
-
-def p_equals(p: float) -> str:
-    """Returns a p-value as '< .001' or '= .032'."""
-    return p_words(p) if p < 0.001 else f"= {p_words(p)}"
 
 
 def ablation_notices(run: RunFolder, comparison: Comparison | None, found: Standing | None) -> list[str]:

@@ -1,25 +1,31 @@
-"""Query by query: the first measure of an arm against that of the baseline, a circle per pair of values."""
+"""Query by query: the first measure of an arm against that of the baseline, a circle per pair of values.
+
+Beside it the differences, sorted: how many queries carry the arm's mean, and how many pay for it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from markupsafe import Markup
 
 from jobs.measure.compare.significance import TIE
 from jobs.measure.compare.standing import Standing
-from jobs.pages.ablation.axes import Axis, linear
-from jobs.pages.ablation.gain_chart import MOST_STEPS, GainChart, gain_chart
 from jobs.pages.ablation.left_out import WHOLE
-from jobs.pages.wording import shown
+from jobs.pages.charts import Axis, drawing, element, linear
 from jobs.runs.reading import spread
+from jobs.terminal.formats import shown
 
 SIZE = 420.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 6.0, 6.0, 44.0  # around the area of a chart
+RANKS, TOP_OF_GAINS = (56.0, SIZE - 10.0), 12.0  # of the sorted differences
+MOST_STEPS = 400  # of their paths
+SIGNS = (("gain", 1), ("loss", -1))
 INSET = 12.0  # from its edge to the ends of an axis, so that circles cover no words
 MOST_KEYS = 2000  # drawn of an arm
 MOST_ARMS = 16  # to choose from
@@ -29,34 +35,20 @@ RADIUS, WIDEST = 2.6, 14.0  # of one key, of any number of keys
 
 
 @dataclass(frozen=True)
-class Circle:
-    """The keys with the same two values."""
-
-    x: float
-    y: float
-    radius: float
-    kind: str
-    title: str
-
-
-@dataclass(frozen=True)
 class QueryChart:
-    """The chart of the first of the arms, and the values of the others, which the page can draw."""
+    """The drawings of the first of the arms, and the values of the others, which the page can draw."""
 
     arms: list[str]
     measure: str
-    axis: Axis
-    up: Axis
-    circles: list[Circle]
     moved: tuple[int, int, int]
     """Keys that gained, lost, did neither, of all keys."""
-    gains: GainChart
     drawn: int
     keys: int
     data: dict[str, Any]
     """What the page's script draws by: the axes, and the arms' values."""
-    size: float = SIZE
-    inset: float = INSET
+    svg: Markup
+    gains: Markup
+    """The areas of gains and of losses: the queries from left to right, the greatest gain first."""
 
     @property
     def arm(self) -> str:
@@ -91,22 +83,62 @@ def query_chart(found: Standing, labels: Sequence[str]) -> QueryChart | None:
     ends = [0.0, float(shown_values.min()), float(shown_values.max())]
     axis = linear(ends, LEFT + INSET, SIZE - RIGHT - INSET)
     up = linear(ends, SIZE - BOTTOM - INSET, TOP + INSET)
-    gains = gain_chart([shown_values[place] - shown_values[0] for place in range(1, len(shown_values))])
+    gains = [shown_values[place] - shown_values[0] for place in range(1, len(shown_values))]
+    ends = [0.0, *(float(end) for one in gains for end in (one.min(), one.max()))]
+    gained = linear(ends, SIZE - BOTTOM, TOP_OF_GAINS)
     moved = {arm: _moved(frame.values[number[arm], 0] - base) for arm in arms}
     data: dict[str, Any] = {
         "scale": SCALE,
         "axis": [axis.low, axis.high, axis.start, axis.end],
         "up": [up.low, up.high, up.start, up.end],
         "radius": [RADIUS, WIDEST],
-        "gains": [gains.up.low, gains.up.high, gains.up.start, gains.up.end],
-        "ranks": [gains.left, gains.right, MOST_STEPS],
+        "gains": [gained.low, gained.high, gained.start, gained.end],
+        "ranks": [*RANKS, MOST_STEPS],
         "labels": [shown(labels[key], LABEL) for key in drawn],
         "base": _whole(base[drawn]),
         "arms": [{"moved": moved[arm], "values": _whole(frame.values[number[arm], 0][drawn])} for arm in arms],
     }
-    first = _whole(frame.values[number[arms[0]], 0][drawn])
-    circles = _circles(_whole(base[drawn]), first, [shown(labels[key], LABEL) for key in drawn], axis, up)
-    return QueryChart(arms, found.first, axis, up, circles, moved[arms[0]], gains, len(drawn), len(frame.keys), data)
+    names = {"aria_labelledby": "scatter-name scatter-moved"}
+    left, right, top, bottom = axis.start - INSET, axis.end + INSET, up.end - INSET, up.start + INSET
+    scatter = drawing(
+        SIZE,
+        SIZE,
+        axis.across(top, bottom),
+        up.up(left, right),
+        element("line", class_="diagonal", x1=axis.start, y1=up.start, x2=axis.end, y2=up.end),
+        element("text", shown(found.comparison.baseline, 60), class_="axis", x=(axis.start + axis.end) / 2, y=SIZE - 6),
+        element(
+            "text",
+            shown(arms[0], 60),
+            class_="axis",
+            transform=f"translate(13 {(up.start + up.end) / 2:.1f}) rotate(-90)",
+            id="scatter-up",
+        ),
+        element("g", *_circles(data, axis, up), id="scatter-circles"),
+        **names,
+    )
+    sorted_gains = spread(sorted(gains[0].tolist(), reverse=True), MOST_STEPS)
+    ranked = drawing(
+        SIZE,
+        SIZE,
+        gained.up(*RANKS),
+        *(element("path", class_=kind, id=f"ranked-{kind}", d=_area(sorted_gains, sign, gained)) for kind, sign in SIGNS),
+        element("line", class_="zero", x1=RANKS[0], x2=RANKS[1], y1=gained.place(0), y2=gained.place(0)),
+        element("text", f"{len(gains[0]):,} queries", class_="axis", x=sum(RANKS) / 2, y=SIZE - 16),
+        **names,
+    )
+    return QueryChart(arms, found.first, moved[arms[0]], len(drawn), len(frame.keys), data, scatter, ranked)
+
+
+def _area(moved: Sequence[float], sign: int, up: Axis) -> str:
+    """Returns the area between zero and the values of one sign; the page's script draws those of other arms alike."""
+    left, right = RANKS
+    step = (right - left) / len(moved)
+    drawn = [(place, value) for place, value in enumerate(moved) if value * sign > 0]
+    if not drawn:
+        return ""
+    steps = "".join(f"V{up.place(value):.1f}H{left + (place + 1) * step:.1f}" for place, value in drawn)
+    return f"M{left + drawn[0][0] * step:.1f} {up.place(0):.1f}{steps}V{up.place(0):.1f}Z"
 
 
 def _moved(differences: npt.NDArray[np.float64]) -> tuple[int, int, int]:
@@ -118,15 +150,13 @@ def _whole(values: npt.NDArray[np.float64]) -> list[int]:
     return [int(value) for value in np.rint(values * SCALE)]
 
 
-def _circles(base: list[int], values: list[int], labels: list[str], axis: Axis, up: Axis) -> list[Circle]:
-    """Returns the circles, the widest first; their areas are numbers of keys. The page's script draws others alike."""
-    counts = Counter(zip(base, values, strict=True))
-    named = dict(zip(zip(base, values, strict=True), labels, strict=True))
-    found = []
-    for (before, after), count in counts.most_common():
+def _circles(data: dict[str, Any], axis: Axis, up: Axis) -> Iterator[Markup]:
+    """Yields the circles, the widest first; their areas are numbers of keys. The page's script draws others alike."""
+    pairs = list(zip(data["base"], data["arms"][0]["values"], strict=True))
+    named = dict(zip(pairs, data["labels"], strict=True))
+    for (before, after), count in Counter(pairs).most_common():
         of = named[before, after] if count == 1 else f"{count} queries"
-        title = f"{of}: {before / SCALE:.4f} → {after / SCALE:.4f}"
+        title = element("title", f"{of}: {before / SCALE:.4f} → {after / SCALE:.4f}")
         kind = "gain" if after > before else "loss" if after < before else "even"
-        radius = min(WIDEST, RADIUS * count**0.5)
-        found.append(Circle(axis.place(before / SCALE), up.place(after / SCALE), radius, kind, title))
-    return found
+        x, y = axis.place(before / SCALE), up.place(after / SCALE)
+        yield element("circle", title, class_=kind, cx=x, cy=y, r=min(WIDEST, RADIUS * count**0.5))

@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
+from jobs.pages.charts import drawing, element
+from jobs.terminal.formats import number, percent
+
 if TYPE_CHECKING:
     from jobs.measure.compare.funnel import Funnel, StrategyFunnel
     from jobs.measure.compare.worth import Worth
@@ -15,25 +20,11 @@ _NAMES, _COUNTS = 112.0, 72.0  # room for the words at the left and the figures 
 
 
 @dataclass(frozen=True)
-class FunnelStep:
-    """A step: what is left of the documents that only this strategy found. `band` leads to the next, as an SVG path."""
-
-    words: str
-    count: int
-    share: float | None
-    """Of the step before; None of the first."""
-    x: float
-    y: float
-    width: float
-    band: str
-
-
-@dataclass(frozen=True)
 class StrategyRow:
-    """A strategy: its drawing, and its figures. Either may be missing."""
+    """A strategy: its drawing, and its figures. Each may be missing."""
 
     strategy: str
-    steps: list[FunnelStep]
+    svg: Markup | None
     funnel: StrategyFunnel | None
     worth: Worth | None
 
@@ -50,11 +41,6 @@ class Strategies:
     """Whether the worth by a reranker is known."""
     reranked: bool
     """Whether the funnel has the step of a reranker."""
-    width: float = WIDTH
-    figures: float = WIDTH - _COUNTS + 6
-    """Where the figures of the steps stand."""
-    height: float = 0.0
-    bar: float = BAR
 
 
 def strategies(funnel: Funnel | None, worth: Sequence[Worth]) -> Strategies | None:
@@ -71,34 +57,39 @@ def strategies(funnel: Funnel | None, worth: Sequence[Worth]) -> Strategies | No
         return None
     most = max((one.found_alone for one in known.values()), default=0)
     top = funnel.top if funnel else 0
-    rows = [StrategyRow(name, _steps(known.get(name), most, top), known.get(name), worths.get(name)) for name in names]
-    height = max((len(row.steps) for row in rows), default=0) * STEP - (STEP - BAR) + 2
+    rows = [StrategyRow(name, _drawn(known.get(name), most, top), known.get(name), worths.get(name)) for name in names]
     clicks = any(one.click_rate is not None for one in worth)
     gain = any(one.reranker_gain is not None for one in worth)
     reranked = any(one.survived_reranker is not None for one in known.values())
-    return Strategies(rows, funnel, clicks, gain, reranked, height=height)
+    return Strategies(rows, funnel, clicks, gain, reranked)
 
 
-def _steps(of: StrategyFunnel | None, most: int, top: int) -> list[FunnelStep]:
+def _drawn(of: StrategyFunnel | None, most: int, top: int) -> Markup | None:
+    """Returns a step below the other: what is left of the documents that only this strategy found; bands lead to the next."""
     if of is None:
-        return []
+        return None
     counts = [("it alone found", of.found_alone), ("after fusion", of.survived_fusion)]
     counts += [("after the reranker", of.survived_reranker)] if of.survived_reranker is not None else []
     counts += [(f"in the top {top}", of.in_top)]
     room = WIDTH - _NAMES - _COUNTS
     middle = _NAMES + room / 2
-    wide = [room * count / most if most else 0.0 for _, count in counts]
-    found = []
+    half = [room * count / most / 2 if most else 0.0 for _, count in counts]
+    parts = []
     for place, (words, count) in enumerate(counts):
-        y = 1 + place * STEP
-        band = ""
+        y, here, before = 1 + place * STEP, half[place], counts[place - 1][1] if place else 0
         if place + 1 < len(counts):
-            here, there = wide[place] / 2, wide[place + 1] / 2
+            there = half[place + 1]
             band = (
                 f"M{middle - here:.1f} {y + BAR:.1f}L{middle + here:.1f} {y + BAR:.1f}"
                 f"L{middle + there:.1f} {y + STEP:.1f}L{middle - there:.1f} {y + STEP:.1f}Z"
             )
-        before = counts[place - 1][1] if place else 0
-        share = count / before if place and before else None
-        found.append(FunnelStep(words, count, share, middle - wide[place] / 2, y, wide[place], band))
-    return found
+            parts.append(element("path", d=band))
+        share = element("tspan", f" {percent(count / before)}".replace(".0 %", " %"), class_="of") if before else ""
+        figures = element("tspan", number(count), class_="count")
+        parts += [
+            element("rect", x=middle - here, y=y, width=max(2 * here, 1.0), height=BAR),
+            element("text", words, class_="name", x="0", y=y + 14),
+            element("text", figures, share, class_="figures", x=WIDTH - _COUNTS + 6, y=y + 14),
+        ]
+    label = ", ".join(f"{words} {number(count)}" for words, count in counts)
+    return drawing(WIDTH, len(counts) * STEP - (STEP - BAR) + 2, *parts, label=label)

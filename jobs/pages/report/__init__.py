@@ -6,18 +6,12 @@ For operators (outcome, cost and errors of the run), researchers (contribution o
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Any
 
-import duckdb
-import pyarrow as pa
-import yaml
-
 from cluster.costs import STORAGE, Prices
-from cluster.errors import ConfigError
-from cluster.storage.s3_duckdb import reason
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes
-from jobs.pages import wording
+from jobs.pages.charts import around_zero
+from jobs.pages.render import as_yaml, render
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.flow import flow
@@ -29,14 +23,12 @@ from jobs.pages.report.outcome.by_traffic import by_traffic
 from jobs.pages.report.outcome.latency import latencies
 from jobs.pages.report.outcome.nothing_found import nothing_found
 from jobs.pages.report.outcome.verdict import verdict
-from jobs.pages.report.samples import DOCUMENT_CHARACTERS, samples
+from jobs.pages.report.samples import samples
 from jobs.pages.report.selection import selection
 from jobs.pages.report.spending import spending
 from jobs.pages.report.trend import trend
 from jobs.runs.folder import RunFolder
-from jobs.terminal.formats import masked, money
-
-FILTERS = ("shown", "number", "signed", "percent", "duration", "size")
+from jobs.terminal.formats import masked
 
 
 def report(
@@ -61,13 +53,7 @@ def report(
     Raises:
         ConfigError: the run's tables cannot be read.
     """
-    try:
-        values = _values(run, prices, evaluation, judged, texts, samples)
-    except (duckdb.Error, pa.ArrowException, OSError) as error:
-        words = reason(error)
-        where = f"{run.storage.root}: the run's tables cannot be read"
-        raise ConfigError("run-damaged", f"{where} ({words}); put back what was changed there") from error
-    return _render(values).encode("utf-8", "backslashreplace").decode()
+    return render("run.html.j2", run, lambda: _values(run, prices, evaluation, judged, texts, samples))
 
 
 def _values(
@@ -84,9 +70,6 @@ def _values(
     failed = failures(figures, texts=texts)
     measured, added = quality(evaluation), lists(figures)
     return {
-        "run": run,
-        "record": run.record,
-        "label": run.config.shown_label,
         "figures": figures,
         "texts": texts,
         "headline": headline(figures, spent),
@@ -96,6 +79,7 @@ def _values(
         "remarks": remarks(figures),
         "verdict": verdict(figures, measured, judged, added),
         "quality": measured,
+        "axis": around_zero([end for one in measured for end in (one.difference, *(one.interval or ())) if end is not None]),
         "by_traffic": by_traffic(run, judged) if measured else [],
         "nothing_found": nothing_found(figures),
         "alone": "original alone" if evaluation is None else evaluation.alone,
@@ -114,29 +98,6 @@ def _values(
         "lists": added,
         "guards": guards(figures),
         "samples": samples(figures, failed, max_samples, texts=texts, judged=judged),
-        "document_characters": DOCUMENT_CHARACTERS,
-        "config": _yaml(run.record["config"]),
-        "indexes": _yaml(run.record["indexes"]),
+        "indexes": as_yaml(run.record["indexes"]),
         "inputs": masked(run.plan.inputs),
-        "root": masked(run.storage.root),
     }
-
-
-def _render(values: dict[str, Any]) -> str:
-    import jinja2
-
-    folder = files(__name__)
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: folder.joinpath(name).read_text(encoding="utf-8")),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {name: getattr(wording, name) for name in FILTERS} | {"money": money}
-    own = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "script.js")}
-    return environment.get_template("page.html.j2").render(style=own["style.css"], script=own["script.js"], **values)
-
-
-def _yaml(values: object) -> str:
-    return yaml.safe_dump(masked(values), sort_keys=False, allow_unicode=True, width=100)

@@ -11,11 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
 from cluster.errors import ClusterError, ConfigError
 from cluster.storage import open_storage
 from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.measure.evaluate.measure import title
 from jobs.measure.evaluate.stored import stored_evaluation
+from jobs.pages.charts import drawing, element
 from jobs.runs.folder import RunFolder, find_runs, open_run
 from rewriters.settings import SelectAll
 
@@ -25,30 +28,13 @@ WIDTH, NAMES, VALUES, HEIGHT, GAP = 320.0, 84.0, 62.0, 20.0, 8.0
 
 
 @dataclass(frozen=True)
-class PairedBar:
-    """A value of one of the two runs, as a bar from zero; lengths in units of the drawing."""
-
-    kind: str
-    """A class of the style sheet."""
-    name: str
-    y: float
-    length: float
-    words: str
-
-
-@dataclass(frozen=True)
 class Pair:
     """A measure of both runs."""
 
     title: str
-    all: float
-    selected: float
-    bars: list[PairedBar]
-
-    @property
-    def difference(self) -> float:
-        """Returns selected - all."""
-        return self.selected - self.all
+    difference: float
+    """selected - all"""
+    svg: Markup
 
 
 @dataclass(frozen=True)
@@ -56,12 +42,7 @@ class Against:
     """The run with all strategies, and what both were measured to have."""
 
     run_id: str
-    folder: str
     pairs: list[Pair]
-    width: float = WIDTH
-    names: float = NAMES
-    bar: float = HEIGHT
-    height: float = 2 * HEIGHT + 3 * GAP
 
 
 def against(run: RunFolder, evaluation: Evaluation | None) -> Against | None:
@@ -95,16 +76,22 @@ def _against(other: RunFolder, values: Mapping[str, Any], run: RunFolder, evalua
     ]
     of_all, selected = (one.counts["rewrites"] / one.counts["queries"] for one in (other, run))
     pairs.append(_pair(TEXTS, of_all, selected, kind, 2))
-    return Against(other.record["run_id"], other.storage.root, pairs)
+    return Against(other.record["run_id"], pairs)
 
 
 def _pair(title: str, of_all: float, selected: float, kind: str, places: int) -> Pair:
+    """Returns a measure, drawn as two bars from zero."""
     room = (WIDTH - NAMES - VALUES) / (max(of_all, selected) or 1.0)
-    bars = [
-        PairedBar(style, name, GAP + place * (HEIGHT + GAP), room * value, f"{value:.{places}f}")
-        for place, (style, name, value) in enumerate([("all", "all", of_all), ("chosen", kind, selected)])
-    ]
-    return Pair(title, of_all, selected, bars)
+    parts, said = [], f"{title}:"
+    for place, (style, name, value) in enumerate([("all", "all", of_all), ("chosen", kind, selected)]):
+        y, words = GAP + place * (HEIGHT + GAP), f"{value:.{places}f}"
+        parts += [
+            element("text", name, class_="name", x="0", y=y + 14),
+            element("rect", class_=style, x=NAMES, y=y, width=room * value, height=HEIGHT),
+            element("text", words, class_="value", x=NAMES + room * value + 6, y=y + 14),
+        ]
+        said += f" {name} {words}"
+    return Pair(title, selected - of_all, drawing(WIDTH, 2 * HEIGHT + 3 * GAP, *parts, label=said))
 
 
 def _alike(all_of_them: Mapping[str, Any], selects: Mapping[str, Any]) -> bool:

@@ -7,10 +7,14 @@ only within a column; a band that widens shows such a change of unit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from markupsafe import Markup
+
+from jobs.pages.charts import drawing, element
 from jobs.pages.report.figures import Figures
 from jobs.tables import ORIGINAL
+from jobs.terminal.formats import number
 
 HEIGHT = 250.0  # sum of the bars of a column, without gaps
 LABEL = 17.0  # least height of a node with its label
@@ -50,25 +54,16 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Band:
-    """A path between two nodes."""
-
-    path: str
-    kind: str
-    title: str
-
-
-@dataclass
 class Flow:
-    """The drawing; lengths in its own units."""
+    """The drawing, and heading and nodes of each column: the same as a list, for narrow screens."""
 
-    width: float = 0.0
-    height: float = 0.0
-    headings: list[tuple[float, str]] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
-    bands: list[Band] = field(default_factory=list)
-    columns: list[tuple[str, list[Node]]] = field(default_factory=list)
-    """Heading and nodes of each column: the same as a list, for narrow screens."""
+    columns: list[tuple[str, list[Node]]]
+    svg: Markup
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Returns the nodes of all columns."""
+        return [node for _, nodes in self.columns for node in nodes]
 
 
 Link = tuple[Node, Node, float, float]  # source, target, height at the source and at the target
@@ -89,19 +84,20 @@ class _Drawing:
             self.links.append((source, target, left, left if right is None else right))
 
     def laid_out(self) -> Flow:
-        flow = Flow(width=COLUMN * len(self.columns) + LAST, columns=self.columns)
-        for number, (heading, nodes) in enumerate(self.columns):
-            x, y = COLUMN * number + 1, TOP
-            flow.headings.append((x, heading))
+        height, headings = 0.0, []
+        every = [node for _, nodes in self.columns for node in nodes]
+        for place, (heading, nodes) in enumerate(self.columns):
+            x, y = COLUMN * place + 1, TOP
+            headings.append(element("text", heading, class_="heading", x=x, y="14"))
             for node in nodes:
                 room = max(LABEL, node.height)
                 node.x, node.slot, node.y = x, y, y + (room - node.height) / 2
                 y += room + GAP
-            flow.height = max(flow.height, y)
-            flow.nodes += nodes
-        for source, target, left, right in self.links:
-            flow.bands.append(_band(source, target, left, right))
-        return flow
+            height = max(height, y)
+        title = element("title", "From log rows to results; the table below has the same counts", id="flow-title")
+        parts = [title, *headings, *(_band(*link) for link in self.links), *map(_bar, every), *map(_label, every)]
+        width = COLUMN * len(self.columns) + LAST
+        return Flow(self.columns, drawing(width, height, *parts, class_="flow", aria_labelledby="flow-title"))
 
 
 def flow(figures: Figures) -> Flow:
@@ -229,7 +225,17 @@ def _frequent_reasons(figures: Figures) -> list[str]:
     return ordered if len(ordered) <= MOST_REASONS + 1 else ordered[:MOST_REASONS]
 
 
-def _band(source: Node, target: Node, left: float, right: float) -> Band:
+def _bar(node: Node) -> Markup:
+    return element("rect", class_=node.kind, x=node.x, y=node.y, width=BAR, height=node.height)
+
+
+def _label(node: Node) -> Markup:
+    words = node.label if len(node.label) <= 27 else f"{node.label[:21]}…"
+    count = element("tspan", number(node.count), class_="count")
+    return element("text", f"{words} ", count, x=node.x + 13, y=node.y + node.height / 2 + 4)
+
+
+def _band(source: Node, target: Node, left: float, right: float) -> Markup:
     """Returns a band below the earlier ones of `source` and `target`, at least 0.75 wide."""
     x0, x1 = source.x + BAR, target.x
     y0, y1 = source.y + source.out, target.y + target.into
@@ -239,4 +245,4 @@ def _band(source: Node, target: Node, left: float, right: float) -> Band:
         f"M{x0:.1f} {y0:.1f}C{middle:.1f} {y0:.1f} {middle:.1f} {y1:.1f} {x1:.1f} {y1:.1f}"
         f"V{y1 + right:.1f}C{middle:.1f} {y1 + right:.1f} {middle:.1f} {y0 + left:.1f} {x0:.1f} {y0 + left:.1f}Z"
     )
-    return Band(path, target.kind, f"{source.label} to {target.label}")
+    return element("path", element("title", f"{source.label} to {target.label}"), class_=target.kind, d=path)

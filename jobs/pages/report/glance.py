@@ -13,10 +13,9 @@ from jobs.measure.evaluate.evaluate import Evaluation, marked
 from jobs.measure.evaluate.measure import title
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import Spending
-from jobs.pages.wording import duration, number, percent, sentence
 from jobs.runs.starts import unknown_losses
 from jobs.tables import NOTES
-from jobs.terminal.formats import money, planned_rewrites, queries
+from jobs.terminal.formats import duration, money, number, percent, planned_rewrites, queries, sentence
 
 WARN_SHARE = 0.5  # of limits.error_rate: from this share on a notice is shown
 
@@ -33,18 +32,12 @@ class Tile:
 
 @dataclass(frozen=True)
 class Quality:
-    """One measure of the results, with that of the original query alone. `axis`: the ends of the drawing, of all measures."""
+    """One measure of the results, with that of the original query alone."""
 
     measure: str
     results: float
     original: float | None
     interval: tuple[float, float] | None
-    axis: tuple[float, float] = (-1.0, 1.0)
-
-    def place(self, value: float) -> float:
-        """Returns where a value stands on the axis, 0 to 100."""
-        low, high = self.axis
-        return 100 * (value - low) / (high - low)
 
     @property
     def difference(self) -> float | None:
@@ -174,13 +167,9 @@ def quality(evaluation: Evaluation | None) -> list[Quality]:
     if evaluation is None or evaluation.warning is not None:
         return []
     intervals, original = evaluation.intervals or {}, evaluation.original or {}
-    differences = list((evaluation.differences or {}).values())
-    ends = [0.0, *differences, *(end for interval in intervals.values() for end in interval)]
-    margin = 0.06 * (max(ends) - min(ends)) or 0.01
-    axis = min(ends) - margin, max(ends) + margin
     cut = {*evaluation.looked, *evaluation.original_looked}
     return [
-        Quality(marked(title(name), name in cut), evaluation.results[name], original.get(name), intervals.get(name), axis)
+        Quality(marked(title(name), name in cut), evaluation.results[name], original.get(name), intervals.get(name))
         for name in evaluation.measures
     ]
 

@@ -13,6 +13,7 @@ from cluster.run.shards import Manifest
 from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
 from jobs.measure.evaluate.original import fuse_original
 from jobs.measure.evaluate.per_query import kept
+from jobs.pages.render import DOCUMENT_CHARACTERS
 from jobs.pages.report.choosing import choose
 from jobs.pages.report.documents import texts_of
 from jobs.pages.report.failures import Failures
@@ -26,7 +27,6 @@ from jobs.tables import NOTES, ORIGINAL
 from retrievers.typos import with_typos
 
 TOP = 10
-DOCUMENT_CHARACTERS = 160
 MOST_MISSED = 5
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from jobs.chain.selection_counts import Selected
 from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
 from jobs.measure.evaluate.evaluate import Evaluation
+from jobs.pages.charts import drawing, element
 from jobs.pages.report.against import Against, against
 from jobs.pages.report.figures import Figures
-from jobs.pages.wording import number, percent
 from jobs.runs.reading import database, files, queries_of, spread
+from jobs.terminal.formats import number, percent
 
 WIDTH, HEIGHT = 320.0, 110.0  # of the bars
 ABOVE, BELOW = 18.0, 20.0  # room for the shares and the numbers
@@ -21,30 +24,12 @@ REASONS = 2  # for each number of selected strategies
 
 
 @dataclass(frozen=True)
-class Bar:
-    """The queries with a number of strategies or texts; lengths in units of the drawing."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    number: int
-    share: str
-    """In words; empty where there is no room."""
-    title: str
-
-
-@dataclass(frozen=True)
 class Histogram:
     """The distribution of a number over the queries."""
 
     title: str
     mean: float
-    bars: list[Bar]
-    words: str
-    """All of it, for who does not see it."""
-    width: float = WIDTH
-    height: float = ABOVE + HEIGHT + BELOW
+    svg: Markup
 
 
 @dataclass(frozen=True)
@@ -99,17 +84,19 @@ def histogram(title: str, numbers: Counter[int], most: int) -> Histogram:
     total, last = numbers.total(), max([most, *numbers])
     column = WIDTH / (last + 1)
     highest = max(numbers.values())
-    bars = []
+    floor, height = ABOVE + HEIGHT, ABOVE + HEIGHT + BELOW
+    parts, words = [element("line", x1=0, x2=WIDTH, y1=floor, y2=floor)], []
     for n in range(last + 1):
-        count = numbers[n]
-        height = HEIGHT * count / highest
-        words = f"{n}: {number(count)} queries, {percent(count / total)}"
-        share = percent(count / total) if count and column >= NARROW else ""
-        bars.append(
-            Bar(column * (n + 0.15), ABOVE + HEIGHT - height, column * 0.7, max(height, 1.0 * bool(count)), n, share, words)
-        )
+        count, x = numbers[n], column * (n + 0.5)
+        top = floor - HEIGHT * count / highest
+        words.append(f"{n}: {number(count)} queries, {percent(count / total)}")
+        size = {"x": x - 0.35 * column, "y": top, "width": column * 0.7, "height": max(floor - top, 1.0 * bool(count))}
+        parts.append(element("rect", element("title", words[-1]), **size))
+        if count and column >= NARROW:
+            parts.append(element("text", percent(count / total), class_="share", x=x, y=top - 4))
+        parts.append(element("text", n, x=x, y=height - 5))
     mean = sum(n * count for n, count in numbers.items()) / total
-    return Histogram(title, mean, bars, "; ".join(bar.title for bar in bars))
+    return Histogram(title, mean, drawing(WIDTH, height, *parts, label=f"{title}: {'; '.join(words)}"))
 
 
 def _reasons(figures: Figures) -> list[SelectionReason]:

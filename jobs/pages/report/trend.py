@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from markupsafe import Markup
+
 from cluster.costs import Prices
 from cluster.errors import ClusterError, ConfigError
 from cluster.storage import open_storage
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_values
 from jobs.measure.run_list import ListedRun, leading_measure, list_runs
+from jobs.pages.charts import Axis, drawing, element, polyline
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import money
 
@@ -20,34 +23,15 @@ MARGIN = 8.0  # around it, so that no dot is cut
 
 
 @dataclass(frozen=True)
-class Dot:
-    """A value in a chart, with the words that are shown for it."""
-
-    x: float
-    y: float
-    title: str
-
-
-@dataclass(frozen=True)
-class Line:
-    """The values of one kind over the nights; a night without a value leaves a gap. `kind` is a class of the style sheet."""
-
-    kind: str
-    name: str
-    path: str
-    dots: list[Dot]
-
-
-@dataclass(frozen=True)
 class Chart:
     """Lines over the same nights, with the least and the greatest value in words."""
 
     title: str
-    lines: list[Line]
+    lines: dict[str, str]
+    """Class of the style sheet -> name."""
     low: str
     high: str
-    changes: list[float]
-    """Where the settings differ from those of the night before."""
+    svg: Markup
 
 
 @dataclass(frozen=True)
@@ -73,8 +57,6 @@ class Trend:
     charts: list[Chart]
     quality: str
     """The measure: the first of `evaluate.measures` of the newest night."""
-    width: float = WIDTH + 2 * MARGIN
-    height: float = HEIGHT + 2 * MARGIN
 
 
 def trend(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> Trend | None:
@@ -127,29 +109,20 @@ def _chart(
     if max(sum(value is not None for value in one) for one in values.values()) < 2:
         return None
     low, high = min(known), max(known)
+    span = (low, high) if high > low else (low - 1.0, high + 1.0)
+    up = Axis(*span, MARGIN + HEIGHT, MARGIN, False, (), words)
     across = [MARGIN + WIDTH * place / (len(nights) - 1) for place in range(len(nights))]
-    lines = []
-    for kind, (name, _) in kinds.items():
-        dots = [
-            None if value is None else Dot(x, _y(value, low, high), f"{night.run.night}: {name} {words(value)}")
-            for x, value, night in zip(across, values[kind], nights, strict=True)
-        ]
-        lines.append(Line(kind, name, _path(dots), [dot for dot in dots if dot is not None]))
-    changes = [x for x, night in zip(across, nights, strict=True) if night.changed]
-    return Chart(title, [line for line in lines if line.dots], words(low), words(high), changes)
-
-
-def _y(value: float, low: float, high: float) -> float:
-    return MARGIN + HEIGHT * (0.5 if high == low else (high - value) / (high - low))
-
-
-def _path(dots: Sequence[Dot | None]) -> str:
-    """Returns the line through the dots as an SVG path, with gaps where there is none."""
-    parts, pen = [], "M"
-    for dot in dots:
-        if dot is None:
-            pen = "M"
-            continue
-        parts.append(f"{pen}{dot.x:.1f} {dot.y:.1f}")
-        pen = "L"
-    return " ".join(parts)
+    drawn, lines = [], {kind: name for kind, (name, _) in kinds.items() if any(value is not None for value in values[kind])}
+    for x, night in zip(across, nights, strict=True):
+        if night.changed:
+            tip = element("title", "other settings from here on")
+            drawn.append(element("line", tip, class_="change", x1=x, x2=x, y1=0, y2=HEIGHT + 2 * MARGIN))
+    for kind, name in lines.items():
+        dots = [None if value is None else (x, up.place(value)) for x, value in zip(across, values[kind], strict=True)]
+        drawn.append(element("path", class_=kind, d=polyline(dots)))
+        for night, value, dot in zip(nights, values[kind], dots, strict=True):
+            if value is not None and dot is not None:
+                tip = element("title", f"{night.run.night}: {name} {words(value)}")
+                drawn.append(element("circle", tip, class_=kind, cx=dot[0], cy=dot[1], r=4 if dot is dots[-1] else 3))
+    label = f"{title} over the nights; the table below has the values"
+    return Chart(title, lines, words(low), words(high), drawing(WIDTH + 2 * MARGIN, HEIGHT + 2 * MARGIN, *drawn, label=label))

@@ -31,6 +31,7 @@ from rewriters.engines.openai.aimd import AimdLimit, Outcome, PatienceExceededEr
 from rewriters.engines.openai.protocol import ChatResponse, RequestFailure, Usage
 from rewriters.engines.openai.server import ChatServer
 from rewriters.engines.openai.token_count import TokenCounter
+from rewriters.engines.settings import OpenaiSettings
 
 _log = logging.getLogger(f"dmqr.{__name__}")
 
@@ -66,54 +67,26 @@ class OpenaiEngine:
 
     kind = "openai"
 
-    def __init__(
-        self,
-        *,
-        model: str,
-        base_url: str,
-        api_key_env: str | None = None,
-        api_key_file: str | None = None,
-        max_in_flight: int = 256,
-        timeout_seconds: float = 60.0,
-        attempts: int = 5,
-        patience_minutes: float = 10.0,
-        tokenizer: str | None = None,
-        args: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, settings: OpenaiSettings) -> None:
         """Checks the settings; sends nothing.
-
-        Args:
-            model: As the server lists it.
-            base_url: The URL before `/chat/completions`, usually ending in `/v1`.
-            api_key_env: The environment variable that holds the key.
-            api_key_file: The file that holds it, read anew when the server refuses the key.
-            max_in_flight: Most requests in flight.
-            timeout_seconds: Of one send.
-            attempts: Sends of a request that fails by itself.
-            patience_minutes: How long a request is retried while the server is unavailable or overloaded.
-            tokenizer: Counts tokens if the server reports no usage (see `TokenCounter`).
-            args: More fields of the request body, which override the engine's own.
 
         Raises:
             RewriterError: A setting cannot work.
         """
-        _check_numbers(max_in_flight=max_in_flight, attempts=attempts)
-        _check_numbers(0.001, timeout_seconds=timeout_seconds)
-        _check_numbers(0, patience_minutes=patience_minutes)
-        if not model:
+        if not settings.model:
             raise RewriterError(
                 "engine-setting", "engine 'openai' needs the name of a model; set rewrite.engine.model as the server lists it"
             )
-        self._max_in_flight = max_in_flight
-        self._model, self._args = model, _checked_args(args or {})
-        self._server = ChatServer(base_url, api_key_env, timeout_seconds, api_key_file)
+        self._max_in_flight = settings.max_in_flight
+        self._model, self._args = settings.model, _checked_args(settings.args)
+        self._server = ChatServer(settings)
         self._service = f"LLM server {self._server.base}"
-        self._attempts, self._patience = attempts, 60 * patience_minutes
-        self._counter, self._warned_of_usage = TokenCounter(model, tokenizer), False
+        self._attempts, self._patience = settings.attempts, 60 * settings.patience_minutes
+        self._counter, self._warned_of_usage = TokenCounter(settings.model, settings.tokenizer), False
         self._omitted: frozenset[str] = frozenset()  # what this server refuses (`fields.py`)
         self._accepted: frozenset[str] = frozenset()  # what it has taken at least once
         self._latest_failure = RequestFailure("unavailable", "the server does not answer")
-        self._limit = AimdLimit(max_in_flight, self._patience)
+        self._limit = AimdLimit(settings.max_in_flight, self._patience)
         self._refusals, self._probing = Refusals(), asyncio.Lock()
         self._lock = threading.Lock()
         self._closed = False
@@ -303,15 +276,6 @@ def _outcome(result: ChatResponse | RequestFailure) -> Outcome:
     if isinstance(result, ChatResponse) or result.final:  # a server that rejects a request works
         return "ok"
     return "overload" if result.reason == "rate_limited" else "failure"
-
-
-def _check_numbers(least: float = 1, **numbers: float) -> None:
-    for name, value in numbers.items():
-        if not value >= least:
-            raise RewriterError(
-                "engine-setting",
-                f"engine 'openai': {name} must be {least} or more, found: {value}; correct rewrite.engine.{name}",
-            )
 
 
 def _checked_args(args: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ FILTERED = re.compile(r"content_filter|content_policy_violation|responsible_?ai_
 
 
 class ErrorDetails(NamedTuple):
-    """What an error response says.
+    """The content of an error response.
 
     Attributes:
         message: In words.
@@ -55,7 +55,7 @@ class ErrorDetails(NamedTuple):
 
 
 def error_details(content: bytes) -> ErrorDetails:
-    """Returns what an error response says, whatever its form: OpenAI's, Anthropic's, FastAPI's, or text.
+    """Returns the content of an error response, whatever its form: OpenAI's, Anthropic's, FastAPI's, or text.
 
     OpenRouter wraps the error of the provider, as a text, in one of its own.
     """
@@ -67,12 +67,9 @@ def error_details(content: bytes) -> ErrorDetails:
 
 
 def refused(error: ErrorDetails, body: Mapping[str, Any], fixed: Collection[str]) -> frozenset[str]:
-    """Returns what an error refuses of a request, in the names of `without`: of several in a sentence the first.
+    """Returns the fields of a request that an error refuses, in the names of `without`: of several in a sentence the first.
 
-    Args:
-        error: The server's.
-        body: The request.
-        fixed: Fields that the config sets, which are sent whatever comes.
+    `fixed` are those that the config sets, which are sent whatever comes.
     """
     message, named, code = error
     open_to = body.keys() - set(fixed)

@@ -79,11 +79,8 @@ def request_body(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Returns the JSON object of a request, and what was left out of it, sorted.
 
-    Args:
-        model: As the server lists it.
-        request: What is asked.
-        args: More fields, which override the others; null: the field is not sent.
-        omitted: What the server refuses, in the names of `fields.py`.
+    `args` are more fields, which override the others; null: the field is not sent. `omitted` is what the server refuses, in
+    the names of `fields.py`.
     """
     decoding = request.decoding
     fields: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": request.prompt}]}

@@ -18,6 +18,7 @@ import aiohttp
 from cluster.errors import RewriterError, nearest
 from cluster.http import ApiKey, encodable, fatal_status, parsed_json, proxy_of, retry_after, server_address
 from rewriters.engines.openai.protocol import RequestFailure, error_text, is_fatal
+from rewriters.engines.settings import OpenaiSettings
 
 _KEEPALIVE = 4.0  # seconds: uvicorn closes an idle connection after 5, and a request sent just then is lost
 _MAX_BYTES = 16 * 2**20  # of a response
@@ -32,26 +33,20 @@ class _ResponseTooLong(Exception):
 class ChatServer:
     """A server and the connections to it."""
 
-    def __init__(self, base_url: str, key_env: str | None, seconds: float, key_file: str | None = None) -> None:
+    def __init__(self, settings: OpenaiSettings) -> None:
         """Reads the address and the key; sends nothing.
-
-        Args:
-            base_url: Of http or https, without credentials and query.
-            key_env: The environment variable that holds the key.
-            seconds: The timeout of one request.
-            key_file: The file that holds the key, in place of a variable.
 
         Raises:
             RewriterError: The address or the key cannot work.
         """
-        self._seconds = seconds
+        self._seconds = settings.timeout_seconds
         self.key = ApiKey(None)
         try:
-            self.base = server_address(base_url)
+            self.base = server_address(settings.base_url)
         except ValueError as problem:
             raise self.error("engine-setting", f"base_url {problem}") from None
         try:
-            self.key = ApiKey(key_env, key_file)
+            self.key = ApiKey(settings.api_key_env, settings.api_key_file)
         except ValueError as problem:
             raise self.error("engine-access", str(problem)) from None
         try:

@@ -50,7 +50,7 @@ class TokenCounter:
 
     @property
     def source(self) -> str:
-        """What counts, in words."""
+        """The name of the counter, in words."""
         return self._load()[1]
 
     def _load(self) -> tuple[Callable[[str], int], str]:

@@ -1,10 +1,18 @@
-"""The engine arguments and reasoning parsers that the installed vLLM knows, read from its source: importing it takes long."""
+"""Settings that an engine may be given: arguments and reasoning parsers that the installed vLLM knows, and LoRA adapters.
+
+The former are read from vLLM's source: importing it takes long.
+"""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 from pathlib import Path
+
+from cluster.errors import RewriterError
+
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # of adapters, that vLLM makes room for
 
 
 def argument_names() -> set[str]:
@@ -28,3 +36,31 @@ def _statements(path: str) -> list[ast.stmt]:
     spec = importlib.util.find_spec("vllm")
     source = Path(next(iter(spec.submodule_search_locations))) / path if spec else None  # type: ignore[arg-type]
     return ast.parse(source.read_text()).body if source is not None and source.is_file() else []
+
+
+def adapter_folder(name: str) -> Path:
+    """Returns the folder of a LoRA adapter; NAME or NAME@REVISION of a hub is fetched."""
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        from huggingface_hub import snapshot_download
+
+        repo, _, revision = name.partition("@")
+        try:
+            folder = Path(snapshot_download(repo, revision=revision or None))
+        except Exception as error:
+            why = " ".join(str(error).split())[:200]
+            where = f"engine 'vllm': lora {name}"
+            raise RewriterError(
+                "engine-model", f"{where}: no such folder, and the hub gave none: {why}; give the folder of an adapter"
+            ) from error
+    if not (folder / "adapter_config.json").is_file():
+        raise RewriterError(
+            "engine-model", f"engine 'vllm': lora {name}: no adapter_config.json there; give the folder of an adapter"
+        )
+    return folder
+
+
+def rank_for(folder: Path) -> int:
+    """Returns the smallest `max_lora_rank` that vLLM knows and that holds the adapter."""
+    rank = int(json.loads((folder / "adapter_config.json").read_text())["r"])
+    return next((known for known in _RANKS if known >= rank), rank)

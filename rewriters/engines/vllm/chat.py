@@ -26,12 +26,9 @@ class Chat:
     """The chat format of one loaded model."""
 
     def __init__(self, tokenizer: Any, model: str, reasoning_parser: str | None) -> None:
-        """Reads the tokenizer's special tokens; warns of a model without a chat template.
+        """Reads the special tokens of vLLM's tokenizer; warns of a model without a chat template, by its name.
 
-        Args:
-            tokenizer: Of vLLM.
-            model: For messages.
-            reasoning_parser: A name of vLLM's; None: marks stay in the text.
+        `reasoning_parser` is a name of vLLM's; None: marks stay in the text.
 
         Raises:
             RewriterError: vLLM has no such parser, or it does not fit the tokenizer.
@@ -55,12 +52,7 @@ class Chat:
         return bool(self._marks)
 
     def tokens(self, prompt: str, switches: Mapping[str, Any]) -> list[int]:
-        """Returns the tokens of a prompt: one user message, where the model has a chat template.
-
-        Args:
-            prompt: The text.
-            switches: More variables of the template.
-        """
+        """Returns the tokens of a prompt: one user message by the chat template, if any, with its variables `switches`."""
         if not self._has_template:
             return list(self._tokenizer.encode(prompt))
         message = [{"role": "user", "content": prompt}]
@@ -69,11 +61,8 @@ class Chat:
     def text(self, prompt: Sequence[int], token_ids: Sequence[int], text: str, switches: Mapping[str, Any]) -> str:
         """Returns an answer without its reasoning, as far as a parser separates it.
 
-        Args:
-            prompt: Tokens of the prompt.
-            token_ids: Of the answer.
-            text: Of the answer, where vLLM made it; "": it is made here.
-            switches: As for `tokens`.
+        It is given the tokens of prompt and answer, the text where vLLM made it ("": it is made here), and the switches of
+        `tokens`.
         """
         if not text:
             kept = [token for token in token_ids if token not in self._skipped]

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+from collections.abc import Iterator, Sequence
 
 import psutil
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_lock = threading.Lock()  # the environment is the process's: one engine starts at a time
 
 
 class Cores:
@@ -22,7 +27,7 @@ class Cores:
         self._kept_off: list[psutil.Process] = []
 
     def leave_to_workers(self) -> None:
-        """Keep this process, and its children that are bound to no cores, off the cores to which other children are bound."""
+        """Keeps this process, and its children that are bound to no cores, off the cores to which other children are bound."""
         if not self._all:
             return
         this = psutil.Process()
@@ -36,7 +41,7 @@ class Cores:
             _bind(process, rest)
 
     def take_back(self) -> None:
-        """Let them run everywhere again, and what is started from now on."""
+        """Lets them run everywhere again, and what is started from now on."""
         while self._kept_off:
             _bind(self._kept_off.pop(), self._all)
 
@@ -55,3 +60,25 @@ def _bind(process: psutil.Process, cores: set[int]) -> None:
         for thread in process.threads():
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(thread.id, cores)
+
+
+@contextlib.contextmanager
+def visible(devices: Sequence[int] | None) -> Iterator[None]:
+    """Lets processes that are started in the body see these of the accelerators that this process sees; None: all.
+
+    So several engines of a worker have some of its accelerators each.
+    """
+    if devices is None:
+        yield
+        return
+    with _lock:
+        before = os.environ.get(_VISIBLE)
+        seen = before.split(",") if before else [str(device) for device in range(max(devices) + 1)]
+        os.environ[_VISIBLE] = ",".join(seen[device] for device in devices)
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_VISIBLE]
+            else:
+                os.environ[_VISIBLE] = before

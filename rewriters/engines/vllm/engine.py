@@ -16,7 +16,7 @@ import importlib.util
 import itertools
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -24,13 +24,12 @@ from cluster.errors import RewriterError, nearest
 from cluster.http import encodable
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
-from rewriters.engines.vllm.arguments import argument_names, parser_names
+from rewriters.engines.settings import LocatedVllmSettings, VllmSettings
+from rewriters.engines.vllm.arguments import adapter_folder, argument_names, parser_names, rank_for
 from rewriters.engines.vllm.chat import Chat, guessed_parser
 from rewriters.engines.vllm.child_processes import ChildProcessWatchdog
-from rewriters.engines.vllm.cores import Cores
-from rewriters.engines.vllm.devices import visible
+from rewriters.engines.vllm.cores import Cores, visible
 from rewriters.engines.vllm.exchange import BrokenOffError, failure_of, sampling
-from rewriters.engines.vllm.lora import adapter_folder, rank_for
 
 ATTEMPTS = 3  # of a request under which the engine died, failed, or gave no answer in time
 DEATHS = 3  # of the engine in a row, without an answer between them
@@ -61,41 +60,18 @@ class VllmEngine:
 
     kind = "vllm"
 
-    def __init__(
-        self,
-        *,
-        model: str,
-        weights: str | None = None,
-        revision: str | None = None,
-        lora: str | None = None,
-        lora_name: str | None = None,
-        reasoning_parser: str | None = None,
-        timeout_seconds: float = 600.0,
-        args: Mapping[str, Any] | None = None,
-        devices: Sequence[int] | None = None,
-    ) -> None:
-        """Checks the settings; loads nothing.
-
-        Args:
-            model: The model as tables and prices name it.
-            weights: A folder or a hub name; None: `model`.
-            revision: Of a hub's model; a commit, if later runs must give the same text.
-            lora: A LoRA adapter's folder or hub name (NAME@REVISION).
-            lora_name: The adapter as tables name it.
-            reasoning_parser: Of vLLM, separates reasoning from the answer; a schema then holds for the answer alone. None: by
-                the model's type, where that is certain.
-            timeout_seconds: Of one send of a request.
-            args: More of vLLM's engine arguments.
-            devices: Of the accelerators that this process sees; None: all.
+    def __init__(self, settings: VllmSettings) -> None:
+        """Checks the settings, located or as the config has them; loads nothing.
 
         Raises:
             RewriterError: `args` names an argument that the engine sets itself.
         """
-        self._model, self._weights, self._revision, self._lora = model, weights or model, revision, lora
-        self._name = f"{model}+{lora_name or lora}" if lora else model
+        located = LocatedVllmSettings(**{"weights": settings.model, "commit": settings.revision} | settings.model_dump())
+        self._weights, self._revision, self._lora = located.weights, located.commit, located.lora
+        self._name = f"{located.model}+{located.lora_name or located.lora}" if located.lora else located.model
         self._adapter: Any = None  # the LoRA adapter as vLLM is told of it
-        self._timeout, self._args, self._devices = timeout_seconds, dict(args or {}), devices
-        self._parser = reasoning_parser
+        self._timeout, self._args, self._devices = located.timeout_seconds, located.args, located.devices
+        self._parser = located.reasoning_parser
         for taken in sorted(_OURS & self._args.keys()):
             raise RewriterError(
                 "engine-setting", f"engine 'vllm': args.{taken} is set by the engine itself; remove it from args"
@@ -131,7 +107,7 @@ class VllmEngine:
             raise RewriterError("engine-setting", f"{what}; correct or remove it")
 
     def start(self) -> dict[str, float]:
-        """Load the model and let it write a word; seconds of both."""
+        """Loads the model and lets it write a word; returns the seconds of both."""
         if self._closed:
             raise RewriterError("engine-died", "engine 'vllm': it is closed; run the same command again")
         if self._event_loop is not None:
@@ -155,19 +131,19 @@ class VllmEngine:
         return {"load": loaded - began, "warm_up": perf_counter() - loaded}
 
     def complete(self, requests: Sequence[Request], gate: SendGate | None = None) -> Iterator[tuple[Request, Completion]]:
-        """The completion of each request that the gate admits, as they come; those of several calls run together."""
+        """Yields the completion of each request that the gate admits, as they come; those of several calls run together."""
         self.start()
         assert self._event_loop is not None
         return self._event_loop.stream(requests, functools.partial(self._answer, gate=gate))
 
     def identity(self) -> dict[str, Any]:
-        """What decides the text; which files the names stand for is for the caller to add."""
+        """Returns the settings that decide the text; which files the names stand for is for the caller to add."""
         args = {name: value for name, value in self._args.items() if name not in _RUNTIME_ARGS}
         parser = {} if self._parser is None else {"reasoning_parser": self._parser}
         return {"kind": self.kind, "model": self._name, "args": args, "version": VLLM_VERSION} | parser
 
     def close(self) -> None:
-        """End the engine and its processes."""
+        """Ends the engine and its processes."""
         if self._closed:
             return
         self._closed = True
@@ -239,7 +215,7 @@ class VllmEngine:
         )
 
     async def _load(self) -> None:
-        """A new engine; the old one, if there is one, is ended first."""
+        """Starts a new engine; the old one, if there is one, is ended first."""
         from vllm import AsyncEngineArgs
         from vllm.platforms import current_platform
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -281,7 +257,7 @@ class VllmEngine:
         self._places = asyncio.Semaphore(2 * self._engine.vllm_config.scheduler_config.max_num_seqs)
 
     async def _revive(self, generation: int, message: str) -> None:
-        """Start the engine anew, once for all requests that it died under."""
+        """Starts the engine anew, once for all requests that it died under."""
         async with self._starting:
             if generation != self._generation or self._broken is not None:
                 return

@@ -1,4 +1,4 @@
-"""What vLLM is asked for a request, and what its errors mean."""
+"""The parameters of a request to vLLM, and the meaning of its errors."""
 
 from __future__ import annotations
 

@@ -55,14 +55,15 @@ def _language_of() -> dict[str, str]:
     shared: set[str] = set()
     for language, words in _WORDS.items():
         for word in set(words.split()):
-            key = _folded(word)
+            key = folded(word)
             shared |= {key} & set(found)
             found[key] = language
     return {word: language for word, language in found.items() if word not in shared}
 
 
-def _folded(text: str) -> str:
-    decomposed = unicodedata.normalize("NFKD", text.casefold().replace("ß", "ss"))
+def folded(text: str) -> str:
+    """Returns a text in lower case without accents."""
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
     return "".join(char for char in decomposed if not unicodedata.combining(char))
 
 
@@ -70,7 +71,7 @@ def language_of(text: str, least: int = _SURE) -> str | None:
     """Returns the language of a text in Latin letters; None if that is not sure."""
     languages = _language_of()
     found: dict[str, set[str]] = {}
-    for word in re.findall(r"[^\W\d_]+", _folded(text)):
+    for word in re.findall(r"[^\W\d_]+", folded(text)):
         if word in languages:
             found.setdefault(languages[word], set()).add(word)
     ((language, words),) = found.items() if len(found) == 1 else (("", set()),)

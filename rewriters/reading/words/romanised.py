@@ -12,7 +12,7 @@ import unicodedata
 from difflib import SequenceMatcher
 from functools import lru_cache
 
-from rewriters.reading.words.function_words import language_of
+from rewriters.reading.words.function_words import folded, language_of
 
 _LIKE = 0.8  # of two words' consonants
 _LEAST_WHOLE = 3  # consonants of a text that is compared as a whole
@@ -44,16 +44,13 @@ _HINDI_SCRIPTS = {"devanagari", "arabic"}
 
 
 def is_romanised(latin: str, native: str, scripts: set[str], share: float = 0.6) -> bool:
-    """Returns whether a Latin text may say in other letters what a text in another script says.
+    """Returns whether a text in Latin letters may say what a text in another script says.
 
-    Args:
-        latin: A text in Latin letters.
-        native: A text in the other script.
-        scripts: The other scripts of `native`, as `scripts.scripts` names them.
-        share: Of the Latin words with two consonants or more, how many must sound like a word of the other text.
+    `scripts` are the other scripts of `native`, as `scripts.scripts` names them; `share` is of the Latin words with two
+    consonants or more: how many must sound like a word of the other text.
     """
-    words = re.findall(r"[^\W_]+", _folded(latin))
-    own = _folded(native)
+    words = re.findall(r"[^\W_]+", folded(latin))
+    own = folded(native)
     words = [word for word in words if any(map(str.isalpha, word)) and word not in own]
     if not words:
         return False
@@ -65,7 +62,7 @@ def is_romanised(latin: str, native: str, scripts: set[str], share: float = 0.6)
     if language_of(latin) is not None:
         return False
     found = re.findall(r"[\w\u0300-\u036f\u0900-\u0dff\u0e00-\u0eff]+", unicodedata.normalize("NFC", native))
-    found = [word for word in found if not _folded(word).isascii()]
+    found = [word for word in found if not folded(word).isascii()]
     return _sound_alike(words, found, share)
 
 
@@ -89,11 +86,6 @@ def _alike(one: str, other: str) -> bool:
     if min(len(one), len(other)) < 3:
         return one == other
     return SequenceMatcher(None, one, other, autojunk=False).ratio() >= _LIKE
-
-
-def _folded(text: str) -> str:
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
-    return "".join(char for char in decomposed if not unicodedata.combining(char))
 
 
 def _of_latin(word: str) -> str:

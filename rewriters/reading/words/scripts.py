@@ -11,15 +11,9 @@ from rewriters.normalise import normalise
 
 # Japanese mixes these scripts, and the rewrite of a kana query may be in kanji; Chinese has Han, too. Hangul is a script of its
 # own: the rewrite of a Korean query in Han alone is a translation.
-_EAST_ASIAN = {
-    "CJK": "han-kana",
-    "HIRAGANA": "han-kana",
-    "KATAKANA": "han-kana",
-    "KATAKANA-HIRAGANA": "han-kana",
-    "HENTAIGANA": "han-kana",
-    "IDEOGRAPHIC": "han-kana",
-    "BOPOMOFO": "han-kana",
-}
+_EAST_ASIAN = dict.fromkeys(
+    ("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HENTAIGANA", "IDEOGRAPHIC", "BOPOMOFO"), "han-kana"
+)
 _WORD = re.compile(r"[^\W_]+")
 _LEAST_GREEK = 3  # letters of a word
 _NO_SCRIPT = {"", "MODIFIER", "DOUBLE-STRUCK", "SCRIPT", "BLACK-LETTER", "INFORMATION", "ALEF"}

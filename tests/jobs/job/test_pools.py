@@ -13,7 +13,7 @@ from jobs.chain.completer import on_devices
 from jobs.config.config import Config
 from jobs.job.pools import device, requested_pools, with_precisions
 from rewriters.engines.settings import LocatedVllmSettings, OpenaiSettings
-from rewriters.engines.vllm.devices import visible
+from rewriters.engines.vllm.cores import visible
 
 DENSE = {"kind": "local", "index": "i", "encoder": {"model": "m"}}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import ConfigError
+from jobs.log.judgements import Judgements
+from jobs.measure.compare.arm_costs import ArmCost
 from jobs.measure.compare.comparison import Comparison, Slice
+from jobs.measure.compare.funnel import Funnel
 from jobs.measure.compare.significance import holm, paired_test
 from jobs.measure.compare.standing import corrected, mark, standing, verdict
+from jobs.measure.compare.worth import Worth
 from jobs.pages.ablation import ablation_report
 from jobs.pages.ablation.arm_rows import arm_rows
-from jobs.pages.ablation.axes import linear, spanning
 from jobs.pages.ablation.cost_chart import cost_chart, pareto_front
 from jobs.pages.ablation.left_out import left_out
 from jobs.pages.ablation.noise import noise
 from jobs.pages.ablation.query_chart import main_arms, query_chart
-from jobs.pages.wording import shown, signed
-from jobs.terminal.formats import p_words
+from jobs.pages.charts import linear, spanning
+from jobs.pages.closing import ComparedArms
+from jobs.plan.saving import saved
+from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import p_words, shown, signed
 from retrievers.local.build import build_local_index
 from tests.support.jobs.report_ablations import (
     ARMS,
@@ -57,7 +64,21 @@ def html(folder: Path, comparison: Comparison | None, arms: list[ArmOf] = ARMS, 
     tables = {name: options.pop(name) for name in ("results", "rewrites", "rerank") if name in options}
     run = ablation_at(folder, arms, **tables)
     funnel = funnel_of() if comparison else None
-    return ablation_report(run, comparison, funnel, worth_of(), costs_of(arms, comparison), **options)
+    return report_of(run, comparison, funnel, worth_of(), costs_of(arms, comparison), **options)
+
+
+def report_of(
+    run: RunFolder,
+    comparison: Comparison | None,
+    funnel: Funnel | None = None,
+    worth: Sequence[Worth] = (),
+    costs: Sequence[ArmCost] = (),
+    grades: dict[str, dict[str, int]] | None = None,
+    **options: Any,
+) -> str:
+    judgements = None if grades is None else Judgements("qrels.tsv", grades)
+    found = ComparedArms(run, None, saved(run), comparison, funnel, worth, None, costs, judgements)
+    return ablation_report(found, **options)
 
 
 # ---------------------------------------------------------------- figures
@@ -217,7 +238,7 @@ def test_a_survival_without_reranker_is_not_shown(tmp_path: Path) -> None:
     comparison = compared()
     funnel = funnel_of()
     unranked = replace(funnel, strategies=tuple(replace(one, survived_reranker=None) for one in funnel.strategies))
-    page = Page(ablation_report(ablation_at(tmp_path), comparison, unranked, [], []))
+    page = Page(report_of(ablation_at(tmp_path), comparison, unranked))
     assert "after fusion" in page.sections["strategies"]
     assert "after the reranker" not in page.sections["strategies"]
 
@@ -253,7 +274,7 @@ def test_an_axis_holds_its_values_in_order(values: list[float], falling: bool) -
     places = [axis.place(value) for value in sorted(values)]
     assert places == sorted(places, reverse=falling)
     assert 2 <= len(axis.ticks) <= 9
-    assert all(0 <= place <= 100 for place, _ in axis.marks())
+    assert all(0 <= place <= 100 for place in map(axis.place, axis.ticks))
 
 
 @pytest.mark.parametrize(("values", "log"), [([0.01, 0.02, 0.05], False), ([0.01, 5.0], True), ([0.0, 5.0], False)])
@@ -271,7 +292,7 @@ def test_bounds_and_samples_are_not_on_the_cost_chart() -> None:
     costs = [*costs_of(ARMS, comparison), replace(costs_of(ARMS, comparison)[0], arm="oracle")]
     chart = cost_chart(standing(comparison), costs)
     assert chart is not None
-    assert {point.arm for point in chart.points} == {arm.name for arm in ARMS if arm.family != "samples"}
+    assert chart.points.keys() == {arm.name for arm in ARMS if arm.family != "samples"}
     assert "USD" in chart.across
     unpriced = cost_chart(standing(comparison), costs_of(ARMS, priced=False))
     assert unpriced is not None
@@ -403,7 +424,7 @@ def moved_page(folder: Path, retriever: dict[str, Any], *, texts: bool = True) -
     values[1, :, 0] = 1
     results = [(query_id(0), arm, doc_ids) for arm, doc_ids in RESULTS.items()]
     run = ablation_at(folder, arms, results, retrieve={"retrievers": {"bm25": retriever}})
-    return Page(ablation_report(run, comparison_of(arms, values), None, [], [], {"k0": GRADES}, texts=texts))
+    return Page(report_of(run, comparison_of(arms, values), grades={"k0": GRADES}, texts=texts))
 
 
 def test_documents_of_both_arms_stand_side_by_side(tmp_path: Path) -> None:
@@ -433,5 +454,5 @@ def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:
     run = ablation_at(tmp_path, ARMS, rewrites=[(query_id(0), "general", "text", "full")])
     Path(run.tables["rewrites"][0]).unlink()
     with pytest.raises(ConfigError, match="the ablation's tables cannot be read") as refused:
-        ablation_report(run, comparison, None, [], [])
+        report_of(run, comparison)
     assert "\n" not in str(refused.value)

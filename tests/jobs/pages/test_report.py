@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ConfigError
+from jobs import pages
 from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
-from jobs.pages import report as report_package
 from jobs.pages.report import report
-from jobs.pages.wording import shown
-from jobs.terminal.formats import masked
+from jobs.terminal.formats import masked, shown
 from tests.support.jobs.report_runs import PRICES, QUERIES, Make, Page, Query, Row, RunMaker, page, query_id, stored
 
 
@@ -50,7 +49,8 @@ def test_the_page_is_whole_in_itself(make: Make) -> None:
     for tag, attributes in found.tags:
         assert not {name for name in attributes if name.startswith("on") or name in {"src", "action", "srcset"}}, tag
         assert (attributes.get("href") or "#").startswith("#")
-    assert not re.search(r"https?://|@import|url\(", html)
+    assert not re.search(r"@import|url\(", html)
+    assert set(re.findall(r"https?://[^\s\"<]+", html)) <= {"http://www.w3.org/2000/svg"}
     policy = next(attributes["content"] for _, attributes in found.tags if "http-equiv" in attributes)
     assert policy is not None
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:")
@@ -205,6 +205,6 @@ def test_cores_longer_than_the_keywords_are_counted_where_both_are_planned(make:
 
 def test_the_style_and_the_script_are_packed(make: Make) -> None:
     html = report(make(), None, None)
-    folder = Path(report_package.__file__).parent
+    folder = Path(pages.__file__).parent / "templates"
     for name in ("style.css", "script.js"):
         assert (folder / name).read_text().strip() in html

@@ -14,10 +14,9 @@ from jobs.pages.report.flow import flow
 from jobs.pages.report.lists import ListStatistics, lists
 from jobs.pages.report.samples import samples
 from jobs.pages.report.spending import spending
-from jobs.pages.wording import duration, number, percent, shown
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import portions, spread
-from jobs.terminal.formats import money
+from jobs.terminal.formats import duration, money, number, percent, shown
 from tests.support.jobs.report_runs import PRICES, QUERIES, Make, Query, Row, RunMaker, page, stored
 
 

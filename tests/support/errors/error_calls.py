@@ -54,8 +54,9 @@ from retrievers.local.index import open_documents, open_retriever
 from retrievers.rerankers.llm import LlmReranker
 from retrievers.retriever import retriever_identity
 from retrievers.settings import RerankSettings
+from rewriters.engines.settings import VllmSettings
+from rewriters.engines.vllm.arguments import adapter_folder
 from rewriters.engines.vllm.engine import VllmEngine
-from rewriters.engines.vllm.lora import adapter_folder
 from rewriters.rewriter import Rewriting
 from tests.support.errors.small_job import Patch, failing
 from tests.support.retrievers.blocks import typed
@@ -109,7 +110,7 @@ def failing_workers(patch: Patch) -> None:
 
 def an_engine_that_dies(patch: Patch) -> None:
     patch.setattr("rewriters.engines.vllm.engine.DEATHS", 1)
-    asyncio.run(VllmEngine(model="m")._revive(0, "EngineDeadError"))
+    asyncio.run(VllmEngine(VllmSettings(kind="vllm", model="m"))._revive(0, "EngineDeadError"))
 
 
 MODELS = [

@@ -12,10 +12,11 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
+from cluster.storage.output import written
 from jobs.measure.compare.difference import PART
 from jobs.measure.compare.notes import looked_notes, named_notes
 from jobs.measure.compare.standing import FAMILIES, MARKS, PLACES, Standing, cut_mark, mark, standing
-from jobs.measure.evaluate.exports import ENDINGS, written
+from jobs.measure.evaluate.exports import ENDINGS
 from jobs.measure.evaluate.looked import MARK
 
 if TYPE_CHECKING:

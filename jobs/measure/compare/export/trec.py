@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -16,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
-from cluster.storage import open_storage, remote
+from cluster.storage import remote
+from cluster.storage.output import written
 from jobs.measure.compare.export.ir_metadata import metadata_header
 from jobs.measure.evaluate.judged_rows import ARM_LISTS
 from jobs.measure.evaluate.per_query import database
@@ -99,11 +101,8 @@ def run_tags(arms: Iterable[str]) -> dict[str, str]:
 def _placed(file: Path, folder: str) -> str:
     """Moves a file into a folder, or uploads it below a prefix on S3; returns where it is then."""
     path = f"{folder.rstrip('/')}/{file.name}"
-    if remote(folder):
-        bucket, _, key = path.removeprefix("s3://").partition("/")
-        open_storage(f"s3://{bucket}").upload(file, key)
-    else:
-        file.replace(path)
+    with written(path) as temporary:
+        shutil.move(file, temporary)
     return path
 
 

@@ -10,9 +10,9 @@ from jobs.pages.report.figures import Figures
 from jobs.pages.report.glance import Quality
 from jobs.pages.report.judged import Judged
 from jobs.pages.report.lists import TOP, ListStatistics
-from jobs.pages.wording import number, percent, signed
 from jobs.runs.reading import database, files
 from jobs.tables import ORIGINAL
+from jobs.terminal.formats import number, percent, signed
 
 ALPHA = 0.05
 

@@ -14,7 +14,8 @@ from rich.console import Console
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.measure.compare.export.trec import write_trec
-from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, report_of, write_pages
+from jobs.pages.ablation import ablation_report
+from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, write_pages
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
 from tests.support.jobs.in_process_runs import QUERIES, job_in_process, run_in_process
@@ -113,7 +114,7 @@ def test_a_measure_looks_as_deep_as_its_name_says_or_is_marked(done: Callable[..
     screen = Console(width=200, record=True, file=io.StringIO())
     screen.print(closing_page(found))
     assert words in screen.export_text()
-    page = report_of(found, texts=True, samples=0)
+    page = ablation_report(found, texts=True, samples=0)
     assert words in page
     assert "<sup>*</sup>" in page
     table = (Path(found.folder.storage.root) / "table.tex").read_text()

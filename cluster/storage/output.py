@@ -1,0 +1,43 @@
+"""Files that a person asks for: at a path or on S3, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cluster.storage import open_storage, remote
+
+
+@contextmanager
+def written(path: str) -> Iterator[Path]:
+    """Yields a temporary file that becomes the file or the S3 object `path` if nothing fails.
+
+    What is no file, such as /dev/stdout, is written to as it is.
+
+    Raises:
+        OSError: it cannot be written; the error names `path`.
+    """
+    target = Path(path)
+    if remote(path) or (target.exists() and not target.is_file()):
+        with tempfile.TemporaryDirectory(prefix="dmqr-written-") as folder:
+            temporary = Path(folder, "written")
+            yield temporary
+            if remote(path):
+                bucket, _, key = path.removeprefix("s3://").partition("/")
+                open_storage(f"s3://{bucket}").upload(temporary, key)
+            else:
+                target.write_bytes(temporary.read_bytes())
+        return
+    temporary = target.with_name(f".{target.name}-{os.getpid()}")
+    try:
+        temporary.touch()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
