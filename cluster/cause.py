@@ -1,8 +1,9 @@
-"""What went wrong in a worker, in one line."""
+"""What went wrong, in one line."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _PACKAGES = ("jobs.", "rewriters.", "retrievers.", "cluster.")
 
@@ -17,3 +18,19 @@ def cause(error: BaseException) -> str:
     ours = [line.split(": ", 1)[-1] for line in causes if line.startswith(_PACKAGES)]
     others = [line for line in causes if not line.startswith("ray.")]
     return (ours or others or lines or [type(error).__name__])[0].rstrip(".")
+
+
+def one_line(text: object, most: int | None = 300) -> str:
+    """Returns a text, or the message of an error, in one line of at most `most` characters; None: all of it."""
+    return " ".join(str(text).split())[:most]
+
+
+def redacted(text: object, secrets: Iterable[str], most: int | None = None) -> str:
+    """Returns a server's message in one line, with every secret that was sent to it replaced by ***.
+
+    What cannot be printed becomes "?".
+    """
+    line = one_line(text, None)
+    for secret in secrets:
+        line = line.replace(secret, "***")
+    return "".join(c if c.isprintable() else "?" for c in line)[:most]

@@ -96,20 +96,19 @@ def settle(table: pa.Table, seconds: float, devices: float, start: int) -> tuple
     """
     column = table.column("costs").combine_chunks()
     flat = column.flatten()
-    fresh = pc.equal(flat.field("start"), 0).to_numpy(zero_copy_only=False)
+    names = ("start", "seconds", "device_seconds", "reused", "requests", "searches", "pairs")
+    values = {name: flat.field(name).to_numpy(zero_copy_only=False) for name in names}
+    fresh = values["start"] == 0
     if not fresh.any():
         return table, False
-    named = [flat.field(name).to_numpy(zero_copy_only=False) for name in ("requests", "searches", "pairs")]
-    fresh_reused = fresh & (flat.field("reused").to_numpy(zero_copy_only=False) > 0) & ~np.any(np.array(named) > 0, axis=0)
-    charged = fresh & ~fresh_reused
-    measured = np.where(charged, flat.field("seconds").to_numpy(zero_copy_only=False), 0.0)
+    worked = np.any([values[name] > 0 for name in ("requests", "searches", "pairs")], axis=0)
+    charged = fresh & (worked | ~(values["reused"] > 0))
+    measured = np.where(charged, values["seconds"], 0.0)
     share = measured / measured.sum() if measured.sum() > 0 else charged / max(1, charged.sum())
     settled = {
-        "seconds": np.where(fresh, share * seconds, flat.field("seconds").to_numpy(zero_copy_only=False)),
-        "device_seconds": np.where(
-            fresh, share * seconds * devices, flat.field("device_seconds").to_numpy(zero_copy_only=False)
-        ),
-        "start": np.where(fresh, start, flat.field("start").to_numpy(zero_copy_only=False)).astype(np.int32),
+        "seconds": np.where(fresh, share * seconds, values["seconds"]),
+        "device_seconds": np.where(fresh, share * seconds * devices, values["device_seconds"]),
+        "start": np.where(fresh, start, values["start"]).astype(np.int32),
     }
     fields = [pa.array(settled[f.name]) if f.name in settled else flat.field(f.name) for f in COST]
     lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)

@@ -51,6 +51,7 @@ class ApiKey:
 
     Attributes:
         value: None: the server wants none.
+        sent: Every key that messages must not hold: this one, and those before it.
         source: The variable or file, for messages; None: neither is named.
         in_file: Whether it is a file.
     """
@@ -63,21 +64,15 @@ class ApiKey:
         """
         self.source, self.in_file = variable or path, path is not None
         self.value = None if self.source is None else secret_in(self.source, self.in_file, "api_key")
-        self._shown = {self.value}
+        self.sent = set(filter(None, [self.value]))
 
     def renewed(self, used: str | None) -> bool:
         """Returns whether the file has another key now than the one that was used, and the server refused."""
         if self.in_file and self.source is not None and self.value == used:
             with suppress(ValueError):  # it is being replaced
                 self.value = secret_in(self.source, True, "api_key")
-                self._shown.add(self.value)
+                self.sent.add(self.value)
         return self.value != used
-
-    def redacted(self, text: str) -> str:
-        """Returns the text with every key that was sent replaced by ***."""
-        for key in filter(None, self._shown):
-            text = text.replace(key, "***")
-        return text
 
 
 def secret_in(source: str, in_file: bool, key: str) -> str:

@@ -1,4 +1,4 @@
-"""The services that this process waits for: they fail, and requests to them are retried.
+"""The services that this process waits for: they fail, and requests to them are retried, after pauses that grow.
 
 Clients of a service call `failed` and `answered`; whoever shows the progress asks `outages`. Standard library only: every
 package may import it, as `cluster.errors`.
@@ -6,11 +6,13 @@ package may import it, as `cluster.errors`.
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from typing import NamedTuple
 
 SHORTEST = 2.0  # seconds: shorter ones are ordinary retries
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 15.0  # seconds, before random shortening
 
 
 class Outage(NamedTuple):
@@ -28,6 +30,21 @@ class Outage(NamedTuple):
 
 _lock = threading.Lock()
 _failing: dict[str, Outage] = {}  # service -> its failures since the last answer
+
+
+def pause(failures: int, first: float | None = None, longest: float | None = None, least: float = 0.25) -> float:
+    """Returns the seconds to wait before a request is sent again: exponential backoff with jitter.
+
+    The length is random, so that clients which were refused together do not return together.
+
+    Args:
+        failures: In a row, from 1.
+        first: Most seconds after the first of them, twice as many after each further one; None: `FIRST_PAUSE`.
+        longest: Most seconds of all; None: `LONGEST_PAUSE`.
+        least: The shortest pause, as a part of the longest after as many failures.
+    """
+    most = min(longest or LONGEST_PAUSE, (first or FIRST_PAUSE) * 2.0 ** min(failures - 1, 30))
+    return random.uniform(least * most, most)
 
 
 def failed(service: str, reason: object, patience: float) -> None:

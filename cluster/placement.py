@@ -71,9 +71,7 @@ def can_hold(nodes: Sequence[NodeGroup], demands: Sequence[Demand], trials: int 
 def reachable(nodes: Sequence[NodeGroup], added: Sequence[NodeGroup]) -> list[NodeGroup]:
     """Returns the nodes that a cluster may come to have.
 
-    Args:
-        nodes: Those that it has.
-        added: Kinds of nodes that its autoscaler may have, each at its largest number; nodes of the kind that are there count.
+    `added` are kinds of nodes that its autoscaler may have, each at its largest number; nodes of the kind that are there count.
     """
     most: dict[tuple[float, float], int] = {}
     for group in nodes:

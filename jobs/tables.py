@@ -5,7 +5,7 @@ In flight one row is one query, and each stage adds columns. On storage the tabl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -87,17 +87,6 @@ SELECTION = pa.struct([("query_type", pa.string()), ("strategies", pa.list_(pa.s
 _OF_TEXT = [("strategy", pa.string()), ("position", pa.int32())]
 CHOSEN = pa.struct([*_OF_TEXT, ("predicted", pa.list_(pa.struct([*_OF_TEXT, ("score", pa.float64())])))])
 HIT = pa.struct([("doc_id", pa.string()), ("score", pa.float64())])
-RUN = pa.struct(
-    [
-        ("strategy", pa.string()),
-        ("position", pa.int32()),
-        ("retriever", pa.string()),
-        ("text", pa.int32()),  # index among the row's texts: the original 0, then the rewrites; -1: several, searched as one
-        ("weight", pa.float64()),
-        ("position_weight", pa.float64()),
-        ("hits", pa.list_(HIT)),
-    ]
-)
 SOURCE = pa.struct(
     [
         ("strategy", pa.string()),
@@ -201,6 +190,19 @@ COMPLETIONS = pa.schema(
 def nested(offsets: np.ndarray, flat: pa.Array, kind: pa.ListType) -> pa.ListArray:
     """Returns a list array of n lists over `flat`, split at `offsets`, shape (n + 1,)."""
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat, type=kind)
+
+
+def unnested(table: pa.Table, column: str) -> tuple[np.ndarray, pa.Array]:
+    """Returns the items of all lists of a column, with the row of each."""
+    lists = table.column(column).combine_chunks()
+    return pc.list_parent_indices(lists).to_numpy(zero_copy_only=False), lists.flatten()
+
+
+def with_columns(table: pa.Table, schema: pa.Schema, columns: Iterable[pa.Array]) -> pa.Table:
+    """Returns the table with further columns."""
+    for field, column in zip(schema, columns, strict=True):
+        table = table.append_column(field, column)
+    return table
 
 
 def with_appended(table: pa.Table, column: str, more: Sequence[Sequence[Mapping[str, object]]]) -> pa.Table:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from cluster.cause import one_line
 from cluster.errors import RetrieverError
 from retrievers.models import disable_progress_bars, resolve_model
 
@@ -57,7 +58,12 @@ def open_flag_reranker(
             trust_remote_code=trust_remote_code, **arguments,
         )  # fmt: skip
         if architecture == "encoder":
-            _convert(opened.model, dtype)
+            # FlagReranker loads weights in the precision of their file. Buffers are not converted: the frequencies of rotary
+            # positions stay float32, as when transformers loads a model.
+            import torch
+
+            for weight in opened.model.parameters():
+                weight.data = weight.data.to(getattr(torch, dtype))
         elif dtype == "float16":
             opened.model.half()  # FlagEmbedding would do so at the first call, with all weights on the device in float32
         return opened
@@ -82,17 +88,6 @@ def open_transformer(what: str, model: str, kind: str, dtype: str, device: str, 
         return SimpleNamespace(tokenizer=tokenizer, model=network)
 
     return _load(what, model, device, trust_remote_code, make)
-
-
-def _convert(net: Any, dtype: str) -> None:
-    """Converts the weights of a model, which FlagReranker loads in the precision of their file.
-
-    Buffers are not converted: the frequencies of rotary positions stay float32, as when transformers loads a model.
-    """
-    import torch
-
-    for weight in net.parameters():
-        weight.data = weight.data.to(getattr(torch, dtype))
 
 
 def _library() -> Any:
@@ -136,8 +131,3 @@ def _load(what: str, model: str, device: str, trust_remote_code: bool, make: Cal
             "cluster.rerank.gpus as they should be",
         ) from e
     return opened
-
-
-def one_line(error: BaseException) -> str:
-    """Returns the message of a library's error, shortened, for a message on one line."""
-    return " ".join(str(error).split())[:300]

@@ -139,24 +139,7 @@ def by_document(lists: Lists, queries: int) -> Hits:
         hit_list, score, pair = hit_list[first], score[first], pair[first]
         lengths = np.bincount(hit_list, minlength=len(place))
     return Hits(
-        queries,
-        place,
-        lists.query[place],
-        lists.text[place],
-        lists.weight[place],
-        lists.position_weight[place],
-        lengths,
-        strategy[place],
-        strategies.to_pylist(),
-        retriever[place],
-        retrievers.to_pylist(),
-        hit_list,
-        ranks(lengths),
-        score,
-        pair,
-        pair_query,
-        pair_document,
-        doc_ids,
-        by_pair,
-        offsets_of(np.bincount(pair, minlength=len(pair_query))),
-    )
+        queries, place, lists.query[place], lists.text[place], lists.weight[place], lists.position_weight[place], lengths,
+        strategy[place], strategies.to_pylist(), retriever[place], retrievers.to_pylist(), hit_list, ranks(lengths), score,
+        pair, pair_query, pair_document, doc_ids, by_pair, offsets_of(np.bincount(pair, minlength=len(pair_query))),
+    )  # fmt: skip

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,7 +61,7 @@ def model_config(name: str) -> dict[str, Any]:
         RetrieverError: There is no such model, or the file is not JSON.
     """
     local = local_folder(name)
-    return read_json((local or _fetched_config(name)) / "config.json")
+    return read_json((local or _fetched(name, config_alone=True)) / "config.json")
 
 
 Json = TypeVar("Json", dict[str, Any], list[dict[str, Any]])
@@ -73,7 +74,7 @@ def description(name: str) -> Path:
         RetrieverError: There is no such model.
     """
     local = local_folder(name)
-    return local or _fetched_description(name)
+    return local or _fetched(name, config_alone=False)
 
 
 def read_json(path: Path, kind: type[Json] = dict) -> Json:  # type: ignore[assignment]
@@ -115,19 +116,22 @@ def model_identity(name: str, code: bool = False) -> str:
     folder = local_folder(name)
     if folder is None:
         return f"commit:{_commit(name)}"
-    paths = _model_files(folder) + (sorted(folder.glob("*.py")) if code else [])
-    files = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in paths)
-    return f"sha256:{_content_hash(files)}"
+    return _identity_of(_model_files(folder) + (sorted(folder.glob("*.py")) if code else []))
 
 
 def file_hash(folder: Path) -> str:
     """Returns `sha256:...` of the files of a folder of a model's module, such as `2_Dense/`."""
-    return f"sha256:{_content_hash(tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in _module_files(folder)))}"
+    return _identity_of([f for f in (folder / "config.json", module_weights(folder)) if f.is_file()])
 
 
-def _module_files(folder: Path) -> list[Path]:
-    weights = next((folder / f for f in ("model.safetensors", "pytorch_model.bin") if (folder / f).is_file()), None)
-    return [f for f in (folder / "config.json", weights) if f is not None and f.is_file()]
+def module_weights(folder: Path) -> Path:
+    """Returns the file with the weights of a model's module, such as `2_Dense/`; of none the first that could be."""
+    files = [folder / "model.safetensors", folder / "pytorch_model.bin"]
+    return next(filter(Path.is_file, files), files[0])
+
+
+def _identity_of(files: Iterable[Path]) -> str:
+    return f"sha256:{_content_hash(tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files))}"
 
 
 def at_commit(name: str) -> str:
@@ -240,24 +244,13 @@ def _commit(name: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _fetched_config(name: str) -> Path:
-    from huggingface_hub import hf_hub_download
+def _fetched(name: str, *, config_alone: bool) -> Path:
+    from huggingface_hub import hf_hub_download, snapshot_download
 
-    repo, _ = _hub_parts(name)
-    commit = _commit(name)
+    (repo, _), commit = _hub_parts(name), _commit(name)
     try:
-        return Path(hf_hub_download(repo, "config.json", revision=commit)).parent
-    except Exception as e:
-        return _cached(name, e)
-
-
-@lru_cache(maxsize=64)
-def _fetched_description(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    repo, _ = _hub_parts(name)
-    commit = _commit(name)
-    try:
+        if config_alone:
+            return Path(hf_hub_download(repo, "config.json", revision=commit)).parent
         return Path(snapshot_download(repo, revision=commit, allow_patterns=list(_DESCRIPTION)))
     except Exception as e:
         return _cached(name, e)

@@ -13,9 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from retrievers.hybrid.retriever import Hybrid
-from retrievers.hybrid.settings import indexed
-from retrievers.local.settings import LocalSettings
-from retrievers.retriever import JoinedText, Retriever, RetrieverSettings, SearchText
+from retrievers.kinds import RetrieverSettings
+from retrievers.retriever import JoinedText, Retriever, SearchText
 
 PREDICTORS_VERSION = 1
 """Raised when a predictor gives other values for the same text and index."""
@@ -52,7 +51,7 @@ def predicted(texts: Sequence[SearchText | JoinedText], predictor: str, statisti
 def lexical_retriever(retrievers: Mapping[str, RetrieverSettings]) -> str | None:
     """Returns the name of the first retriever that searches a local index by BM25, alone or in a hybrid; None: none does."""
     for name, settings in retrievers.items():
-        if any(isinstance(one, LocalSettings) and one.encoder is None for one in indexed(name, settings).values()):
+        if any(one.is_lexical for one in settings.indexed(name).values()):
             return name
     return None
 

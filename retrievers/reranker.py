@@ -109,11 +109,7 @@ class BiEncoder:
     """A reranker by the cosine of the vectors of query and passage; equal texts are encoded once per call."""
 
     def __init__(self, settings: AnyEncoderSettings, device: str = "cpu") -> None:
-        """Loads the encoder.
-
-        Raises:
-            RetrieverError: There is no such model, or its files cannot be loaded.
-        """
+        """Loads the encoder, with the errors of `open_encoder`."""
         self._settings, self._device = settings, device
         self._encoder = open_encoder(settings, device, patient=True)
 

@@ -3,7 +3,7 @@
 In the whole project ranks start at 1 (`FIRST_RANK`), and a list is sorted by descending score, equal scores by `doc_id` in
 code point order.
 
-To add a retriever, add a folder, a line in `OPENERS`, and its settings to `RetrieverSettings`. Of all functions that are given
+To add a retriever, add a folder, and its settings in a line of `retrievers.kinds.KINDS`. Of all functions that are given
 one, `name` is its key in the config, for messages, and `settings` are its settings. They raise RetrieverError if there is no
 index, or none that fits the settings.
 """
@@ -15,30 +15,16 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field
 
 from cluster.errors import RetrieverError
-from retrievers.elastic.settings import ElasticSettings
-from retrievers.hybrid.settings import HybridSettings
-from retrievers.local.settings import LocalSettings
+from retrievers.kinds import RetrieverSettings
 
 FIRST_RANK = 1
 """The rank of the best hit."""
-
-RetrieverSettings = Annotated[LocalSettings | ElasticSettings | HybridSettings, Field(discriminator="kind")]
-"""The settings of a retriever: one model per kind."""
-
-OPENERS = {
-    "local": "retrievers.local.index",
-    "elastic": "retrievers.elastic.retriever",
-    "hybrid": "retrievers.hybrid.retriever",
-}
-"""kind -> module with the kind's `open_retriever`, `open_documents`, `retriever_identity` and `check_filters`."""
-
 
 Alive = Callable[[], object]
 """A heartbeat callback: long operations call it regularly while they progress."""
@@ -192,7 +178,7 @@ def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[st
 
 
 def _opener(settings: RetrieverSettings) -> Any:
-    return importlib.import_module(OPENERS[settings.kind])
+    return importlib.import_module(settings.opener)
 
 
 def check_filters(name: str, settings: RetrieverSettings, fields: Iterable[str]) -> None:

@@ -5,16 +5,12 @@ Those of a kind of retriever are in its folder (`local/settings.py`, `elastic/se
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from cluster.http import server_address
-
-FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
-
-NOT_IDENTITY = Field(json_schema_extra={"identity": False})
-"""Marks a field that is no part of a run's fingerprint (`jobs/job/keys.py`)."""
+from cluster.settings import NOT_IDENTITY, Names, Settings
 
 # The defaults of before: a config that says them has the fingerprint that it had. What a null came to is in the identities of
 # the indexes and of the reranker.
@@ -24,10 +20,8 @@ _WAS_NONE = Field(json_schema_extra={"left_out": ""})
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
 
 
-class Bm25Settings(BaseModel):
+class Bm25Settings(Settings):
     """The constants of BM25."""
-
-    model_config = FROZEN
 
     k1: Annotated[float, Field(ge=0)] = 1.2
     """How fast a repeated word stops to count."""
@@ -35,10 +29,8 @@ class Bm25Settings(BaseModel):
     """How much a long text is held against it."""
 
 
-class FieldWeights(BaseModel):
+class FieldWeights(Settings):
     """How much a document's fields count in BM25: each term counts as if it stood there so many times."""
-
-    model_config = FROZEN
 
     title: Annotated[int, Field(ge=0, le=20)] = 1
     """Of the title; 0: it is not searched."""
@@ -52,10 +44,8 @@ class FieldWeights(BaseModel):
         return self
 
 
-class SplitSettings(BaseModel):
+class SplitSettings(Settings):
     """How documents are split into passages that overlap."""
-
-    model_config = FROZEN
 
     by: Literal["characters", "tokens"] = "characters"
     """What `size` and `overlap` count."""
@@ -75,10 +65,8 @@ class SplitSettings(BaseModel):
         return self
 
 
-class CorpusSettings(BaseModel):
-    """What `index` reads of the corpus; columns that are not named here are kept beside them."""
-
-    model_config = FROZEN
+class CorpusSettings(Settings):
+    """What `index` reads of the corpus; other columns are kept beside it, unless one is called doc_id, title or text."""
 
     id_column: Annotated[str, Field(min_length=1)] = "doc_id"
     """The column of the documents' ids: text or integers."""
@@ -99,20 +87,19 @@ Address = Annotated[str, AfterValidator(server_address)]
 """The address of a server, without credentials."""
 
 
-class ServerSettings(BaseModel):
+class ServerSettings(Settings):
     """A model at a server: text-embeddings-inference, `vllm serve`, or another with the same requests."""
 
-    model_config = FROZEN
-
+    loaded: ClassVar[bool] = False
     kind: str
     """Of the model."""
     model: Annotated[str, Field(min_length=1)]
     """As the server lists it."""
-    base_url: Annotated[Address | None, NOT_IDENTITY] = None
+    base_url: Annotated[Address | None, NOT_IDENTITY, Names.ADDRESS] = None
     """Of a server, up to and with /v1."""
-    api_key_env: Annotated[str | None, NOT_IDENTITY] = None
+    api_key_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = None
     """Of a server: name of the environment variable that holds the key; null: it wants none."""
-    api_key_file: Annotated[str | None, NOT_IDENTITY] = None
+    api_key_file: Annotated[str | None, NOT_IDENTITY, Names.KEY] = None
     """Of a server: a file on every node with the key, in place of a variable; read anew when the server refuses the key."""
     max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 8
     """Of a server: requests of the whole job at a time."""
@@ -131,15 +118,19 @@ class ServerSettings(BaseModel):
             raise ValueError("has api_key_env and api_key_file; give one of them")
         return self
 
+    def own_limits(self) -> list[tuple[str | None, int]]:
+        """Returns the server of the model with its requests in flight."""
+        return [(self.base_url, self.max_in_flight)]
 
-class EncoderSettings(BaseModel):
+
+class EncoderSettings(Settings):
     """The dense encoder: weights, and how texts are put into it."""
 
-    model_config = FROZEN
-
+    loaded: ClassVar[bool] = True
+    """Whether each worker loads the weights; else they are at a server."""
     kind: Literal["local"] = "local"
     """Weights that each worker loads; this kind where nothing is said."""
-    model: Annotated[str, Field(min_length=1), NOT_IDENTITY]
+    model: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.MODEL]
     """Folder, hub name, or `package:NAME` for weights that an installed package carries."""
     pooling: Annotated[Literal["cls", "mean", "last"] | None, _WAS_CLS] = None
     """How the states of a text's tokens become one vector; null: as the model's files say (cls where they say nothing)."""
@@ -160,7 +151,7 @@ class OpenaiEncoderSettings(ServerSettings):
 
     kind: Literal["openai"]
     """This kind."""
-    base_url: Annotated[Address, NOT_IDENTITY]
+    base_url: Annotated[Address, NOT_IDENTITY, Names.ADDRESS]
     """Up to and with /v1."""
     dimensions: Annotated[int, Field(gt=0)] | None = None
     """Length of the vectors, of a model that has several; null: the model's own."""
@@ -182,10 +173,8 @@ AnyEncoderSettings = Annotated[
 """An encoder: its weights in each worker, or a server."""
 
 
-class TypoSettings(BaseModel):
+class TypoSettings(Settings):
     """Typing errors that are put into the text of the original query (`retrievers/typos.py`)."""
-
-    model_config = FROZEN
 
     rate: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Share of the words of at least 4 letters that get one; above 0, every query with such a word gets at least one."""
@@ -193,10 +182,8 @@ class TypoSettings(BaseModel):
     """Another seed, other typos."""
 
 
-class FuseSettings(BaseModel):
+class FuseSettings(Settings):
     """How the lists of one query become one."""
-
-    model_config = FROZEN
 
     method: Literal["rrf", "minmax", "weighted", "best"] = "minmax"
     """The formula: docs/strategies.md."""
@@ -231,7 +218,7 @@ class RerankSettings(ServerSettings):
 
     kind: Literal["cross_encoder", "bi_encoder", "server", "none"] = "cross_encoder"
     """What scores a pair of query and document; server: a cross-encoder at `base_url`; none: fused order is final."""
-    model: Annotated[str, Field(min_length=1), NOT_IDENTITY] = "BAAI/bge-reranker-v2-m3"
+    model: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.MODEL] = "BAAI/bge-reranker-v2-m3"
     """Cross-encoder weights: folder, hub name or `package:NAME`; of a server, as it lists the model."""
     encoder: AnyEncoderSettings | None = None
     """For bi_encoder; null: the encoder of the first dense retriever."""
@@ -268,17 +255,27 @@ class RerankSettings(ServerSettings):
             raise ValueError("kind server needs base_url; give the server's address, such as http://host:8000/v1")
         return self
 
+    def names(self) -> dict[str, Names]:
+        """Returns what its own fields name: of weights their place, of a server how it is reached."""
+        named = super().names()
+        model = named.pop("model")
+        return named if self.kind == "server" else {"model": model} if self.kind == "cross_encoder" else {}
+
+    def own_limits(self) -> list[tuple[str | None, int]]:
+        """Returns the server of a cross-encoder."""
+        return super().own_limits() if self.kind == "server" else []
+
+    @property
+    def loads(self) -> bool:
+        """Returns whether the workers compute the scores, and no server."""
+        return self.kind == "cross_encoder" or (self.encoder is not None and self.encoder.loaded)
+
 
 def bm25_or_dense(values: object, bm25_only: tuple[str, ...], dense_only: tuple[str, ...]) -> object:
-    """Returns the settings of a retriever, after a check that its keys belong together.
-
-    Args:
-        values: The settings before validation.
-        bm25_only: Keys that need BM25.
-        dense_only: Keys that need an encoder.
+    """Returns the settings of a retriever before validation, after a check that its keys belong together.
 
     Raises:
-        ValueError: There is a key of the other kind of search.
+        ValueError: There is a key that needs BM25 beside an encoder, or one that needs an encoder without it.
     """
     if not isinstance(values, dict):
         return values

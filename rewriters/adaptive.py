@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from cluster.errors import RewriterError
+from cluster.settings import Settings
 from rewriters.pool import OF_THE_QUERY, read_local, read_yaml, with_context
-from rewriters.settings import FROZEN
 from rewriters.strategy import Strategy, one_line, render
 
 REQUEST_NAME = "dmqr_adaptive"
@@ -50,10 +50,8 @@ _JSON_REASON = re.compile(r'(?i)[{,]\s{0,9}"reason"\s{0,9}:\s{0,9}"(?P<text>(?:[
 _MOST_REASON = 500  # characters
 
 
-class Demonstration(BaseModel):
+class Demonstration(Settings):
     """A worked example."""
-
-    model_config = FROZEN
 
     query: str
     """A query."""

@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from cluster.errors import RewriterError
+from cluster.settings import Settings
 from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.phrases import any_of
 from rewriters.pool import read_local, read_yaml
 from rewriters.query import Query
 from rewriters.selection import Choice, chosen
-from rewriters.settings import FROZEN
 from rewriters.strategy import Strategy
 
 REQUEST_NAME = "classify"
@@ -38,10 +38,8 @@ Query: {query}"""
 _FOLDER = Path(__file__).parent / "rules"
 
 
-class Rule(BaseModel):
+class Rule(Settings):
     """When a query is of a type; a rule without conditions always matches."""
-
-    model_config = FROZEN
 
     type: str
     """Name of the type."""
@@ -78,10 +76,8 @@ class Rule(BaseModel):
         )
 
 
-class Rules(BaseModel):
+class Rules(Settings):
     """A file of rules."""
-
-    model_config = FROZEN
 
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
     """In order; the first that matches decides."""

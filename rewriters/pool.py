@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from cluster.errors import RewriterError, nearest
 from rewriters.reading.answer import label_key
-from rewriters.settings import DecodingSettings
+from rewriters.settings import DecodingSettings, is_path
 from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Strategy, plain_name, render, variables
 
 Entry = str | Mapping[str, Mapping[str, Any]]
@@ -77,11 +77,6 @@ def named(entry: Entry) -> Named:
     raise ValueError(f"should be a name, a path or {{name: {{parameter: value}}}}, found {entry!r}")
 
 
-def is_path(source: str) -> bool:
-    """Returns whether an entry names a file of the user."""
-    return "/" in source or source.endswith((".yaml", ".yml"))
-
-
 def shipped() -> list[str]:
     """Returns the sorted names of the built-in strategies."""
     return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
@@ -119,10 +114,7 @@ def read_yaml(code: str, where: str, read: Callable[[], str], remedy: str) -> An
 
 
 def load_pool(
-    entries: Sequence[Entry],
-    language: str | None = None,
-    context: bool = False,
-    read: Callable[[str], str] = read_local,
+    entries: Sequence[Entry], language: str | None = None, context: bool = False, read: Callable[[str], str] = read_local
 ) -> tuple[Strategy, ...]:
     """Returns the strategies of the config's `rewrite.strategies`, in their order.
 

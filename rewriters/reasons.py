@@ -8,20 +8,9 @@ from __future__ import annotations
 from typing import Literal
 
 Reason = Literal[
-    "empty",
-    "missing",
-    "unparsable",
-    "truncated",
-    "cut_reasoning",
-    "repetition",
-    "refusal",
-    "content_filter",
-    "echo",
-    "wrong_language",
-    "too_long",
-    "too_short",
-    "banned",
-]
+    "empty", "missing", "unparsable", "truncated", "cut_reasoning", "repetition", "refusal", "content_filter", "echo",
+    "wrong_language", "too_long", "too_short", "banned",
+]  # fmt: skip
 
 MESSAGES: dict[Reason, str] = {
     "empty": "the answer has no text for it",

@@ -266,19 +266,11 @@ class Rewriter:
         values = {**used, "query": shown.text, CONTEXT: shown.context or "(none)"}
         told = used | ({"": sorted(mask.counts)} if mask.values else {})  # another prompt, so another completion
         decoding = dict(call.decoding) | ({"seed": call.decoding.get("seed", 0) + sample} if sample else {})
+        variables = template_hash(json.dumps(told, sort_keys=True, ensure_ascii=False)) if told else ""
         return Request(
-            query.query_id,
-            query.text,
-            call.name,
-            render(call.template, values),
-            call.prompt_hash,
-            call.schema,
-            decoding,
-            call.recorded_as,
-            sample,
-            call.engine,
-            template_hash(json.dumps(told, sort_keys=True, ensure_ascii=False)) if told else "",
-        )
+            query.query_id, query.text, call.name, render(call.template, values), call.prompt_hash, call.schema, decoding,
+            call.recorded_as, sample, call.engine, variables,
+        )  # fmt: skip
 
     def _results(self, strategy: Strategy, answers: Answers, choice: Choice, mask: Mask) -> list[RewriteResult]:
         most, masked = choice.texts.get(strategy.name) or strategy.n, (MASKED,) if mask.values else ()

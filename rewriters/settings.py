@@ -5,14 +5,11 @@ Those of the engines are in `engines/settings.py`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
-
-NOT_IDENTITY = Field(json_schema_extra={"identity": False})
-"""Marks a field that is no part of a run's fingerprint (`jobs/job/keys.py`)."""
+from cluster.settings import NOT_IDENTITY, Names, Settings
 
 DRIFT = 0.15
 """Default of `guards.drift`; measured in docs/strategies.md."""
@@ -46,10 +43,8 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-class DecodingSettings(BaseModel):
+class DecodingSettings(Settings):
     """How an engine samples; part of a completion's identity."""
-
-    model_config = FROZEN
 
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """0: always the likeliest token."""
@@ -65,54 +60,69 @@ class DecodingSettings(BaseModel):
     """What a model's chat template is given beside the messages."""
 
 
-class SelectAll(BaseModel):
+def is_path(source: str) -> bool:
+    """Returns whether a name of strategies or rules is the path of a file of the user."""
+    return "/" in source or source.endswith((".yaml", ".yml"))
+
+
+class SelectionOfStrategies(Settings):
+    """Of which strategies rewrite a query: what other packages ask of any kind."""
+
+    differs: ClassVar[bool] = True
+    """Whether queries differ in the strategies that rewrite them."""
+    in_request: ClassVar[bool] = False
+    """Whether the LLM chooses in the request in which it rewrites."""
+
+    @property
+    def typed_by(self) -> Literal["rules", "llm"] | None:
+        """What tells the type of a query; None: none is told."""
+        return getattr(self, "by", None)
+
+
+class SelectAll(SelectionOfStrategies):
     """Every strategy rewrites every query."""
 
-    model_config = FROZEN
-
+    differs: ClassVar[bool] = False
     kind: Literal["all"]
     """This selection."""
 
 
-class SelectNever(BaseModel):
+class SelectNever(SelectionOfStrategies):
     """No query is rewritten; the original alone is searched."""
-
-    model_config = FROZEN
 
     kind: Literal["never"]
     """This selection."""
 
 
-class SelectAdaptive(BaseModel):
+class SelectAdaptive(SelectionOfStrategies):
     """The LLM chooses strategies by their descriptions and writes the rewrites, in one request (DMQR-RAG)."""
 
-    model_config = FROZEN
-
+    in_request: ClassVar[bool] = True
     kind: Literal["adaptive"]
     """This selection."""
-    demonstrations: Annotated[str | None, NOT_IDENTITY] = None
+    demonstrations: Annotated[str | None, NOT_IDENTITY, Names.TEXT] = None
     """A YAML file of worked examples, in place of ours; its text counts for the fingerprint."""
     least: Literal[0, 1] = 0
     """Strategies that the LLM is to choose at least: 1 as in DMQR-RAG, which chooses one to four; 0: none where none helps."""
 
 
-class SelectClassified(BaseModel):
+class SelectClassified(SelectionOfStrategies):
     """Strategies by the type of the query."""
-
-    model_config = FROZEN
 
     kind: Literal["classified"]
     """This selection."""
-    rules: Annotated[str, NOT_IDENTITY] = "english"
+    rules: Annotated[str, NOT_IDENTITY, Names.TEXT] = "english"
     """The path of a YAML file with the types and their strategies, or the name of ours; its text counts for the fingerprint."""
     by: Literal["rules", "llm"] = "rules"
     """rules: the file's patterns tell the type. llm: `rewrite.engine` does, by one request before the others."""
 
+    def names(self) -> dict[str, Names]:
+        """Returns the file of the rules, where they are not ours."""
+        return super().names() if is_path(self.rules) else {}
 
-class SelectRandom(BaseModel):
+
+class SelectRandom(SelectionOfStrategies):
     """Some strategies by chance, the same for a query in every run: a baseline."""
-
-    model_config = FROZEN
 
     kind: Literal["random_k"]
     """This selection."""
@@ -122,10 +132,8 @@ class SelectRandom(BaseModel):
     """Of the choice."""
 
 
-class SelectColumn(BaseModel):
+class SelectColumn(SelectionOfStrategies):
     """The log says which strategies rewrite a query."""
-
-    model_config = FROZEN
 
     kind: Literal["column"]
     """This selection."""
@@ -133,11 +141,10 @@ class SelectColumn(BaseModel):
     """Of the log; cells: a strategy, several between commas, a number of texts, or `none`. Empty: all."""
 
 
-class SelectQpp(BaseModel):
+class SelectQpp(SelectionOfStrategies):
     """Every strategy rewrites every query; of the original and these texts one is searched, by predicted performance."""
 
-    model_config = FROZEN
-
+    differs: ClassVar[bool] = False
     kind: Literal["qpp"]
     """This selection."""
     predictor: Literal["avg_idf", "max_idf"] = "avg_idf"
@@ -150,21 +157,17 @@ SelectSettings = Annotated[
 ]
 
 
-class VocabularySettings(BaseModel):
+class VocabularySettings(Settings):
     """A controlled vocabulary, of which rewrites should have a term."""
 
-    model_config = FROZEN
-
-    path: Annotated[str, NOT_IDENTITY]
+    path: Annotated[str, NOT_IDENTITY, Names.TEXT]
     """A text file with a term per line, here or on S3; its content counts for the fingerprint."""
     action: Literal["count", "drop"] = "count"
     """What becomes of a rewrite without any term: it is flagged, or not searched."""
 
 
-class GuardSettings(BaseModel):
+class GuardSettings(Settings):
     """Guards around the LLM; each only counts unless it is told to do more."""
-
-    model_config = FROZEN
 
     preserve: Literal["count", "drop", "repair"] = "count"
     """What becomes of a rewrite that has lost a number, a name or a quoted phrase of the query, in strategies that should keep
@@ -184,6 +187,6 @@ class GuardSettings(BaseModel):
     """A controlled vocabulary, for rewrites that are searched as queries."""
     mask: list[Literal["mail", "phone", "card"]] = []
     """Personal data that placeholders replace in whatever is sent; they are put back in the rewrites."""
-    overrides: Annotated[str | None, NOT_IDENTITY] = None
+    overrides: Annotated[str | None, NOT_IDENTITY, Names.TEXT] = None
     """A Parquet, CSV or JSONL file of approved, pinned and banned rewrites, here or on S3; its content counts for the
     fingerprint."""

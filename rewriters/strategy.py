@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from rewriters.engines.settings import EngineSettings
+from cluster.settings import FROZEN
+from rewriters.engines.settings import AnyEngineSettings
 from rewriters.normalise import normalise
-from rewriters.settings import FROZEN, identity_fields
+from rewriters.settings import identity_fields
 
 PLACEHOLDER = "{query}"
 CONTEXT = "context"
@@ -119,7 +120,7 @@ class Strategy(BaseModel):
     """What stands in for an answer that cannot be read: nothing (a row in errors/), or the original query."""
     decoding: dict[str, Any] = {}
     """Replaces values of `rewrite.decoding`; such a strategy has requests of its own."""
-    engine: EngineSettings | None = None
+    engine: AnyEngineSettings | None = None
     """An engine of its own, such as a trained rewriter's; null: `rewrite.engine`."""
     order: int = 100
     """Sort key in prompts."""

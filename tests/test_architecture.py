@@ -20,19 +20,19 @@ from cluster.storage.files import FileStorage
 from jobs.chain.pipeline import CHAIN, stages
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
-from jobs.job.pools import requested_pools
+from jobs.job.pools import requested_pools, rerankers_of
 from jobs.job.prepare import Prepared
-from jobs.job.request_shares import rerankers_of
 from jobs.log.check import LogColumns
 from jobs.tables import COMMITTED, SHARD
 from tests.support.jobs.one_arm import one_arm
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("cluster", "jobs", "retrievers", "rewriters")
-LEAVES = {"cluster.errors", "cluster.http", "cluster.outages"}  # the modules that every package may import
+# The modules that every package may import.
+LEAVES = {"cluster.cause", "cluster.errors", "cluster.http", "cluster.outages", "cluster.settings"}
 # The rooms of jobs/, the ground floor first: a room imports those of lower floors, and of its own floor without a circle.
 FLOORS = (
-    ("tables", "terminal", "log", "config", "job"),  # what a job is, and how it tells what happens
+    ("tables", "counts", "terminal", "log", "config", "job"),  # what a job is, and how it tells what happens
     ("chain",),  # what its shards go through
     ("runs",),  # what was run
     ("run", "plan", "try_one", "index", "submit"),  # what runs, and reads what was run before

@@ -40,7 +40,7 @@ def first_arguments() -> Iterator[tuple[str, ast.expr]]:
     for package in ("jobs", "rewriters", "retrievers", "cluster"):
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and ast.unparse(node.func) in names | {"self.error"}:
+                if isinstance(node, ast.Call) and ast.unparse(node.func) in names | {"self.error", "file.error"}:
                     yield f"{path.relative_to(ROOT)}:{node.lineno}", node.args[0]
 
 

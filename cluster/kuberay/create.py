@@ -23,6 +23,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from cluster.outages import pause
+
 FAILED, AWAY = 1, 3
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TIMEOUT_SECONDS = 30.0
@@ -67,7 +69,7 @@ class RayJobApi:
             PermissionError: The request is refused.
             ConnectionError: The API was away for longer than the patience.
         """
-        until, pause = time.monotonic() + self._patience, 1.0
+        failures, until = 0, time.monotonic() + self._patience
         while True:
             try:
                 return self._once(method, path, body)
@@ -79,10 +81,11 @@ class RayJobApi:
                 problem: Exception = error
             except (OSError, http.client.HTTPException, ValueError) as error:  # the last two: an answer that breaks off
                 problem = error
-            if time.monotonic() + pause > until:
+            failures += 1
+            seconds = pause(failures, 1.0, 30.0)
+            if time.monotonic() + seconds > until:
                 raise ConnectionError(f"Kubernetes does not answer: {problem}") from problem
-            time.sleep(pause)
-            pause = min(30.0, 2 * pause)
+            time.sleep(seconds)
 
     def _once(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
         # The token is read each time: it is replaced every hour.

@@ -6,9 +6,10 @@ import ipaddress
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
+from cluster.settings import Settings
+
 LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"  # DNS-1123, of namespaces and queues
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Port = Annotated[int, Field(gt=0, lt=65_536)]
@@ -23,10 +24,8 @@ def ip_and_port(address: str) -> tuple[str, int]:
         raise ValueError(f"egress_addresses: {address!r} is no IP:PORT; write it like 169.254.170.23:80") from None
 
 
-class SecretReference(BaseModel):
+class SecretReference(Settings):
     """Where the value of an environment variable lies."""
-
-    model_config = FROZEN
 
     secret: Annotated[str, Field(min_length=1)]
     """Name of the Secret, in the same namespace."""
@@ -34,10 +33,8 @@ class SecretReference(BaseModel):
     """Which of its keys."""
 
 
-class TolerationSettings(BaseModel):
+class TolerationSettings(Settings):
     """A taint of nodes that pods may run on."""
-
-    model_config = FROZEN
 
     key: Annotated[str, Field(min_length=1)]
     """Of the taint."""
@@ -47,10 +44,8 @@ class TolerationSettings(BaseModel):
     """Of the taint; null: any."""
 
 
-class PodResources(BaseModel):
+class PodResources(Settings):
     """What a pod has, and which nodes it may run on."""
-
-    model_config = FROZEN
 
     cpus: Annotated[int, Field(gt=0)]
     """CPUs of a pod."""
@@ -90,10 +85,8 @@ class GpuResources(PodResources):
     """Memory for each GPU of the pod; half of it may be shared memory, where Ray keeps its objects."""
 
 
-class KubernetesSettings(BaseModel):
+class KubernetesSettings(Settings):
     """What `submit --render` writes into manifests for Kubernetes; a run itself reads none of it."""
-
-    model_config = FROZEN
 
     image: Annotated[str, Field(min_length=1)] = "dmqr:0.1.0"
     """Image with this project, of this version."""

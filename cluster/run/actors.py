@@ -32,36 +32,24 @@ def map_on_actors(
         tables_per_worker: Calls in flight per actor.
     """
     import ray
+    from ray.util import ActorPool
 
-    remote = ray.remote(_ItemActor).options(
+    remote = ray.remote(worker).options(
         num_cpus=pool.cpus, num_gpus=pool.gpus, max_restarts=-1, max_task_retries=3, max_concurrency=tables_per_worker
     )
-    actors = [remote.remote(worker, dict(settings)) for _ in range(pool.workers)]
-    in_flight: dict[Any, Any] = {}  # call -> its actor
-    free = actors * tables_per_worker
+    calls = ActorPool([remote.remote(**settings) for _ in range(pool.workers)] * tables_per_worker)
     for table in tables:
-        if not free:
-            yield _next(in_flight, free)
-        actor = free.pop(0)
-        in_flight[actor.call.remote(table)] = actor
-    while in_flight:
-        yield _next(in_flight, free)
+        if not calls.has_free():
+            yield _next(calls)
+        calls.submit(lambda actor, one: actor.__call__.remote(one), table)
+    while calls.has_next():
+        yield _next(calls)
 
 
-def _next(in_flight: dict[Any, Any], free: list[Any]) -> Any:
-    import ray
+def _next(calls: Any) -> Any:
+    from ray.exceptions import RayTaskError
 
-    (done,), _ = ray.wait(list(in_flight), num_returns=1)
-    free.append(in_flight.pop(done))
     try:
-        return ray.get(done)
-    except ray.exceptions.RayTaskError as error:  # unwrapped: Ray's message has the traceback in it
+        return calls.get_next_unordered()
+    except RayTaskError as error:  # unwrapped: Ray's message has the traceback in it
         raise error.cause from None
-
-
-class _ItemActor:
-    def __init__(self, worker: Callable[..., Callable[[pa.Table], Any]], settings: Mapping[str, Any]) -> None:
-        self._worker = worker(**settings)
-
-    def call(self, table: pa.Table) -> Any:
-        return self._worker(table)

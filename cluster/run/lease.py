@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.errors import ClusterError, HeldError
-from cluster.run.submitted import submission_id
+from cluster.run.own_job import submission_id
 from cluster.storage import Storage
 
 HEARTBEAT_SECONDS = 5.0

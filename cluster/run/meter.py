@@ -13,8 +13,9 @@ import pyarrow as pa
 from cluster import costs
 from cluster.errors import ClusterError
 from cluster.isolation import Isolation, KilledWorkerError
+from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import block_totals
-from cluster.run.stage import BlockHalted, Reporter, Stage, reporting_to, shard_of
+from cluster.run.stage import BlockHalted, Stage, reporting_to, shard_of
 from cluster.storage.traffic import take_traffic
 
 # What a worker raises that no row of its block has caused. Of storage: an OSError where the disk is full, the file system
@@ -142,13 +143,13 @@ class Meter:
         return pa.concat_tables([self._call_worker(half, budget) for half in halves])
 
 
-def run_block(meter: Meter, table: pa.Table, reporter: Reporter, worker: str) -> pa.Table:
+def run_block(meter: Meter, table: pa.Table, tracker: ProgressTracker, worker: str) -> pa.Table:
     """Calls a stage's worker with a block, and reports its start, heartbeats and end.
 
     Args:
         meter: Of the stage's worker.
         table: The block; empty if its shard was not admitted.
-        reporter: Receives the reports.
+        tracker: Receives the reports, in this process or another.
         worker: The worker's name, the same after a restart.
 
     Returns:
@@ -161,9 +162,9 @@ def run_block(meter: Meter, table: pa.Table, reporter: Reporter, worker: str) ->
     if table.num_rows == 0:
         return stage.produces.empty_table()
     shard = shard_of(table)
-    while not (attempt := reporter.block_started(stage.name, shard, table.num_rows, worker)):
+    while not (attempt := tracker.block_started(stage.name, shard, table.num_rows, worker)):
         time.sleep(_TURN_SECONDS)
-    isolation = reporter.isolation(stage.name, shard) if attempt > 1 else None
+    isolation = tracker.isolation(stage.name, shard) if attempt > 1 else None
     if isolation is not None and isolation.deaths > stage.retries:
         first, end = isolation.place or (0, table.num_rows)
         raise ClusterError(
@@ -172,15 +173,15 @@ def run_block(meter: Meter, table: pa.Table, reporter: Reporter, worker: str) ->
             f"{first + 1} to {end} of its {table.num_rows}; look at the log for why (often memory), and give each worker more",
         )
     try:
-        with reporting_to(partial(reporter.heartbeat, stage.name, shard, attempt), partial(reporter.reserve, worker)):
-            result = meter(table, isolation, partial(reporter.part_started, stage.name, shard))
+        with reporting_to(partial(tracker.heartbeat, stage.name, shard, attempt), partial(tracker.reserve, worker)):
+            result = meter(table, isolation, partial(tracker.part_started, stage.name, shard))
     except BlockHalted:
-        reporter.halt(shard)
+        tracker.halt(shard)
         return stage.produces.empty_table()
     counts = stage.counts(table, result) if stage.counts else {}
     samples = stage.samples(result) if stage.samples else ()
     totals = block_totals(stage.cost_stage or stage.name, table, result, counts, samples)
-    reporter.block_finished(stage.name, shard, result.num_rows, attempt, totals)
+    tracker.block_finished(stage.name, shard, result.num_rows, attempt, totals)
     return result
 
 

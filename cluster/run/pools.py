@@ -110,15 +110,10 @@ def in_process_pools(requests: Mapping[str, PoolRequest], gpus: float) -> dict[s
 def size_pools(
     requests: Mapping[str, PoolRequest], nodes: Sequence[NodeGroup], local: bool, added: Sequence[NodeGroup] = ()
 ) -> dict[str, Pool]:
-    """Returns the pools, sized to the cluster.
+    """Returns the pools, sized to the cluster; `local`: whether Ray was started on this machine by the session.
 
-    A pool with AUTO has as many workers as the nodes hold, and may grow to what the cluster may scale to.
-
-    Args:
-        requests: Stage -> requested pool.
-        nodes: The cluster's nodes.
-        local: Whether Ray was started on this machine by the session.
-        added: Kinds of nodes that its autoscaler may have, each at its largest number.
+    A pool with AUTO has as many workers as the nodes hold, and may grow to what the cluster may scale to: `added` are kinds of
+    nodes that its autoscaler may have, each at its largest number.
 
     Raises:
         ClusterError: The pools request more than the cluster can hold at once, whatever it scales to.
@@ -139,12 +134,9 @@ def size_pools(
 
 
 def check_room(pools: Mapping[str, Pool], nodes: Sequence[NodeGroup], has: str) -> None:
-    """Checks that nodes can hold all workers at once.
+    """Checks that nodes can hold all workers at once, of a pool that grows its minimum.
 
-    Args:
-        pools: Stage -> pool; one that grows counts with its minimum.
-        nodes: All that there may be.
-        has: What the cluster does with them, for the message.
+    In the message a cluster `has` these nodes, or does otherwise with them.
 
     Raises:
         ClusterError: They surely cannot.

@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
-from cluster.costs import Totals
-from cluster.isolation import Isolation
 from cluster.metrics.tracked import TrackedMetrics
-from cluster.outages import Outage
 from cluster.run.meter import Meter, run_block
+from cluster.run.outage_reports import OutageReports
 from cluster.run.pools import TASK_CPUS
 from cluster.run.progress import ProgressTracker
-from cluster.run.pulse import OutagePulse
 from cluster.run.session import data_context
-from cluster.run.snapshot import NOTHING, BlockAttempt, BlockTotals, Snapshot
+from cluster.run.snapshot import NOTHING, Snapshot
 from cluster.run.stage import Stage, reporting_to, shard_of
 
 _ADMISSIONS = 2  # tasks that wait for admission: the next shard's, and one more
 _ADMISSION_SECONDS = 1.0  # timeout of one call of `admit`
 _PROGRESS_SECONDS = 0.2  # timeout of the driver's loop for the tracker's progress
-_REPLY_SECONDS = 5.0  # timeout of other calls of the tracker
+_REPLY_SECONDS = 5.0  # timeout of the calls in `_UNANSWERED`
+_SENT = {"heartbeat", "report_outages", "worker_stopped", "mark_committed", "spent_elsewhere", "close"}  # not waited for
+_UNANSWERED: dict[str, Any] = {"closed": False, "attempts": {}, "seconds_since_heartbeat": 0.0, "in_flight": 1}
 
 
 class RayRunner:
@@ -55,12 +54,12 @@ class RayRunner:
         import ray
 
         self._stages, self._start = list(stages), start
-        self._progress = NOTHING  # the last reply
-        self._pending: Any = None  # the call of `progress` that has no reply yet
         workers = {stage.name: stage.pool.workers if stage.pool else 0 for stage in stages}
         limit = shards_in_flight([stage for stage in stages if stage.pool], shards)
         tracker = ray.remote(ProgressTracker).options(**tracker_options(ray.get_runtime_context().get_node_id()))
-        self._tracker = tracker.remote(workers, limit, budget_usd, metrics=metrics, node_alive=node_alive)
+        self._actor = tracker.remote(workers, limit, budget_usd, metrics=metrics, node_alive=node_alive)
+        self.tracker = remote_tracker(self._actor)
+        """Of the shards in flight. A restarted one is open: `close` is to be called again and again."""
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
         """Yields the last stage's rows, as dicts, in the order in which the shards end.
@@ -84,7 +83,7 @@ class RayRunner:
         batches: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow", "zero_copy_batch": True}
         for number, group in enumerate(_groups(self._stages)):
             pool = group[0].pool
-            common = {"start": self._start, "tracker": self._tracker}
+            common = {"start": self._start, "tracker": self._actor}
             if pool is None:
                 # Waiting for admission takes no CPU. A `size` of its own keeps Ray Data from fusing it with an actor pool.
                 first = number == 0
@@ -112,52 +111,6 @@ class RayRunner:
         for batch in data.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
             yield from batch.to_pylist()
 
-    def mark_committed(self, shard: int) -> None:
-        """Records a commit, so that the next shard is admitted."""
-        self._tracker.mark_committed.remote(shard)
-
-    def progress(self) -> Snapshot:
-        """Returns what is going on; the last reply if the tracker is slow."""
-        import ray
-
-        try:
-            self._pending = self._pending or self._tracker.progress.remote()
-            self._progress, self._pending = ray.get(self._pending, timeout=_PROGRESS_SECONDS), None
-        except ray.exceptions.GetTimeoutError:
-            pass
-        except ray.exceptions.RayError:
-            self._pending = None
-        return self._progress
-
-    def attempts(self, shard: int | None = None) -> dict[int, list[BlockAttempt]]:
-        """Returns shard -> the attempts at its blocks, see `ProgressTracker.attempts`; nothing if it does not reply."""
-        found: dict[int, list[BlockAttempt]] = self._call("attempts", {}, shard)
-        return found
-
-    def seconds_since_heartbeat(self) -> float:
-        """Returns the seconds since the last report of any worker, or the last commit; 0 if the tracker does not reply."""
-        return float(self._call("seconds_since_heartbeat", 0.0))
-
-    def in_flight(self) -> int:
-        """Returns the number of shards in flight: admitted and not committed; 1 if the tracker does not reply."""
-        return int(self._call("in_flight", 1))
-
-    def spent_elsewhere(self, usd: float) -> None:
-        """Records what the run has cost apart from reserved money."""
-        self._tracker.spent_elsewhere.remote(usd)
-
-    def close(self) -> None:
-        """Admits no more shards; those in flight go on. To be called again and again: a restarted tracker is open."""
-        self._tracker.close.remote()
-
-    def _call(self, method: str, default: Any, *arguments: object) -> Any:
-        import ray
-
-        try:
-            return ray.get(getattr(self._tracker, method).remote(*arguments), timeout=_REPLY_SECONDS)
-        except ray.exceptions.RayError:
-            return default
-
 
 def tracker_options(node: str) -> dict[str, Any]:
     """Returns the options of the tracker's actor, which lives on the driver's node: it ends with the driver, never before.
@@ -183,52 +136,59 @@ def node_alive(node: str) -> bool:
     return all(one["Alive"] for one in ray.nodes() if one["NodeID"] == node)
 
 
-class _RemoteTracker:
-    """Calls the tracker from a worker. Waits for the replies of all but `heartbeat`, so that reports arrive in order."""
+def remote_tracker(actor: Any) -> ProgressTracker:
+    """Returns the tracker that lives in an actor."""
+    return cast(ProgressTracker, RemoteTracker(actor))
 
-    def __init__(self, tracker: Any) -> None:
+
+class RemoteTracker:
+    """Calls the methods of the tracker's actor, as if it were a `ProgressTracker` of this process.
+
+    Replies are waited for, so that reports arrive in order, but for those of `_SENT`; without a reply, as while the tracker is
+    being restarted, the methods in `_UNANSWERED` return what stands there, and `progress` its last reply.
+    """
+
+    def __init__(self, actor: Any) -> None:
+        """Calls nothing yet."""
         import ray
 
-        self._tracker, self._get = tracker, ray.get
-        self._node = ray.get_runtime_context().get_node_id()
+        self._actor, self._node = actor, ray.get_runtime_context().get_node_id()
+        self._progress = NOTHING  # the last reply
+        self._pending: Any = None  # the call of `progress` that has no reply yet
 
-    def admit(self, shard: int) -> bool:
-        while (admitted := self._get(self._tracker.admit.remote(shard, _ADMISSION_SECONDS))) is None:
-            pass
-        return bool(admitted)
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        """Returns a method of the tracker, to be called in its process."""
+        return partial(self._call, method)
 
     def block_started(self, stage: str, shard: int, rows: int, worker: str) -> int:
-        return int(self._get(self._tracker.block_started.remote(stage, shard, rows, worker, self._node)))
+        """Calls `ProgressTracker.block_started` with this process's node."""
+        return int(self._call("block_started", stage, shard, rows, worker, self._node))
 
-    def isolation(self, stage: str, shard: int) -> Isolation | None:
-        found: Isolation | None = self._get(self._tracker.isolation.remote(stage, shard))
-        return found
-
-    def part_started(self, stage: str, shard: int, first: int, end: int) -> None:
-        self._get(self._tracker.part_started.remote(stage, shard, first, end))
-
-    def block_finished(self, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> None:
-        self._get(self._tracker.block_finished.remote(stage, shard, rows, attempt, totals))
-
-    def heartbeat(self, stage: str, shard: int | None, attempt: int, share: float | None, spent: Totals | None = None) -> None:
-        self._tracker.heartbeat.remote(stage, shard, attempt, share, spent)
-
-    def reserve(self, worker: str, spent: float, wanted: float) -> float:
-        return float(self._get(self._tracker.reserve.remote(worker, spent, wanted)))
-
-    def closed(self) -> bool:
-        from ray.exceptions import RayError
+    def progress(self) -> Snapshot:
+        """Returns what is going on; the last reply if the tracker is slow."""
+        import ray
 
         try:
-            return bool(self._get(self._tracker.closed.remote()))
-        except RayError:  # the tracker is being restarted
-            return False
+            self._pending = self._pending or self._actor.progress.remote()
+            self._progress, self._pending = ray.get(self._pending, timeout=_PROGRESS_SECONDS), None
+        except ray.exceptions.GetTimeoutError:
+            pass
+        except ray.exceptions.RayError:
+            self._pending = None
+        return self._progress
 
-    def halt(self, shard: int) -> None:
-        self._get(self._tracker.halt.remote(shard))
+    def _call(self, method: str, *arguments: object) -> Any:
+        import ray
 
-    def report_outages(self, worker: str, outages: list[Outage]) -> None:
-        self._tracker.report_outages.remote(worker, outages)
+        reply = getattr(self._actor, method).remote(*arguments)
+        if method in _SENT:
+            return None
+        if method not in _UNANSWERED:
+            return ray.get(reply)
+        try:
+            return ray.get(reply, timeout=_REPLY_SECONDS)
+        except ray.exceptions.RayError:
+            return _UNANSWERED[method]
 
 
 class _BlockActor:
@@ -237,39 +197,42 @@ class _BlockActor:
     def __init__(self, stage: Stage, start: int, tracker: Any) -> None:
         import ray
 
-        self._tracker, self._reporter = tracker, _RemoteTracker(tracker)
+        self._tracker = remote_tracker(tracker)
         self._worker = ray.get_runtime_context().get_actor_id()  # the same after a restart
-        self._pulse = OutagePulse(partial(self._reporter.report_outages, self._worker)).__enter__()
+        self._pulse = OutageReports(partial(self._tracker.report_outages, self._worker)).__enter__()
         # A worker may copy an index for minutes while it is built.
         with reporting_to(
-            partial(self._reporter.heartbeat, stage.name, None, 0),
+            partial(self._tracker.heartbeat, stage.name, None, 0),
             # A restarted actor has the same id and has spent nothing: it is another worker, or it gets the money again.
-            partial(self._reporter.reserve, f"{self._worker}/{uuid.uuid4().hex}"),
-            self._reporter.closed,
+            partial(self._tracker.reserve, f"{self._worker}/{uuid.uuid4().hex}"),
+            self._tracker.closed,
         ):
             self._meter = Meter(stage, start)
-        ray.get(tracker.worker_started.remote(stage.name, self._worker))
+        self._tracker.worker_started(stage.name, self._worker)
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        return run_block(self._meter, table, self._reporter, self._worker)
+        return run_block(self._meter, table, self._tracker, self._worker)
 
     def __del__(self) -> None:  # Ray Data deletes the worker when it shrinks the pool
         with contextlib.suppress(Exception):
             self._meter.close()
-            self._tracker.worker_stopped.remote(self._meter.stage.name, self._worker)
+            self._tracker.worker_stopped(self._meter.stage.name, self._worker)
 
 
 def _run_stateless(table: pa.Table, stages: Sequence[Stage], gated: bool, start: int, tracker: Any) -> pa.Table:
     """Returns a block after stages without a pool; with `gated` it waits for admission first."""
-    reporter = _RemoteTracker(tracker)
-    if table.num_rows and gated and not reporter.admit(shard_of(table)):
-        table = table.slice(0, 0)
+    progress = remote_tracker(tracker)
+    if table.num_rows and gated:
+        shard = shard_of(table)
+        while (admitted := progress.admit(shard, _ADMISSION_SECONDS)) is None:
+            pass
+        table = table if admitted else table.slice(0, 0)
     if not table.num_rows:
         return stages[-1].produces.empty_table()
     worker = f"task-{shard_of(table)}"
-    with OutagePulse(partial(reporter.report_outages, worker)):
+    with OutageReports(partial(progress.report_outages, worker)):
         for stage in stages:
-            table = run_block(Meter(stage, start), table, reporter, worker)
+            table = run_block(Meter(stage, start), table, progress, worker)
     return table
 
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from cluster.errors import ConfigError
 from cluster.kuberay.settings import KubernetesSettings
 from cluster.placement import NodeGroup
 from cluster.run.pools import AUTO, PoolRequest
+from cluster.settings import Settings
 
-FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
 FORM = "@"  # prefix of the tags of a union's members, which are no part of a config key
 
 
-class WorkerRange(BaseModel):
+class WorkerRange(Settings):
     """A pool that grows under load."""
-
-    model_config = FROZEN
 
     min: Annotated[int, Field(gt=0)] = 1
     """Workers at least."""
@@ -43,10 +41,8 @@ Workers = Annotated[
 ]
 
 
-class PoolSettings(BaseModel):
+class PoolSettings(Settings):
     """The worker pool of a stage; null: sized to the cluster."""
-
-    model_config = FROZEN
 
     workers: Workers | None = None
     """A number; {min, max}: the pool grows while all its workers are busy and the cluster has room, or can scale; or auto: as
@@ -73,10 +69,8 @@ class PoolSettings(BaseModel):
         return PoolRequest(workers, self.cpus, self.gpus, can_use_gpu)
 
 
-class ScalesTo(BaseModel):
+class ScalesTo(Settings):
     """Nodes that the cluster's autoscaler may add."""
-
-    model_config = FROZEN
 
     nodes: Annotated[int, Field(gt=0)]
     """At most."""
@@ -86,10 +80,8 @@ class ScalesTo(BaseModel):
     """Of each node."""
 
 
-class TraceSettings(BaseModel):
+class TraceSettings(Settings):
     """Where OpenTelemetry spans are sent, by OTLP over HTTP; the variables OTEL_* of the driver's environment hold, too."""
-
-    model_config = FROZEN
 
     endpoint: Annotated[str, Field(pattern=r"^https?://[^/@\s]+(/[^@\s]*)?$")] | None = None
     """Address of the collector, like http://collector:4318; null: as OTEL_EXPORTER_OTLP_ENDPOINT says."""
@@ -105,10 +97,8 @@ class TraceSettings(BaseModel):
             ) from error
 
 
-class ClusterSettings(BaseModel):
+class ClusterSettings(Settings):
     """Where the job runs."""
-
-    model_config = FROZEN
 
     address: str = "local"
     """local: starts Ray here; auto: RAY_ADDRESS or a running Ray; none: all stages in this process; else an address."""

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from cluster.costs import STORAGE_COMPONENT, Totals, add_totals
 from cluster.errors import ClusterError
 from cluster.storage import Storage, remote
-from cluster.storage.ahead import ahead
 from cluster.storage.files import left_behind
+from cluster.storage.prefetch import prefetch
 
 CONCURRENT_FETCHES = 16  # of manifests: one by one, a thousand take half a minute at an object store's latency
 PLAN, SUCCESS, COMMITS = "shards.json", "_SUCCESS.json", "commits"
@@ -173,7 +173,7 @@ def manifests(storage: Storage) -> Iterator[Manifest]:
         ClusterError: One cannot be parsed.
     """
     keys = [entry.key for entry in storage.list(COMMITS) if entry.key.endswith(".json")]
-    for key, data in zip(keys, ahead(storage.get, keys, CONCURRENT_FETCHES), strict=True):
+    for key, data in zip(keys, prefetch(storage.get, keys, CONCURRENT_FETCHES), strict=True):
         if data is None:
             continue
         try:

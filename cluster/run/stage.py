@@ -9,16 +9,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from cluster import costs
 from cluster.errors import ClusterError
-from cluster.isolation import Isolation
 from cluster.metrics.table import MetricSample
 from cluster.run.pools import Pool
-from cluster.run.snapshot import BlockTotals
 
 Worker = Callable[[pa.Table], pa.Table]
 _UNLINKED = pa.schema([])
@@ -76,40 +74,6 @@ def link(stages: Sequence[Stage], source: pa.Schema) -> list[Stage]:
         linked.append(replace(stage, consumes=schema, produces=produces))
         schema = produces
     return linked
-
-
-class Reporter(Protocol):
-    """The methods of `cluster.run.progress.ProgressTracker` that workers call, in this process or another."""
-
-    def block_started(self, stage: str, shard: int, rows: int, worker: str) -> int:
-        """Records that a worker has started a block; returns the number of the attempt, 0: it has to wait."""
-        ...
-
-    def isolation(self, stage: str, shard: int) -> Isolation | None:
-        """Returns what is known of a block with which workers have died."""
-        ...
-
-    def part_started(self, stage: str, shard: int, first: int, end: int) -> object:
-        """Records which rows of a block a worker has in hand."""
-        ...
-
-    def block_finished(self, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> object:
-        """Records a stage's output block."""
-        ...
-
-    def heartbeat(
-        self, stage: str, shard: int | None, attempt: int, share: float | None, spent: costs.Totals | None = None
-    ) -> object:
-        """Records a worker's heartbeat."""
-        ...
-
-    def reserve(self, worker: str, spent: float, wanted: float) -> float:
-        """Returns the USD that a worker may have spent in all from now on."""
-        ...
-
-    def halt(self, shard: int) -> object:
-        """Gives up a shard, since the budget is spent."""
-        ...
 
 
 class BlockHalted(Exception):

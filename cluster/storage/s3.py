@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -23,8 +24,8 @@ import pyarrow as pa
 
 from cluster.errors import ClusterError
 from cluster.storage import Entry
-from cluster.storage.ahead import ahead
-from cluster.storage.s3_client import PreconditionFailed, backoff, call
+from cluster.storage.prefetch import prefetch
+from cluster.storage.s3_client import PreconditionFailed, call, pause
 from cluster.storage.s3_file import RangedFile, ranged
 
 SCHEME = "s3://"
@@ -82,8 +83,7 @@ class S3Storage:
         """Puts with `If-None-Match: *`."""
         token = uuid.uuid4().hex
         wanted = self._named(key) | {"Body": data, "IfNoneMatch": "*", "Metadata": {TOKEN: token}}
-        wait = backoff()
-        for _ in range(_CONFLICTS):
+        for refused in range(1, _CONFLICTS + 1):
             try:
                 call(self.url(key), lambda client: client.put_object(**wanted))
             except PreconditionFailed:
@@ -96,7 +96,7 @@ class S3Storage:
                 raise
             else:
                 return True
-            wait()  # it existed, and is gone
+            time.sleep(pause(refused))  # it existed, and is gone
         raise OSError(errno.EIO, "is said to be there, and is not", self.url(key))
 
     def put(self, key: str, data: bytes) -> None:
@@ -134,7 +134,9 @@ class S3Storage:
             starts = range(file.tell(), entry.size, PART)
             named, url = self._named(entry.key), self.url(entry.key)
             try:
-                for data in ahead(lambda at: ranged(url, named, entry.etag, at, min(PART, entry.size - at)), starts, STREAMS):
+                for data in prefetch(
+                    lambda at: ranged(url, named, entry.etag, at, min(PART, entry.size - at)), starts, STREAMS
+                ):
                     file.write(data)
                     on_progress()
             except PreconditionFailed:
@@ -176,7 +178,7 @@ class S3Storage:
         def one(key: str) -> None:
             call(self.url(key), lambda client: client.delete_object(**self._named(key)))
 
-        for _ in ahead(one, keys, DELETED):  # not DeleteObjects: stores differ in the checksums they want of it
+        for _ in prefetch(one, keys, DELETED):  # not DeleteObjects: stores differ in the checksums they want of it
             pass
 
     def url(self, key: str) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import functools
 import os
-import random
 import re
 import threading
 import time
@@ -123,7 +122,7 @@ def call(url: str, operation: Callable[[Any], Value]) -> Value:
         UnavailableError: Still a transient error after `RETRY_SECONDS`. No error is chained to botocore's: a worker's error
             is logged with its causes, and a server's text may hold secrets.
     """
-    wait, since = backoff(), 0.0  # since: when the first attempt failed
+    failures, since = 0, 0.0  # since: when the first attempt failed
     while True:
         where = None
         try:
@@ -156,17 +155,13 @@ def call(url: str, operation: Callable[[Any], Value]) -> Value:
             raise UnavailableError(f"{url}: {failure} for {time.monotonic() - since:.0f} s")
         if failure.suspect == "credentials":
             _client.cache_clear()  # a client never looks for credentials again
-        wait()
+        failures += 1
+        time.sleep(pause(failures))
 
 
-def backoff() -> Callable[[], None]:
-    """Returns a function that sleeps: each time longer, up to LONGEST_WAIT, with random jitter."""
-    waits = iter([0.1 * 2**n for n in range(7)])
-
-    def wait() -> None:
-        time.sleep(next(waits, LONGEST_WAIT) * random.uniform(0.5, 1.0))
-
-    return wait
+def pause(failures: int) -> float:
+    """Returns the seconds to wait after so many failures in a row."""
+    return outages.pause(failures, 0.1, LONGEST_WAIT, 0.5)
 
 
 class _Transient(Exception):

@@ -9,14 +9,16 @@ DuckDB's reader, 17 CPU s and 1,216 MB through a pyarrow dataset, 17 CPU s and 4
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 import duckdb
 import fsspec
 
-from cluster.errors import UnavailableError
+from cluster.errors import LogError, UnavailableError
 from cluster.storage.s3_file import PerThread
 
 
@@ -61,6 +63,33 @@ def open_duckdb(config: Mapping[str, str | int | bool] | None = None) -> duckdb.
     connection.execute("SET enable_progress_bar = false")
     connection.register_filesystem(_Files())
     return connection
+
+
+@contextmanager
+def bounded_duckdb(memory: str, threads: int, *, ordered: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Opens `open_duckdb` in bounded memory; it spills to a temporary folder.
+
+    Args:
+        memory: The limit, as DuckDB has it.
+        threads: Their number.
+        ordered: Whether rows come in the order of the files.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="dmqr-duckdb-") as folder,
+        open_duckdb(
+            {"memory_limit": memory, "temp_directory": folder, "threads": threads, "preserve_insertion_order": ordered}
+        ) as connection,
+    ):
+        yield connection
+
+
+def no_room(what: str, error: duckdb.Error, memory: str, remedy: str) -> LogError:
+    """Returns the error of a query that ran out of memory, with that remedy, or of disk space (DuckDB has two for it)."""
+    why = reason(error)
+    if isinstance(error, duckdb.OutOfMemoryException) and "max_temp_directory_size" not in str(error):
+        return LogError("log-space", f"{what}: it needs more memory than its {memory} ({why}); {remedy}")
+    where = tempfile.gettempdir()
+    return LogError("log-space", f"{what} (memory_limit {memory}, temporary files in {where}): {why}; free space there")
 
 
 def reason(error: Exception) -> str:

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from datetime import datetime
 from typing import Any
 
-from cluster.storage.ahead import begin
+from cluster.storage.prefetch import begin
 from cluster.storage.s3_client import PreconditionFailed, call
 
 BLOCK = 4 << 20  # bytes: at 30 ms a request, some 130 MB/s; a sequential reader fetches two at a time

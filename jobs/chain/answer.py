@@ -35,11 +35,7 @@ def fused(
 ) -> Fused:
     """Returns the candidates of each query.
 
-    Args:
-        hits: Their lists.
-        settings: The config's `fuse`.
-        similarity: Of the texts of the searches; None without a dense retriever.
-        documents: Have the texts, where duplicates are dropped.
+    Without a dense retriever there is no similarity; `documents` have the texts, where duplicates are dropped.
     """
     if settings.duplicates != "drop" or documents is None:
         return fuse(hits, settings, similarity)

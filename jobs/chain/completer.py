@@ -12,13 +12,13 @@ from cluster.costs import BusyTime, Prices, Totals, add_totals, entry
 from cluster.run.stage import BlockHalted, heartbeat, reserver, stopping
 from cluster.storage import Storage
 from jobs.chain.allowance import Allowance, Grant
-from jobs.chain.completions import CompletionRecord, Completions, key_of
+from jobs.chain.completions import CompletionRecord, Completions
 from jobs.chain.fill import fill
 from jobs.chain.journal import JournalKeeper, Key
 from jobs.job.engine import open_worker_engine
 from jobs.tables import LOST
 from rewriters.engines import Completion, Request
-from rewriters.engines.settings import EngineSettings, LocatedVllmSettings
+from rewriters.engines.settings import EngineSettings
 from rewriters.outcome.retries import tries_so_far
 
 KeyOf = Callable[[Request], Key]
@@ -31,20 +31,9 @@ class Sends:
     """The gate of a shard's requests: the price of each is granted first, and each send of it is written to the journal."""
 
     def __init__(
-        self,
-        store: Completions,
-        allowance: Allowance | None,
-        key: KeyOf = key_of,
-        first_price: Callable[[Request], float] = lambda _: 0.0,
+        self, store: Completions, allowance: Allowance | None, key: KeyOf, first_price: Callable[[Request], float]
     ) -> None:
-        """Admits every request if `allowance` is None.
-
-        Args:
-            store: of the shard.
-            allowance: of the worker.
-            key: returns the key of a request's completion.
-            first_price: returns the most that a request may cost, in USD.
-        """
+        """Admits every request if `allowance` is None; `first_price` returns the most that a request may cost, in USD."""
         self._store, self._allowance, self._key, self._first_price = store, allowance, key, first_price
         self._grants: dict[Key, Grant] = {}  # of requests that are not answered
 
@@ -82,11 +71,11 @@ class Completer:
         engines: Mapping[str, EngineSettings],
         storage: Storage,
         start: int,
+        key: KeyOf,
         gpus: float = 0.0,
         prices: Prices | None = None,
         unsaved_seconds: float = 30.0,
         most_tokens: int = 0,
-        key: KeyOf = key_of,
     ) -> None:
         """Starts the engines.
 
@@ -94,11 +83,11 @@ class Completer:
             engines: settings for `open_worker_engine` by `Request.engine`; the common one is "".
             storage: the run's folder.
             start: the number of this start of the run, from 1.
+            key: returns the key of a request's completion in the run.
             gpus: the number of accelerators of the worker.
             prices: of the run, if it has a budget.
             unsaved_seconds: the config's `limits.unsaved_seconds`.
             most_tokens: of any answer.
-            key: returns the key of a request's completion in the run.
         """
         placed = on_devices(engines.values(), gpus)
         self._opened = {key: open_worker_engine(settings) for key, settings in placed.items()}  # equal ones once
@@ -133,10 +122,6 @@ class Completer:
 
     def fill(self, store: Completions, requests: Mapping[Key, Request]) -> Answered:
         """Returns the completions of requests: the stored ones, and the others from the engines.
-
-        Args:
-            store: of the shard.
-            requests: by key.
 
         Raises:
             BlockHalted: the run's budget does not allow all requests; those that were answered are stored.
@@ -215,12 +200,10 @@ class Completer:
 def on_devices(engines: Iterable[EngineSettings], gpus: float) -> dict[str, EngineSettings]:
     """Returns the distinct engines by their settings as JSON, those of vLLM with accelerators of their own.
 
-    Args:
-        engines: of a worker.
-        gpus: accelerators of the worker; where they are fewer than its engines span, each engine sees all of them.
+    Where the worker has fewer accelerators than its engines span, each engine sees all of them.
     """
     found = {one.model_dump_json(): one for one in engines}
-    spans = {key: one.gpus for key, one in found.items() if isinstance(one, LocatedVllmSettings)}
+    spans = {key: one.gpus for key, one in found.items() if one.gpus}
     if len(spans) < 2 or sum(spans.values()) > gpus:
         return found
     first = 0

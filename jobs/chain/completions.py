@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from cluster.costs import Totals
@@ -52,12 +53,7 @@ class Completions:
     def __init__(self, storage: Storage, shard: int, start: int, gpus: float, keeper: JournalKeeper | None = None) -> None:
         """Opens the store; reads nothing.
 
-        Args:
-            storage: the run's folder.
-            shard: the number of the shard.
-            start: the number of this start of the run.
-            gpus: the number of accelerators of the worker.
-            keeper: of the worker's journals; None: completions that cost nothing wait in memory for `merge`.
+        Without a keeper of journals, completions that cost nothing wait in memory for `merge`.
         """
         self._storage, self._shard, self._start, self._gpus = storage, shard, start, gpus
         self._keeper = keeper
@@ -65,7 +61,6 @@ class Completions:
         self._unmerged: dict[Key, dict[str, Any]] = {}
         self._read: list[str] = []  # journals of earlier attempts
         self._newly_lost: Counter[Key] = Counter()  # by those journals
-        self._found: tuple[dict[Key, dict[str, Any]], dict[Key, dict[str, Any]]] | None = None  # read once
         self.spent: Totals = {}
         """What engines have cost for this attempt at the shard."""
         self.lost: Counter[Key] = Counter()
@@ -73,7 +68,7 @@ class Completions:
 
     def get(self, keys: Sequence[Key]) -> dict[Key, CompletionRecord]:
         """Returns the stored completions of these keys, of earlier attempts at the shard as well."""
-        merged, found = self._known()
+        merged, found = self._known
         wanted = set(keys)
         return {key: _record(row) for key, row in (found | merged).items() if key in wanted and row["text"] is not None}
 
@@ -93,7 +88,7 @@ class Completions:
 
     def keep(self, found: Mapping[Key, CompletionRecord]) -> None:
         """Takes completions of the store into the run's own, for `merge`: who reads a run sees all that it was answered."""
-        known = self._known()[1]
+        known = self._known[1]
         for key, made in found.items():
             self._unmerged[key] = known[key] = self._row(key, made) | {"start": REUSED}
 
@@ -111,12 +106,12 @@ class Completions:
         for name in self._read:
             (folder / name).unlink(missing_ok=True)
 
+    @cached_property
     def _known(self) -> tuple[dict[Key, dict[str, Any]], dict[Key, dict[str, Any]]]:
         """Returns what `_stored` does, read once; rows of journals are merged with the others."""
-        if self._found is None:
-            self._found = merged, found = self._stored()
-            self._unmerged |= {key: row for key, row in found.items() if key not in merged}
-        return self._found
+        merged, found = self._stored()
+        self._unmerged |= {key: row for key, row in found.items() if key not in merged}
+        return merged, found
 
     def _stored(self) -> tuple[dict[Key, dict[str, Any]], dict[Key, dict[str, Any]]]:
         """Returns the rows of the shard's folder, and those of journals; counts what was lost."""
@@ -155,12 +150,7 @@ class Completions:
 
 
 def uncommitted(storage: Storage, committed: Container[int]) -> list[dict[str, Any]]:
-    """Returns the rows of COMPLETIONS that earlier starts have paid for and that no committed shard accounts for.
-
-    Args:
-        storage: the run's folder.
-        committed: the numbers of the committed shards.
-    """
+    """Returns the rows of COMPLETIONS that earlier starts have paid for and that no committed shard accounts for."""
     rows: dict[Key, dict[str, Any]] = {}
     for shard in sorted(number for number in stored_shards(storage) if number not in committed):
         merged, found = Completions(storage, shard, 0, 0.0)._stored()

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from jobs.config.config import Config
 from jobs.tables import ORIGINAL
-from retrievers.hybrid.settings import HybridSettings
 
 OwnCuts = Mapping[str, tuple[int | None, float | None]]
 """strategy -> (depth, score floor): of its lists only the first hits with at least this score are fused; None: no such cut."""
@@ -44,12 +43,7 @@ def cuts_of(config: Config, strategies: OwnCuts) -> Cuts:
 
 
 def cut_from(config: Config, cuts: Mapping[str, tuple[int | None, float | None]]) -> int:
-    """Returns the fewest documents of a fused list from which something may have been cut off; a shorter one is whole.
-
-    Args:
-        config: of a run or an arm.
-        cuts: strategy -> its own depth and score floor.
-    """
+    """Returns the fewest documents of a fused list from which something may have been cut off; a shorter one is whole."""
     own = [depth for name, (depth, _) in cuts.items() if depth is not None and name in config.rewrite.planned]
-    own += [one.depth for one in config.retrieve.retrievers.values() if isinstance(one, HybridSettings)]
+    own += [one.own_depth for one in config.retrieve.retrievers.values() if one.own_depth is not None]
     return min(config.retrieve.depth, config.fuse.depth, *own)

@@ -16,6 +16,7 @@ from cluster.metrics.table import METRICS, MetricSample
 from cluster.run.session import IN_PROCESS
 from jobs.chain.stages.candidates import Candidates
 from jobs.config.config import Config
+from jobs.tables import unnested
 
 
 def exports_metrics(config: Config) -> bool:
@@ -26,8 +27,8 @@ def exports_metrics(config: Config) -> bool:
 def rewrite_samples(table: pa.Table) -> list[MetricSample]:
     """Returns the texts by strategy, and the requests of each query, of a block after rewriting."""
     types, found = _types(table), []
-    lists = table.column("rewrites").combine_chunks()
-    texts = pa.table({"strategy": lists.flatten().field("strategy"), "type": types.take(pc.list_parent_indices(lists))})
+    rows, flat = unnested(table, "rewrites")
+    texts = pa.table({"strategy": flat.field("strategy"), "type": types.take(pa.array(rows))})
     for row in texts.group_by(["strategy", "type"]).aggregate([([], "count_all")]).to_pylist():
         labels = {"strategy": row["strategy"], "query_type": row["type"]}
         found.append(MetricSample("dmqr_rewrites", labels, row["count_all"]))
@@ -37,15 +38,11 @@ def rewrite_samples(table: pa.Table) -> list[MetricSample]:
 def score_samples(table: pa.Table, logits: bool, rerankers: int) -> list[MetricSample]:
     """Returns the best score of each query with results, of a block of one arm after ordering.
 
-    Args:
-        table: the block.
-        logits: whether the reranker's scores are logits, which are shown between 0 and 1.
-        rerankers: 1, or 0 without a reranker.
+    Where a reranker's scores are logits, they are shown between 0 and 1.
     """
     block = Candidates(table, 1, rerankers)
-    lists = table.column("ranked").combine_chunks()
-    row = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
-    at = block.first[row] + lists.flatten().field("fused").to_numpy()
+    row, flat = unnested(table, "ranked")
+    at = block.first[row] + flat.field("fused").to_numpy()
     reranked = block.reranked[0][block.document[at]] if rerankers else np.full(len(at), np.nan)
     with np.errstate(over="ignore"):
         shown = 1 / (1 + np.exp(-reranked)) if logits else reranked
@@ -56,8 +53,7 @@ def score_samples(table: pa.Table, logits: bool, rerankers: int) -> list[MetricS
 
 def _requests(table: pa.Table) -> np.ndarray:
     """Returns the requests of each query, shape (rows,)."""
-    lists = table.column("costs").combine_chunks()
-    flat, rows = lists.flatten(), pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+    rows, flat = unnested(table, "costs")
     own = pc.and_(pc.equal(flat.field("stage"), "rewrite"), pc.invert(pc.starts_with(flat.field("component"), START_UP)))
     requests = pc.if_else(own, flat.field("requests"), 0).to_numpy(zero_copy_only=False)
     return np.bincount(rows, weights=requests, minlength=table.num_rows)
@@ -65,10 +61,9 @@ def _requests(table: pa.Table) -> np.ndarray:
 
 def _types(table: pa.Table) -> pa.Array:
     """Returns the query type of each row of a block of one arm."""
-    lists = table.column("selections").combine_chunks()
+    rows, flat = unnested(table, "selections")
     types = np.full(table.num_rows, "", dtype=object)
-    rows = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
-    types[rows] = [one or "" for one in lists.flatten().field("query_type").to_pylist()]
+    types[rows] = [one or "" for one in flat.field("query_type").to_pylist()]
     return pa.array(types, pa.string())
 
 

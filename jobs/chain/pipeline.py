@@ -17,9 +17,9 @@ from cluster.metrics.table import MetricSample
 from cluster.run.pools import Pool
 from cluster.run.stage import Stage, Worker, link
 from jobs.chain.arms.requests import called
-from jobs.chain.arms.shared_work import AnsweredBy, OpenedBy, Reading, SharedWork
-from jobs.chain.error_counts import added_failures
+from jobs.chain.arms.shared_work import OpenedBy, Reading, SharedWork
 from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
+from jobs.chain.stages.counts import added_failures
 from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.read import Read
@@ -30,9 +30,8 @@ from jobs.chain.stages.write import Write
 from jobs.chain.store.files import StoreFiles
 from jobs.config.config import Config
 from jobs.job import engine
-from jobs.job.pools import device
+from jobs.job.pools import Workers, device, sharing_workers
 from jobs.job.prepare import Prepared
-from jobs.job.request_shares import Workers, reranker_settings, sharing_workers, worker_settings
 from jobs.job.shipping import absolute
 from jobs.tables import SHARD
 from retrievers.settings import RerankSettings
@@ -53,7 +52,7 @@ class Step:
 
 CHAIN = (
     Step("read", Read),
-    Step("rewrite", Rewrite, "rewrite"),  # once for each common engine
+    Step("rewrite", Rewrite, "rewrite", "rewrite"),  # once for each common engine
     Step("retrieve", Retrieve, "retrieve", fallback=without_lists),
     Step("fuse", Fuse),
     Step("score", Score, "rerank", "rerank", without_scores),  # only with a reranker
@@ -72,74 +71,47 @@ def stages(
     start: int,
     store: StoreFiles,
 ) -> list[Stage]:
-    """Returns the stages of a job, linked, with the constructor arguments of their workers.
-
-    Args:
-        prepared: The job.
-        work: Of its arms.
-        pooled: The config whose pools it needs.
-        pools: The sized pools.
-        rerankers: Of all arms.
-        start: The number of this start of the job, from 1.
-        store: What other jobs have made.
-    """
-    workers = sharing_workers(pooled, pools, rerankers)
-    work = _for_workers(work, workers)
-    settings = _settings(prepared, work, pools, start, store)
+    """Returns the stages of a job, linked, with the constructor arguments of their workers."""
+    work = _for_workers(work, sharing_workers(pooled, pools, rerankers))
+    run, size = prepared.storage.root, prepared.config.cluster.shard_size
+    arguments: dict[str, dict[str, dict[str, Any]]] = {  # step -> its stages -> the constructor arguments of their workers
+        "read": {"read": {"run": run}},
+        "rewrite": _rewriting(prepared, work, pools, start, store),
+        "retrieve": {"retrieve": {"work": work, "device": device(pools["retrieve"]), "run": run, "store": store}},
+        "fuse": {"fuse": {"work": work}},
+        "order": {"order": {"work": work}},
+        "write": {"write": {"work": work, "run": run, "start": start}},
+    }
+    if work.rerankers:
+        opened = {one.documents: work.retrievers[one.documents] for one in work.rerankers}
+        documents = {key: (one.name, one.settings) for key, one in opened.items()}
+        scoring = {"rerankers": work.rerankers, "documents": documents, "device": device(pools["rerank"]), "store": store}
+        arguments["score"] = {"score": scoring}
+    blocks = [engine.blocks_in_flight(one.settings, size) for one in work.engines.values()]
+    at_once = dict(zip(arguments["rewrite"], blocks, strict=False))  # without an engine a stage that adds no text
     samples = _samples(prepared, work)
-    found = []
-    for step in CHAIN:
-        if step.name == "rewrite":
-            found += _rewriting(prepared, work, pools, start, store, samples.get("rewrite"))
-        elif step.name in settings:
-            found.append(
-                Stage(
-                    step.name,
-                    step.worker,
-                    settings[step.name],
-                    pool=pools.get(step.pool) if step.pool else None,
-                    fallback=step.fallback,
-                    counts=partial(added_failures, stage=step.costs_as or step.name) if step.name != "write" else None,
-                    samples=samples.get(step.name),
-                    cost_stage=step.costs_as or "",
-                )
-            )
+    found = [
+        Stage(
+            name,
+            step.worker if name == step.name else RewriteFurther,
+            values,
+            pool=None if step.pool is None else pools.get(name if step.pool == "rewrite" else step.pool),
+            fallback=step.fallback,
+            concurrent_blocks=at_once.get(name, 1),
+            counts=partial(added_failures, stage=step.costs_as or step.name) if step.name != "write" else None,
+            samples=samples.get(step.name),
+            cost_stage=step.costs_as or "",
+        )
+        for step in CHAIN
+        for name, values in arguments.get(step.name, {}).items()
+    ]
     return link(found, SHARD)
 
 
-def _settings(
+def _rewriting(
     prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], start: int, store: StoreFiles
 ) -> dict[str, dict[str, Any]]:
-    """Returns the constructor arguments of the workers of each stage but rewriting; stages left out are not run."""
-    run = prepared.storage.root
-    settings: dict[str, dict[str, Any]] = {
-        "read": {"run": run},
-        "retrieve": {"work": work, "device": device(pools["retrieve"]), "run": run, "store": store},
-        "fuse": {"work": work},
-        "order": {"work": work},
-        "write": {"work": work, "run": run, "start": start},
-    }
-    if work.rerankers:
-        documents = {key: (work.retrievers[key].name, work.retrievers[key].settings) for key in
-                     {one.documents for one in work.rerankers}}  # fmt: skip
-        settings["score"] = {
-            "rerankers": work.rerankers,
-            "documents": documents,
-            "device": device(pools["rerank"]),
-            "store": store,
-        }
-    return settings
-
-
-def _rewriting(
-    prepared: Prepared,
-    work: SharedWork,
-    pools: Mapping[str, Pool],
-    start: int,
-    store: StoreFiles,
-    samples: Callable[..., Any] | None,
-) -> list[Stage]:
-    """Returns a stage for each common engine; without any, one that adds no text."""
+    """Returns a stage for each common engine with the arguments of its workers; without any, one that adds no text."""
     limits = prepared.config.limits
     common = {
         "run": prepared.storage.root,
@@ -149,29 +121,15 @@ def _rewriting(
         "unsaved_seconds": limits.unsaved_seconds,
         "counts_needs": work.only is None,
     }
-    names = called(work.readings)
-    found = []
-    engines: list[tuple[str | None, AnsweredBy | None]] = list(work.engines.items()) or [(None, None)]
-    for number, (key, of) in enumerate(engines, start=1):
+    names, found = called(work.readings), {}
+    for number, key in enumerate(work.engines or [None], start=1):
         readings = [
             ToRead(one, names[place], _arms_of(work, one))
             for place, one in enumerate(work.readings)
             if one.engines and one.engines[""].key == key
         ]
         name = "rewrite" if number == 1 else f"rewrite_{number}"
-        pool = pools.get(name)
-        found.append(
-            Stage(
-                name,
-                Rewrite if number == 1 else RewriteFurther,
-                common | {"readings": readings, "gpus": pool.gpus if pool else 0.0},
-                pool=pool,
-                concurrent_blocks=engine.blocks_in_flight(of.settings, prepared.config.cluster.shard_size) if of else 1,
-                counts=partial(added_failures, stage="rewrite"),
-                samples=samples,
-                cost_stage="rewrite",
-            )
-        )
+        found[name] = common | {"readings": readings, "gpus": pools[name].gpus if name in pools else 0.0}
     return found
 
 
@@ -184,10 +142,10 @@ def _for_workers(work: SharedWork, workers: Workers) -> SharedWork:
     """Returns the work with absolute paths, and with their share of requests in flight for retrievers and rerankers."""
 
     def opened(one: OpenedBy) -> OpenedBy:
-        return replace(one, settings=absolute(worker_settings(one.settings, one.identity, workers)))
+        return replace(one, settings=absolute(one.settings.at(one.identity).for_worker(workers)))
 
     retrievers = {key: opened(one) for key, one in work.retrievers.items()}
-    rerankers = tuple(replace(one, settings=absolute(reranker_settings(one.settings, workers))) for one in work.rerankers)
+    rerankers = tuple(replace(one, settings=absolute(one.settings.for_worker(workers))) for one in work.rerankers)
     return replace(work, retrievers=retrievers, rerankers=rerankers)
 
 

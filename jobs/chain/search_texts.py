@@ -57,9 +57,7 @@ def originals(table: pa.Table, typos: TypoSettings | None) -> list[str]:
 def filters_of(table: pa.Table, filters: Mapping[str, str]) -> list[Only]:
     """Returns the filters of the queries of a block.
 
-    Args:
-        table: The block.
-        filters: Field of the index -> column of the log, whose values the queries have.
+    `filters` has field of the index -> column of the log, whose values the queries have.
 
     Raises:
         ValueError: A query has no such value; it must not be searched unfiltered.

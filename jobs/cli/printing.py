@@ -20,14 +20,9 @@ def show(
     *last: str,
     of: RunFolder | None = None,
 ) -> int:
-    """Prints what a verb found, as values with `--json`, else as a page; returns 0, the exit code.
+    """Prints what a verb found, as values with `--json`, else as a page with the lines `last` below it; returns exit code 0.
 
-    Args:
-        options: of the verb.
-        values: returns JSON-able values; of a run they are an object.
-        page: returns what `rich` prints.
-        last: lines below the page.
-        of: the run whose folder and state stand before the page, and among the values.
+    Of a run, `of`, folder and state stand before the page, and among the values, which are an object.
     """
     if options.json:
         print_json(values() if of is None else {"run": of.storage.root, "state": of.state} | values())

@@ -6,19 +6,20 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from jobs.cli.inputs import check_matched, check_samples, judgements_of, prices_of, with_measures
+
 if TYPE_CHECKING:
     from cluster.costs import Prices
     from jobs.measure.evaluate.evaluate import Evaluation
-    from jobs.pages.report.judged import Judged
+    from jobs.pages.report.judged_queries import Judged
     from jobs.runs.folder import RunFolder
 
 
 def report(options: argparse.Namespace) -> int:
     """Writes the report of a run, or of an ablation with the table and the values beside it; with `--out` the page alone."""
-    from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of, with_measures
     from jobs.pages.ablation import ablation_report
     from jobs.pages.closing import compared, write_pages
-    from jobs.pages.report.judged import measured
+    from jobs.pages.report.judged_queries import measured
     from jobs.runs.folder import REPORT, open_run
     from jobs.terminal.formats import unpriced
 
@@ -56,17 +57,11 @@ def write_report(
     out: str | None = None,
     **shown: Any,
 ) -> None:
-    """Writes the report of a run to `out`, or into its folder, where its evaluation is stored, too.
+    """Writes the report of a run to `out`, a path or an object on S3, or into its folder, where its evaluation is stored, too.
 
-    Args:
-        folder: of the run.
-        prices: for costs in USD; None: quantities only.
-        evaluation: of its results.
-        judged: its judged queries.
-        out: a path or an object on S3.
-        shown: `texts` and `samples`, where they are not as the run's config has them.
+    `shown`: `texts` and `samples`, where they are not as the run's config has them.
     """
-    from jobs.measure.evaluate.stored import store_evaluation
+    from jobs.measure.evaluate.stored_evaluation import store_evaluation
     from jobs.pages.report import report
     from jobs.runs.folder import REPORT
 

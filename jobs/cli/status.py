@@ -6,9 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
-from jobs.cli.driving import load
+from jobs.cli.job_verbs import found_job, is_config, named_config, with_config
+from jobs.cli.log_verbs import load
 from jobs.cli.printing import print_json, print_page, width
-from jobs.cli.submitted import found_job, is_config, named_config, with_config
 
 if TYPE_CHECKING:
     from cluster.run.job_server import SubmittedJob

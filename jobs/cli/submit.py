@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
 from jobs.cli.command_line.arguments import program
-from jobs.cli.driving import command_words, load
+from jobs.cli.log_verbs import command_words, load
 from jobs.cli.printing import print_json
 from jobs.cli.refusal import say
 
 if TYPE_CHECKING:
-    from jobs.config.config import Config
+    from cluster.run.job_server import JobServer
     from jobs.submit.ids import Verb
 
 
@@ -45,20 +45,11 @@ def submit(options: argparse.Namespace) -> int:
     return 0
 
 
-def follow(server: object, job_id: str, verb: str, *, json: bool = False) -> int:
-    """Follows a job to its end; returns its exit code.
+def follow(server: JobServer, job_id: str, verb: str, *, json: bool = False) -> int:
+    """Follows a job to its end; returns its exit code. With `json` one JSON object stands for the job's closing table."""
+    from jobs.submit.follow import FollowedLog
+    from jobs.submit.follow import follow as follow_job
 
-    Args:
-        server: the `JobServer`.
-        job_id: of the job.
-        verb: what was called.
-        json: prints one JSON object in place of the job's closing table.
-    """
-    from cluster.run.job_server import JobServer
-    from jobs.submit.followed_log import FollowedLog
-    from jobs.submit.following import follow as follow_job
-
-    assert isinstance(server, JobServer)
     log = FollowedLog(output=sys.stderr if json else None)
     try:
         job = follow_job(server, job_id, log.write, note=lambda words: print(f"dmqr {verb}: {words}", file=sys.stderr))
@@ -91,6 +82,7 @@ def _render(options: argparse.Namespace) -> int:
     from jobs.submit.config_map import APPLIED_BYTES, config_files
     from jobs.submit.reachable import doubtful, unseen_paths, unset_variables
     from jobs.submit.render import DEADLINE_SECONDS, rendered
+    from jobs.submit.storage import expected
 
     for flag in ("detach", "json", "pip", "uv"):
         if getattr(options, flag):
@@ -111,23 +103,16 @@ def _render(options: argparse.Namespace) -> int:
         _note(f"warning: {name}: is set by no manifest; name it in cluster.kubernetes.secrets")
     for words in doubtful(config, *arms):
         _note(f"warning: {words}")
-    seconds = None
+    seconds, why = None, "no estimate is made for an ablation; set cluster.kubernetes.deadline_seconds for another"
     if config.cluster.kubernetes.deadline_seconds is None:
-        seconds, why = _expected(config, ablate=options.ablate)
+        if not options.ablate:
+            found = expected(config)
+            seconds, why = found.seconds, found.reason
         known = f"three times {seconds:,.0f} s of work" if seconds is not None else f"{DEADLINE_SECONDS // 3600} hours"
         _note(f"deadline: {known}: {why}")
     verb: Verb = "ablate" if options.ablate else "run"
     print(rendered(config, options.config, options.render, verb=verb, settings=options.set, seconds=seconds), end="")
     return 0
-
-
-def _expected(config: Config, *, ablate: bool) -> tuple[float | None, str]:
-    from jobs.submit.expected import expected
-
-    if ablate:
-        return None, "no estimate is made for an ablation; set cluster.kubernetes.deadline_seconds for another"
-    found = expected(config)
-    return found.seconds, found.reason
 
 
 def _note(words: str) -> None:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, DmqrError
 from cluster.run.shards import SUCCESS
-from jobs.cli.driving import again, drive, finished, load, warn
+from jobs.cli.inputs import check_matched, check_samples, judgements_of, prices_of, with_measures
+from jobs.cli.job_verbs import logs, stop
+from jobs.cli.log_verbs import again, drive, finished, load, warn
 from jobs.cli.printing import print_json, print_page, show
 from jobs.cli.refusal import say
-from jobs.cli.submitted import logs, stop
 
-__all__ = ["diff", "index", "logs", "plan", "run", "runs", "stop", "try_"]
+__all__ = ["ablate", "clicks", "diff", "evaluate", "index", "logs", "plan", "run", "runs", "stop", "try_", "tune"]
 
 if TYPE_CHECKING:
     from jobs.measure.evaluate.evaluate import Evaluation
@@ -48,9 +49,8 @@ def try_(options: argparse.Namespace) -> int:
     from jobs.pages.try_one import page
     from jobs.terminal.log_files import logged
     from jobs.try_one.ask import greeting, queries
-    from jobs.try_one.given import Given, read_values
     from jobs.try_one.loaded import LoadedConfig
-    from jobs.try_one.trial import trial_values
+    from jobs.try_one.trial import Given, read_values, trial_values
 
     given = Given(options.context, read_values(options.value))
     configs = [load_config(path, options.set, options.date) for path in options.config]
@@ -84,7 +84,7 @@ def try_(options: argparse.Namespace) -> int:
 
 def plan(options: argparse.Namespace) -> int:
     """Shows what a run would do and cost."""
-    from jobs.config.ablate import AblateSettings
+    from jobs.config.sections import AblateSettings
     from jobs.job.prepare import prepare
     from jobs.plan.plan import plan, plan_table
     from jobs.run.ablation import prepare_ablation
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
     """Brings a run to its end, measures it and writes its report."""
     from jobs.cli.report import write_report
     from jobs.job.prepare import prepare
-    from jobs.pages.report.judged import measured
+    from jobs.pages.report.judged_queries import measured
     from jobs.pages.summary import closing_table, closing_values
     from jobs.run.job import run_of
     from jobs.run.run import run
@@ -135,6 +135,35 @@ def run(options: argparse.Namespace) -> int:
     return show(options, lambda: closing_values(*known), lambda: closing_table(*known), folder.storage.root)
 
 
+def ablate(options: argparse.Namespace) -> int:
+    """Gathers what the arms of a config need, answers each, compares them and writes the report."""
+    from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, write_pages
+    from jobs.run.ablation import prepare_ablation
+    from jobs.run.run import run
+    from jobs.runs.folder import open_run
+
+    ablation = prepare_ablation(load(options), options.config)
+    prepared, command = ablation.prepared, again(options, "ablate")
+
+    def closed(progress: LiveDisplay, log: LogFiles) -> ComparedArms:
+        progress.phase("comparing the arms")
+        folder = open_run(prepared.storage.root)
+        settings, prices, found = prepared.config.evaluate, prepared.prices, None
+        with finished(folder, log, "the ablation is finished, the comparison of its arms failed"):
+            found = compared(folder, prepared.judgements, settings, prices)
+        if found is None:  # at least what the arms have made and cost
+            found = compared(folder, None, settings, prices)
+        progress.phase("writing the report")
+        with finished(folder, log, "the report was not written"):
+            write_pages(found, **prepared.config.report.model_dump())
+        return found
+
+    found = drive("ablate", prepared, command, lambda progress, log: run(ablation, progress, command, log), closed)
+    if isinstance(found, int):
+        return found
+    return show(options, lambda: closing_values(found), lambda: closing_page(found), prepared.storage.root)
+
+
 def runs(options: argparse.Namespace) -> int:
     """Lists the runs of a config, or below an output."""
     from cluster.storage import open_storage
@@ -155,7 +184,6 @@ def runs(options: argparse.Namespace) -> int:
 
 def diff(options: argparse.Namespace) -> int:
     """Compares two runs."""
-    from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of
     from jobs.measure.diff.diff import diff, diff_values
     from jobs.pages.diff import diff_page
     from jobs.runs.folder import open_run
@@ -172,3 +200,85 @@ def diff(options: argparse.Namespace) -> int:
         in_a_log = found.quality.judged - min(found.quality.missing)  # of another log or key is what neither log has
         check_matched(judgements, found.quality.warning, in_a_log)
     return show(options, lambda: diff_values(found), lambda: diff_page(found))
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """Measures a run's results against judgements, or compares the arms of an ablation by them."""
+    from jobs.log.judgements import read_qrels
+    from jobs.measure.compare.comparison import compare
+    from jobs.measure.evaluate.evaluate import evaluation, evaluation_table, evaluation_values
+    from jobs.measure.export import tables, trec
+    from jobs.measure.export.latex import write_latex
+    from jobs.measure.frame import measure
+    from jobs.pages.comparison import comparison_table, comparison_values
+    from jobs.runs.folder import open_run
+
+    if options.per_query:
+        tables.check_ending(options.per_query, "--per-query")
+    folder = open_run(options.run)
+    judgements = read_qrels(options.qrels, "QRELS", options.key or folder.config.evaluate.key)
+    if folder.is_ablation:
+        compared = compare(folder, judgements, with_measures(folder.config.evaluate, options.measures))
+        check_matched(judgements, compared.warning, compared.frame.not_committed)
+        if options.per_query:
+            tables.write_long(options.per_query, compared.frame)
+        if options.trec:
+            trec.write_trec(options.trec, folder, compared)
+        if options.latex:
+            write_latex(options.latex, compared)
+        return show(options, lambda: comparison_values(compared), lambda: comparison_table(compared), of=folder)
+    if options.latex:
+        raise ConfigError("argument", f"--latex: {folder.storage.root} is a run; such a table is of an ablation's arms")
+    frame = measure(folder, judgements, options.measures)
+    found = evaluation(folder, judgements, frame)
+    check_matched(judgements, found.warning, found.not_committed)
+    if options.per_query:
+        tables.write_wide(options.per_query, folder, frame)
+    if options.trec:
+        trec.write_run(options.trec, folder, frame)
+    return show(options, lambda: evaluation_values(found), lambda: evaluation_table(found), of=folder)
+
+
+def clicks(options: argparse.Namespace) -> int:
+    """Writes judgements from the clicks of a config's log."""
+    from jobs.clicks.clicks import click_judgements, click_page, click_values
+    from jobs.clicks.export import ACTIONS, EventChoice
+    from jobs.clicks.grades import Grading, check_table, parse_thresholds, write_judgements, write_table
+
+    config = load(options)
+    if options.pairs:
+        check_table(options.pairs)
+    for name, value, least in (("--max-queries", options.max_queries, 0), ("--depth", options.depth, 1)):
+        if value < least:
+            raise ConfigError("argument", f"{name} {value}: is less than {least}; give {least} or more")
+    actions = tuple(action.strip() for action in options.actions.split(",")) if options.actions else ACTIONS
+    grading = Grading(parse_thresholds(options.thresholds), options.min_impressions, options.min_clicks)
+    found = click_judgements(config, EventChoice(actions, options.max_queries, options.depth), options.model, grading)
+    write_judgements(options.out, found.graded)
+    if options.pairs:
+        write_table(options.pairs, found.graded)
+    show(options, lambda: {"out": options.out} | click_values(found), lambda: click_page(found), options.out)
+    if not found.graded.judged.num_rows:
+        print("dmqr clicks: no pair was judged; lower --min-impressions or --min-clicks, or read more days", file=sys.stderr)
+    return 0
+
+
+def tune(options: argparse.Namespace) -> int:
+    """Tunes a run's config and writes it."""
+    from jobs.pages.tune import tuning_page, tuning_values
+    from jobs.runs.folder import open_run
+    from jobs.terminal.log_files import logged
+    from jobs.tune.tune import tune
+    from jobs.tune.written import check_out, write_tuned
+
+    folder = open_run(options.run)
+    out = options.out or f"{folder.config.name}-tuned.yaml"
+    check_out(out)
+    judgements = judgements_of(options, folder, "QRELS")
+    if judgements is None:
+        raise ConfigError("judgements", f"{folder.storage.root}: its config names no judgements that are here; give QRELS")
+    with logged("tune") as (progress, _):
+        tuning = tune(folder, judgements, options.folds, options.seed, progress.phase)
+    files = write_tuned(folder, tuning, judgements.path, out)
+    values = lambda: tuning_values(tuning, out) | {"files": files}  # noqa: E731
+    return show(options, values, lambda: tuning_page(tuning, out), out, of=folder)

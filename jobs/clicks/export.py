@@ -5,10 +5,8 @@ A search of the export (its `query_id`: one search of one client) becomes a quer
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
@@ -17,16 +15,13 @@ import pyarrow as pa
 
 from cluster.errors import ConfigError, LogError
 from cluster.run.spread import THREADS
-from cluster.storage.s3_duckdb import reason
+from cluster.storage.s3_duckdb import bounded_duckdb, no_room, reason
 from jobs.clicks.fields import rows_of
 from jobs.config.config import Config
 from jobs.log.check import LogColumns, check_log
-from jobs.log.files import LogFile
-from jobs.log.groups import group_rows
-from jobs.log.judge import hex_ids
+from jobs.log.files import LogFile, event_files, log_files
+from jobs.log.judge import group_rows, hex_ids
 from jobs.log.rows import read_rows
-from jobs.log.task import connect, no_room
-from jobs.log.ubi import event_files, log_files
 
 MEMORY = "1GB"
 ACTIONS = ("click", "click_through", "item_click")
@@ -58,10 +53,7 @@ def opened(config: Config, reading: EventChoice) -> Iterator[duckdb.DuckDBPyConn
         raise ConfigError("config-value", "log.format: clicks are read from logs of format ubi; set it, or name such a log")
     queries, events = log_files(config.log), event_files(config.log)
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="dmqr-clicks-") as temp,
-            connect(MEMORY, THREADS, Path(temp)) as connection,
-        ):
+        with bounded_duckdb(MEMORY, THREADS) as connection:
             _load_searches(connection, config, queries, reading)
             of_event = rows_of(events, _EVENT, {}, needed=("action", "ubi_id", "doc_id"))
             actions = [action.lower() for action in reading.actions]
@@ -71,7 +63,7 @@ def opened(config: Config, reading: EventChoice) -> Iterator[duckdb.DuckDBPyConn
         why = reason(error)
         if isinstance(error, duckdb.OutOfMemoryException) or "No space left" in why:
             remedy = "name fewer files (log.path)"
-            raise no_room("clicks could not be counted", error, MEMORY, Path(tempfile.gettempdir()), remedy) from error
+            raise no_room("clicks could not be counted", error, MEMORY, remedy) from error
         raise LogError("log-unreadable", f"the export cannot be read: {why}; correct the file, or export it again") from error
 
 

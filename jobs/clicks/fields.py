@@ -11,13 +11,13 @@ from collections.abc import Collection, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cluster.cause import one_line
 from cluster.errors import LogError, UnavailableError
 from cluster.storage import open_file
-from cluster.storage.ahead import ahead
-from jobs.log.check import CHECKS_IN_FLIGHT, is_list, one_line
+from cluster.storage.prefetch import prefetch
+from jobs.log.check import CHECKS_IN_FLIGHT, is_list
 from jobs.log.files import LogFile
-from jobs.log.json_batches import objects
-from jobs.log.json_lines import LineFields, json_fields
+from jobs.log.json_lines import LineFields, json_fields, objects
 
 Shape = LineFields | tuple[tuple[str, str], ...]
 """Of lines of JSON their fields; of Parquet the names of its columns, and how each is read: text, list, nested or other."""
@@ -41,7 +41,7 @@ def rows_of(
         LogError: a file cannot be read, no file has a row, or all files lack all paths of a needed column.
     """
     shapes: dict[Shape, list[str]] = {}
-    for file, shape in zip(files, ahead(_shape, files, CHECKS_IN_FLIGHT), strict=True):
+    for file, shape in zip(files, prefetch(_shape, files, CHECKS_IN_FLIGHT), strict=True):
         if shape is not None:
             shapes.setdefault(shape, []).append(file.path)
     if not shapes:

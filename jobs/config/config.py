@@ -6,36 +6,23 @@ current folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
-from jobs.config.ablate import AblateSettings
-from jobs.config.evaluate import EvaluateSettings, ReportSettings
-from jobs.config.limits import LimitSettings
+from cluster.settings import NOT_IDENTITY, Names, Settings
+from jobs.config.sections import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
 from jobs.log.settings import LogSettings
-from retrievers.elastic.settings import ElasticSettings
-from retrievers.hybrid.settings import HybridSettings, all_indexed
+from retrievers.kinds import AnyRetrieverSettings
 from retrievers.lists import TOGETHER
 from retrievers.predictors import lexical_retriever
-from retrievers.retriever import RetrieverSettings
-from retrievers.settings import (
-    FROZEN,
-    NOT_IDENTITY,
-    AnyEncoderSettings,
-    CorpusSettings,
-    FuseSettings,
-    OpenaiEncoderSettings,
-    RerankSettings,
-    ServerSettings,
-    TypoSettings,
-)
-from rewriters.engines.settings import EngineSettings
+from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings, RerankSettings, TypoSettings
+from rewriters.engines.settings import AnyEngineSettings
 from rewriters.pool import named
-from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectQpp, SelectSettings
+from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings, is_path
 
 MOST_LABEL = 64  # characters
 BESIDE_RUNS = "<output>/store"  # the store's folder by default
@@ -57,16 +44,14 @@ def _no_store(value: Any) -> None:
         raise ValueError(f"{value}: the store is named by the key `store` of the whole config; leave this null")
 
 
-class RewriteSettings(BaseModel):
+class RewriteSettings(Settings):
     """Which rewrites are made, and how."""
 
-    model_config = FROZEN
-
-    engine: EngineSettings | None = None
+    engine: AnyEngineSettings | None = None
     """The LLM engine; required unless `strategies` is empty."""
     decoding: DecodingSettings = DecodingSettings()
     """Sampling parameters of the engine."""
-    strategies: Annotated[list[Annotated[Any, BeforeValidator(_named)]], NOT_IDENTITY] = [
+    strategies: Annotated[list[Annotated[Any, BeforeValidator(_named)]], NOT_IDENTITY, Names.STRATEGIES] = [
         "general",
         "keyword",
         "pseudo_answer",
@@ -81,7 +66,7 @@ class RewriteSettings(BaseModel):
     """joint: one request for all strategies that can share it (the four of DMQR-RAG); separate: one each."""
     language: Annotated[str, Field(min_length=1)] | None = None
     """That rewrites are written in, in words such as German; null: the query's."""
-    joint_prompt: Annotated[str | None, NOT_IDENTITY] = None
+    joint_prompt: Annotated[str | None, NOT_IDENTITY, Names.TEXT] = None
     """A text file that replaces our joint prompt (`rewriters/joint.py`); its text counts for the fingerprint, not its name."""
     retries: Annotated[int, Field(ge=0, le=3)] = 0
     """More tries of a request whose answer cannot be read, refuses or was cut: other seed and temperature, or more tokens."""
@@ -103,6 +88,17 @@ class RewriteSettings(BaseModel):
             raise ValueError(f"strategies: {(twice or ['original'])[0]!r} must not stand there {why}")
         return self
 
+    def names(self) -> dict[str, Names]:
+        """Returns what its own fields name, strategies apart."""
+        return {name: what for name, what in super().names().items() if what is not Names.STRATEGIES}
+
+    def named(self, *at: str) -> Iterator[tuple[str, Names, str]]:
+        """Yields the files of strategies, too."""
+        yield from super().named(*at)
+        for entry in self.strategies:
+            if is_path(source := named(entry).source):
+                yield ".".join((*at, "strategies")), Names.TEXT, source
+
     @property
     def planned(self) -> list[str]:
         """Returns the names of the strategies that the run makes rewrites with."""
@@ -111,12 +107,12 @@ class RewriteSettings(BaseModel):
     @property
     def selects(self) -> bool:
         """Returns whether queries differ in the strategies that rewrite them."""
-        return bool(self.planned) and not isinstance(self.select, SelectAll | SelectQpp)
+        return bool(self.planned) and self.select.differs
 
     @property
     def predictor(self) -> str | None:
         """Returns by what one text of each query is chosen to be searched; None: all are."""
-        return self.select.predictor if isinstance(self.select, SelectQpp) and self.planned else None
+        return getattr(self.select, "predictor", None) if self.planned else None
 
     @property
     def compares_cores(self) -> bool:
@@ -124,12 +120,10 @@ class RewriteSettings(BaseModel):
         return {"core_content", "keyword"} <= set(self.planned)
 
 
-class RetrieveSettings(BaseModel):
+class RetrieveSettings(Settings):
     """How the queries and their rewrites are searched."""
 
-    model_config = FROZEN
-
-    retrievers: dict[str, RetrieverSettings]
+    retrievers: dict[str, AnyRetrieverSettings]
     """A name chosen by you -> the retriever's settings."""
     depth: Annotated[int, Field(gt=0)] = 100
     """Hits fetched per list."""
@@ -151,9 +145,8 @@ class RetrieveSettings(BaseModel):
     def _routes_lead_somewhere(self) -> RetrieveSettings:
         if not self.retrievers:
             raise ValueError("retrievers is empty; name at least one")
-        for where, depth, searched in (("depth", self.depth, self.retrievers), *self._hybrids()):
-            if depth > 10_000 and any(isinstance(one, ElasticSettings) for one in searched.values()):
-                raise ValueError(f"{where} {depth} is more than the 10,000 hits that Elasticsearch gives; lower it")
+        for one in self.retrievers.values():
+            one.check_depth(self.depth)
         if self.routes.get("original") == []:
             raise ValueError("routes.original is empty, but the original is always retrieved; set fuse.weights.original to 0 "
                              "to keep it out of the results")  # fmt: skip
@@ -163,20 +156,13 @@ class RetrieveSettings(BaseModel):
                     raise ValueError(f"routes.{strategy}: no retriever {name!r}{nearest(name, self.retrievers)}")
         return self
 
-    def _hybrids(self) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
-        for name, one in self.retrievers.items():
-            if isinstance(one, HybridSettings):
-                yield f"retrievers.{name}.depth", one.depth, one.of
-
     def route(self, strategy: str) -> list[str]:
         """Returns the names of the retrievers that search a strategy's texts."""
         return self.routes.get(strategy, list(self.retrievers))
 
 
-class Config(BaseModel):
+class Config(Settings):
     """A whole job."""
-
-    model_config = FROZEN
 
     name: Annotated[str, Field(pattern=NAME), NOT_IDENTITY]
     """First part of the name of the run's folder, before the fingerprint."""
@@ -202,9 +188,9 @@ class Config(BaseModel):
     """The arms that `ablate` compares."""
     report: Annotated[ReportSettings, NOT_IDENTITY] = ReportSettings()
     """The report that a finished run writes."""
-    output: Annotated[str, NOT_IDENTITY]
+    output: Annotated[str, NOT_IDENTITY, Names.FILE]
     """A local or S3 folder; each run has a folder of its own below it."""
-    store: Annotated[str | None, NOT_IDENTITY] = BESIDE_RUNS
+    store: Annotated[str | None, NOT_IDENTITY, Names.FILE] = BESIDE_RUNS
     """A local or S3 folder of completions, lists and scores, which every job adds to and uses again; null: none."""
     cluster: Annotated[ClusterSettings, NOT_IDENTITY] = ClusterSettings()
     """Ray, the size of a shard, worker pools."""
@@ -244,6 +230,10 @@ class Config(BaseModel):
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
             raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it")
         return self
+
+    def names(self) -> dict[str, Names]:
+        """Returns what its own fields name; a store beside the runs has no place of its own."""
+        return {name: what for name, what in super().names().items() if getattr(self, name) != BESIDE_RUNS}
 
     @property
     def shown_label(self) -> str | None:
@@ -303,13 +293,6 @@ class Config(BaseModel):
         """Returns `rerank` with the encoder of a bi_encoder filled in."""
         encoder = self.reranking_encoder if self.rerank.kind == "bi_encoder" else None
         return self.rerank.model_copy(update={"encoder": encoder})
-
-    @property
-    def model_servers(self) -> list[ServerSettings]:
-        """Returns the encoders and the reranker that are at a server."""
-        encoders = [*(one.encoder for one in all_indexed(self.retrieve.retrievers).values()), self.reranking.encoder]
-        found: list[ServerSettings] = [one for one in encoders if isinstance(one, OpenaiEncoderSettings)]
-        return [*found, self.rerank] if self.rerank.kind == "server" else found
 
     @property
     def dense_retriever(self) -> str | None:

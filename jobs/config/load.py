@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from cluster.errors import ConfigError, nearest
 from cluster.run.settings import FORM
+from cluster.settings import Kinds, Names, field_names
 from jobs.config.config import MOST_LABEL, NAME, Config
 from jobs.log.settings import day
 
@@ -165,12 +166,7 @@ def _fill(value: Any, date: str) -> Any:
 
 
 def problem(path: str, error: ValidationError) -> tuple[str, str]:
-    """Returns the error code and the message of the first problem, with the keys of the others.
-
-    Args:
-        path: names the config in the message.
-        error: what its validation raised.
-    """
+    """Returns the error code and the message, which begins with `path`, of the first problem, with the keys of the others."""
     problems = error.errors()
     first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])  # often the cause of a missing key
     others = dict.fromkeys(".".join(_place(one["loc"])[0]) for one in problems if one is not first)
@@ -209,35 +205,65 @@ def _place(location: typing.Sequence[Any]) -> tuple[list[str], Any]:
     The tags by which pydantic chose a model are left out of the keys.
     """
     shown: list[str] = []
-    here: Any = Config
+    field = Field(Config)
     for part in location:
         if str(part).startswith(FORM):
             continue
-        if isinstance(here, dict):  # models by kind
-            here = here[part]
+        if isinstance(field.model, dict) and not field.is_named:
+            field = Field(field.model[part])
             continue
         shown.append(str(part))
-        field = here.model_fields.get(part) if isinstance(here, type) and issubclass(here, BaseModel) else None
-        if field is not None:
-            here = _model_in(field.annotation) or here
-            if typing.get_origin(field.annotation) is dict and here is not Config:
-                here = _Named(here)
-        elif isinstance(here, _Named):  # a name chosen by the user, such as that of a retriever
-            here = here.model
-    return shown, here
+        inner = field.inside(str(part))
+        field = field if inner.model is None else inner
+    return shown, field.model
 
 
-class _Named(typing.NamedTuple):
-    """A mapping from names chosen by the user to a model, or to a choice of models."""
+class Field(typing.NamedTuple):
+    """A place in a config.
+
+    Attributes:
+        model: Its model, or kind -> model; None: a value stands there.
+        is_named: Whether names that the user has chosen lead to such a model.
+        names: What a text there names.
+    """
 
     model: Any
+    is_named: bool = False
+    names: Names | None = None
+
+    def inside(self, key: str, kind: str | None = None) -> Field:
+        """Returns the place of a key.
+
+        Args:
+            key: A field of the model, or a chosen name.
+            kind: Of the model, where there are several; None: it is not said, and what all that have the field agree on holds.
+        """
+        if self.is_named:
+            return Field(self.model)
+        models: list[Any] = [self.model] if self.model else []
+        if isinstance(self.model, dict):
+            every = [one for one in self.model.values() if key in one.model_fields]
+            usual = [one for one in every if not one.model_fields["kind"].is_required()]  # where no kind is given
+            named = [one for one in every if one is self.model.get(str(kind))]  # an arm may change the kind apart
+            models = named or usual or every
+        found = [_field(one, key) for one in models if key in one.model_fields]
+        return found[0] if found and found.count(found[0]) == len(found) else Field(None)
+
+
+def _field(model: type[BaseModel], key: str) -> Field:
+    annotation = model.model_fields[key].annotation
+    inner = _model_in(annotation)
+    return Field(inner, inner is not None and typing.get_origin(annotation) is dict, field_names(model).get(key))
 
 
 def _model_in(annotation: Any) -> Any:
     """Returns the config model inside `X | None` or `dict[str, X]`; several are returned as a dict by `kind`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    found: list[Any] = [model for part in typing.get_args(annotation) if (model := _model_in(part)) is not None]
+    parts = typing.get_args(annotation)
+    if (kinds := next((part for part in parts if isinstance(part, Kinds)), None)) is not None:
+        return kinds.models()
+    found: list[Any] = [model for part in parts if (model := _model_in(part)) is not None]
     if len(found) > 1:
         return {typing.get_args(model.model_fields["kind"].annotation)[0]: model for model in found}
     return found[0] if found else None

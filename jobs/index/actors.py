@@ -28,12 +28,7 @@ class LoadWorker:
     """An actor that loads blocks of the corpus."""
 
     def __init__(self, loader: Mapping[str, Any], device: str) -> None:
-        """Loads the encoder.
-
-        Args:
-            loader: `retrievers.elastic.build.ElasticBuild.loader_settings`.
-            device: the torch device of the encoder.
-        """
+        """Loads the encoder on a torch device; `loader`: `retrievers.elastic.build.ElasticBuild.loader_settings`."""
         self._settings = loader
         self._encode = PassageEncoder(loader["encoder"], device)
 

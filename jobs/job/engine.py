@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from cluster.errors import ConfigError, RewriterError
 from cluster.run.stage import heartbeat
+from cluster.settings import Names
 from cluster.storage import remote
 from cluster.storage.copies import copied, naming, retry_if_replaced
 from cluster.storage.s3 import S3Storage
+from jobs.job.shipping import with_paths
 from retrievers.models import local_folder, model_identity
 from retrievers.retriever import error_context
 from rewriters.engines import Engine, open_engine
-from rewriters.engines.settings import EngineSettings, LocatedVllmSettings, OpenaiSettings, RecordedSettings, VllmSettings
+from rewriters.engines.settings import EngineSettings
 
 MAX_BLOCKS = 8  # shards in flight per worker: each is held in memory and delivered by a process
 
@@ -29,13 +32,8 @@ def resolve(engine: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
     Raises:
         RewriterError, RetrieverError, ConfigError: weights or recorded completions cannot be read.
     """
-    settings, weights = engine, dict[str, Any]()
-    if isinstance(engine, VllmSettings):
-        settings, weights = _located(engine)
-    if isinstance(engine, RecordedSettings) and not remote(engine.path):
-        settings = engine.model_copy(update={"path": str(Path(engine.path).absolute())})
-    if isinstance(engine, OpenaiSettings) and engine.api_key_file is not None:
-        settings = engine.model_copy(update={"api_key_file": str(Path(engine.api_key_file).absolute())})
+    settings, weights = engine.located(_weights)
+    settings = with_paths(settings)
     worker_engine = open_worker_engine(settings)
     try:
         return settings, worker_engine.identity() | weights
@@ -45,12 +43,15 @@ def resolve(engine: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
 
 def open_worker_engine(settings: EngineSettings) -> Engine:
     """Opens an engine like `rewriters.engines.open_engine`; recorded completions on S3 are copied once to each machine."""
-    if not isinstance(settings, RecordedSettings) or not remote(settings.path):
-        return open_engine(settings)
-    folder, _, name = settings.path.rpartition("/")
-    copy = retry_if_replaced(lambda: _copied(S3Storage(folder), name))
-    with naming(settings.path, copy / name):
-        return open_engine(settings.model_copy(update={"path": str(copy / name)}))
+    with ExitStack() as names:
+
+        def with_copy(url: str) -> str:
+            folder, _, name = url.rpartition("/")
+            copy = retry_if_replaced(lambda: _copied(S3Storage(folder), name)) / name
+            names.enter_context(naming(url, copy))
+            return str(copy)
+
+        return open_engine(settings.with_names(Names.FILE, lambda path: with_copy(path) if remote(path) else path))
 
 
 def _copied(storage: S3Storage, name: str) -> Path:
@@ -65,18 +66,16 @@ def _copied(storage: S3Storage, name: str) -> Path:
 
 
 def check(settings: EngineSettings, local: bool) -> None:
-    """Checks that the engine can answer: its server is reachable, its key valid, its model known.
+    """Checks that a resolved engine can answer: its server is reachable, its key valid, its model known.
 
-    Args:
-        settings: of the engine, resolved.
-        local: whether workers run on this machine, so that vLLM must be installed here.
+    Where workers are not `local`, what they need (vLLM) may be missing here, and nothing is checked.
 
     Raises:
         RewriterError: no request would succeed.
     """
-    if isinstance(settings, RecordedSettings):  # read whole when it was resolved
+    if settings.is_recorded:  # read whole when it was resolved
         return
-    if isinstance(settings, VllmSettings) and not local and importlib.util.find_spec("vllm") is None:
+    if settings.package is not None and not local and importlib.util.find_spec(settings.package) is None:
         return
     engine = open_worker_engine(settings)
     try:
@@ -91,34 +90,20 @@ def blocks_in_flight(engine: EngineSettings, shard_size: int) -> int:
     They hold twice the requests that the engine processes at a time, so that the slowest requests of one shard leave no
     capacity idle.
     """
-    if isinstance(engine, RecordedSettings):
+    if engine.in_flight is None:
         return 1
-    in_flight = engine.args.get("max_num_seqs", 256) if isinstance(engine, VllmSettings) else engine.max_in_flight
-    return max(2, min(MAX_BLOCKS, 1 + math.ceil(2 * int(in_flight) / shard_size)))
+    return max(2, min(MAX_BLOCKS, 1 + math.ceil(2 * engine.in_flight / shard_size)))
 
 
-def _located(engine: VllmSettings) -> tuple[LocatedVllmSettings, dict[str, Any]]:
-    """Returns the settings with the places of weights and adapter, and what identifies both."""
-    values, identity = engine.model_dump(), dict[str, Any]()
-    with error_context("rewrite.engine.model"):
-        values["weights"], identity["weights"] = _weights(engine.model, engine.revision)
-    commit = identity["weights"].removeprefix("commit:")
-    values["commit"] = commit if commit != identity["weights"] else None
-    if engine.lora:
-        with error_context("rewrite.engine.lora"):
-            values["lora"], identity["lora_weights"] = _weights(engine.lora, None)
-        values["lora_name"] = engine.lora
-    return LocatedVllmSettings(**values), identity
-
-
-def _weights(name: str, revision: str | None) -> tuple[str, str]:
-    """Returns the folder or hub name of the weights, and their identity."""
-    folder = local_folder(name)
-    if folder is not None:
-        return str(folder.absolute()), model_identity(name)
-    if revision and "@" in name:
-        raise ConfigError(
-            "config-value", f"rewrite.engine.model: {name!r} carries a revision; put it into rewrite.engine.revision"
-        )
-    identity = model_identity(f"{name}@{revision}" if revision else name)
+def _weights(key: str, name: str, revision: str | None) -> tuple[str, str]:
+    """Returns the folder or hub name of the weights that a key of the engine names, and their identity."""
+    with error_context(f"rewrite.engine.{key}"):
+        folder = local_folder(name)
+        if folder is not None:
+            return str(folder.absolute()), model_identity(name)
+        if revision and "@" in name:
+            raise ConfigError(
+                "config-value", f"rewrite.engine.model: {name!r} carries a revision; put it into rewrite.engine.revision"
+            )
+        identity = model_identity(f"{name}@{revision}" if revision else name)
     return (name if revision else f"{name.partition('@')[0]}@{identity.removeprefix('commit:')}"), identity

@@ -1,21 +1,93 @@
-"""The indexes that a config searches: their identities, their encoders, and the texts of their documents."""
+"""The indexes that a config searches: identities, encoders, the texts of their documents, and whether others write to them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from cluster.errors import ConfigError
 from jobs.config.config import Config
-from jobs.job.opening import check_filters, open_documents, retriever_identity
-from jobs.job.request_shares import indexed_settings, worker_settings
-from retrievers.elastic.settings import ElasticSettings
+from jobs.job.opening import check_filters, open_documents, retriever_facts, retriever_identity
+from jobs.terminal.logs import event
 from retrievers.encoder import encoder_notes
 from retrievers.encoders.recipe import own_words, settings_as_built
-from retrievers.hybrid.retriever import hybrid_identity
-from retrievers.hybrid.settings import HybridSettings, Indexed, all_indexed, indexed_identities, part_name, with_indexed
+from retrievers.hybrid.settings import indexed_identities
+from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.settings import EncoderSettings
+
+States = Mapping[str, Any]
+"""Index -> its state; only of those that may change in place."""
+
+
+class SearchedIndex(NamedTuple):
+    """A retriever of a job with an index of its own, and the identity of the index."""
+
+    name: str
+    settings: RetrieverSettings
+    identity: Mapping[str, Any]
+
+    @property
+    def place(self) -> str:
+        """Returns the name of its index."""
+        return self.settings.place(self.identity)
+
+
+def searched_indexes(
+    retrievers: Mapping[str, RetrieverSettings], indexes: Mapping[str, Mapping[str, Any]]
+) -> tuple[SearchedIndex, ...]:
+    """Returns the indexes that retrievers (name -> settings) search, with their identities (name -> identity)."""
+    identities = indexed_identities(indexes)
+    return tuple(SearchedIndex(name, one, identities[name]) for name, one in all_indexed(retrievers).items())
+
+
+def read_states(searched: Iterable[SearchedIndex]) -> dict[str, Any]:
+    """Returns the states of the indexes now, each read once.
+
+    Raises:
+        RetrieverError: an index is gone, or its server is away.
+    """
+    found: dict[str, Any] = {}
+    for one in searched:
+        if one.settings.foreign and one.place not in found:
+            found[one.place] = retriever_facts(one.name, one.settings.at(one.identity), one.identity).get("state")
+    return {place: state for place, state in found.items() if state is not None}
+
+
+def warn_of(changed: Iterable[str]) -> None:
+    """Logs warnings."""
+    for words in changed:
+        event("warning", words, logging.WARNING)
+
+
+def noted_changes(starts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the warnings of `changes` that the records of a run's starts give rise to, in their order."""
+    said = list[str]()
+    for number, start in enumerate(starts):
+        before, states = last_states(starts[:number]), start.get("index_states") or {}
+        begin = states.get("begin") or {}
+        said += changes(before, begin, "the start before")
+        said += changes({**before, **begin}, states.get("end") or {}, f"start {start['start']} began")
+    return said
+
+
+def last_states(starts: Iterable[Mapping[str, Any]]) -> States:
+    """Returns the states of indexes that the records of a run's starts noted last, by place."""
+    found = dict[str, Any]()
+    for start in starts:
+        for states in (start.get("index_states") or {}).values():
+            found |= states
+    return found
+
+
+def changes(before: States, now: States, since: str) -> list[str]:
+    """Returns a warning for each index that has another state `now`, if it was looked at; `since`: when `before` was."""
+    return [
+        f"index {place}: another program has written to it since {since}, so queries of this job were searched in different "
+        "states of it; search an index that is closed to writing, or run again while nobody writes"
+        for place, state in before.items()
+        if now.get(place, state) != state
+    ]
 
 
 def index_identities(config: Config) -> dict[str, dict[str, Any]]:
@@ -24,20 +96,16 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
     Each alias is resolved once: retrievers that share it search the same index, even if it is moved meanwhile.
     """
     found: dict[str, dict[str, Any]] = {}
-    known: dict[tuple[str | None, str, str], dict[str, Any]] = {}
+    known: dict[str, dict[str, Any]] = {}
 
-    def identity_of(name: str, retriever: Indexed) -> dict[str, Any]:
-        place = getattr(retriever, "url_env", None), retriever.index, json.dumps(getattr(retriever, "filter", None))
-        made = retriever_identity(name, indexed_settings(retriever, known.get(place, {}), {}))
-        known.setdefault(place, made)
+    def identity_of(name: str, retriever: RetrieverSettings) -> dict[str, Any]:
+        alias = retriever.model_dump_json(include={"kind", "url_env", "index", "filter"})
+        made = retriever_identity(name, retriever.at(known.get(alias, {})))
+        known.setdefault(alias, made)
         return made
 
     for name, retriever in config.retrieve.retrievers.items():
-        if isinstance(retriever, HybridSettings):
-            of = {part: identity_of(part_name(name, part), one) for part, one in retriever.of.items()}
-            found[name] = hybrid_identity(retriever, of)
-        else:
-            found[name] = identity_of(name, retriever)
+        found[name] = retriever.identity_of(name, {key: identity_of(key, one) for key, one in retriever.indexed(name).items()})
         if config.retrieve.filters:
             check_filters(name, retriever, config.retrieve.filters)
     return found
@@ -50,21 +118,19 @@ def as_built(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> Config
     """
     stored = indexed_identities(indexes)
 
-    def with_built(name: str, one: Indexed) -> Indexed:
+    def with_built(name: str, one: RetrieverSettings) -> RetrieverSettings:
         if not isinstance(one.encoder, EncoderSettings):
             return one
         return one.model_copy(update={"encoder": settings_as_built(one.encoder, stored[name]["encoder"])})
 
-    retrievers = {name: with_indexed(name, one, with_built) for name, one in config.retrieve.retrievers.items()}
+    retrievers = {name: one.with_indexed(name, with_built) for name, one in config.retrieve.retrievers.items()}
     return config.model_copy(update={"retrieve": config.retrieve.model_copy(update={"retrievers": retrievers})})
 
 
 def encoder_warnings(config: Config, indexes: Mapping[str, Mapping[str, Any]] | None = None) -> tuple[str, ...]:
-    """Returns what a person should know of how vectors are made, a line each.
+    """Returns what a person should know of how vectors are made, a line each; of a config before `as_built`.
 
-    Args:
-        config: of the job, before `as_built`.
-        indexes: retriever -> identity of its index; None: they are to be built.
+    Without `indexes` (retriever -> identity), they are to be built.
     """
     stored = {} if indexes is None else indexed_identities(indexes)
     found = [
@@ -90,11 +156,7 @@ def encoder_words(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> l
 
 
 def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Checks that the texts of a config's documents can be read, and are those of what all its retrievers find.
-
-    Args:
-        config: that reads texts.
-        indexes: retriever -> identity of its index.
+    """Checks that the texts of documents can be read, and are those of what all retrievers find, by their indexes' identities.
 
     Raises:
         ConfigError, RetrieverError: the indexes are of several corpora, or the first one has no texts, or not all of them.
@@ -114,5 +176,5 @@ def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) ->
             f"retrieve.retrievers.{name}: texts are taken from it, and its filter leaves out what {others[0]} may find; "
             f"give both one filter, put {others[0]} first, or set rerank.kind: none and fuse.duplicates: keep",
         )
-    if isinstance(first, ElasticSettings):  # refuses an index without texts
-        open_documents(name, worker_settings(first, searched[name], {}))
+    if first.foreign:  # refuses an index without texts
+        open_documents(name, first.at(searched[name]))

@@ -35,11 +35,8 @@ def identity(
 ) -> dict[str, Any]:
     """Returns the inputs that determine a run's results, as JSON-able values.
 
-    Args:
-        config: the job's config.
-        indexes: retriever -> the identity of its index.
-        rewriting: the strategies with their prompts, and the engine with its weights.
-        reranker: the reranker's weights and settings.
+    Beside the config: the identities of the indexes by retriever, of the strategies with their prompts and the engine with its
+    weights, and of the reranker.
     """
     fields = identity_fields(config)
     if not config.rewrite.planned:
@@ -76,12 +73,7 @@ def fingerprint(identified_by: Mapping[str, Any]) -> str:
 
 
 def run_id(config: Config, identified_by: Mapping[str, Any]) -> str:
-    """Returns the name of a run's folder.
-
-    Args:
-        config: of the run.
-        identified_by: its `identity`.
-    """
+    """Returns the name of a run's folder, by its config and its `identity`."""
     return "-".join(part for part in (config.name, config.shown_label, fingerprint(identified_by)) if part)
 
 

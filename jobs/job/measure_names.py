@@ -11,7 +11,7 @@ from jobs.log.judgements import MAX_GRADE, Judgements, read_qrels
 if TYPE_CHECKING:
     import ir_measures
 
-    from jobs.config.evaluate import EvaluateSettings
+    from jobs.config.sections import EvaluateSettings
 
 WHOLE = 1000
 """Documents of a list that a measure without a cutoff reads: as many as the runs of TREC's ad hoc tracks have."""
@@ -23,10 +23,7 @@ _SUBTOPICS = ("ERR_IA", "nERR_IA", "alpha_DCG", "alpha_nDCG", "NRBP", "nNRBP", "
 
 
 def check_measures(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns measures as ir_measures prints them: `MAP@100` is AP@100.
-
-    Args:
-        names: as the config has them.
+    """Returns measures, as the config has them, as ir_measures prints them: `MAP@100` is AP@100.
 
     Raises:
         ConfigError: ir_measures does not know one, cannot compute it with the installed packages, or one is listed twice; or

@@ -18,11 +18,11 @@ from cluster.storage.copies import TRIES, copied, naming, retry_if_replaced
 from cluster.storage.s3 import S3Storage
 from retrievers import retriever
 from retrievers.corpora.filters import check_columns
-from retrievers.hybrid.retriever import hybrid_facts, hybrid_identity
-from retrievers.hybrid.settings import HybridSettings, Indexed, indexed, part_name, with_indexed
+from retrievers.hybrid.settings import indexed_identities
+from retrievers.kinds import RetrieverSettings
 from retrievers.local.index import BUILD, INDEX, find_damage, index_facts, index_identity, parse_index
 from retrievers.local.settings import LocalSettings
-from retrievers.retriever import DocumentStore, Retriever, RetrieverSettings
+from retrievers.retriever import DocumentStore, Retriever
 
 
 def open_retriever(
@@ -31,14 +31,14 @@ def open_retriever(
     """Opens a retriever like `retrievers.retriever.open_retriever`, with a local copy of an index on S3."""
     with ExitStack() as names:
 
-        def with_copy(_: str, one: Indexed) -> Indexed:
+        def with_copy(_: str, one: RetrieverSettings) -> RetrieverSettings:
             if not _on_s3(one):
                 return one
             folder = _local_copy(one.index)
             names.enter_context(naming(one.index, folder))
             return _with_folder(one, folder)
 
-        copied_here = with_indexed(name, settings, with_copy)
+        copied_here = settings.with_indexed(name, with_copy)
         return retriever.open_retriever(name, copied_here, device=device, expect_identity=expect_identity)
 
 
@@ -47,13 +47,10 @@ def open_documents(
 ) -> DocumentStore:
     """Opens the documents of an index like `retrievers.retriever.open_documents`, with a local copy of an index on S3.
 
-    Args:
-        name: of the retriever.
-        settings: of the retriever.
-        cached_only: raise RetrieverError if an index on S3 has no local copy yet, instead of making one.
-        patient: whether to wait for an unavailable server, as a worker does.
+    With `cached_only` an index on S3 that has no local copy yet raises RetrieverError; with `patient` an unavailable server is
+    waited for, as a worker does.
     """
-    name, first = next(iter(indexed(name, settings).items()))
+    name, first = next(iter(settings.indexed(name).items()))
     if not _on_s3(first):
         return retriever.open_documents(name, first, patient=patient)
     folder = _local_copy(first.index, cached_only=cached_only)
@@ -63,29 +60,28 @@ def open_documents(
 
 def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
     """Returns `retrievers.retriever.retriever_identity`, of an index on S3 without copying it."""
-    if isinstance(settings, HybridSettings):
-        of = {part: retriever_identity(part_name(name, part), one) for part, one in settings.of.items()}
-        return hybrid_identity(settings, of)
-    if not _on_s3(settings):
-        return retriever.retriever_identity(name, settings)
-    return index_identity(name, settings, stored_index(S3Storage(settings.index))[0])
+    found = {
+        key: index_identity(key, one, _entry(one)) if _on_s3(one) else retriever.retriever_identity(key, one)
+        for key, one in settings.indexed(name).items()
+    }
+    return settings.identity_of(name, found)
 
 
 def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `retrievers.retriever.retriever_facts`, of an index on S3 without copying it."""
-    if isinstance(settings, HybridSettings):
-        return hybrid_facts(settings, identity, lambda part, *of: retriever_facts(part_name(name, part), *of))
-    if not _on_s3(settings):
-        return retriever.retriever_facts(name, settings, identity)
-    return index_facts(stored_index(S3Storage(settings.index))[0])
+    identities = indexed_identities({name: identity})
+    found = {
+        key: index_facts(_entry(one)) if _on_s3(one) else retriever.retriever_facts(key, one, identities[key])
+        for key, one in settings.indexed(name).items()
+    }
+    return settings.facts_of(name, identities, found)
 
 
 def check_filters(name: str, settings: RetrieverSettings, fields: Collection[str]) -> None:
     """Makes the checks of `retrievers.retriever.check_filters`, of an index on S3 without copying it."""
-    for key, one in indexed(name, settings).items():
+    for key, one in settings.indexed(name).items():
         if _on_s3(one):
-            columns = stored_index(S3Storage(one.index))[0]["columns"]
-            check_columns(f"retrieve.retrievers.{key}: index {one.index}", columns, fields)
+            check_columns(f"retrieve.retrievers.{key}: index {one.index}", _entry(one)["columns"], fields)
         else:
             retriever.check_filters(key, one, fields)
 
@@ -109,8 +105,14 @@ def stored_index(storage: S3Storage) -> tuple[dict[str, Any], bytes]:
     raise RetrieverError("index-damaged", f"index {storage.root}: is damaged: {wrong}; build it again: {BUILD}")
 
 
+def _entry(settings: LocalSettings) -> dict[str, Any]:
+    """Returns the values of an index.json on S3."""
+    return stored_index(S3Storage(settings.index))[0]
+
+
 def _on_s3(settings: RetrieverSettings) -> TypeGuard[LocalSettings]:
-    return isinstance(settings, LocalSettings) and remote(settings.index)
+    """Returns whether settings are of an index in a folder on S3."""
+    return settings.folder is not None and remote(settings.folder)
 
 
 def _with_folder(settings: LocalSettings, folder: Path) -> LocalSettings:

@@ -1,52 +1,125 @@
-"""The worker pools that a job requests, and the devices of their workers."""
+"""The worker pools that a job requests, the devices of their workers, and their shares of the job's requests in flight.
+
+``max_in_flight`` limits the requests that the whole job sends to Elasticsearch, or to the server of a model, at a time. All
+workers that send to it share this limit: those that retrieve, and those that rerank if the documents' texts are stored in
+Elasticsearch, or if the reranker or its encoder is at that server.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from cluster.errors import ConfigError, RewriterError
 from cluster.run.pools import AUTO, Pool, PoolRequest, in_process_pools, local_pools
 from cluster.run.session import IN_PROCESS, usable_gpus
+from cluster.settings import Settings
 from jobs.config.config import Config
-from jobs.job.request_shares import limit_workers, rerankers_of
-from retrievers.hybrid.settings import Indexed, all_indexed, with_indexed
+from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.models import resolved_dtype
-from retrievers.settings import AnyEncoderSettings, EncoderSettings, RerankSettings
-from rewriters.engines.settings import EngineSettings, OpenaiSettings, VllmSettings
+from retrievers.settings import RerankSettings
+from rewriters.engines.settings import EngineSettings
 from rewriters.pool import load
 
-Model = TypeVar("Model", EncoderSettings, RerankSettings)
+Workers = Mapping[str | None, int]
+"""base_url -> the number of workers that share its requests in flight; None: those that share Elasticsearch's."""
+
+
+class SharedLimit(NamedTuple):
+    """The requests in flight of one server, and the pools whose workers share them."""
+
+    max_in_flight: int
+    pools: list[str]
+
+
+def rerankers_of(config: Config) -> list[RerankSettings]:
+    """Returns the reranker of a run, if it has one."""
+    return [config.reranking] if config.rerank.kind != "none" else []
+
+
+def sharing_workers(
+    config: Config, pools: Mapping[str, Pool], rerankers: Sequence[RerankSettings] | None = None
+) -> dict[str | None, int]:
+    """Returns the number of workers that share the requests in flight of each server; as `shared_limits`, by sized pools."""
+    limits = shared_limits(config, rerankers)
+    return {server: sum(pools[name].max_workers for name in limit.pools) for server, limit in limits.items()}
+
+
+def shared_limits(config: Config, rerankers: Sequence[RerankSettings] | None = None) -> dict[str | None, SharedLimit]:
+    """Returns the limit of each server's requests in flight, the lowest that is set; of Elasticsearch under None."""
+    found: dict[str | None, SharedLimit] = {}
+    rerankers = rerankers_of(config) if rerankers is None else rerankers
+    retrievers = list(config.retrieve.retrievers.values())
+    sent = [("retrieve", one.server_limits()) for one in retrievers]
+    if rerankers:  # the first index has the texts to rerank
+        sent.append(("rerank", next(iter(all_indexed(config.retrieve.retrievers).values())).own_limits()))
+    for pool, limits in sent + [("rerank", one.server_limits()) for one in rerankers]:
+        for server, limit in limits:
+            most, pools = found.get(server, SharedLimit(limit, []))
+            found[server] = SharedLimit(min(most, limit), pools if pool in pools else [*pools, pool])
+    return found
+
+
+def limit_workers(
+    config: Config, pools: Mapping[str, PoolRequest], rerankers: Sequence[RerankSettings] | None = None
+) -> dict[str, PoolRequest]:
+    """Returns the requested pools, with automatically sized ones limited to one worker per request in flight."""
+    limited = dict(pools)
+    for limit in shared_limits(config, rerankers).values():
+        unset = [name for name in limit.pools if pools[name].workers in (None, AUTO)]
+        left = limit.max_in_flight - sum(_max_workers(pools[name]) for name in limit.pools)
+        for name in unset:
+            share = max(1, left // len(unset))
+            limited[name] = replace(limited[name], max_workers=min(share, limited[name].max_workers or share))
+    return limited
+
+
+def check_shares(config: Config, pools: Mapping[str, Pool], rerankers: Sequence[RerankSettings] | None = None) -> None:
+    """Checks that every worker has a request in flight of its own.
+
+    Raises:
+        ConfigError: there are more workers than requests in flight.
+    """
+    for server, limit in shared_limits(config, rerankers).items():
+        most = {name: pools[name].max_workers for name in limit.pools}
+        if (workers := sum(most.values())) > limit.max_in_flight:
+            raise ConfigError(
+                "cluster-small",
+                f"cluster: {workers} workers cannot share {limit.max_in_flight} requests in flight "
+                f"({', '.join(f'{name} {n}' for name, n in most.items())}); "
+                f"take fewer workers, or raise max_in_flight of {f'the model at {server}' if server else 'the retrievers'}",
+            )
+
+
+def _max_workers(request: PoolRequest) -> int:
+    if isinstance(request.workers, tuple):
+        return request.workers[1]
+    return request.workers if isinstance(request.workers, int) else 0
+
+
+Model = TypeVar("Model", bound=Settings)
 
 
 def requested_pools(config: Config, rerankers: Sequence[RerankSettings] | None = None) -> dict[str, PoolRequest]:
     """Returns the pools that the job requests, by key of the config's `cluster`.
 
-    Args:
-        config: of the job.
-        rerankers: that each reranking worker has; None: the config's own.
+    `rerankers`: those that each reranking worker has; None: the config's own.
     """
     rerankers = rerankers_of(config) if rerankers is None else rerankers
-    searched = all_indexed(config.retrieve.retrievers).values()
-    encodes = any(isinstance(one.encoder, EncoderSettings) for one in searched)
+    encodes = any(one.encoder and one.encoder.loaded for one in all_indexed(config.retrieve.retrievers).values())
     pools = {"retrieve": config.cluster.retrieve.pool_request(can_use_gpu=encodes)}
     if config.rewrite.planned:
         pools = {"rewrite": _rewriting(config)} | pools
     if rerankers:
-        request = config.cluster.rerank.pool_request(can_use_gpu=any(map(reranks_here, rerankers)))
+        request = config.cluster.rerank.pool_request(can_use_gpu=any(one.loads for one in rerankers))
         pools["rerank"] = request if request.can_use_gpu else replace(request, workers=request.workers or 1)
     return limit_workers(config, pools, rerankers)
 
 
-def reranks_here(reranking: RerankSettings) -> bool:
-    """Returns whether the workers compute the scores, and no server."""
-    return reranking.kind == "cross_encoder" or isinstance(reranking.encoder, EncoderSettings)
-
-
-def device(pool: Pool) -> str:
+def device(pool: Pool | PoolRequest) -> str:
     """Returns the torch device of the pool's workers; Ray shows each worker its own accelerator as the first."""
     return "cuda:0" if pool.gpus else "cpu"
 
@@ -61,29 +134,25 @@ def with_precisions(config: Config) -> Config:
         sized = in_process_pools if config.cluster.address == IN_PROCESS else local_pools
         devices = {name: device(pool) for name, pool in sized(requested, usable_gpus(requested)).items()}
     else:
-        devices = {name: "cuda:0" if pool.gpus else "cpu" for name, pool in requested.items()}
+        devices = {name: device(pool) for name, pool in requested.items()}
 
-    def with_precision(_: str, one: Indexed) -> Indexed:
-        return one.model_copy(update={"encoder": _encoder(one.encoder, devices["retrieve"])}) if one.encoder else one
+    def with_precision(_: str, one: RetrieverSettings) -> RetrieverSettings:
+        return one.model_copy(update={"encoder": _resolved(one.encoder, devices["retrieve"])}) if one.encoder else one
 
-    retrievers = {name: with_indexed(name, one, with_precision) for name, one in config.retrieve.retrievers.items()}
+    retrievers = {name: one.with_indexed(name, with_precision) for name, one in config.retrieve.retrievers.items()}
     rerank = config.rerank
     if rerank.kind == "cross_encoder":
         rerank = _resolved(rerank, devices["rerank"])
     elif rerank.encoder is not None and "rerank" in devices:
-        rerank = rerank.model_copy(update={"encoder": _encoder(rerank.encoder, devices["rerank"])})
+        rerank = rerank.model_copy(update={"encoder": _resolved(rerank.encoder, devices["rerank"])})
     retrieve = config.retrieve.model_copy(update={"retrievers": retrievers})
     return config.model_copy(update={"retrieve": retrieve, "rerank": rerank})
 
 
 def _resolved(settings: Model, device: str) -> Model:
-    """Returns the settings of a model with its precision on the device."""
-    return settings.model_copy(update={"dtype": resolved_dtype(settings.dtype, device)})
-
-
-def _encoder(settings: AnyEncoderSettings, device: str) -> AnyEncoderSettings:
-    """Returns the settings of an encoder with its precision; a server's is its own."""
-    return _resolved(settings, device) if isinstance(settings, EncoderSettings) else settings
+    """Returns the settings of a model with its precision on the device; a server's is its own."""
+    dtype = getattr(settings, "dtype", None)
+    return settings if dtype is None else settings.model_copy(update={"dtype": resolved_dtype(dtype, device)})
 
 
 def engines_of_strategies(*configs: Config) -> list[EngineSettings]:
@@ -112,7 +181,7 @@ def _rewriting(config: Config) -> PoolRequest:
     request = config.cluster.rewrite.pool_request()
     common = config.rewrite.engine
     engines = {one.model_dump_json(): one for one in (common, *engines_of_strategies(config)) if one is not None}
-    spans = [one.gpus for one in engines.values() if isinstance(one, VllmSettings)]
+    spans = [one.gpus for one in engines.values() if one.gpus]
     if spans:
         largest = max(spans)
         if largest > 1 and request.gpus and request.gpus < largest:  # 0: vLLM's build for CPUs
@@ -123,6 +192,6 @@ def _rewriting(config: Config) -> PoolRequest:
             )
         gpus = float(sum(spans)) if request.gpus is None else request.gpus
         return replace(request, gpus=gpus, can_use_gpu=True, takes_spare_gpus=True)
-    if isinstance(common, OpenaiSettings):
+    if common is not None and common.at_server:
         return replace(request, workers=1 if request.workers in (None, AUTO) else request.workers)
     return request

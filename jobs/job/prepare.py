@@ -13,23 +13,27 @@ from cluster.shared_folder import check_shared
 from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import Config
 from jobs.job import engine
-from jobs.job.changing import SearchedIndex, States, searched_indexes
-from jobs.job.indexes import as_built, check_documents, encoder_warnings, index_identities
+from jobs.job.indexes import (
+    SearchedIndex,
+    States,
+    as_built,
+    check_documents,
+    encoder_warnings,
+    index_identities,
+    searched_indexes,
+)
 from jobs.job.keys import identity, run_id
 from jobs.job.measure_names import named_judgements
 from jobs.job.opening import retriever_facts
 from jobs.job.pools import with_precisions
 from jobs.job.rewriting import config_error, read_rewriting
-from jobs.log.answers import read_answers
 from jobs.log.check import LogColumns, check_log
-from jobs.log.files import LogFile
-from jobs.log.judgements import Judgements
-from jobs.log.ubi import log_files
+from jobs.log.files import LogFile, log_files
+from jobs.log.judgements import Judgements, read_answers
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.reranker import reranker_identity
-from rewriters.engines.settings import EngineSettings, OpenaiSettings
+from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.settings import SelectClassified
 
 Resolved = tuple[EngineSettings, dict[str, Any]]
 
@@ -170,7 +174,7 @@ def _prices_path(config_path: str) -> Path:
 
 def log_columns(config: Config, rewriting: Rewriting) -> LogColumns:
     """Returns which columns of the log are read, and what is made of them."""
-    log, by_rules = config.log, isinstance(rewriting.select, SelectClassified) and rewriting.select.by == "rules"
+    log = config.log
     return LogColumns(
         log.query_column,
         log.id_column,
@@ -180,7 +184,7 @@ def log_columns(config: Config, rewriting: Rewriting) -> LogColumns:
         log.max_context_chars,
         values=rewriting.columns,
         filters=tuple(sorted(config.retrieve.filters.items())),
-        classify=rewriting.rules if by_rules else None,
+        classify=rewriting.rules if rewriting.select.typed_by == "rules" else None,
     )
 
 
@@ -201,10 +205,11 @@ def reranking_identity(config: Config) -> dict[str, Any]:
 def unpriced_models(config: Config, prices: Prices | None) -> tuple[str, ...]:
     """Returns a warning if tokens of a server's model count as free."""
     asked = config.rewrite.engine
-    if prices is None or not isinstance(asked, OpenaiSettings) or asked.model in prices.tokens:
+    model = "" if asked is None else asked.counted_by[0]
+    if prices is None or asked is None or not asked.at_server or model in prices.tokens:
         return ()
-    near = nearest(asked.model, prices.tokens) if prices.tokens else ""
-    return (f"prices.yaml: tokens: no price for the model {asked.model!r}{near}, so its tokens count as free; add it there",)
+    near = nearest(model, prices.tokens) if prices.tokens else ""
+    return (f"prices.yaml: tokens: no price for the model {model!r}{near}, so its tokens count as free; add it there",)
 
 
 def resolved_rewriting(
@@ -212,10 +217,7 @@ def resolved_rewriting(
 ) -> tuple[EngineSettings | None, Rewriting, dict[str, Any], tuple[str, ...]]:
     """Returns the common engine's settings for workers, what they rewrite with, its identity, and warnings.
 
-    Args:
-        config: of the job.
-        rewriting: by `read_rewriting`.
-        resolve: returns an engine's settings and identity.
+    `resolve` returns an engine's settings and identity.
 
     Raises:
         RewriterError, RetrieverError, ConfigError: an engine cannot be had, or the strategies do not fit the selection.

@@ -6,12 +6,11 @@ import io
 from pathlib import Path
 
 from cluster.errors import ConfigError, RewriterError, UnavailableError
-from cluster.run.submitted import submission
+from cluster.run.own_job import submission
 from cluster.storage import open_file, remote
 from jobs.config.config import Config
 from rewriters.adaptive import load_demonstrations
 from rewriters.classifier import load_rules
-from rewriters.engines.settings import RecordedSettings
 from rewriters.guards.files import guard_file
 from rewriters.guards.guards import GuardRules
 from rewriters.joint import check_joint_prompt
@@ -44,7 +43,7 @@ def read_rewriting(config: Config) -> Rewriting:
             load_demonstrations(select.demonstrations, read_text) if isinstance(select, SelectAdaptive) else (),
             _guards(rewrite.guards),
             rewrite.retries,
-            frozenset(name for name, engine in engines.items() if isinstance(engine, RecordedSettings)),
+            frozenset(name for name, engine in engines.items() if engine is not None and engine.is_recorded),
         )
     except RewriterError as error:
         raise config_error(error) from error

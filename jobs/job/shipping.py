@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import BaseModel
+from typing import TypeVar
 
 import cluster
 import jobs
 import retrievers
 import rewriters
-from retrievers.elastic.settings import ElasticSettings
+from cluster.settings import Names, Settings
 from retrievers.models import at_commit
-from retrievers.settings import EncoderSettings, ServerSettings
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound=Settings)
 
 
 def absolute(settings: Model) -> Model:
@@ -23,27 +20,20 @@ def absolute(settings: Model) -> Model:
 
     A worker has another working directory; and it may start hours later, when the hub has another commit.
     """
-    changed: dict[str, Any] = {}
-    files = {"ca_file"} if isinstance(settings, ElasticSettings) else {"index", "model"}
-    if isinstance(settings, ServerSettings) and settings.kind in ("openai", "server"):  # its model is a name
-        files = set()
-    files |= {"api_key_file", "password_file"}
-    for name in type(settings).model_fields:
-        value = getattr(settings, name)
-        if isinstance(value, BaseModel):
-            changed[name] = absolute(value)
-        elif isinstance(value, dict):
-            changed[name] = {key: absolute(one) if isinstance(one, BaseModel) else one for key, one in value.items()}
-        elif name in files and value and Path(value).exists():
-            changed[name] = str(Path(value).absolute())
-        elif name == "model" and _loads(settings):
-            changed[name] = at_commit(value)
-    return settings.model_copy(update=changed)
+    at_its_commit = settings.with_names(
+        Names.MODEL, lambda name: absolute_path(name) if Path(name).exists() else at_commit(name)
+    )
+    return with_paths(at_its_commit)
 
 
-def _loads(settings: BaseModel) -> bool:
-    """Returns whether workers load the weights that the settings name."""
-    return isinstance(settings, EncoderSettings) or getattr(settings, "kind", None) == "cross_encoder"
+def with_paths(settings: Model) -> Model:
+    """Returns the settings with absolute paths of files, and of keys."""
+    return settings.with_names(Names.FILE, absolute_path).with_names(Names.KEY, absolute_path)
+
+
+def absolute_path(path: str) -> str:
+    """Returns an absolute path; one of S3 as it is."""
+    return path if "://" in path else str(Path(path).absolute())
 
 
 def package_folders() -> list[str]:

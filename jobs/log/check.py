@@ -13,10 +13,11 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cluster.cause import one_line
 from cluster.errors import LogError, UnavailableError, nearest
 from cluster.storage import open_file, remote
-from cluster.storage.ahead import ahead
-from jobs.log.files import LogFile, unchanged
+from cluster.storage.prefetch import prefetch
+from jobs.log.files import LogFile, check_file_version, unchanged
 from jobs.log.json_lines import BYTES_PER_ROW, check_fields, json_fields
 
 _REMEDY = "convert it, or name another column"
@@ -78,7 +79,7 @@ def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
             return [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
 
     groups: list[RowGroup] = []
-    for file, sizes in zip(files, ahead(sizes_of, files, CHECKS_IN_FLIGHT), strict=True):
+    for file, sizes in zip(files, prefetch(sizes_of, files, CHECKS_IN_FLIGHT), strict=True):
         starts = accumulate(sizes, initial=0)
         groups += [RowGroup(file, *place) for place in zip(count(), starts, sizes, strict=False) if place[-1]]
     if not groups:
@@ -89,11 +90,6 @@ def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
 
 def has_values(file: LogFile, columns: LogColumns, name: str) -> bool:
     """Returns whether a file has a column whose values a query can have: in it, or as a partition of its path.
-
-    Args:
-        file: of the log.
-        columns: that are read.
-        name: of the column.
 
     Raises:
         LogError: the file is not readable, or lacks a column that is read.
@@ -123,23 +119,13 @@ def open_log_file(file: LogFile, columns: LogColumns) -> pq.ParquetFile:
         raise
     except (OSError, pa.ArrowException) as error:
         check_file_version(file, error)
-        raise LogError("log-unreadable", f"log file {file.path}: {_why_unreadable(file.path, error)}") from error
+        raise file.error("log-unreadable", _why_unreadable(file.path, error)) from error
     try:
         _check_columns(file, parquet.schema_arrow, columns)
     except BaseException:
         parquet.close()
         raise
     return parquet
-
-
-def check_file_version(file: LogFile, error: Exception) -> None:
-    """Checks that an error of reading is not that the file was replaced: the plan holds for the listed version only.
-
-    Raises:
-        LogError: the file was replaced.
-    """
-    if isinstance(error, OSError) and error.errno == errno.ESTALE:
-        raise LogError("log-changed", f"log file {file.path}: was replaced since it was listed; start again") from error
 
 
 def _why_unreadable(path: str, error: Exception) -> str:
@@ -161,11 +147,6 @@ def _why_unreadable(path: str, error: Exception) -> str:
     if tail != MAGIC:
         return f"truncated Parquet: the footer at the end of its {size:,} bytes is missing; copy it again"
     return f"damaged Parquet: {one_line(error)}; copy it again"
-
-
-def one_line(error: object, limit: int = 200) -> str:
-    """Returns an exception's text without line breaks, cut to `limit` characters."""
-    return " ".join(str(error).split())[:limit]
 
 
 _USED = "used by a prompt or a selection"
@@ -190,26 +171,18 @@ def _check_columns(file: LogFile, schema: pa.Schema, columns: LogColumns) -> Non
         if column is None:
             continue
         if schema.names.count(column) > 1:
-            raise LogError(
-                "log-column", f"log file {file.path}: column {column!r} ({use}) stands in it more than once; name another"
-            )
+            raise file.error("log-column", f"column {column!r} ({use}) stands in it more than once; name another")
         if column in schema.names:
             kind = schema.field(column).type
             if not fits(kind):
-                raise LogError(
-                    "log-column",
-                    f"log file {file.path}: column {column!r} ({use}) holds {kind}, wanted {wanted}; {_REMEDY}",
-                )
+                raise file.error("log-column", f"column {column!r} ({use}) holds {kind}, wanted {wanted}; {_REMEDY}")
         elif column in dict(file.partitions):
             value = dict(file.partitions)[column]
             if column == columns.count_column and value is not None and not re.fullmatch(r"-?\d{1,18}", value):
-                raise LogError(
-                    "log-column",
-                    f"log file {file.path}: partition {column!r} ({use}) is {value!r}, wanted {wanted}; {_REMEDY}",
-                )
+                raise file.error("log-column", f"partition {column!r} ({use}) is {value!r}, wanted {wanted}; {_REMEDY}")
         else:
             names = [*schema.names, *(name for name, _ in file.partitions)]
-            raise LogError("log-column", f"log file {file.path}: no column {column!r} ({use}){nearest(column, names)}")
+            raise file.error("log-column", f"no column {column!r} ({use}){nearest(column, names)}")
 
 
 def _is_text(kind: pa.DataType) -> bool:

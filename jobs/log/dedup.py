@@ -29,9 +29,7 @@ from cluster.storage import Storage, remote
 from jobs.log.check import LogColumns, RowGroup, check_log
 from jobs.log.files import LogFile
 from jobs.log.judge import REASONS
-from jobs.log.parts import PartFiles, read_part
-from jobs.log.ranges import merge_range
-from jobs.log.task import PLAN, DedupTask, query
+from jobs.log.parts import PLAN, DedupTask, PartFiles, merge_range, query, read_part
 
 PART_ROWS = 1 << 19  # or one row group: small enough for many nodes; in larger parts fewer texts are hashed repeatedly
 RANGE_ROWS, RANGE_BYTES = 1 << 18, 1 << 25  # of texts and forms, grouped at a time by phase two
@@ -70,15 +68,8 @@ def dedup(
     what `columns` asks for: `context` and each of `values` are chosen as `query` is; where some rows of a query have a value
     and others none, one of the former.
 
+    Works in this process, or if not `local` on the connected Ray, all of whose nodes must reach the log and `storage`.
     Intermediate files are always removed, the tables after an error.
-
-    Args:
-        files: of the log.
-        columns: of the log to read.
-        storage: where the tables are written.
-        shard_size: queries per shard.
-        local: whether to work in this process; else on the connected Ray, all of whose nodes must reach the log and
-            `storage`.
 
     Raises:
         LogError: no rows, no usable query, a damaged file, an invalid count, or a log_id with several queries.

@@ -1,24 +1,24 @@
-"""The files of the query log, local or on S3."""
+"""The files of the query log, local or on S3, and which of those of User Behavior Insights (UBI) hold queries or events.
+
+OpenSearch keeps them in the indexes `ubi_queries` and `ubi_events`; exports take their names from these.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
 from cluster.errors import LogError, nearest
 from cluster.storage import object_at, open_storage, remote
+from jobs.log.settings import LogSettings
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 JSON_ENDINGS = tuple(f".{name}{packed}" for name in ("json", "jsonl", "ndjson") for packed in ("", ".gz", ".zst"))
-Keep = Callable[[str], bool]
-
-
-def _all(_: str) -> bool:
-    return True
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Wanted:
     """Which files of a folder count."""
 
     endings: tuple[str, ...] = (".parquet",)
-    keep: Keep = _all  # by a file's key, relative to the folder
+    only: str = ""  # begins a folder or the file in its key, relative to the folder
+    but: str | None = None  # begins none of these
     key: str = "log.path"  # the config key that names the folder, for messages
 
     @property
@@ -40,7 +41,10 @@ class Wanted:
         name = str(key)
         if not name.endswith(self.endings) or any(part[:1] in "._" for part in name.split("/")):
             return False
-        return self.keep(name)
+        parts = name.split("/")
+        return any(part.startswith(self.only) for part in parts) and not (
+            self.but is not None and any(part.startswith(self.but) for part in parts)
+        )
 
 
 PARQUET = Wanted()
@@ -63,6 +67,25 @@ class LogFile:
         """Returns path, size and etag or mtime_ns, as the plan stores them."""
         changed = {"mtime_ns": self.mtime_ns} if self.etag is None else {"etag": self.etag}
         return {"path": self.path, "size": self.size, **changed}
+
+    def error(self, code: str, words: str, at: str = "") -> LogError:
+        """Returns an error of the file, or of what is `at` a place in it, such as `, line 3`."""
+        return LogError(code, f"log file {self.path}{at}: {words}")
+
+
+def replaced(file: LogFile) -> LogError:
+    """Returns the error that a file is not the one that was listed: the plan holds for that version only."""
+    return file.error("log-changed", "was replaced since it was listed; start again")
+
+
+def check_file_version(file: LogFile, error: Exception) -> None:
+    """Checks that an error of reading is not that the file was replaced: the plan holds for the listed version only.
+
+    Raises:
+        LogError: the file was replaced.
+    """
+    if isinstance(error, OSError) and error.errno == errno.ESTALE:
+        raise replaced(file) from error
 
 
 def unchanged(file: LogFile) -> bool:
@@ -167,3 +190,68 @@ def _nearest_path(path: str, key: str) -> str:
 
 def _first_names(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+QUERIES, EVENTS = "ubi_queries", "ubi_events"
+
+
+_ENDINGS = (".parquet", *JSON_ENDINGS)
+_QUERIES = Wanted(_ENDINGS, but=EVENTS)
+
+
+def log_files(log: LogSettings) -> list[LogFile]:
+    """Returns the files of the log's queries, in order of their names.
+
+    Raises:
+        LogError: there are none.
+        ClusterError, OSError: errors of S3.
+    """
+    if log.format != "ubi":
+        return find_log_files(log.path)
+    return _ended(find_log_files(log.path, wanted=_QUERIES))
+
+
+def event_files(log: LogSettings) -> list[LogFile]:
+    """Returns the files of the log's events, in order of their names.
+
+    Without `log.events` they are the ubi_events* in the folders of `log.path`; where a path has none, or is a file, they are
+    looked for at the path in which `ubi_events` stands in place of the last `ubi_queries`.
+
+    Raises:
+        LogError: there are none.
+        ClusterError, OSError: errors of S3.
+    """
+    if log.events is not None:
+        return _ended(find_log_files(log.events, wanted=Wanted(_ENDINGS, but=QUERIES, key="log.events")))
+    found: dict[str, LogFile] = {}
+    for path in [log.path] if isinstance(log.path, str) else log.path:
+        for file in _beside(path):
+            found.setdefault(file.path, file)
+    return list(found.values())
+
+
+def _beside(path: str) -> list[LogFile]:
+    """Returns the files of the events that belong to a path of queries."""
+    if object_at(path) is None if remote(path) else os.path.isdir(path):
+        try:
+            return find_log_files(path, wanted=Wanted(_ENDINGS, EVENTS))
+        except LogError as error:
+            if QUERIES not in path:
+                words = f"log.path {path}: no {EVENTS}* in this folder; let log.events name them"
+                raise LogError("log-missing", words) from error
+    before, _, after = path.rpartition(QUERIES)
+    if QUERIES not in path:
+        raise LogError(
+            "log-missing", f"log.path {path}: where the events lie does not follow from it; let log.events name them"
+        )
+    other = f"{before}{EVENTS}{after}"
+    return _ended(find_log_files(other, wanted=Wanted(_ENDINGS, but=QUERIES, key="log.events (by log.path)")))
+
+
+def _ended(files: list[LogFile]) -> list[LogFile]:
+    """Returns the files; refuses one whose name does not tell its format."""
+    for file in files:
+        if not file.path.endswith(_ENDINGS):
+            what = f"neither Parquet nor lines of JSON by its name; let it end in one of {', '.join(_ENDINGS)}"
+            raise file.error("log-ubi", what)
+    return files

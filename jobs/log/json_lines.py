@@ -1,23 +1,27 @@
-"""Checks of query logs that are lines of JSON, as User Behavior Insights (UBI) is exported: an object a line.
+"""Reader of query logs that are lines of JSON, as User Behavior Insights (UBI) is exported: an object a line.
 
 An object is a query itself, or a hit of OpenSearch or Elasticsearch that wraps it in `_source`; a file may be packed (.gz,
-.zst). Which fields a file has, its first objects tell. The rows are read in jobs/log/json_batches.py.
+.zst). Which fields a file has, its first objects tell. DuckDB reads the fields that are wanted, in order, as a stream: it takes
+a number where text is wanted, and holds some ten MB of a file of any size. A file is read from its start to its end by one
+worker. From a row on that DuckDB refuses, since a text in it is not UTF-8, Python reads.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-from collections.abc import Iterable, Iterator
-from itertools import islice
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
+import duckdb
 import pyarrow as pa
 
 from cluster.errors import LogError, UnavailableError, nearest
 from cluster.http import encodable
-from cluster.storage import open_file
-from jobs.log.files import LogFile
+from cluster.storage import object_at, open_file, remote
+from cluster.storage.s3_duckdb import bounded_duckdb, reason
+from jobs.log.files import LogFile, check_file_version, replaced, unchanged
 
 HEAD_OBJECTS, HEAD_BYTES = 1000, 1 << 20  # of a file, whose fields tell what it holds
 LINE_BYTES = 1 << 24  # of a line, as for DuckDB
@@ -46,20 +50,15 @@ def json_fields(file: LogFile) -> LineFields | None:
         found = _object(file, number, line)
         inside = isinstance(found.get("_source"), dict)
         if wrapped not in (None, inside):
-            where = f"log file {file.path}, line {number}"
-            raise LogError("log-ubi", f"{where}: some objects are wrapped in _source, some are not; write all in one way")
+            words = "some objects are wrapped in _source, some are not; write all in one way"
+            raise file.error("log-ubi", words, f", line {number}")
         wrapped = inside
         names |= dict.fromkeys(map(encodable, found["_source"] if inside else found))
     return None if wrapped is None else LineFields(tuple(names), wrapped)
 
 
 def check_fields(file: LogFile, fields: LineFields, columns: Iterable[tuple[str, str]]) -> None:
-    """Checks that a file has the columns that are read, or its partitions do.
-
-    Args:
-        file: of the log.
-        fields: of its first objects.
-        columns: the config key that names a column, for messages, and the column.
+    """Checks that a file with these first fields has the `columns` that are read (config key, column), or its partitions do.
 
     Raises:
         LogError: it lacks one.
@@ -69,8 +68,7 @@ def check_fields(file: LogFile, fields: LineFields, columns: Iterable[tuple[str,
         if column not in known:
             more = "; it holds UBI's events: let log.path name the queries, log.events these"
             more = more if "action_name" in known else nearest(column, known)
-            where = f"log file {file.path}: no field {column!r} ({use}) in its first {HEAD_OBJECTS:,} objects"
-            raise LogError("log-column", where + more)
+            raise file.error("log-column", f"no field {column!r} ({use}) in its first {HEAD_OBJECTS:,} objects{more}")
 
 
 def objects_from(file: LogFile, first: int, fields: LineFields) -> Iterator[dict[str, Any]]:
@@ -136,30 +134,139 @@ def _lines(file: LogFile, most: int | None = None, most_bytes: int | None = None
     except UnavailableError:
         raise
     except (OSError, pa.ArrowException) as error:
-        if isinstance(error, OSError) and error.errno == errno.ESTALE:
-            raise LogError("log-changed", f"log file {file.path}: was replaced since it was listed; start again") from error
+        check_file_version(file, error)
         words = " ".join(str(getattr(error, "strerror", None) or error).split())[:200]
-        raise LogError("log-unreadable", f"log file {file.path}: cannot be read ({words}); make it readable") from error
+        raise file.error("log-unreadable", f"cannot be read ({words}); make it readable") from error
 
 
 def _object(file: LogFile, number: int, line: bytes) -> dict[str, Any]:
-    where = f"log file {file.path}, line {number}"
+    at = f", line {number}"
     try:
         found = _loads(line)
     except ValueError as error:
         begins = line[:40].decode("utf-8", "replace").strip()
         whole = begins in ("{", "[")
         what = "an object or array over several lines" if whole else f"no JSON: it begins with {begins!r}"
-        raise LogError("log-ubi", f"{where}: {what}; {_ONE_A_LINE}") from error
+        raise file.error("log-ubi", f"{what}; {_ONE_A_LINE}", at) from error
     if not isinstance(found, dict):
-        raise LogError("log-ubi", f"{where}: a JSON {_kind(found)}, wanted an object; {_ONE_A_LINE}")
+        kind = "array" if isinstance(found, list) else "value"
+        raise file.error("log-ubi", f"a JSON {kind}, wanted an object; {_ONE_A_LINE}", at)
     if isinstance(found.get("hits"), dict) and "hits" in found["hits"]:
-        raise LogError("log-ubi", f"{where}: a whole answer of a search; {_ONE_A_LINE}: jq -c '.hits.hits[]'")
+        raise file.error("log-ubi", f"a whole answer of a search; {_ONE_A_LINE}: jq -c '.hits.hits[]'", at)
     if len(found) == 1 and _BULK.issuperset(found) and isinstance(next(iter(found.values())), dict):
-        what = "an action of the bulk API; export the documents alone, queries and events apart"
-        raise LogError("log-ubi", f"{where}: {what}")
+        raise file.error("log-ubi", "an action of the bulk API; export the documents alone, queries and events apart", at)
     return found
 
 
-def _kind(value: object) -> str:
-    return "array" if isinstance(value, list) else "value"
+MEMORY = "256MB"  # of one DuckDB
+
+
+def json_batches(file: LogFile, texts: Sequence[str], lists: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yields the objects of a file in their order, `rows` at a time.
+
+    Args:
+        file: of the log.
+        texts: fields that are read as text; what is no text as its JSON.
+        lists: fields that are read as lists of text; what is no list is a list of one.
+        rows: objects at a time.
+
+    Raises:
+        LogError: the file cannot be read to its end, or was replaced.
+    """
+    check_version(file)
+    fields = json_fields(file)
+    if fields is None:
+        return
+    named = [name for name in (*texts, *lists) if name in fields.names]
+    expressions = {name: _list(name) if name in lists else f"{_quoted(name)}->>'$'" for name in named}
+    columns = ", ".join(f"{expression} AS {_quoted(name)}" for name, expression in expressions.items())
+    # a row per object even where all columns come from partitions
+    select = f"SELECT {columns or 'NULL AS nothing'} FROM {objects([file.path], fields, named)}"
+    read = 0
+    with bounded_duckdb(MEMORY, 1, ordered=True) as connection:
+        try:
+            for batch in connection.sql(select).to_arrow_reader(rows):
+                yield batch
+                read += len(batch)
+            return
+        except (duckdb.Error, OSError, pa.ArrowException) as error:
+            if "Invalid Input Error: " not in str(error):  # Arrow's reader passes DuckDB's errors on as its own
+                raise _unreadable(file, error) from error
+            failed = error
+    # One text that is not UTF-8, or a key twice, and DuckDB reads no further; with ignore_errors it drops rows uncounted.
+    try:
+        found = ({name: one.get(name) for name in named} for one in objects_from(file, read, fields))  # of wide objects little
+        while some := list(islice(found, rows)):
+            yield _batch(some, {name: name in lists for name in named})
+    except ValueError as error:
+        raise _unreadable(file, failed) from error
+
+
+def _batch(found: Sequence[dict[str, Any]], named: dict[str, bool]) -> pa.RecordBatch:
+    """Returns columns (name -> whether it is read as lists) of objects, in which text may not be UTF-8, as DuckDB has them."""
+    columns = {"nothing": pa.nulls(len(found))} if not named else {}
+    for name, is_list in named.items():
+        values = [one.get(name) for one in found]
+        if not is_list:
+            columns[name] = pa.array(map(_text, values), pa.binary()).view(pa.string())
+            continue
+        items = [value if isinstance(value, list) else [value] for value in values]
+        offsets = pa.array(accumulate(map(len, items), initial=0), pa.int32())
+        texts = pa.array((_text(item) for of in items for item in of), pa.binary())
+        columns[name] = pa.ListArray.from_arrays(offsets, texts.view(pa.string()))
+    return pa.record_batch(columns)
+
+
+def _text(value: object) -> bytes | None:
+    if value is None:
+        return None
+    return raw(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _unreadable(file: LogFile, error: Exception) -> LogError:
+    return file.error("log-unreadable", f"{reason(error)}; correct it, or export it again")
+
+
+def objects(paths: Sequence[str], fields: LineFields, names: Sequence[str]) -> str:
+    """Returns SQL of a table: these fields, of type JSON, of the objects of files of one shape."""
+    files = ", ".join(f"'{_escaped(path)}'" for path in paths)
+    inside = ", ".join(f"{_quoted(name)} JSON" for name in names)
+    if not names:
+        columns = "'_id': 'JSON'"
+    elif fields.wrapped:
+        columns = f"'_source': '{_escaped(f'STRUCT({inside})')}'"
+    else:
+        columns = ", ".join(f"'{_escaped(name)}': 'JSON'" for name in names)
+    table = f"read_json([{files}], format = 'newline_delimited', columns = {{{columns}}})"
+    if not fields.wrapped or not names:
+        return table
+    picked = ", ".join(f"_source.{_quoted(name)} AS {_quoted(name)}" for name in names)
+    return f"(SELECT {picked} FROM {table})"
+
+
+def check_version(file: LogFile) -> None:
+    """Checks that a file is the one that was listed, since DuckDB opens it by its name alone.
+
+    Raises:
+        LogError: it was replaced.
+    """
+    if remote(file.path):
+        entry = object_at(file.path)
+        same = entry is not None and entry.etag == file.etag
+    else:
+        same = os.path.exists(file.path) and unchanged(file)
+    if not same:
+        raise replaced(file)
+
+
+def _list(name: str) -> str:
+    column = _quoted(name)
+    return f"CASE WHEN json_type({column}) = 'ARRAY' THEN {column}->>'$[*]' ELSE [{column}->>'$'] END"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("'", "''")

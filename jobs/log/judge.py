@@ -1,16 +1,17 @@
-"""Validation of the log's texts as queries, and their query_ids."""
+"""Validation of the log's texts as queries, their query_ids, and the group-by of phase one of dedup."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rewriters.normalise import ID_BYTES, PLAIN, id_bytes, normalise
+from rewriters.normalise import ID_BYTES, PLAIN, filtered_id, id_bytes, normalise
 
 REASONS = {"empty": "null or only white space", "too_long": "over {max_chars:,} characters", "not_utf8": "not UTF-8",
            "no_filter": "without a value of retrieve.filters"}  # fmt: skip
@@ -43,9 +44,7 @@ def judge(text: str, max_chars: int, context: str = "") -> bytes | Rejection:
 def judge_all(texts: pa.BinaryArray, max_chars: int) -> tuple[npt.NDArray[np.uint8], dict[int, Rejection]]:
     """Returns the ids of texts, shape (texts, 16) bytes, and index -> rejection; a rejected text has an id of zeros.
 
-    Args:
-        texts: as read from a file: maybe not valid UTF-8 (lone surrogates are invalid, too).
-        max_chars: the most code points of a query.
+    Texts are as read from a file: maybe not valid UTF-8 (lone surrogates are invalid, too).
     """
     raws = texts.to_numpy(zero_copy_only=False)
     plain = pc.and_(_plain(texts), pc.less_equal(pc.binary_length(texts), max_chars)).to_numpy(zero_copy_only=False)
@@ -96,3 +95,95 @@ def _judge_raw(raw: bytes, max_chars: int) -> bytes | Rejection:
 def _not_utf8(what: str, raw: bytes, error: UnicodeDecodeError) -> Rejection:
     shown = raw.decode("utf-8", "replace")[:RAW_SHOWN]
     return Rejection("not_utf8", f"the {what} is not UTF-8 (byte {error.start:,})", shown)
+
+
+Ints = npt.NDArray[Any]
+
+
+class Groups(NamedTuple):
+    """Distinct texts with their ids; the group behind the last one has the rows whose text is null."""
+
+    codes: Ints  # (rows,) number of each row's group
+    raws: pa.BinaryArray
+    contexts: pa.BinaryArray | None  # null where there is none; None: the log has no contexts
+    digests: npt.NDArray[np.uint8]  # (groups, 16); zeros of a rejected group
+    rejections: dict[int, Rejection]  # by number of the group
+
+
+def group_rows(rows: pa.Table, max_chars: int, filters: Sequence[tuple[str, str]] = ()) -> Groups:
+    """Returns the groups of rows, a table as of `rows_schema`.
+
+    Queries have at most `max_chars` code points; values of `filters` (field, column) are of their identity.
+    """
+    codes, raws = encode(rows.column("text"))
+    digests, rejections = judge_all(raws, max_chars)
+    rejections[len(raws)] = NULL
+    texts = Groups(codes, raws, None, digests, rejections)
+    groups = _with_contexts(texts, rows.column("context")) if "context" in rows.column_names else texts
+    return _with_filters(groups, rows, filters) if filters else groups
+
+
+def encode(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
+    """Returns codes, shape (rows,), and the distinct values that they number; a null's code is the number of values."""
+    encoded = column.combine_chunks().dictionary_encode()
+    return encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(), encoded.dictionary
+
+
+def _with_contexts(texts: Groups, column: pa.ChunkedArray) -> Groups:
+    """Returns the groups of (text, context); a context that is blank in normal form is none."""
+    codes, contexts = encode(column)
+    none = len(contexts)
+    normalised, unusable = judge_contexts(contexts)
+    blank = [place for place, context in enumerate(normalised) if not context and place not in unusable]
+    codes = np.where(np.isin(codes, blank), none, codes)
+    pairs, of_row = np.unique(texts.codes.astype(np.int64) * (none + 1) + codes, return_inverse=True)
+    text, context = np.divmod(pairs, none + 1)
+
+    bad = np.isin(text, list(texts.rejections)) | np.isin(context, list(unusable))
+    rejections = {
+        pair: texts.rejections.get(int(text[pair])) or unusable[int(context[pair])] for pair in np.flatnonzero(bad).tolist()
+    }
+    rejections[len(pairs)] = NULL
+    digests = np.concatenate([texts.digests, np.zeros((1, ID_BYTES), np.uint8)])[text]
+    digests[bad] = 0
+    after = np.flatnonzero(~bad & (context != none))
+    number, place = np.unique(text[after], return_inverse=True)
+    queries = normal_forms(texts.raws.take(pa.array(number)).cast(pa.string())).to_pylist()
+    ids = [
+        id_bytes(queries[one], normalised[other]) for one, other in zip(place.tolist(), context[after].tolist(), strict=True)
+    ]
+    digests[after] = np.frombuffer(b"".join(ids), np.uint8).reshape(-1, ID_BYTES)
+    return Groups(
+        of_row,
+        texts.raws.take(pa.array(text, mask=text == len(texts.raws))),
+        contexts.take(pa.array(context, mask=context == none)),
+        digests,
+        rejections,
+    )
+
+
+def _with_filters(groups: Groups, rows: pa.Table, filters: Sequence[tuple[str, str]]) -> Groups:
+    """Returns the groups of (group, filter values); without a value a row is rejected: it would be searched unfiltered."""
+    encoded = [encode(rows.column(f"value.{column}")) for _, column in filters]
+    keys = groups.codes.astype(np.int64)
+    for codes, values in encoded:
+        _, keys = np.unique(keys * (len(values) + 1) + codes, return_inverse=True)
+    _, firsts, of_row = np.unique(keys, return_index=True, return_inverse=True)
+    group = groups.codes[firsts]
+    told = [
+        [values[code].as_py() if code < len(values) else None for code in codes[firsts].tolist()] for codes, values in encoded
+    ]
+    digests, rejections = np.zeros((len(firsts), ID_BYTES), np.uint8), {len(firsts): NULL}
+    for place, (number, *values) in enumerate(zip(group.tolist(), *told, strict=True)):
+        if number in groups.rejections:
+            rejections[place] = groups.rejections[number]
+        elif None in values:
+            raw = groups.raws[number].as_py().decode("utf-8", "replace")[:RAW_SHOWN]
+            message = f"column {filters[values.index(None)][1]!r} is null, and retrieve.filters needs its value"
+            rejections[place] = Rejection("no_filter", message, raw)
+        else:
+            only = dict(zip((field for field, _ in filters), values, strict=True))
+            digests[place] = np.frombuffer(filtered_id(groups.digests[number].tobytes(), only), np.uint8)
+    null = group == len(groups.raws)
+    contexts = None if groups.contexts is None else groups.contexts.take(pa.array(group, mask=null))
+    return Groups(of_row, groups.raws.take(pa.array(group, mask=null)), contexts, digests, rejections)

@@ -1,8 +1,9 @@
-"""Reader of relevance judgements (qrels): of log rows, or of queries, which hold for every log that has them."""
+"""Readers of relevance judgements (qrels) and gold answers: of log rows, or of queries, for every log that has them."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from cluster.errors import ConfigError, UnavailableError
@@ -39,21 +40,8 @@ def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") ->
             earlier line.
     """
     grades: dict[str, dict[str, int]] = {}
-    try:
-        with io.TextIOWrapper(open_file(path), encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    _read_line(line.rstrip("\n"), key, f"{where}: {path}: line {number}", grades)
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            "judgements", f"{where}: {path}: cannot be read: it is not UTF-8 text ({error.reason}); convert it"
-        ) from error
-    except UnavailableError:
-        raise
-    except OSError as error:
-        raise ConfigError(
-            "judgements", f"{where}: {path}: cannot be read: {error.strerror or error}; give another file"
-        ) from error
+    for number, line in _lines(path, where):
+        _read_line(line, key, f"{where}: {path}: line {number}", grades)
     if not grades:
         raise ConfigError("judgements", f"{where}: {path}: holds no judgement; write lines of '{key}<TAB>doc_id<TAB>grade'")
     return Judgements(path, grades, key)
@@ -82,3 +70,41 @@ def _read_line(line: str, key: Key, place: str, grades: dict[str, dict[str, int]
         raise ConfigError(
             "judgements", f"{place}: an earlier line gives the same document grade {earlier}; keep one: {line[:80]!r}"
         )
+
+
+_WHERE = "evaluate.answers"
+
+
+def read_answers(path: str, key: Key) -> dict[str, list[str]]:
+    """Returns key -> gold answers, from lines of tab-separated `key answer` in UTF-8; a key may have several lines.
+
+    Raises:
+        ConfigError: the file cannot be read, or a line has other columns.
+    """
+    answers: dict[str, list[str]] = {}
+    for number, line in _lines(path, _WHERE):
+        name, tab, answer = line.partition("\t")
+        name = normalise(name) if key == "query" else name
+        if not tab or not name or not answer.strip():
+            raise ConfigError(
+                "judgements", f"{_WHERE}: {path}: line {number} is not '{key}<TAB>answer'; correct it: {line[:80]!r}"
+            )
+        answers.setdefault(name, []).append(answer)
+    return answers
+
+
+def _lines(path: str, where: str) -> Iterator[tuple[int, str]]:
+    """Yields number and text of the lines of a file in UTF-8 that are not blank; raises ConfigError if it cannot be read."""
+    try:
+        with io.TextIOWrapper(open_file(path), encoding="utf-8-sig") as lines:
+            yield from ((number, line.rstrip("\n")) for number, line in enumerate(lines, 1) if line.strip())
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            "judgements", f"{where}: {path}: cannot be read: it is not UTF-8 text ({error.reason}); convert it"
+        ) from error
+    except UnavailableError:
+        raise
+    except OSError as error:
+        raise ConfigError(
+            "judgements", f"{where}: {path}: cannot be read: {error.strerror or error}; give another file"
+        ) from error

@@ -1,21 +1,84 @@
-"""Phase one of dedup: a part of the log becomes its query_map, its rejected rows, and files for phase two."""
+"""The two phases of dedup.
+
+A part of the log becomes its query_map, its rejected rows, and files of texts; a range of query_ids, out of those of all parts,
+becomes queries.
+"""
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from cluster.run.shards import File
-from jobs.log.check import RowGroup
-from jobs.log.groups import Groups, Ints, encode, group_rows
-from jobs.log.judge import Rejection, hex_ids
+from cluster.storage import open_storage
+from cluster.storage.s3_duckdb import bounded_duckdb, no_room
+from jobs.log.check import LogColumns, RowGroup
+from jobs.log.judge import Groups, Ints, Rejection, encode, group_rows, hex_ids, normal_forms
 from jobs.log.rows import read_rows
-from jobs.log.task import PLAN, DedupTask, put
-from jobs.tables import STORED
+from jobs.tables import OPTIONAL_QUERIES, STORED, VALUES
+
+MEMORY = "256MB"  # of one DuckDB
+PLAN = "plan"  # the folder of the intermediate files
+# Parquet options by table. Row groups of texts are small, since phase two reads only those that overlap its range. Repeated
+# query_ids are dictionary-encoded; statistics of unsorted ids are useless and took half of the time. Row groups of query_map
+# are small, since a scanning thread holds pages and dictionary of one: with half a million rows in each, four threads ran out
+# of MEMORY from 3 million rows on.
+OPTIONS: dict[str, dict[str, Any]] = {
+    PLAN: {"row_group_size": 1 << 12, "compression": "none", "use_dictionary": False},
+    "query_map": {
+        "row_group_size": 1 << 16,
+        "use_dictionary": ["query_id"],
+        "dictionary_pagesize_limit": 1 << 24,
+        "write_statistics": False,
+    },
+    "queries": {"use_dictionary": False},
+    "errors": {},
+}
+ROW_GROUP_BYTES = {PLAN: 1 << 20, "query_map": 1 << 22}  # at most, where rows are long
+
+
+class DedupTask(NamedTuple):
+    """The parameters shared by all parts and ranges."""
+
+    storage: str
+    attempt: str  # unique to this call
+    columns: LogColumns
+    shard_size: int
+
+
+def put(task: DedupTask, table: str, name: str, rows: pa.Table, **options: Any) -> File:
+    """Writes rows to a file with a unique name; no file is written without rows."""
+    key = f"{table}/plan-{task.attempt}-{name}-{uuid.uuid4().hex[:8]}.parquet"
+    if not len(rows):
+        return File(key, 0, 0)
+    sink = pa.BufferOutputStream()  # not a Python file, so that other threads can run meanwhile
+    options = {"row_group_size": len(rows), "compression": "zstd"} | OPTIONS[table] | options
+    if table in ROW_GROUP_BYTES:
+        fitting = len(rows) * ROW_GROUP_BYTES[table] // max(1, rows.nbytes)
+        options["row_group_size"] = max(1, min(options["row_group_size"], fitting))
+    pq.write_table(rows, sink, store_schema=False, **options)
+    data = sink.getvalue().to_pybytes()
+    open_storage(task.storage).put(key, data)
+    return File(key, len(rows), len(data))
+
+
+def query(sql: str, params: dict[str, Any], threads: int) -> pa.Table:
+    """Returns the result of a DuckDB query; raises LogError if memory or disk space is used up."""
+    try:
+        with bounded_duckdb(MEMORY, threads) as connection:
+            return connection.sql(sql, params=params).to_arrow_table()
+    except duckdb.Error as error:
+        remedy = "lower log.max_chars, or leave out log.id_column"
+        raise no_room("dedup could not group the log", error, MEMORY, remedy) from error
+
 
 CONTEXT = 0  # the column of forms that is the context; those of values are numbered from 1
 
@@ -112,3 +175,75 @@ def _put_forms(
         }
     ).take(pa.array(np.argsort(begins[place])))
     return put(task, PLAN, f"{name}-forms", forms)
+
+
+SHARDS_PER_FILE = 64
+
+MERGE = """
+SELECT query_id, first(raw ORDER BY n DESC, raw) AS query, sum(n)::BIGINT AS log_count
+FROM (
+    SELECT query_id, raw, sum(n) AS n FROM read_parquet($texts)
+    WHERE query_id >= $low AND query_id < $high GROUP BY query_id, raw
+)
+GROUP BY query_id ORDER BY query_id
+"""
+# The minimum, not the first in an order: its state has one form, however many a query has.
+SHOWN = """
+SELECT query_id, "column", min({'before': -n, 'form': form}).form AS form
+FROM (
+    SELECT query_id, "column", form, sum(n) AS n FROM read_parquet($forms)
+    WHERE query_id >= $low AND query_id < $high GROUP BY query_id, "column", form
+)
+GROUP BY query_id, "column"
+"""
+
+
+def merge_range(task: DedupTask, texts: list[str], forms: list[str], bounds: tuple[str, str]) -> list[File]:
+    """Runs phase two on a range of query_ids; returns the files of queries/ written, in order."""
+    low, high = bounds
+    found = query(MERGE, {"texts": texts, "low": low, "high": high}, threads=1)
+    normalised = normal_forms(found.column("query").combine_chunks())
+    found = found.append_column("normalised", normalised).select(STORED["queries"].names)
+    for name, column in _more(task, found, forms, bounds).items():
+        found = found.append_column(OPTIONAL_QUERIES.field(name), column)
+    size = SHARDS_PER_FILE * task.shard_size
+    return [
+        put(task, "queries", f"{low}-{start // size:05d}", found.slice(start, size), row_group_size=task.shard_size)
+        for start in range(0, len(found), size)
+    ]
+
+
+def _more(task: DedupTask, queries: pa.Table, forms: list[str], bounds: tuple[str, str]) -> dict[str, pa.Array]:
+    """Returns those of OPTIONAL_QUERIES that the log's columns ask for, in their order."""
+    columns, more = task.columns, {}
+    wanted = columns.context_column is not None or columns.values
+    shown = _shown(queries.column("query_id"), forms, bounds, len(columns.values)) if wanted else []
+    if columns.context_column is not None:
+        more["context"] = shown[CONTEXT]
+    if columns.classify is not None:
+        more["query_type"] = pa.array(columns.classify.types(queries.column("query").to_pylist()), pa.string())
+    if columns.values:
+        more["values"] = _maps(columns.values, shown[CONTEXT + 1 :])
+    return more
+
+
+def _shown(query_ids: pa.ChunkedArray, forms: list[str], bounds: tuple[str, str], values: int) -> list[pa.StringArray]:
+    """Returns the context of each query, then each column's value: the form most often asked with; null if there is none."""
+    if not forms:
+        return [pa.nulls(len(query_ids), pa.string())] * (1 + values)
+    low, high = bounds
+    found = query(SHOWN, {"forms": forms, "low": low, "high": high}, threads=1)
+    shown = []
+    for column in range(CONTEXT, CONTEXT + 1 + values):
+        own = found.filter(pc.equal(found.column("column"), column)).combine_chunks()
+        place = pc.index_in(query_ids.combine_chunks(), value_set=own.column("query_id"))
+        shown.append(own.column("form").combine_chunks().take(place))
+    return shown
+
+
+def _maps(names: Sequence[str], items: Sequence[pa.StringArray]) -> pa.MapArray:
+    """Returns a map of all names to each row's items."""
+    rows = len(items[0])
+    flat = pa.concat_arrays(items).take(pa.array(np.arange(rows * len(names)).reshape(len(names), rows).T.ravel()))
+    offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * len(names))
+    return pa.MapArray.from_arrays(offsets, pa.array([*names] * rows, pa.string()), flat, type=VALUES)

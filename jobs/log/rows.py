@@ -1,4 +1,4 @@
-"""Reader of the log's rows: log_ids, texts and counts, in the order of the files."""
+"""Reader of the log's rows in the order of the files: log_ids, texts, counts, contexts, and values for prompts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,73 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cluster.errors import LogError, UnavailableError
-from jobs.log.check import LogColumns, RowGroup, check_file_version, one_line, open_log_file
-from jobs.log.files import LogFile
-from jobs.log.json_batches import json_batches
-from jobs.log.variables import contexts, values
+from cluster.cause import one_line
+from cluster.errors import UnavailableError
+from jobs.log.check import LogColumns, RowGroup, is_list, open_log_file
+from jobs.log.files import LogFile, check_file_version
+from jobs.log.json_lines import json_batches
+
+TURNS = "\n"  # joins the turns of a context
+ITEMS = "; "  # joins the items of a value
+
+
+def contexts(column: pa.Array, most: int) -> pa.BinaryArray:
+    """Returns each row's context, maybe null, maybe not UTF-8; of a long one only what `newest` keeps.
+
+    The column has text, or lists of text: the turns, oldest first.
+    """
+    texts = _joined(column, TURNS) if is_list(column.type) else column.cast(pa.string()).cast(pa.binary())
+    long = pc.fill_null(pc.greater(pc.binary_length(texts), most), False)
+    if not pc.any(long).as_py():
+        return texts
+    return pc.replace_with_mask(texts, long, pa.array([_newest_of(raw, most) for raw in texts.filter(long).to_pylist()]))
+
+
+def newest(context: str, most: int) -> str:
+    """Returns the newest `most` code points of a context.
+
+    A long conversation is cut, not rejected: its query was asked all the same, and mostly about what was said last.
+    """
+    return context[-most:]
+
+
+def values(column: pa.Array) -> pa.StringArray:
+    """Returns each row's value as text, maybe null; bytes that are not UTF-8 become U+FFFD, since no id is made of them."""
+    texts = _joined(column, ITEMS).view(pa.string()) if is_list(column.type) else _as_text(column)
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        raws = texts.view(pa.binary()).to_pylist()
+        return pa.array([None if raw is None else raw.decode("utf-8", "replace") for raw in raws], pa.string())
+    return texts
+
+
+def _as_text(column: pa.Array) -> pa.StringArray:
+    if isinstance(column.type, pa.UuidType):
+        return pa.array([None if one is None else str(one) for one in column.to_pylist()], pa.string())
+    return column.cast(pa.string())
+
+
+def _joined(lists: pa.Array, separator: str) -> pa.BinaryArray:
+    """Returns the items of each list joined; null items are left out, and a list without items is null."""
+    own, number = np.flatnonzero(lists.is_valid()), len(lists)
+    inside = lists.type.value_type
+    inside = pa.string() if pa.types.is_string_view(inside) else inside  # as Polars writes them; Arrow takes no views
+    lists = lists.cast(pa.large_list(inside)).take(pa.array(own))  # of any kind; a null list may span items
+    items, rows = lists.flatten().cast(pa.string()).cast(pa.binary()), pc.list_parent_indices(lists)
+    items, rows = items.filter(items.is_valid()), rows.filter(items.is_valid())
+    lengths = np.bincount(own[rows.to_numpy()], minlength=number)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), items), pa.scalar(separator.encode()))
+    return pc.if_else(pa.array(lengths > 0), joined, pa.scalar(None, pa.binary()))
+
+
+def _newest_of(raw: bytes, most: int) -> bytes:
+    try:
+        return newest(raw.decode(), most).encode()
+    except UnicodeDecodeError:
+        return raw  # its row will be rejected
+
 
 ROWS = pa.schema([("log_id", pa.string()), ("text", pa.binary()), ("n", pa.int64())])
 BATCH_ROWS = 1 << 16  # read at a time
@@ -33,7 +95,7 @@ def read_rows(part: Iterable[RowGroup], columns: LogColumns) -> Iterator[pa.Tabl
 
     `log_id` is never null: it is the id column as text, or `<file name>#<row from 0>` if there is no id. `text` is as in the
     file, maybe null, maybe not UTF-8. `n`, 0 or more, is 1 without a count column and for a null count. Contexts and values are
-    as `jobs/log/variables.py` makes them.
+    as `jobs/log/rows.py` makes them.
 
     Raises:
         LogError: a file cannot be read to its end, or was replaced, or a count is negative.
@@ -87,8 +149,9 @@ def _parquet(file: LogFile, groups: list[RowGroup], columns: LogColumns, size: i
             raise
         except (OSError, pa.ArrowException) as error:
             check_file_version(file, error)
-            where = f"log file {file.path}: damaged at or after row {start:,}"
-            raise LogError("log-unreadable", f"{where}: {one_line(error)}; copy it again") from error
+            raise file.error(
+                "log-unreadable", f"damaged at or after row {start:,}: {one_line(error)}; copy it again"
+            ) from error
 
 
 def _column(batch: pa.RecordBatch, file: LogFile, name: str) -> pa.Array:
@@ -103,18 +166,17 @@ def _log_ids(batch: pa.RecordBatch, file: LogFile, start: int, column: str | Non
     named = pc.binary_join_element_wise(f"{file.name}#", rows, "")
     if column is None:
         return named
-    ids = _column(batch, file, column)
-    if isinstance(ids.type, pa.UuidType):
-        ids = pa.array([None if one is None else str(one) for one in ids.to_pylist()], pa.string())
-    ids = ids.cast(pa.string())
+    ids = _as_text(_column(batch, file, column))
     try:
         ids.validate(full=True)
     except pa.ArrowInvalid as error:
-        where = f"log file {file.path}, rows {start:,} to {start + len(batch) - 1:,}"
-        raise LogError(
-            "log-value", f"{where}: column {column!r} (log.id_column) holds text that is not UTF-8; convert it"
-        ) from error
+        words = f"column {column!r} (log.id_column) holds text that is not UTF-8; convert it"
+        raise file.error("log-value", words, _rows(start, batch)) from error
     return pc.coalesce(ids, named)
+
+
+def _rows(start: int, batch: pa.RecordBatch) -> str:
+    return f", rows {start:,} to {start + len(batch) - 1:,}"
 
 
 def _counts(batch: pa.RecordBatch, file: LogFile, start: int, column: str | None) -> pa.Int64Array:
@@ -123,11 +185,11 @@ def _counts(batch: pa.RecordBatch, file: LogFile, start: int, column: str | None
     try:
         counts = _column(batch, file, column).cast(pa.int64()).fill_null(1)
     except pa.ArrowInvalid as error:
-        where = f"log file {file.path}, rows {start:,} to {start + len(batch) - 1:,}"
-        raise LogError("log-value", f"{where}: column {column!r} (log.count_column): {one_line(error)}; correct it") from error
+        words = f"column {column!r} (log.count_column): {one_line(error)}; correct it"
+        raise file.error("log-value", words, _rows(start, batch)) from error
     negative = np.flatnonzero(counts.to_numpy() < 0)
     if len(negative):
         row, found = start + int(negative[0]), counts[int(negative[0])]
-        where = f"log file {file.path}, row {row:,}"
-        raise LogError("log-value", f"{where}: column {column!r} (log.count_column) is {found}, wanted 0 or more; correct it")
+        words = f"column {column!r} (log.count_column) is {found}, wanted 0 or more; correct it"
+        raise file.error("log-value", words, f", row {row:,}")
     return counts

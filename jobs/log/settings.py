@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from retrievers.settings import FROZEN, NOT_IDENTITY
+from cluster.settings import NOT_IDENTITY, Names, Settings
 
 
 def day(value: Any) -> Any:
     """Returns a date as YYYY-MM-DD; raises ValueError for a text that is none."""
     if isinstance(value, datetime.date):  # as YAML reads one that is not quoted
         return value.isoformat()
-    if isinstance(value, str) and value == _iso(value):
-        return value
+    with contextlib.suppress(TypeError, ValueError):
+        if value == datetime.datetime.strptime(value, "%Y-%m-%d").date().isoformat():
+            return value
     raise ValueError(f"{value!r} is not a date; write it as 2026-01-31")
-
-
-def _iso(text: str) -> str | None:
-    try:
-        return datetime.datetime.strptime(text, "%Y-%m-%d").date().isoformat()
-    except ValueError:
-        return None
 
 
 def _path_or_paths(value: Any) -> Any:
@@ -42,12 +37,12 @@ def _known_by_format(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"required": ["query_column"]}, {"required": ["format"], "properties": {"format": {"const": "ubi"}}}]
 
 
-class LogSettings(BaseModel):
+class LogSettings(Settings):
     """The query log: Parquet files of any columns, or an export of User Behavior Insights (docs/clicks.md)."""
 
-    model_config = ConfigDict(**FROZEN, json_schema_extra=_known_by_format)
+    model_config = ConfigDict(json_schema_extra=_known_by_format)
 
-    path: Paths
+    path: Annotated[Paths, Names.FILE]
     """A file, a folder (hive partitions included) or a list of them."""
     query_column: str
     """The column of the queries; required, unless `format: ubi` knows it: user_query."""
@@ -66,7 +61,7 @@ class LogSettings(BaseModel):
     """The day that the log is of; where `path` has `{date}`, the value of that."""
     format: Literal["parquet", "ubi"] = "parquet"
     """ubi: User Behavior Insights 1.3, JSON lines or Parquet; in folders its ubi_events* are left out."""
-    events: Annotated[Paths | None, NOT_IDENTITY] = None
+    events: Annotated[Paths | None, NOT_IDENTITY, Names.FILE] = None
     """Where UBI's events lie; null: the ubi_events* in the folders of `path`, or beside its ubi_queries*."""
 
     @model_validator(mode="before")

@@ -14,10 +14,10 @@ from cluster.costs import Prices, load_prices
 from cluster.errors import ClusterError, ConfigError
 from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, open_storage
-from cluster.storage.ahead import ahead
+from cluster.storage.prefetch import prefetch
 from jobs.job.keys import settings_fingerprint
-from jobs.measure.evaluate.measure import MEASURES
-from jobs.measure.evaluate.stored import stored_evaluation
+from jobs.measure.evaluate.stored_evaluation import stored_evaluation
+from jobs.measure.measures import MEASURES
 from jobs.runs.bill import Bill, bill
 from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, open_run
 from jobs.runs.status import read_status
@@ -112,7 +112,7 @@ def prices_of(given: str | None, config_file: str | None) -> PricesOf:
 def list_runs(output: Storage, name: str | None, prices: PricesOf) -> list[ListedRun]:
     """Returns the runs of a name, or of all names, below an output, newest last."""
     found = [(folder, record) for folder, record in find_runs(output, name) if record.get("starts")]
-    listed = ahead(lambda pair: _listed(output, *pair, prices), found, CONCURRENT_FETCHES)
+    listed = prefetch(lambda pair: _listed(output, *pair, prices), found, CONCURRENT_FETCHES)
     return sorted(listed, key=lambda run: run.order)
 
 

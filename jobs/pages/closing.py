@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from cluster.costs import Prices
 from cluster.errors import ConfigError, DmqrError
-from jobs.chain.arms.needs import KINDS
-from jobs.chain.chosen import chosen_counts
-from jobs.chain.guard_counts import FLAG
 from jobs.clicks.interactions import clicked
-from jobs.config.evaluate import EvaluateSettings
+from jobs.config.sections import EvaluateSettings
+from jobs.counts import QUANTITIES, by_arm
 from jobs.log.judgements import Judgements
 from jobs.measure.compare.arm_costs import ArmCost, arm_costs
 from jobs.measure.compare.comparison import Comparison, compare
-from jobs.measure.compare.export.frame import write_csv, write_latex
-from jobs.measure.compare.export.lists import lists_kept
 from jobs.measure.compare.funnel import Funnel, funnel
 from jobs.measure.compare.worth import Worth, worth
+from jobs.measure.export.latex import write_latex
+from jobs.measure.export.tables import write_long
+from jobs.measure.list_portions import lists_kept
 from jobs.pages.ablation import ablation_report
 from jobs.pages.comparison import comparison_table, comparison_values
 from jobs.pages.summary import fallback_rows, spending_rows
-from jobs.plan.saving import Saving, saved
+from jobs.plan.work import Saving, saved
 from jobs.runs.folder import REPORT, RunFolder
+from jobs.runs.sums import chosen_counts, found_by_guards
 from jobs.terminal.formats import known
+from jobs.terminal.tables import facts
 
 TABLE, PER_QUERY = "table.tex", "per_query.parquet"
 
@@ -88,36 +89,37 @@ def write_pages(found: ComparedArms, *, texts: bool, samples: int) -> None:
     found.folder.storage.put(REPORT, ablation_report(found, texts=texts, samples=samples).encode())
     if found.comparison is not None and found.comparison.differences:
         write_latex(found.folder.storage.url(TABLE), found.comparison)
-        write_csv(found.folder.storage.url(PER_QUERY), found.comparison)
+        write_long(found.folder.storage.url(PER_QUERY), found.comparison.frame)
 
 
 def closing_page(found: ComparedArms) -> RenderableType:
     """Returns what the terminal shows of an ablation: the work that arms shared, what it cost, and how they compare."""
+    table = facts(_rows(found), found.folder.record["run_id"])
+    if found.comparison is None:
+        return Group(table, Text("not measured: evaluate.qrels names no judgements"))
+    return Group(table, Text(""), comparison_table(found.comparison))
+
+
+def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
     folder = found.folder
-    table = Table(title=folder.record["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
     arms = folder.record["ablation"]["arms"]
-    table.add_row("arms", f"{len(arms):,} of {len(arms):,}, over {folder.plan.counts['queries']:,} distinct queries")
-    for kind in KINDS:
+    yield "arms", f"{len(arms):,} of {len(arms):,}, over {folder.plan.counts['queries']:,} distinct queries"
+    for kind in QUANTITIES:
         naive, executed, reused = (of[kind] for of in (found.saving.naive, found.saving.executed, found.saving.reused))
         if naive:
             again = f", {reused:,} of them from the store" if reused else ""
             times = f"{naive / executed:.1f} times less" if executed else "nothing"
-            table.add_row(kind, f"{executed:,} in place of {naive:,} ({times}){again}")
+            yield kind, f"{executed:,} in place of {naive:,} ({times}){again}"
     for arm, flags in arm_guards(folder).items():
-        table.add_row("guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items()))
+        yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
     for arm, by_strategy in arm_choices(folder).items():
-        table.add_row("chosen", f"{arm}: " + ", ".join(f"{strategy} {n:,}" for strategy, n in by_strategy.items()))
-    for name, words in (*fallback_rows(folder.counts), *spending_rows(folder, found.prices)):
-        table.add_row(name, words)
+        yield "chosen", f"{arm}: " + ", ".join(f"{strategy} {n:,}" for strategy, n in by_strategy.items())
+    yield from fallback_rows(folder.counts)
+    yield from spending_rows(folder, found.prices)
     if found.no_clicks is not None:
-        table.add_row("clicks", Text(f"no click hit rate: {found.no_clicks}"))
+        yield "clicks", Text(f"no click hit rate: {found.no_clicks}")
     if folder.storage.get(REPORT) is not None:
-        table.add_row("report", Text(folder.storage.url(REPORT), overflow="fold"))
-    if found.comparison is None:
-        return Group(table, Text("not measured: evaluate.qrels names no judgements"))
-    return Group(table, Text(""), comparison_table(found.comparison))
+        yield "report", Text(folder.storage.url(REPORT), overflow="fold")
 
 
 def closing_values(found: ComparedArms) -> dict[str, Any]:
@@ -139,22 +141,18 @@ def closing_values(found: ComparedArms) -> dict[str, Any]:
 
 def arm_guards(folder: RunFolder) -> dict[str, dict[str, int]]:
     """Returns arm -> flag of a guard -> texts that have it, all strategies together; without arms that have none."""
-    found: dict[str, dict[str, int]] = {}
-    for arm in (one["name"] for one in folder.record["ablation"]["arms"]):
-        begin = f"arm/{arm}/{FLAG}/"
-        for key, n in sorted(folder.counts.items()):
-            if key.startswith(begin):
-                flag = key.rpartition("/")[2]
-                of_arm = found.setdefault(arm, {})
-                of_arm[flag] = of_arm.get(flag, 0) + n
-    return found
+    found = {arm: {one.name: one.total for one in found_by_guards(own)} for arm, own in _by_arm(folder).items()}
+    return {arm: flags for arm, flags in found.items() if flags}
 
 
 def arm_choices(folder: RunFolder) -> dict[str, dict[str, int]]:
     """Returns arm -> strategy, or the original, -> queries of which its text alone was fused; without arms that fuse all."""
-    arms = [one["name"] for one in folder.record["ablation"]["arms"]]
-    found = {arm: chosen_counts(folder.counts, f"arm/{arm}/") for arm in arms}
+    found = {arm: chosen_counts(own) for arm, own in _by_arm(folder).items()}
     return {arm: counts for arm, counts in found.items() if counts}
+
+
+def _by_arm(folder: RunFolder) -> dict[str, Counter[str]]:
+    return by_arm(folder.counts, [one["name"] for one in folder.record["ablation"]["arms"]])
 
 
 def _worth(folder: RunFolder) -> tuple[Sequence[Worth], str | None]:

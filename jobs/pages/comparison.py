@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.measure.compare.difference import Comparison, Difference
-from jobs.measure.compare.significance import ALPHA
 from jobs.measure.compare.standing import standing
-from jobs.measure.evaluate.intervals import LEVEL
-from jobs.measure.evaluate.looked import MARK
+from jobs.measure.measured_depth import MARK
+from jobs.measure.notes import ends_in_words, interval_words
+from jobs.measure.significance import ALPHA, better_or_worse
 from jobs.terminal.formats import figure, known, plain
 
 MOST_ARMS = 20  # rows of the tables; the baseline and `full` are always among them
@@ -92,7 +92,7 @@ def sign(difference: Difference) -> str:
     A difference may be both significant and within the smallest one that matters: then `=` follows the sign. Last, `MARK` for a
     difference between lists that end at different depths.
     """
-    mark = "" if not difference.adjusted < ALPHA else "+" if difference.difference > 0 else "-"
+    mark = {"better": "+", "worse": "-"}.get(better_or_worse(difference.difference, difference.corrected) or "", "")
     tested = difference.p_holm is not None or difference.q is not None
     equivalent = "=" if tested and difference.p_equivalent < ALPHA else ""
     return mark + equivalent + MARK * difference.uneven
@@ -124,18 +124,17 @@ def _first_table(comparison: Comparison, shown: list[str]) -> Table:
     best = marks(comparison, first)
     grid = any(comparison.by_arm[arm, first].q is not None for arm in shown)
     table = _table("")
-    for title in (first, "difference", f"{100 * LEVEL:.0f} % interval", "p or q" if grid else "p", ""):
+    for title in (first, "difference", interval_words(), "p or q" if grid else "p", ""):
         table.add_column(title, justify="left" if not title else "right", no_wrap=True)
     for arm in shown:
         one = comparison.by_arm[arm, first]
         base = arm == comparison.baseline
-        interval = "-" if base or math.isnan(one.low) else f"{figure(one.low, '+')} to {figure(one.high, '+')}"
         table.add_row(
             Text(plain(comparison.named(arm))),
             f"{figure(one.mean)}{_after(one, best.get(arm, '')):<2}",
             "baseline" if base else figure(one.difference, "+"),
-            interval,
-            "bound" if arm in comparison.oracles else "same" if arm in comparison.untested else _probability(one.adjusted),
+            "-" if base or math.isnan(one.low) else ends_in_words((one.low, one.high)),
+            "bound" if arm in comparison.oracles else "same" if arm in comparison.untested else _probability(one.corrected),
             sign(one),
         )
     return table
@@ -177,5 +176,5 @@ def _slice_table(comparison: Comparison) -> Table:
     return table
 
 
-def _probability(p: float) -> str:
-    return "-" if math.isnan(p) else "<.0001" if p < 0.0001 else f"{p:.4f}"
+def _probability(p: float | None) -> str:
+    return "-" if p is None else "<.0001" if p < 0.0001 else f"{p:.4f}"

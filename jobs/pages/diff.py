@@ -9,13 +9,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from jobs.measure.diff.changed_queries import MovedQuery, Moves, Share
 from jobs.measure.diff.diff import Cost, Diff
-from jobs.measure.diff.moved import MovedQuery, Moves, Share
 from jobs.measure.diff.quality import Paired, QueryChange
-from jobs.measure.evaluate.evaluate import FEW_QUERIES, looked_notes, marked
-from jobs.measure.evaluate.intervals import LEVEL
-from jobs.measure.evaluate.looked import MARK
-from jobs.measure.evaluate.measure import title
+from jobs.measure.measures import title
+from jobs.measure.notes import (
+    ends_in_words,
+    interval_notes,
+    interval_words,
+    judged_note,
+    looked_notes,
+    marked,
+    uneven_notes,
+)
 from jobs.terminal.formats import duration, figure, money, percent, shown
 
 MOST_LINES = 20  # of a section of what was given
@@ -153,12 +159,11 @@ def _quality(paired: Paired) -> Iterator[RenderableType]:
     if paired.warning is not None:
         yield Text(f"warning: {paired.warning}")
         return
-    table = _grid("", "A", "B", "difference", f"{100 * LEVEL:.0f} % interval", "better", "worse", space=1)
+    table = _grid("", "A", "B", "difference", interval_words(), "better", "worse", space=1)
     for name, one in paired.measures.items():
-        interval = "-" if one.interval is None else " to ".join(figure(end, "+") for end in one.interval)
         means = [marked(figure(value), cut is not None) for value, cut in zip((one.a, one.b), one.looked, strict=True)]
         means.append(marked(figure(one.difference, "+"), one.uneven))
-        table.add_row(title(name), *means, interval, f"{one.better:,}", f"{one.worse:,}")
+        table.add_row(title(name), *means, ends_in_words(one.interval), f"{one.better:,}", f"{one.worse:,}")
     yield table
     yield Text("\n".join(_notes(paired)))
     for words, listed in (("gained", paired.gained), ("lost", paired.lost)):
@@ -195,32 +200,25 @@ def _turns(context: str) -> str:
 
 
 def _notes(paired: Paired) -> list[str]:
-    rows = f"{paired.counted:,} log rows of " if paired.key == "log_id" else ""
-    left = [
+    left = (
         (paired.missing[0], "not in the log of A"),
         (paired.missing[1], "not in the log of B"),
         (paired.not_committed[0], "not committed in A"),
         (paired.not_committed[1], "not committed in B"),
         (paired.others, "another query in B than in A"),
-    ]
-    out = ", ".join(f"{number:,} {words}" for number, words in left if number)
-    notes = [f"judged in both: {rows}{paired.queries:,} distinct queries" + (f"; left out: {out}" if out else "")]
+    )
+    notes = [judged_note(paired.key, paired.counted, paired.queries, *left, clusters=paired.clusters, where=" in both")]
     sides = zip("AB", paired.unjudged, paired.first, strict=True)
     shares = [(name, share, first) for name, share, first in sides if share is not None]
     if shares:
         words = ", ".join(f"{100 * share:.1f} % of {name}'s first {first} results" for name, share, first in shares)
         notes.append(f"not judged, so not relevant: {words}")
-    by_side = [
-        (name, {measure: cut for measure, one in paired.measures.items() if (cut := one.looked[place]) is not None})
+    by_side = {
+        name: {measure: cut for measure, one in paired.measures.items() if (cut := one.looked[place]) is not None}
         for place, name in enumerate("AB")
-    ]
+    }
     notes += looked_notes(by_side, paired.counted)
-    if any(one.uneven for one in paired.measures.values()):
-        notes.append(f"{MARK} at a difference: lists of A and B end at different depths, so it is of the cuts, too")
-    if any(one.interval is None for one in paired.measures.values()):
-        notes.append("no interval: it takes two distinct queries")
-    else:
-        notes.append("difference: B - A, paired by query; better, worse: queries with a higher or lower value in B")
-        if paired.queries < FEW_QUERIES:
-            notes.append("interval: of so few queries rather too narrow")
-    return notes
+    notes += uneven_notes([name for name, one in paired.measures.items() if one.uneven], "A and B")
+    untested = [name for name, one in paired.measures.items() if one.interval is None]
+    notes += interval_notes(f"B - A, paired by query; {interval_words()}", paired.clusters, paired.counted, untested)
+    return [*notes, "better, worse: queries with a higher or lower value in B"]

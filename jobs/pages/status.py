@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from cluster.outages import Outage
@@ -14,14 +13,13 @@ from jobs.runs.status import Status
 from jobs.terminal.display import stage_table, totals, totals_table
 from jobs.terminal.formats import clock, per_second, plain
 from jobs.terminal.state import StageState, State
+from jobs.terminal.tables import facts
 
 
 def status_page(status: Status, width: int) -> RenderableType:
     """Returns the page for a terminal of `width` columns, without the run's folder."""
     progress = status.progress
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True, min_width=8)
-    table.add_column()
+    table = facts((), least=8)
     table.add_row("state", Text(_state(status)))
     if status.state == "running" and progress:
         table.add_row("phase", Text(plain(progress["phase"])))

@@ -2,61 +2,69 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from cluster import costs
 from cluster.costs import Prices, Totals
-from jobs.chain.chosen import chosen_counts
-from jobs.chain.error_counts import by_reason, fallbacks, many_fallbacks
-from jobs.chain.guard_counts import REQUESTS, found_by_guards, searches_saved
 from jobs.chain.pipeline import COSTED
-from jobs.chain.selection_counts import Selected, selected_by_type
+from jobs.counts import OVERRIDE_REQUESTS, FurtherTexts, RungTexts, counts_of
 from jobs.job.indexes import encoder_words
-from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values, marked
-from jobs.measure.evaluate.measure import title
+from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
+from jobs.measure.measures import title
+from jobs.measure.notes import marked
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.starts import unknown_losses
+from jobs.runs.sums import (
+    Selected,
+    by_reason,
+    chosen_counts,
+    fallbacks,
+    found_by_guards,
+    many_fallbacks,
+    searches_saved,
+    selected_by_type,
+)
 from jobs.tables import ORIGINAL, RUNGS
 from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
+from jobs.terminal.tables import facts
 
 
 def closing_table(
     run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, more: Sequence[str] = ()
 ) -> RenderableType:
     """Returns the closing table, with notes below it, `more` first."""
+    table = facts(_rows(run, prices, evaluation), run.record["run_id"])
+    return Group(table, *(Text(note) for note in (*more, *notes(run, evaluation, prices))))
+
+
+def _rows(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> Iterator[tuple[str, RenderableType]]:
     planned, counts = run.plan.counts, run.counts
-    table = Table(title=run.record["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
     rejected = f", {planned['rejected']:,} rejected" if planned["rejected"] else ""
-    table.add_row("log", f"{planned['log_rows']:,} rows{rejected}")
-    table.add_row("queries", f"{planned['queries']:,} distinct")
-    table.add_row("rewrites", _rewrites(counts))
+    yield "log", f"{planned['log_rows']:,} rows{rejected}"
+    yield "queries", f"{planned['queries']:,} distinct"
+    yield "rewrites", _rewrites(counts)
     longer = f"; longer than keyword for {queries(counts['longer_cores'])}" if run.config.rewrite.compares_cores else ""
     for strategy, words in _by_strategy(counts, run.config.rewrite.planned).items():
-        table.add_row(f"  {strategy}", words + (longer if strategy == "core_content" else ""))
+        yield f"  {strategy}", words + (longer if strategy == "core_content" else "")
     if guards := guard_words(run):
-        table.add_row("guards", guards)
-    table.add_row("results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries")
-    table.add_row("errors", _errors(counts))
-    for name, words in fallback_rows(counts):
-        table.add_row(name, words)
-    for name, words in spending_rows(run, prices):
-        table.add_row(name, words)
+        yield "guards", guards
+    yield "results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries"
+    yield "errors", _errors(counts)
+    yield from fallback_rows(counts)
+    yield from spending_rows(run, prices)
     if evaluation is not None and evaluation.warning is None:
         for measure in evaluation.measures:
             original = evaluation.original
             alone = "" if original is None else marked(figure(original[measure]), measure in evaluation.original_looked)
             results = marked(figure(evaluation.results[measure]), measure in evaluation.looked)
-            table.add_row(title(measure), results + (f"  ({evaluation.alone} {alone})" if alone else ""))
+            yield title(measure), results + (f"  ({evaluation.alone} {alone})" if alone else "")
     if run.storage.get(REPORT) is not None:
-        table.add_row("report", Text(run.storage.url(REPORT), overflow="fold"))
-    return Group(table, *(Text(note) for note in (*more, *notes(run, evaluation, prices))))
+        yield "report", Text(run.storage.url(REPORT), overflow="fold")
 
 
 def fallback_rows(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
@@ -111,22 +119,20 @@ def notes(run: RunFolder, evaluation: Evaluation | None, prices: Prices | None) 
 
 
 def _rewrites(counts: Mapping[str, int]) -> str:
-    rungs = {
-        rung: sum(n for key, n in counts.items() if key.startswith("rung/") and key.endswith(f"/{rung}")) for rung in RUNGS
-    }
-    by_rung = ", ".join(f"{rung} {n:,}" for rung, n in rungs.items() if n)
+    rungs: Counter[str] = Counter()
+    for of, n in counts_of(counts, RungTexts):
+        rungs[of.rung] += n
+    by_rung = ", ".join(f"{rung} {rungs[rung]:,}" for rung in RUNGS if rungs[rung])
     return planned_rewrites(counts) + (f" ({by_rung})" if by_rung else "")
 
 
 def _by_strategy(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[str, str]:
     found: dict[str, dict[str, int]] = {}
-    for key, n in sorted(counts.items()):
-        if key.startswith("rung/"):
-            strategy, _, rung = key.removeprefix("rung/").rpartition("/")
-            found.setdefault(strategy, {})[rung] = n
+    for of, n in counts_of(dict(sorted(counts.items())), RungTexts):
+        found.setdefault(of.strategy, {})[of.rung] = n
     words = {strategy: ", ".join(f"{rung} {n:,}" for rung, n in rungs.items()) for strategy, rungs in found.items()}
     for strategy, rungs in found.items():
-        if further := counts.get(f"further_texts/{strategy}", 0):
+        if further := counts.get(FurtherTexts(strategy).key, 0):
             words[strategy] += f"; texts for {queries(sum(rungs.values()) - further)}"
     chosen = sum(selected_by_type(counts, strategies).values(), start=Selected())
     searched = chosen_counts(counts)
@@ -145,7 +151,7 @@ def guard_words(run: RunFolder) -> str:
     saved = searches_saved(run.counts, run.config)
     if saved:
         found.append(f"{counted('searches', saved)} saved")
-    if requests := run.counts.get(REQUESTS, 0):
+    if requests := run.counts.get(OVERRIDE_REQUESTS, 0):
         found.append(f"{counted('requests', requests)} not made")
     return ", ".join(found)
 

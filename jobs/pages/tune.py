@@ -8,24 +8,19 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.measure.evaluate.intervals import LEVEL
+from jobs.measure.notes import ends_in_words, interval_words
+from jobs.measure.significance import Gap
 from jobs.terminal.formats import figure, known, p_words
-from jobs.tune.conclusions import choices, conclusion_written, conclusions, interval_words, tuning_notes
-from jobs.tune.gaps import Gap
+from jobs.tune.conclusions import choices, conclusion_written, conclusions, tuning_notes
 from jobs.tune.steps import ALONE, EQUAL, Setting
 from jobs.tune.tune import Tuning
 
 
 def tuning_page(tuning: Tuning, written: str) -> RenderableType:
-    """Returns the table and the sentences below it, 80 columns wide.
-
-    Args:
-        tuning: What came out.
-        written: The name of the config that was written.
-    """
+    """Returns the table and the sentences below it, 80 columns wide; `written` names the config that was written."""
     table = Table(box=None, padding=(0, 2, 0, 0), min_width=76)
     table.add_column(f"{tuning.measure}, held out", style="bold", no_wrap=True, ratio=1)
-    for title in ("mean", "to equal weights", f"{100 * LEVEL:.0f} % interval", "p"):
+    for title in ("mean", "to equal weights", interval_words(), "p"):
         table.add_column(title, justify="right", no_wrap=True)
     for step in tuning.steps:
         name = Text(f"{step.name} *" if step is tuning.chosen else step.name)
@@ -69,7 +64,7 @@ def setting_values(setting: Setting) -> dict[str, Any]:
 
 
 def _cells(found: Gap | None) -> list[str]:
-    return ["", "", ""] if found is None else [figure(found.mean, "+"), interval_words(found), p_words(found.p)]
+    return ["", "", ""] if found is None else [figure(found.mean, "+"), ends_in_words(found.interval), p_words(found.p)]
 
 
 def _values(found: Gap | None) -> Any:

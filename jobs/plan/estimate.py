@@ -15,13 +15,11 @@ from typing import Any
 
 from cluster import costs
 from cluster.run.shards import Manifest, spent
-from jobs.config.config import Config
 from jobs.job.prepare import Prepared
 from jobs.run.pool_sizes import mostly_reused, previous_run
 from jobs.run.spending import tries_per_request
 from jobs.runs.starts import Start, driver_spent, known_starts, waited_seconds
 from rewriters.engines.openai.token_count import TokenCounter
-from rewriters.engines.settings import LocatedVllmSettings, OpenaiSettings, VllmSettings
 from rewriters.normalise import query_id
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter
@@ -63,14 +61,10 @@ def estimate(
     texts: Sequence[str],
     searches: Mapping[str, int] | None = None,
 ) -> Estimate | None:
-    """Returns the estimate for the remaining queries; None if none remain or nothing is known about their cost.
+    """Returns the estimate for the `left` queries; None if none remain or nothing is known about their cost.
 
-    Args:
-        prepared: the job.
-        left: number of remaining queries.
-        done: committed shards of this run.
-        texts: some of the queries, for counting tokens.
-        searches: retriever -> the most searches of a query.
+    By the committed shards of this run, else by an earlier run, else by some `texts` of queries and the most searches of a
+    query by retriever.
     """
     if not left:
         return None
@@ -81,7 +75,8 @@ def estimate(
     run = previous_run(prepared)
     if run is not None and not mostly_reused(spent(run.manifests)):
         basis = f"by {run.record['run_id']}, the last run of this kind"
-        shared = prepared.config.store is not None and isinstance(prepared.config.rewrite.engine, VllmSettings | OpenaiSettings)
+        engine = prepared.config.rewrite.engine
+        shared = prepared.config.store is not None and engine is not None and not engine.is_recorded
         basis += "; what the store has costs nothing" if shared else ""
         return _by_manifests(prepared, left, run.manifests, run.starts, basis, at_most=shared)
     return _by_tokenizer(prepared, left, texts, searches or {})
@@ -131,39 +126,21 @@ def _split_start_up(spent: costs.Totals) -> tuple[costs.Totals, costs.Totals]:
 
 
 def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str], searches: Mapping[str, int]) -> Estimate | None:
-    config = prepared.config
-    engine = config.rewrite.engine
-    if not isinstance(engine, VllmSettings | OpenaiSettings) or not config.rewrite.planned or not texts:
+    engine = prepared.config.rewrite.engine
+    if engine is None or engine.is_recorded or prepared.engine is None or not texts:
         return None
     rewriter = Rewriter(prepared.rewriting)
     queries = [Query(query_id(text), text) for text in texts[:SAMPLE]]
     requests = [request for query in queries for request in [rewriter.question(query), *rewriter.requests(query)] if request]
-    counter = _counter(prepared, engine)
+    counter = TokenCounter(*prepared.engine.counted_by)
     scale = left / min(len(texts), SAMPLE)
     prompt = round(sum(counter.count(request.prompt) for request in requests) * scale)
     completion = round(sum(request.decoding.get("max_tokens", 0) for request in requests) * scale)
     basis = f"prompts of {min(len(texts), SAMPLE):,} queries counted ({counter.source})"
-    usd = _tokens_usd(prepared, prompt, completion)
+    usd, model = None, engine.counted_by[0]
+    if prepared.prices is not None and model in prepared.prices.tokens:
+        usd = prepared.prices.usd({"rewrite": {f"x@{model}": {"prompt_tokens": prompt, "completion_tokens": completion}}})
     if usd is not None and prepared.prices is not None:
         usd += prepared.prices.usd({"retrieve": {f"{name}@": {"searches": left * most} for name, most in searches.items()}})
     tries = tries_per_request(prepared.rewriting)
     return Estimate(basis, prompt, None, completion, at_most=True, tries_apart=tries, seconds=None, usd=usd)
-
-
-def _counter(prepared: Prepared, engine: VllmSettings | OpenaiSettings) -> TokenCounter:
-    if isinstance(engine, VllmSettings):
-        return TokenCounter(prepared.engine.weights if isinstance(prepared.engine, LocatedVllmSettings) else engine.model)
-    return TokenCounter(engine.model, engine.tokenizer)
-
-
-def _tokens_usd(prepared: Prepared, prompt: int, completion: int) -> float | None:
-    """Returns the cost of the tokens in USD; None if the model has no token price."""
-    model = _priced_model(prepared.config)
-    if prepared.prices is None or model not in prepared.prices.tokens:
-        return None
-    return prepared.prices.usd({"rewrite": {f"x@{model}": {"prompt_tokens": prompt, "completion_tokens": completion}}})
-
-
-def _priced_model(config: Config) -> str:
-    engine = config.rewrite.engine
-    return engine.model if isinstance(engine, VllmSettings | OpenaiSettings) else ""

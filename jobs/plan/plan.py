@@ -16,42 +16,38 @@ from rich.text import Text
 from cluster.run.lease import check_free
 from cluster.run.pools import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
-from cluster.run.shards import SUCCESS, Plan, check_inputs, manifests, read_plan
+from cluster.run.shards import SUCCESS, check_inputs, manifests, read_plan
 from cluster.storage import open_storage
+from jobs.chain.arms.requests import most_requests
 from jobs.config.config import Config
 from jobs.job.indexes import encoder_words
 from jobs.job.prepare import Prepared
 from jobs.job.shipping import package_folders
 from jobs.log.dedup import dedup
-from jobs.plan.ablation import ablation_rows, planned_ablation
 from jobs.plan.estimate import SAMPLE, estimate
-from jobs.plan.searches import all_searches
+from jobs.plan.work import ablation_rows, all_searches, planned_saving
 from jobs.run.draft import check_version
-from jobs.run.finish import unwritten_tables
 from jobs.run.job import Job, run_of
-from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
-from jobs.run.spending import expected_requests, requests_per_query, tries_per_request
-from jobs.run.unchanged import check_indexes_unchanged
+from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, pool_words, seconds_words, with_seconds
+from jobs.run.resume_check import check_indexes_unchanged
+from jobs.run.spending import expected_requests, tries_per_request
 from jobs.runs.tally import summed
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import clock, money, unpriced
 from jobs.terminal.live_display import LiveDisplay
+from jobs.terminal.tables import facts
 from retrievers.models import bytes_to_fetch
 
 PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
 # A shard writes a file of each that has rows.
-SHARD_TABLES = ("rewrites", "selections", "results", "scores", "costs", "runs", "candidates", "errors")
+SHARD_TABLES = {"rewrites", "selections", "results", "scores", "costs", "runs", "candidates", "errors"}
 
 
 def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None) -> dict[str, Any]:
     """Returns the planned, committed and remaining work of a run as JSON-able values; writes nothing.
 
-    With an ablation that is not finished, engines and pools are those of its arms, which have all that the run has.
-
-    Args:
-        prepared: the job.
-        progress: shows what is being done.
-        ablation: what `ablate` would do with the same config; None: it names no arms.
+    With an `ablation` of the same config that is not finished, engines and pools are those of its arms, which have all that
+    the run has.
 
     Raises:
         DmqrError: the run, or the ablation, would be refused.
@@ -70,7 +66,11 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
         check_inputs(stored, prepared.inputs, storage.root)
         if storage.stat(SUCCESS) is None:
             check_version(stored, storage.root)
-        counts, shards, texts = stored.counts, len(stored.shards), _stored_texts(prepared, stored)
+        counts, shards, texts = (
+            stored.counts,
+            len(stored.shards),
+            _texts(pq.ParquetFile(prepared.storage.open(file.key)) for file in stored.tables["queries"]),
+        )
     done = list(manifests(storage))
     finished = storage.stat(SUCCESS) is not None
     if not finished:
@@ -81,12 +81,12 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
     if whose or not finished:
         job.check_engines()
     left = counts["queries"] - sum(manifest.counts["queries"] for manifest in done)
-    calls = requests_per_query(prepared.rewriting)
+    calls = len(most_requests(prepared.rewriting))
     texts_of = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in prepared.rewriting.pool}
     searches = all_searches(config, texts_of)
     some = expected_requests(prepared.rewriting, texts)
     expected = estimate(prepared, left, done, texts, searches)
-    tables = len(SHARD_TABLES) - len(unwritten_tables(config))
+    tables = len(SHARD_TABLES & job.schemas.keys())
     pools, resources, sized = _pools(job.prepared, progress, job.pools, shards)
     job.check(pools)
     return {
@@ -115,14 +115,18 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
         "pools": {name: pool._asdict() for name, pool in pools.items()},
         "there": resources + whose,
         "sized": sized,
-    } | ({} if ablation is None else {"ablation": planned_ablation(ablation, counts["queries"])})
+    } | ({} if ablation is None else {"ablation": _shared(ablation, counts["queries"])})
+
+
+def _shared(ablation: Job, queries: int) -> dict[str, Any]:
+    """Returns the arms of an ablation and what they share."""
+    saving = planned_saving(ablation.compiled, queries)
+    return {"arms": len(ablation.compiled.arms), "folder": ablation.prepared.storage.root} | saving.values()
 
 
 def plan_table(planned: dict[str, Any]) -> Table:
     """Returns the plan as a table for the terminal."""
-    table = Table(title=planned["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
+    table = facts((), planned["run_id"])
     log, shards, left = planned["log"], planned["shards"], planned["left"]
     files = f"{log['files']:,} file{'s' * (log['files'] != 1)}"
     table.add_row("log", f"{log['rows']:,} rows in {files}, {log['rejected']:,} rejected")
@@ -155,9 +159,7 @@ def plan_table(planned: dict[str, Any]) -> Table:
         table.add_row("reranker", f"{fetched}; --set rerank.kind=none does without one")
     table.add_row("workers", planned["there"])
     for name, pool in planned["pools"].items():
-        gpus = f", {pool['gpus']:g} GPU" if pool["gpus"] else ""
-        workers = f"{pool['workers']} to {pool['most']}" if pool.get("most") else f"{pool['workers']}"
-        table.add_row(f"  {name}", f"{workers} x ({pool['cpus']:g} CPU{gpus})")
+        table.add_row(f"  {name}", pool_words(Pool(**pool)))
     if planned.get("sized"):
         table.add_row("", planned["sized"])
     if "ablation" in planned:
@@ -218,10 +220,6 @@ def _texts(files: Iterable[pq.ParquetFile]) -> list[str]:
     return []
 
 
-def _stored_texts(prepared: Prepared, stored: Plan) -> list[str]:
-    return _texts(pq.ParquetFile(prepared.storage.open(file.key)) for file in stored.tables["queries"])
-
-
 def _downloads(config: Config) -> dict[str, int]:
     """Returns the reranker -> bytes, if a run would fetch it from a hub."""
     if config.rerank.kind != "cross_encoder":
@@ -235,13 +233,7 @@ def _pools(
 ) -> tuple[dict[str, Pool], str, str]:
     """Returns the pools, a description of the resources, and by what pools with `auto` are sized.
 
-    Connects to Ray only if the pools depend on its resources.
-
-    Args:
-        prepared: the job.
-        progress: shows what is being done.
-        requested: its pools.
-        shards: their number, where nothing is planned yet.
+    Connects to Ray only if the pools depend on its resources. `shards`: their number, where nothing is planned yet.
     """
     address = prepared.config.cluster.address
     if address == IN_PROCESS:

@@ -15,7 +15,6 @@ from jobs.job.measure_names import check_measures, deepest_rank
 from jobs.job.prepare import Prepared, log_columns, prepare
 from jobs.log.check import has_values
 from jobs.run.job import Job
-from rewriters.engines.settings import RecordedSettings
 from rewriters.rewriter import Rewriting
 
 # Of `evaluate.slices`: known without a column of the log. Where it has one of that name, that is meant.
@@ -97,7 +96,7 @@ def _check_samples(config: Config, rewriting: Rewriting) -> None:
     why = "nothing is rewritten, so samples are all the same; set samples: 1"
     for strategy in rewriting.pool:
         decoding = {**rewriting.decoding, **strategy.decoding}
-        if isinstance(strategy.engine or config.rewrite.engine, RecordedSettings):
+        if (engine := strategy.engine or config.rewrite.engine) is not None and engine.is_recorded:
             why = "recorded answers are the same each time; name a live engine, or set samples: 1"
         elif decoding["temperature"] == 0:
             why = "answers at temperature 0 are all the same; raise rewrite.decoding.temperature, or set samples: 1"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cluster.errors import ClusterError
 from cluster.run.shards import File, Plan, put_plan
 from cluster.storage import open_storage
-from cluster.storage.ahead import ahead
+from cluster.storage.prefetch import prefetch
 from jobs.job.prepare import Prepared
 from jobs.log.dedup import LogSummary, dedup
 
@@ -63,7 +63,7 @@ def store_plan(prepared: Prepared, draft: Draft) -> Plan:
         if folder is not None:
             storage.upload(Path(folder.name, file.key), file.key)
 
-    for _ in ahead(upload, [file for files in log.tables.values() for file in files], UPLOADS_IN_FLIGHT):
+    for _ in prefetch(upload, [file for files in log.tables.values() for file in files], UPLOADS_IN_FLIGHT):
         pass
     counts = {"log_rows": log.rows, "queries": log.queries, "rejected": sum(log.rejected.values())}
     return put_plan(storage, Plan(prepared.inputs, counts, prepared.config.cluster.shard_size, log.tables, log.shards, VERSION))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,9 +13,9 @@ from cluster.errors import ClusterError
 from cluster.run.shards import SUCCESS, File, Plan, committed_tables, manifests, put_success, remove_orphans
 from cluster.storage import Storage
 from jobs.chain.journal import remove_journals
-from jobs.config.config import Config
+from jobs.counts import ErrorCount, by_arm, counts_of
 from jobs.job.prepare import Prepared
-from jobs.log.task import PLAN
+from jobs.log.parts import PLAN
 from jobs.tables import STORED
 
 Balance = tuple[str, int, str, int]
@@ -67,17 +67,6 @@ def put_latest(prepared: Prepared) -> None:
         prepared.output.put(latest, json.dumps(body).encode())
 
 
-def unwritten_tables(config: Config) -> set[str]:
-    """Returns the tables that a run of this config does not write."""
-    kept = {
-        "runs": config.retrieve.keep_runs,
-        "candidates": config.fuse.keep_candidates,
-        "scores": config.rerank.kind != "none",
-        "selections": config.rewrite.selects,
-    }
-    return {name for name, written in kept.items() if not written}
-
-
 def committed_files(storage: Storage, plan: Plan, tables: Iterable[str] = STORED) -> dict[str, list[File]]:
     """Returns the committed files of each table; an empty list for a table without rows."""
     found = committed_tables(plan, manifests(storage))
@@ -85,13 +74,7 @@ def committed_files(storage: Storage, plan: Plan, tables: Iterable[str] = STORED
 
 
 def log_balances(plan: Plan, counts: Mapping[str, int], rows: Mapping[str, int]) -> list[Balance]:
-    """Returns the balances of log rows and queries.
-
-    Args:
-        plan: of the run.
-        counts: sums over the committed shards.
-        rows: of each table.
-    """
+    """Returns the balances of log rows and queries."""
     return [
         ("log rows", plan.counts["log_rows"], "rows of query_map", rows["query_map"]),
         ("rejected log rows", plan.counts["rejected"], "their errors", sum(f.rows for f in plan.tables["errors"])),
@@ -103,7 +86,7 @@ def log_balances(plan: Plan, counts: Mapping[str, int], rows: Mapping[str, int])
 def run_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> list[Balance]:
     """Returns the counts of log rows, queries, rewrites and results that must be equal."""
     rows = {table: sum(file.rows for file in files) for table, files in tables.items()}
-    no_hits = sum(n for name, n in counts.items() if name.startswith("error/") and name.endswith("/no_hits"))
+    no_hits = sum(n for of, n in counts_of(counts, ErrorCount) if of.reason == "no_hits")
     return [
         *log_balances(plan, counts, rows),
         (
@@ -121,7 +104,7 @@ def run_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tabl
 
 
 def ablation_balances(
-    arms: Iterable[str], plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]
+    arms: Collection[str], plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]
 ) -> list[Balance]:
     """Returns the counts that must be equal: of the log, and that every arm answered every query."""
     rows = {table: sum(file.rows for file in files) for table, files in tables.items()}
@@ -131,9 +114,9 @@ def ablation_balances(
         ("rewrites committed", counts.get("rewrites", 0), "rows of rewrites", rows["rewrites"]),
         ("results committed", counts.get("results", 0), "rows of results", rows["results"]),
     ]
-    for arm in arms:
-        answered, none = counts.get(f"arm/{arm}/queries_with_results", 0), counts.get(f"arm/{arm}/no_hits", 0)
-        found.append((f"arm {arm!r}: queries", queries, "those with results + without hits", answered + none))
+    for arm, own in by_arm(counts, arms).items():
+        answered = own["queries_with_results"] + own["no_hits"]
+        found.append((f"arm {arm!r}: queries", queries, "those with results + without hits", answered))
     return found
 
 

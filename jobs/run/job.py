@@ -17,14 +17,14 @@ from jobs.chain.arms.pools import arm_pools, arm_rerankers
 from jobs.chain.arms.requests import at_most
 from jobs.chain.journal import Key
 from jobs.chain.pipeline import stages
-from jobs.chain.store.files import StoreFiles
-from jobs.chain.store.spaces import job_store
+from jobs.chain.store.files import NO_STORE, StoreFiles, open_store
+from jobs.chain.store.spaces import kept_spaces
 from jobs.chain.tables import ARM_STORED
 from jobs.config.config import Config
 from jobs.job import engine
+from jobs.job.pools import check_shares
 from jobs.job.prepare import Prepared
-from jobs.job.request_shares import check_shares
-from jobs.run.finish import Balance, ablation_balances, run_balances, unwritten_tables
+from jobs.run.finish import Balance, ablation_balances, run_balances
 from jobs.run.spending import tries_per_request
 from jobs.tables import STORED
 from retrievers.settings import RerankSettings
@@ -66,17 +66,15 @@ class Job:
     @property
     def schemas(self) -> dict[str, pa.Schema]:
         """Returns the schemas of the tables that are written, by name."""
-        if self.is_run:
-            left_out = unwritten_tables(self.prepared.config)
-            return {name: schema for name, schema in STORED.items() if name not in left_out}
-        work, left_out = self.compiled.work, set()
-        if not work.rerankers:
-            left_out.add("scores")
-        if not any(answer.looked > answer.keep for answer in work.answers):
-            left_out.add("tails")
-        if not any(reading.rewriting.selects for reading in work.readings):
-            left_out.add("selections")
-        return {name: schema for name, schema in ARM_STORED.items() if name not in left_out}
+        work = self.compiled.work
+        written = {
+            "runs": work.keep_lists,
+            "candidates": work.keep_candidates,
+            "scores": bool(work.rerankers),
+            "selections": any(reading.rewriting.selects for reading in work.readings),
+            "tails": any(answer.looked > answer.keep for answer in work.answers),
+        }
+        return {name: of for name, of in (STORED if self.is_run else ARM_STORED).items() if written.get(name, True)}
 
     def check_engines(self) -> None:
         """Checks the engines of all arms, which may send requests to their servers.
@@ -94,12 +92,14 @@ class Job:
         check_shares(self.pooled, pools, self.rerankers)
 
     def open_store(self) -> StoreFiles:
-        """Returns the store, with the files that it has now.
+        """Returns the store with the files that its spaces have now; `NO_STORE` where the config has none.
 
         Raises:
             ClusterError: It cannot be used.
         """
-        return job_store(self.prepared.config, self.compiled.work)
+        folder = self.prepared.config.store_folder
+        spaces = kept_spaces(self.prepared.config, self.compiled.work) if folder is not None else {}
+        return open_store(folder, spaces) if folder is not None and spaces else NO_STORE
 
     def stages(self, pools: Mapping[str, Pool], start: int, store: StoreFiles) -> list[Stage]:
         """Returns the linked stages; `start` is the number of the start."""

@@ -44,13 +44,7 @@ class PoolSizes:
     """The pools of one start of a run; sized by the work, where any has `workers: auto`."""
 
     def __init__(self, prepared: Prepared, session: Session | InProcessSession, requests: Mapping[str, PoolRequest]) -> None:
-        """Sizes nothing yet.
-
-        Args:
-            prepared: the job.
-            session: whose pools are sized; until then each pool with `auto` has one worker.
-            requests: those that the session was opened with.
-        """
+        """Sizes nothing yet; until then each of the session's pools with `auto` has one worker."""
         self.auto = has_auto(requests) and not isinstance(session, InProcessSession)
         """Whether the work decides their sizes."""
         self._prepared, self._session, self._requests = prepared, session, requests
@@ -58,11 +52,9 @@ class PoolSizes:
         self._calibration: dict[str, float] | None = None
 
     def turns(self, pending: Sequence[Shard], tally: Tally) -> Iterator[Sequence[Shard]]:
-        """Yields the shards to run with the session's present pools: all, or first those that calibrate them.
+        """Yields the shards to run with the session's present pools: all that are pending, or first those that calibrate them.
 
-        Args:
-            pending: the shards that are not committed.
-            tally: the sums of the committed shards, kept up to date by the caller.
+        The caller keeps `tally`, the sums of the committed shards, up to date.
         """
         if not self.auto:
             yield pending
@@ -86,7 +78,7 @@ class PoolSizes:
             if not pending:
                 return
         self._session.resize(with_seconds(self._requests, self._known, len(pending)))
-        sized = "; ".join(pool_words(name, pool) for name, pool in self._session.pools.items())
+        sized = "; ".join(f"{name} {pool_words(pool)}" for name, pool in self._session.pools.items())
         event("pools", f"pools: {sized}; by {seconds_words(self._known)}", **self.values())
         yield pending
 
@@ -106,13 +98,7 @@ def has_auto(requests: Mapping[str, PoolRequest]) -> bool:
 def with_seconds(
     requests: Mapping[str, PoolRequest], known: StageSeconds | None, shards: int | None = None
 ) -> dict[str, PoolRequest]:
-    """Returns the requests with the seconds per query of their stages.
-
-    Args:
-        requests: stage -> requested pool.
-        known: the work of the stages; None: unknown.
-        shards: to run; a pool with `auto` has no more workers than that. None: unknown.
-    """
+    """Returns the requests with the seconds per query of their stages; a pool with `auto` has no more workers than shards."""
     filled = {}
     for name, request in requests.items():
         bounds = [bound for bound in (request.max_workers, shards) if bound is not None]
@@ -122,13 +108,7 @@ def with_seconds(
 
 
 def known_seconds(prepared: Prepared, pools: Mapping[str, Pool], tally: Tally) -> StageSeconds | None:
-    """Returns the work of each stage by earlier shards or runs; None if there are none whose workers were the same.
-
-    Args:
-        prepared: the job.
-        pools: the present pools.
-        tally: the sums of the committed shards.
-    """
+    """Returns the work of each stage by committed shards or earlier runs; None if none had the same workers."""
     if tally.shards:
         record = json.loads(prepared.storage.get("run.json") or b"{}")
         if _same_workers(record, pools):
@@ -162,10 +142,10 @@ def previous_run(prepared: Prepared) -> RunFolder | None:
     return run if run.manifests and same else None
 
 
-def pool_words(name: str, pool: Pool) -> str:
+def pool_words(pool: Pool) -> str:
     """Returns a pool in words."""
     workers = f"{pool.workers} to {pool.most}" if pool.most else f"{pool.workers}"
-    return f"{name} {workers} x ({pool.cpus:g} CPU{f', {pool.gpus:g} GPU' if pool.gpus else ''})"
+    return f"{workers} x ({pool.cpus:g} CPU{f', {pool.gpus:g} GPU' if pool.gpus else ''})"
 
 
 def seconds_words(known: StageSeconds) -> str:

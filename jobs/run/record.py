@@ -16,10 +16,10 @@ from cluster import costs
 from cluster.errors import RetrieverError
 from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Plan, manifests
-from jobs.job.changing import States, changes, last_states, read_states, warn_of
+from jobs.job.indexes import States, changes, last_states, read_states, warn_of
 from jobs.job.keys import SCHEMA_VERSION
 from jobs.job.prepare import Prepared
-from jobs.run.ledger import Ledger
+from jobs.run.driver_costs import DriverCosts
 from jobs.run.pool_sizes import PoolSizes
 from jobs.run.whole_job import whole_job
 from jobs.runs.starts import driver_spent, known_starts, node_time
@@ -44,23 +44,13 @@ class Record:
         number: int,
         state: State,
         outages: OutageLog,
-        ledger: Ledger,
+        driver_costs: DriverCosts,
         sizes: PoolSizes,
     ) -> None:
-        """Writes the record with status `running`; a start before that still says so was killed.
-
-        Args:
-            prepared: the job.
-            session: of this start.
-            number: of this start, from 1.
-            state: the progress, updated by others.
-            outages: those of this start.
-            ledger: of this start.
-            sizes: of the session's pools.
-        """
+        """Writes the record with status `running`; a start before that still says so was killed."""
         self._prepared, self._session, self._number, self._sizes = prepared, session, number, sizes
         self._state, self._outages = state, outages
-        self.ledger = ledger
+        self.driver_costs = driver_costs
         self._began = time.time()
         self.states: dict[str, States] = {"begin": prepared.states} if prepared.states else {}
         """States of indexes that may change in place, at the begin and at the end of this start."""
@@ -75,8 +65,8 @@ class Record:
         """Returns what this start has spent apart from shards: by the driver, and the time of nodes and of busy workers."""
         return {
             "busy": {stage: round(seconds, 3) for stage, seconds in self._state.busy.items()},
-            "node_seconds": self.ledger.node_seconds(),
-            "spent": self.ledger.spent(),
+            "node_seconds": self.driver_costs.node_seconds(),
+            "spent": self.driver_costs.spent(),
         }
 
     def warn_of_earlier_changes(self) -> None:

@@ -12,28 +12,28 @@ from functools import partial
 from cluster import costs
 from cluster.errors import ClusterError, DmqrError, Stopped
 from cluster.run.lease import STALE_SECONDS, Lease, wait_until_free
-from cluster.run.pulse import OutagePulse
+from cluster.run.outage_reports import OutageReports
+from cluster.run.progress import ProgressTracker
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
-from cluster.run.shards import SUCCESS, Manifest, Plan, check_inputs, read_manifest, read_plan
+from cluster.run.shards import SUCCESS, Plan, check_inputs, read_manifest, read_plan
 from cluster.shared_folder import check_shared
 from cluster.storage.traffic import add_traffic
 from jobs.job.prepare import Prepared, check_shared_store
 from jobs.job.shipping import package_folders
 from jobs.run.draft import check_version, draft_plan, store_plan
+from jobs.run.driver_costs import DriverCosts
 from jobs.run.finish import finish, put_latest
-from jobs.run.gauges import DriverGauges, tracked_metrics
 from jobs.run.job import Job
-from jobs.run.ledger import Ledger
 from jobs.run.pool_sizes import PoolSizes
-from jobs.run.progress_file import ProgressFile
+from jobs.run.progress import driver_gauges, progress_file, tracked_metrics
 from jobs.run.record import Record
+from jobs.run.resume_check import check_indexes_unchanged
 from jobs.run.spending import RunMoney
 from jobs.run.stopping import Signals, Stall, Sums, limit, outcome
 from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.traces import Traces, traced
-from jobs.run.unchanged import check_indexes_unchanged
 from jobs.run.watch import Watch
 from jobs.runs.tally import Tally, tally_of
 from jobs.terminal.commit_log import log_commit
@@ -65,7 +65,7 @@ def run(
         ClusterError, ConfigError, RewriterError, RetrieverError: the run was refused before it began.
     """
     prepared = job.prepared
-    storage, where, ledger = prepared.storage, prepared.storage.root, Ledger()
+    storage, where, driver_costs = prepared.storage, prepared.storage.root, DriverCosts()
     plan = read_plan(storage)
     if plan is not None:
         check_inputs(plan, prepared.inputs, where)
@@ -87,28 +87,28 @@ def run(
     pools, nodes = job.pools, prepared.config.cluster.autoscaler_nodes
     session = open_session(address, pools, package_folders(), nodes)
     try:
-        ledger.watch_nodes(session.nodes)
+        driver_costs.watch_nodes(session.nodes)
         job.check(session.pools)
         if not session.local:
             check_shared(prepared.output, "output")
             check_shared_store(prepared.config)
         grace = prepared.config.cluster.grace_seconds
-        with Signals(progress, resume_command, grace) as signals, OutagePulse(partial(outages.update, "driver")):
+        with Signals(progress, resume_command, grace) as signals, OutageReports(partial(outages.update, "driver")):
             progress.phase("reading the log")
-            ledger.begin("log")
+            driver_costs.begin("log")
             draft = draft_plan(prepared, local=session.local) if plan is None else None
-            ledger.begin("plan", draft.log.task_seconds if draft else 0.0)
+            driver_costs.begin("plan", draft.log.task_seconds if draft else 0.0)
             lease = Lease.acquire(storage, before=before)  # from here on the run writes
             try:
                 if log is not None:
                     log.keep(storage)
                 sizes = PoolSizes(prepared, session, pools)
-                record = Record(prepared, session, lease.number, progress.state, outages, ledger, sizes)
+                record = Record(prepared, session, lease.number, progress.state, outages, driver_costs, sizes)
                 put_log = log.store if log else lambda: None
                 with (
                     traced(prepared, lease.number) as traces,
-                    ProgressFile(storage, lease, progress.state, put_log, record.spent),
-                    DriverGauges(prepared, lease, progress.state),
+                    progress_file(storage, lease, progress.state, put_log, record.spent),
+                    driver_gauges(prepared, lease, progress.state),
                 ):
                     plan = store_plan(prepared, draft) if draft else plan
                     assert plan is not None
@@ -116,12 +116,12 @@ def run(
                         "plan", _plan_summary(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number
                     )
                     tally = tally_of(storage)
-                    night = Night(
+                    driver = Driver(
                         job, session, lease, record, plan, tally, sizes, progress, signals, outages,
                         resume_command, traces,
                     )  # fmt: skip
-                    night.run()
-                    return plan, night.tally
+                    driver.run()
+                    return plan, driver.tally
             except Stopped:
                 raise
             except DmqrError as error:  # after the start the run fails, it is not refused
@@ -133,7 +133,7 @@ def run(
 
 
 @dataclass
-class Night:
+class Driver:
     """A run of the driver that holds its lease."""
 
     job: Job
@@ -158,11 +158,11 @@ class Night:
         """Processes the pending shards, finishes the run, and records its outcome."""
         try:
             self.record.warn_of_earlier_changes()
-            self.record.ledger.begin("work")
+            self.record.driver_costs.begin("work")
             self.work()
             self.record.warn_of_changes()
             self.progress.phase("checking and closing")
-            self.record.ledger.begin("finish")
+            self.record.driver_costs.begin("finish")
             counts, put = self.tally.counts, partial(self._put, "finished")
             balances = partial(self.job.balances, self.plan, counts)
             finish(self.prepared.storage, self.plan, counts, self.job.schemas, balances, put)
@@ -180,7 +180,7 @@ class Night:
         state = self.progress.state
         state.total, state.planned = self.plan.counts["queries"], len(self.plan.shards)
         state.done, state.shards = self.tally.counts["queries"], len(self.tally.shards)
-        spending = RunMoney(self.prepared, self.record.before, self.record.ledger)
+        spending = RunMoney(self.prepared, self.record.before, self.record.driver_costs)
         watch = Watch(self.prepared.prices, state, spending.around)
         watch.still(self.tally.counts, self.tally.spent)
         if (stop := self._limit(watch, spending)) is not None:
@@ -196,13 +196,13 @@ class Night:
             watch, state.began = Watch(self.prepared.prices, state, spending.around), 0.0  # other workers, another rate
             runner = self._runner(len(shards), watch)
             spending.renew(self.tally)  # this runner grants anew
-            runner.spent_elsewhere(spending.elsewhere(self.tally.spent))
-            self.traces.runner = runner
+            self.traces.tracker = tracker = runner.tracker
+            tracker.spent_elsewhere(spending.elsewhere(self.tally.spent))
             results = stream(runner, shards)
             self.signals.working = True
-            stopped = self._collect(runner, results, watch, spending)
+            stopped = self._collect(tracker, results, watch, spending)
             self.outages.update("workers", [])
-            halted = runner.progress().halted > 0
+            halted = tracker.progress().halted > 0
             if stopped or halted or self.signals.received is not None:
                 break
         self._check_complete(stopped, watch, spending, halted)
@@ -215,36 +215,37 @@ class Night:
             return LocalRunner(chain, start, budget)
         return RayRunner(chain, start, shards, budget, tracked_metrics(self.prepared))
 
-    def _collect(self, runner: Runner, results: Results, watch: Watch, spending: RunMoney) -> Stopped | None:
+    def _collect(self, tracker: ProgressTracker, results: Results, watch: Watch, spending: RunMoney) -> Stopped | None:
         """Counts commits until all shards are committed, or, with the gate closed, until none is in flight."""
         stop: Stopped | None = None
         closing = False
         retries = 0
-        stall = Stall(runner, self.prepared.config.limits.stall_minutes, self.resume_command)
+        stall = Stall(tracker, self.prepared.config.limits.stall_minutes, self.resume_command)
         while (row := next_result(results)) is not None:
             if row:
                 stall.restart()
                 manifest = read_manifest(row["manifest"])
-                self._count(manifest)
+                self.tally.add(manifest)
+                log_commit(manifest, len(self.tally.shards), len(self.plan.shards))
                 self.traces.committed(manifest)
                 add_traffic(json.loads(row["traffic"]))
-            elif closing and not runner.in_flight():
+            elif closing and not tracker.in_flight():
                 break  # the other shards would pass through the stages empty
             if stop is None and (stop := self._limit(watch, spending)) is not None:
                 event("limit", str(stop), logging.WARNING)
                 self.progress.phase("stopping")
             if not closing and self.signals.received is not None:
-                words = f"signal {self.signals.received}: no more shards are admitted; {self._in_flight(runner)}"
+                words = f"signal {self.signals.received}: no more shards are admitted; {self._in_flight(tracker)}"
                 event("interrupt", words, logging.WARNING, signal=self.signals.received)
             if closing := stop is not None or self.signals.received is not None:
-                runner.close()
-                self.progress.state.stopping = self._in_flight(runner)
-                self.signals.check_grace(self._left(runner))
+                tracker.close()
+                self.progress.state.stopping = self._in_flight(tracker)
+                self.signals.check_grace(self._left(tracker))
             if row:
-                runner.mark_committed(row["shard"])  # frees a place at the gate, unless it is closed
-            self._show(runner, watch, bool(row))
+                tracker.mark_committed(row["shard"])  # frees a place at the gate, unless it is closed
+            self._show(tracker, watch, bool(row))
             if spending.limited:
-                runner.spent_elsewhere(spending.elsewhere(watch.spent))
+                tracker.spent_elsewhere(spending.elsewhere(watch.spent))
             self.outages.update("workers", watch.snapshot.outages)
             for stage, shard, attempt in watch.snapshot.retries[retries:]:
                 words = f"shard {shard} begins anew in stage {stage}, attempt {attempt}: the worker that had it is gone"
@@ -254,25 +255,20 @@ class Night:
             stall.check()
         return stop
 
-    def _in_flight(self, runner: Runner) -> str:
+    def _in_flight(self, tracker: ProgressTracker) -> str:
         end = "" if self.signals.received is None else "; a second signal ends at once"
-        return f"{self._left(runner)} being committed{end}"
+        return f"{self._left(tracker)} being committed{end}"
 
-    def _left(self, runner: Runner) -> str:
-        shards, rows = runner.in_flight(), runner.progress().queries
+    def _left(self, tracker: ProgressTracker) -> str:
+        shards, rows = tracker.in_flight(), tracker.progress().queries
         return f"{shards} shard{'s' * (shards != 1)} in flight ({queries(rows)}) {'is' if shards == 1 else 'are'}"
 
-    def _count(self, manifest: Manifest) -> None:
-        """Adds a committed shard to the sums."""
-        self.tally.add(manifest)
-        log_commit(manifest, len(self.tally.shards), len(self.plan.shards))
-
-    def _show(self, runner: Runner, watch: Watch, committed: bool) -> None:
+    def _show(self, tracker: ProgressTracker, watch: Watch, committed: bool) -> None:
         state = self.progress.state
         state.done, state.shards = self.tally.counts["queries"], len(self.tally.shards)
         if committed and not state.began:
             state.began, state.before = time.monotonic(), state.done
-        watch.look(runner, self.tally.counts, self.tally.spent)
+        watch.look(tracker, self.tally.counts, self.tally.spent)
         if state.phase == STARTING and (committed or any(stage.at_work for stage in state.stages)):
             state.phase = "working"
         self.progress.tick()
@@ -325,6 +321,5 @@ class Night:
 
 
 def _plan_summary(plan: Plan) -> str:
-    counts = plan.counts
-    word = "shard" if len(plan.shards) == 1 else "shards"
-    return f"{counts['queries']:,} distinct queries of {counts['log_rows']:,} log rows, in {len(plan.shards):,} {word}"
+    counts, end = plan.counts, "s" * (len(plan.shards) != 1)
+    return f"{counts['queries']:,} distinct queries of {counts['log_rows']:,} log rows, in {len(plan.shards):,} shard{end}"

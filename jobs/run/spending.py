@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from cluster import costs
 from jobs.chain.completions import uncommitted
 from jobs.job.prepare import Prepared
-from jobs.run.ledger import Ledger
+from jobs.run.driver_costs import DriverCosts
 from jobs.runs.starts import Start, driver_spent
 from jobs.runs.tally import Tally
 from rewriters.normalise import query_id
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectRandom
+from rewriters.settings import SelectRandom
 
 GRANTED = "rewrite"  # the stage whose workers ask before they spend
 
@@ -22,15 +21,9 @@ GRANTED = "rewrite"  # the stage whose workers ask before they spend
 class RunMoney:
     """Counts the money of a run beside that which its present workers are granted."""
 
-    def __init__(self, prepared: Prepared, before: Sequence[Start], ledger: Ledger) -> None:
-        """Counts nothing as granted yet.
-
-        Args:
-            prepared: the job.
-            before: the earlier starts.
-            ledger: of this start.
-        """
-        self._prices, self._storage, self._ledger = prepared.prices, prepared.storage, ledger
+    def __init__(self, prepared: Prepared, before: Sequence[Start], driver_costs: DriverCosts) -> None:
+        """Counts nothing as granted yet."""
+        self._prices, self._storage, self._driver_costs = prepared.prices, prepared.storage, driver_costs
         self._earlier = self._usd(driver_spent(before)) + sum(self._nodes(one.get("node_seconds", {})) for one in before)
         self.limited = prepared.config.limits.max_cost_usd is not None
         self._before = 0.0
@@ -55,7 +48,7 @@ class RunMoney:
         """Returns the USD until now of the nodes' time and of what the drivers have spent, of all starts."""
         if self._prices is None:
             return 0.0
-        return self._earlier + self._usd(self._ledger.spent()) + self._nodes(self._ledger.node_seconds())
+        return self._earlier + self._usd(self._driver_costs.spent()) + self._nodes(self._driver_costs.node_seconds())
 
     def total(self, tally: Tally) -> costs.Totals:
         """Returns the costs of what is committed, and, with a budget, of stored completions that are not."""
@@ -74,14 +67,6 @@ class RunMoney:
         return self._prices.usd(spent) if self._prices is not None else 0.0
 
 
-def requests_per_query(rewriting: Rewriting) -> int:
-    """Returns the largest number of requests to the LLM for a query."""
-    select = rewriting.select
-    whole = rewriting if isinstance(select, SelectAdaptive) else replace(rewriting, select=SelectAll(kind="all"), rules=None)
-    asks_type = isinstance(select, SelectClassified) and select.by == "llm"
-    return len(Rewriter(whole).requests(Query("", ""))) + asks_type
-
-
 def tries_per_request(rewriting: Rewriting) -> int:
     """Returns how many more times a request may be made (`rewrite.retries`); 0 where all engines are recordings."""
     engines = {"" if strategy.engine is None else strategy.name for strategy in rewriting.pool}
@@ -92,14 +77,9 @@ def expected_requests(rewriting: Rewriting, texts: Sequence[str]) -> float | Non
     """Returns the mean number of requests of some queries.
 
     None where every query has as many, or where only the LLM or the log can say which strategies rewrite a query.
-
-    Args:
-        rewriting: of the job.
-        texts: the queries.
     """
     select = rewriting.select
-    by_rules = isinstance(select, SelectClassified) and select.by == "rules"
-    if not texts or not (by_rules or isinstance(select, SelectRandom)):
+    if not texts or not (select.typed_by == "rules" or isinstance(select, SelectRandom)):
         return None
     rewriter = Rewriter(rewriting)
     return sum(len(rewriter.requests(Query(query_id(text), text))) for text in texts) / len(texts)

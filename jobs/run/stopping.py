@@ -7,11 +7,13 @@ import signal
 import time
 from collections.abc import Mapping
 from types import FrameType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from cluster import costs
 from cluster.errors import Stopped
+from cluster.run.progress import ProgressTracker
 from cluster.run.shards import Plan
+from jobs.counts import ErrorCount, counts_of
 from jobs.job.prepare import Prepared
 from jobs.runs.tally import Tally
 from jobs.tables import NOTES
@@ -50,13 +52,13 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
     done, failed = sums.judged, counts.get("failed_queries", 0)
     judged = done >= MIN_JUDGED_QUERIES or len(tally.shards) == len(plan.shards)
     if judged and done and failed / done > limits.error_rate:
-        failures = {name: n for name, n in counts.items() if name.startswith("error/") and not name.endswith(NOTES)}
-        reason, often = max(failures.items(), key=lambda item: item[1])
+        failures = [(of, n) for of, n in counts_of(counts, ErrorCount) if of.reason not in NOTES]
+        most, often = max(failures, key=lambda item: item[1])
         return Stopped(
             "stopped-errors",
             f"{failed:,} of {done:,} queries have errors ({failed / done:.1%}, limits.error_rate is "
-            f"{limits.error_rate:.1%}), most often {reason.removeprefix('error/')} ({often:,}); the texts are in "
-            f"{prepared.storage.url('errors')}; what is committed stays; to accept it go on with: "
+            f"{limits.error_rate:.1%}), most often {most.stage}/{most.component}/{most.reason} ({often:,}); "
+            f"the texts are in {prepared.storage.url('errors')}; what is committed stays; to accept it go on with: "
             f"{resume_command} --set limits.error_rate={min(1, round(failed / done + 0.01, 2))}",
         )
     if limits.max_cost_usd is not None and prepared.prices is not None:
@@ -74,26 +76,18 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
     return None
 
 
-class WorkerActivity(Protocol):
-    """A source of the workers' last sign of life."""
-
-    def seconds_since_heartbeat(self) -> float:
-        """Returns the seconds since the last sign of life of any worker."""
-        ...
-
-
 class Stall:
     """Stops a run without commits and without worker activity for too long: hung pools raise no error."""
 
-    def __init__(self, runner: WorkerActivity, minutes: float, resume_command: str) -> None:
+    def __init__(self, tracker: ProgressTracker, minutes: float, resume_command: str) -> None:
         """Starts the timer.
 
         Args:
-            runner: the source of the workers' activity.
+            tracker: the source of the workers' activity.
             minutes: the longest time without a commit or a sign of life.
             resume_command: the command that resumes the run, for the message.
         """
-        self._runner, self._minutes, self._resume_command = runner, minutes, resume_command
+        self._tracker, self._minutes, self._resume_command = tracker, minutes, resume_command
         self.restart()
 
     def restart(self) -> None:
@@ -107,7 +101,7 @@ class Stall:
         if now - self._since <= patience or now - self._checked <= min(30.0, patience):
             return
         self._checked = now
-        if self._runner.seconds_since_heartbeat() > patience:
+        if self._tracker.seconds_since_heartbeat() > patience:
             raise Stopped(
                 "stopped-stall",
                 f"no shard was committed and no worker was heard of for {self._minutes:g} minutes (limits.stall_minutes); "

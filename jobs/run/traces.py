@@ -11,16 +11,17 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from cluster import costs
 from cluster.errors import DmqrError
+from cluster.run.progress import ProgressTracker
 from cluster.run.settings import TraceSettings
 from cluster.run.shards import Manifest
 from cluster.run.snapshot import BlockAttempt
-from jobs.chain.error_counts import by_reason
 from jobs.job.prepare import Prepared
 from jobs.run.stopping import outcome
+from jobs.runs.sums import by_reason
 from jobs.terminal.logs import event
 
 if TYPE_CHECKING:
@@ -34,25 +35,15 @@ _FLUSH_SECONDS = 10.0  # seconds that a run's end waits for a collector
 Attributes = dict[str, Any]
 
 
-class Attempts(Protocol):
-    """What a runner tells of its shards."""
-
-    def attempts(self, shard: int | None = None) -> dict[int, list[BlockAttempt]]:
-        """Returns shard -> the attempts at its blocks; without `shard` those of every shard that is not committed."""
-        ...
-
-
 class Traces:
     """The spans of one start; a batch processor sends them, so no call waits for the collector."""
 
     def __init__(self, settings: TraceSettings | None, attributes: Attributes) -> None:
         """Begins the trace.
 
-        Args:
-            settings: Where it is sent; None: nothing is recorded.
-            attributes: Of every span: `dmqr.run_id` and the like.
+        Without settings nothing is recorded; the attributes are those of every span.
         """
-        self.runner: Attempts | None = None
+        self.tracker: ProgressTracker | None = None
         """Of this start, once there is one."""
         self._attributes, self._on = attributes, settings is not None
         if settings is None:
@@ -65,10 +56,10 @@ class Traces:
 
     def committed(self, manifest: Manifest) -> None:
         """Adds the span of a shard that has just been committed, and those of its stages."""
-        if self._on and self.runner is not None:
+        if self._on and self.tracker is not None:
             counts = manifest.counts
             found = {"dmqr.rows": counts.get("queries", 0), "dmqr.failed_queries": counts.get("failed_queries", 0)}
-            attempts = self.runner.attempts(manifest.shard).get(manifest.shard, [])
+            attempts = self.tracker.attempts(manifest.shard).get(manifest.shard, [])
             self._add_shard(manifest.shard, attempts, found | _reasons(counts), None)
 
     def close(self, error: BaseException | None) -> None:
@@ -79,8 +70,8 @@ class Traces:
         """
         if not self._on:
             return
-        if error is not None and self.runner is not None:
-            for shard, attempts in self.runner.attempts().items():
+        if error is not None and self.tracker is not None:
+            for shard, attempts in self.tracker.attempts().items():
                 self._add_shard(shard, attempts, {}, "not committed")
         code = error.code if isinstance(error, DmqrError) else type(error).__name__
         self._run.set_attribute("dmqr.outcome", "finished" if error is None else outcome(error))
@@ -118,12 +109,7 @@ class Traces:
 
 @contextlib.contextmanager
 def traced(prepared: Prepared, start: int) -> Iterator[Traces]:
-    """Yields the trace of a start of the run, which is closed with the outcome.
-
-    Args:
-        prepared: The job.
-        start: The number of this start, from 1.
-    """
+    """Yields the trace of a start of the run, which is closed with the outcome."""
     config = prepared.config
     attributes = {"dmqr.run_id": prepared.run_id, "dmqr.run": config.name, "dmqr.start": start}
     traces = Traces(config.cluster.traces, attributes)

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 
 from cluster import costs
 from cluster.costs import Prices
-from cluster.run.runner_local import LocalRunner
-from cluster.run.runner_ray import RayRunner
+from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import NOTHING, StageProgress
-from jobs.chain.error_counts import by_reason
+from jobs.runs.sums import by_reason
 from jobs.terminal.state import StageState, State
 
 LOOK_SECONDS = 1.0  # between two looks at the progress
@@ -20,7 +19,7 @@ BUSY_SECONDS = 30.0  # that `busy` and `slowest` go by,
 LEAST_SECONDS = 5.0  # and that they, and a rate, must know at least
 
 
-class Pace:
+class RecentRates:
     """How fast each stage was in the last minute."""
 
     def __init__(self) -> None:
@@ -108,7 +107,7 @@ class Watch:
         self._prices, self.state, self._around = prices, state, around
         self.costed_as: Mapping[str, str] = {}
         """Stage -> the value of `costs.stage` in its entries."""
-        self._pace, self._looked = Pace(), float("-inf")
+        self._pace, self._looked = RecentRates(), float("-inf")
         self._busy_before = dict(state.busy)  # of earlier runners of this start
         self.snapshot = NOTHING
         """The last progress."""
@@ -117,19 +116,13 @@ class Watch:
         self.spent: costs.Totals = {}
         """Costs of what is committed and in flight."""
 
-    def look(self, runner: RayRunner | LocalRunner, counts: Mapping[str, int], spent: costs.Totals) -> None:
-        """Brings the state up to date, at most once in `LOOK_SECONDS`.
-
-        Args:
-            runner: knows the progress of what is not committed.
-            counts: the sums of what is committed.
-            spent: the costs of what is committed.
-        """
+    def look(self, tracker: ProgressTracker, counts: Mapping[str, int], spent: costs.Totals) -> None:
+        """Brings the state up to date, at most once in `LOOK_SECONDS`."""
         now = time.monotonic()
         if now - self._looked < LOOK_SECONDS:
             return
         self._looked = now
-        snapshot = runner.progress()
+        snapshot = tracker.progress()
         pages = snapshot.stages
         committed = counts.get("queries", 0)
         self._pace.add(now, pages, committed)

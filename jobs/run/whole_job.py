@@ -22,7 +22,7 @@ import duckdb
 from cluster.errors import ClusterError
 from cluster.run.shards import Manifest, Plan, manifests
 from cluster.storage import Storage
-from jobs.chain.guard_counts import FLAG
+from jobs.counts import FlaggedTexts, arm_key
 from jobs.job.prepare import Prepared
 from jobs.terminal.logs import event
 from rewriters.guards.preserve import NAME, Part, lost
@@ -46,23 +46,23 @@ class TextsOf(NamedTuple):
     """The texts of a run, or of an arm.
 
     Attributes:
-        prefix: Of its counts.
+        arm: Its name; None: a run's.
         reading: Value of `rewrites.arm`; None: a run's table has no such column.
         strategies: Those that it has.
     """
 
-    prefix: str
+    arm: str | None
     reading: str | None
     strategies: tuple[str, ...]
 
+    def key(self, strategy: str, flag: str) -> str:
+        """Returns what texts with a flag are counted by."""
+        key = FlaggedTexts(strategy, flag).key
+        return key if self.arm is None else arm_key(self.arm, key)
+
 
 def whole_job(prepared: Prepared, plan: Plan) -> dict[str, Any]:
-    """Returns `counts` and the most `repeated` texts of a job whose shards are committed; `unknown` is why they are not known.
-
-    Args:
-        prepared: The job.
-        plan: Its plan.
-    """
+    """Returns `counts` and the most `repeated` texts of a job whose shards are committed; `unknown`: why not."""
     storage, rewrite = prepared.storage, prepared.config.rewrite
     committed, parts = list(manifests(storage)), _parts(rewrite.planned, prepared.notes)
     if not parts or not any(one.files.get("rewrites") for one in committed):
@@ -78,9 +78,9 @@ def whole_job(prepared: Prepared, plan: Plan) -> dict[str, Any]:
 
 def _parts(strategies: Sequence[str], notes: Mapping[str, Any]) -> list[TextsOf]:
     if "ablation" not in notes:
-        return [TextsOf("", None, tuple(strategies))] if strategies else []
+        return [TextsOf(None, None, tuple(strategies))] if strategies else []
     return [
-        TextsOf(f"arm/{arm['name']}/", arm["rewrites_of"], tuple(arm["strategies"]))
+        TextsOf(arm["name"], arm["rewrites_of"], tuple(arm["strategies"]))
         for arm in notes["ablation"]["arms"]
         if arm["rewrites_of"] is not None and arm["strategies"]
     ]
@@ -103,7 +103,7 @@ def _counted(
             _find_repeated(connection, files, settings.repeated, by_arm=parts[0].reading is not None)
             for part in parts:
                 for strategy, texts in _repeated_counts(connection, part):
-                    counts[f"{part.prefix}{FLAG}/{strategy}/{REPEATED}"] += texts
+                    counts[part.key(strategy, REPEATED)] += texts
             names = ("strategy", "text", "queries")
             rows = connection.execute(
                 "SELECT strategy, text, max(queries) FROM repeated GROUP BY ALL ORDER BY 3 DESC, 1, 2 LIMIT ?", [SHOWN]
@@ -117,7 +117,7 @@ def _counted(
                     found = len(
                         {query_id for query_id, word, texts in _candidates(connection, files, part) if _lost(word, texts)}
                     )
-                    counts[f"{part.prefix}{FLAG}//{RARE}"] += found
+                    counts[part.key("", RARE)] += found
     return +counts, repeated
 
 

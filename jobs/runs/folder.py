@@ -20,7 +20,7 @@ from cluster.costs import Prices, Totals, add_totals
 from cluster.errors import ConfigError
 from cluster.run.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan, spent
 from cluster.storage import Storage, open_storage
-from cluster.storage.ahead import ahead
+from cluster.storage.prefetch import prefetch
 from jobs.config.config import Config
 from jobs.runs.bill import Bill, bill
 from jobs.runs.starts import Start, driver_spent, known_starts, node_time
@@ -47,7 +47,7 @@ def find_runs(output: Storage, name: str | None = None, label: str | None = None
         match = _FOLDER.fullmatch(folder)
         if match and (name is None or match["name"] == start or (label is None and match["name"].startswith(f"{name}-"))):
             folders.append(folder)
-    fetched = ahead(lambda folder: output.get(f"{folder}/run.json"), folders, CONCURRENT_FETCHES)
+    fetched = prefetch(lambda folder: output.get(f"{folder}/run.json"), folders, CONCURRENT_FETCHES)
     for folder, data in zip(folders, fetched, strict=True):
         record = _parsed(data)
         config = record.get("config", {})
@@ -192,7 +192,7 @@ def open_run(path: str) -> RunFolder:
             "run-missing",
             f"{storage.root}: the run was stopped before its log was read, nothing is committed yet; run it again",
         )
-    values = _json(storage, "run.json", record)
+    values = stored_json(storage, "run.json")
     run = RunFolder(storage, values, plan, list(manifests(storage)), finished=storage.stat(SUCCESS) is not None)
     try:
         _ = run.config, values["run_id"], values["status"]
@@ -210,10 +210,9 @@ def _latest_run(storage: Storage) -> Storage:
 
     It is looked for beside this folder first, since outputs may be moved, then at its recorded path.
     """
-    latest = storage.get("latest.json")
-    if latest is None:
+    named = stored_json(storage, "latest.json")
+    if not named:
         return storage
-    named = _json(storage, "latest.json", latest)
     beside = open_storage(f"{storage.root.rpartition('/')[0]}/{named.get('run_id')}")
     if beside.get("run.json") is not None:
         return beside
@@ -226,9 +225,14 @@ def _latest_run(storage: Storage) -> Storage:
     return recorded
 
 
-def _json(storage: Storage, key: str, data: bytes) -> dict[str, Any]:
+def stored_json(storage: Storage, key: str) -> dict[str, Any]:
+    """Returns an object of a run's folder; {} where there is none.
+
+    Raises:
+        ConfigError: It is damaged.
+    """
     try:
-        values = json.loads(data)
+        values = json.loads(storage.get(key) or b"{}")
     except ValueError as error:
         raise ConfigError("run-damaged", f"{storage.url(key)}: is damaged ({error}); put it back as it was") from error
     if not isinstance(values, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -11,7 +10,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 from cluster.run.shards import Manifest
-from cluster.storage.s3_duckdb import open_duckdb
+from cluster.storage.s3_duckdb import bounded_duckdb
 from jobs.runs.folder import RunFolder
 
 MEMORY = "512MB"
@@ -21,10 +20,7 @@ Item = TypeVar("Item")
 @contextmanager
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
     """Opens DuckDB in bounded memory; it spills to a temporary folder."""
-    with (
-        tempfile.TemporaryDirectory(prefix="dmqr-report-") as folder,
-        open_duckdb({"memory_limit": MEMORY, "threads": "2", "temp_directory": folder}) as connection,
-    ):
+    with bounded_duckdb(MEMORY, 2, ordered=True) as connection:
         yield connection
 
 

@@ -25,10 +25,6 @@ def known_starts(record: Mapping[str, Any], storage: Storage) -> list[Start]:
 
     That is its wall time by its last heartbeat, and what `progress.json` says if it is of this start. One that was killed
     before its second heartbeat counts until that: nobody knows when.
-
-    Args:
-        record: `run.json`.
-        storage: the run's folder.
     """
     found = []
     for one in record.get("starts", []):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,7 +10,7 @@ from cluster.errors import ConfigError
 from cluster.run.lease import Holder, holder
 from cluster.run.shards import COMMITS, SUCCESS, read_plan
 from cluster.storage import Storage, open_storage
-from jobs.runs.folder import find_runs
+from jobs.runs.folder import find_runs, stored_json
 from jobs.runs.starts import PROGRESS
 
 
@@ -54,7 +53,7 @@ def read_status(path: str, label: str | None = None) -> Status:
     """
     now = time.time()
     storage, last = _last_started(path, now, label)
-    progress = _json(storage, PROGRESS)
+    progress = stored_json(storage, PROGRESS)
     if progress.get("start") != last.number:
         progress = {}  # written by an earlier start
     plan = read_plan(storage)
@@ -98,7 +97,7 @@ def _state(
         return "running", None
     if not last.released:
         return "stale", None
-    for kept in (progress.get("state"), _json(storage, "run.json").get("status")):
+    for kept in (progress.get("state"), stored_json(storage, "run.json").get("status")):
         if kept in ("stopped", "interrupted", "failed"):
             return kept, progress.get("reason")
     return "failed", None
@@ -127,11 +126,3 @@ def _last_started(path: str, now: float, label: str | None) -> tuple[Storage, Ho
             "<output>/<name> for the run of that name that was started last",
         )
     return max(leased, key=lambda one: one[1].began)
-
-
-def _json(storage: Storage, key: str) -> dict[str, Any]:
-    try:
-        values = json.loads(storage.get(key) or b"{}")
-    except ValueError as error:
-        raise ConfigError("run-damaged", f"{storage.url(key)}: is damaged ({error}); put it back as it was") from error
-    return values if isinstance(values, dict) else {}

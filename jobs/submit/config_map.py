@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.errors import ConfigError
-from cluster.kuberay.pods import CONFIG_FOLDER
+from cluster.kuberay.manifests import CONFIG_FOLDER
 from jobs.config.config import Config
 from jobs.config.load import yesterday
 from jobs.submit.sent_config import MOST_BYTES, with_texts
@@ -50,14 +50,10 @@ class ConfigFiles(NamedTuple):
 
 
 def config_files(config: Config, config_path: str, *, any_night: bool) -> ConfigFiles:
-    """Returns what a ConfigMap holds of a config.
+    """Returns what a ConfigMap holds of a config and its file.
 
-    A file stays a path if it is Parquet, or if the ConfigMap would become larger than Kubernetes takes.
-
-    Args:
-        config: As it is loaded.
-        config_path: Its file.
-        any_night: Leaves out files whose name has the date of this night.
+    A file stays a path if it is Parquet, or if the ConfigMap would become larger than Kubernetes takes; with `any_night` also
+    if its name has the date of this night.
 
     Raises:
         ConfigError: A file cannot be read.

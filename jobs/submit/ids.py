@@ -15,10 +15,10 @@ from typing import Any, Literal, get_args
 
 from cluster.errors import ConfigError
 from cluster.run.job_server import SubmittedJob
-from cluster.run.submitted import COMMAND
+from cluster.run.own_job import COMMAND
 from jobs.config.config import Config
 from jobs.job.keys import identity
-from jobs.submit.sent_config import absolute
+from jobs.job.shipping import absolute_path
 
 Verb = Literal["run", "ablate"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
@@ -29,13 +29,7 @@ _LOOKED_UP = ("model", "revision", "lora", "index", "path", "tokenizer")  # whos
 
 
 def submission_id(config: Config, rewriting: Mapping[str, Any], verb: Verb) -> str:
-    """Returns the id under which a job is submitted first.
-
-    Args:
-        config: As it is sent.
-        rewriting: The identity of the strategies' and prompts' texts.
-        verb: What the job does with it.
-    """
+    """Returns the id under which a job is submitted first, by its config as sent, and the identity of its texts."""
     known = {
         "verb": verb,
         "identity": identity(config, {}, rewriting, {}),
@@ -60,12 +54,7 @@ def _looked_up(values: Any) -> Iterator[list[Any]]:
 
 
 def metadata(config: Config, command: str) -> dict[str, str]:
-    """Returns what a submission says of its run, for `find_jobs`.
-
-    Args:
-        config: As it is sent.
-        command: That submits it again.
-    """
+    """Returns what a submission says of its run, for `find_job`, and the command that submits it again."""
     return {_NAME: config.name, _LABEL: config.shown_label or "", _OUTPUT: config.output, COMMAND: command}
 
 
@@ -87,22 +76,18 @@ def next_id(jobs: Iterable[SubmittedJob], base: str) -> str:
 
 def base_of(job_id: str) -> str:
     """Returns an id without the number of its attempt."""
-    match = _ATTEMPT.fullmatch(job_id)
-    return match["base"] if match else job_id
+    return match["base"] if (match := _ATTEMPT.fullmatch(job_id)) else job_id
 
 
 def attempt_of(job_id: str) -> int:
     """Returns the number of the attempt, from 1."""
-    match = _ATTEMPT.fullmatch(job_id)
-    return int(match["attempt"] or 1) if match else 1
+    return int(((match := _ATTEMPT.fullmatch(job_id)) and match["attempt"]) or 1)
 
 
 def find_job(jobs: Iterable[SubmittedJob], *targets: str) -> SubmittedJob:
-    """Returns the newest attempt of a job.
+    """Returns the newest attempt of one of the server's jobs.
 
-    Args:
-        jobs: That the server knows.
-        targets: One of them names it: an id, with or without the number of an attempt; a run's folder; `<output>/<name>`.
+    One of `targets` names it: an id, with or without the number of an attempt; a run's folder; `<output>/<name>`.
 
     Raises:
         ConfigError: There is no such job, or there are several.
@@ -127,7 +112,7 @@ def find_job(jobs: Iterable[SubmittedJob], *targets: str) -> SubmittedJob:
 
 def _is_of(job: SubmittedJob, run: str) -> bool:
     """Returns whether a job's run may be the one of this folder; of its fingerprint the submission knows nothing."""
-    output, _, folder = absolute(run.rstrip("/")).rpartition("/")
+    output, _, folder = absolute_path(run.rstrip("/")).rpartition("/")
     name, label = job.metadata.get(_NAME), job.metadata.get(_LABEL)
     if name is None or job.metadata.get(_OUTPUT, "").rstrip("/") != output:
         return False

@@ -15,11 +15,7 @@ import yaml
 
 from cluster.errors import ConfigError
 from cluster.kuberay.create import filled
-from cluster.kuberay.cron import nightly
-from cluster.kuberay.network import job_policy
-from cluster.kuberay.pods import Manifest
-from cluster.kuberay.rayjob import rayjob
-from cluster.kuberay.refused import LONGEST_NAME, check_rayjob
+from cluster.kuberay.manifests import LONGEST_NAME, Manifest, check_rayjob, job_policy, nightly, rayjob
 from cluster.kuberay.worker_groups import explicit_pools, reach, worker_groups
 from cluster.run.pools import Pool, stage_of_pool
 from jobs.chain.arms.arms import arms_of
@@ -28,7 +24,7 @@ from jobs.config.config import Config
 from jobs.job.pools import requested_pools
 from jobs.submit.config_map import config_files
 from jobs.submit.ids import Verb
-from jobs.submit.reachable import servers
+from jobs.submit.reachable import addresses
 
 Kind = Literal["kuberay", "kueue", "cron"]
 
@@ -82,13 +78,15 @@ def rendered(
     grace = config.cluster.grace_seconds
     kill = _KILL_SECONDS if grace is None else math.ceil(grace) + _HAND_BACK_SECONDS
     files = config_files(config, config_path, any_night=kind == "cron")
+    scales_to = [f"cluster.scales_to.{key}={value:g}" for key, value in reach(groups)._asdict().items()]
+    overrides = [*settings, *files.settings, "cluster.address=auto", *_sizes(config, pools), *scales_to]
     entrypoint = shlex.join(
         [
             *("timeout", "--signal=TERM", f"--kill-after={max(_KILL_SECONDS, kill)}", str(deadline)),
             *("dmqr", verb, files.config),
             *(["--date", date] if date else []),
             *(["--label", config.label] if config.label else []),
-            *_overrides([*settings, *files.settings, "cluster.address=auto", *_sizes(config, pools), *_reach(groups)]),
+            *(word for setting in overrides for word in ("--set", setting)),
         ]
     )
     config_map = f"{job}-config"
@@ -115,12 +113,7 @@ def rendered(
 def job_name(name: str, verb: Verb = "run", label: str | None = None) -> str:
     """Returns the name of a job in Kubernetes: short enough that a date may follow, and no other job's.
 
-    A name that is changed or cut, or that has more in it, ends with a hash of all of it.
-
-    Args:
-        name: of the config.
-        verb: what the job does; one that is no run has it in its name.
-        label: of the run.
+    It ends with the verb, if that is no run. A name that is changed or cut, or that has a label in it, has a hash of all of it.
 
     Raises:
         ConfigError: it has no letter.
@@ -162,19 +155,10 @@ def _sizes(config: Config, pools: Mapping[str, Pool]) -> list[str]:
     return found
 
 
-def _reach(groups: Sequence[Any]) -> list[str]:
-    nodes, cpus, gpus = reach(list(groups))
-    return [f"cluster.scales_to.{key}={value:g}" for key, value in (("nodes", nodes), ("cpus", cpus), ("gpus", gpus))]
-
-
-def _overrides(settings: Sequence[str]) -> list[str]:
-    return [word for setting in settings for word in ("--set", setting)]
-
-
 def _server_ports(config: Config, *arms: Config) -> list[int]:
     """Returns the ports of the servers of models (LLMs, encoders, the reranker), and of the collector of traces."""
     traces = config.cluster.traces
-    urls = [server.base_url or "" for server in servers(config, *arms)]
+    urls = addresses(config, *arms)
     urls += [traces.endpoint] if traces and traces.endpoint else []
     return [address.port or (80 if address.scheme == "http" else 443) for address in map(urlsplit, urls)]
 

@@ -1,40 +1,29 @@
-"""The config as a cluster is sent it: resolved, with the small text files that it names, and absolute paths for the rest.
+"""The folder that a cluster is sent: the four packages, and the config, resolved, with prices and small text files.
 
-A job's current folder is a copy of what was sent, so a relative path would lead into it. Paths in files that are sent (the
-recording of a strategy's own engine) stay as they stand there.
+Other paths become absolute. A job's current folder is a copy of what was sent, so a relative path would lead into it. Paths in
+files that are sent (the recording of a strategy's own engine) stay as they stand there.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
+from cluster.settings import Names
 from cluster.storage import remote
 from jobs.config.config import BESIDE_RUNS, Config
-from retrievers.hybrid.settings import all_indexed
-from retrievers.local.settings import LocalSettings
-from rewriters.pool import is_path
+from jobs.config.load import Field
+from jobs.job.shipping import absolute_path, package_folders
+from rewriters.settings import is_path
 
 FOLDER = "submitted"
 """Folder of the config, prices.yaml and `files/` in what is sent."""
 MOST_BYTES = 1 << 20  # of a file that is sent; Ray keeps what is sent in the memory of the head
-Key = tuple[str, ...]
-
-_TEXTS: tuple[Key, ...] = (
-    ("rewrite", "joint_prompt"),
-    ("rewrite", "select", "rules"),
-    ("rewrite", "select", "demonstrations"),
-    ("rewrite", "guards", "overrides"),
-    ("rewrite", "guards", "vocabulary", "path"),
-    ("evaluate", "qrels"),
-    ("evaluate", "answers"),
-)  # of them, a name without a file of that name is one of ours
-_STRATEGIES = ("rewrite", "strategies")
-_PATHS: tuple[Key, ...] = (("output",), ("store",), ("log", "path"), ("log", "events"), ("rewrite", "engine", "path"))
-_RETRIEVERS = ("retrieve", "retrievers")  # below it the names that the user has chosen
-_MODELS = {"model", "lora", "tokenizer"}  # a folder or a name
-_KEYS = {"api_key_file", "password_file"}  # never sent: they lie on the nodes
 
 
 class SentConfig(NamedTuple):
@@ -58,14 +47,14 @@ def sent_config(config: Config) -> SentConfig:
         if remote(path) or not Path(path).is_file():
             return path
         if Path(path).stat().st_size >= MOST_BYTES:
-            return absolute(path)
+            return absolute_path(path)
         known = {file: place for place, file in files.items()}
         file = Path(path).absolute()
         place = known.get(file, f"{FOLDER}/files/{len(files) + 1}/{file.name}")
         files[place] = file
         return place
 
-    values = _Paths(config, text, absolute).changed()
+    values = _Paths(config, text, absolute_path).changed()
     values.setdefault("cluster", {})["address"] = "auto"
     return SentConfig(values, files)
 
@@ -87,11 +76,6 @@ def named_texts(config: Config) -> list[str]:
     return [path for path in found if remote(path) or Path(path).is_file()]
 
 
-def absolute(path: str) -> str:
-    """Returns an absolute path; one of S3 as it is."""
-    return path if "://" in path else str(Path(path).absolute())
-
-
 class _Paths:
     """The paths of a config, changed: those of text files by `text`, the others by `other`."""
 
@@ -100,43 +84,71 @@ class _Paths:
 
     def changed(self) -> dict[str, Any]:
         """Returns the config as values."""
-        values: dict[str, Any] = self._part(self._config.model_dump(mode="json", exclude_unset=True), ())
+        self._values = self._config.model_dump(mode="json", exclude_unset=True)
+        values: dict[str, Any] = self._part(self._values, Field(Config))
+        for arm in (ablate := values.get("ablate", {})).get("arms", {}).values():
+            arm |= {key: self._part(value, self._field(key)) for key, value in arm.items()}
+        for key, several in ablate.get("grid", {}).items():
+            ablate["grid"][key] = [self._part(one, self._field(key)) for one in several]
         return values
 
-    def _part(self, value: Any, key: Key) -> Any:
-        if isinstance(value, dict) and key == ("ablate", "arms"):
-            return {name: self._dotted(arm) for name, arm in value.items()}
-        if isinstance(value, dict) and key == ("ablate", "grid"):
-            return {name: [self._part(one, tuple(name.split("."))) for one in several] for name, several in value.items()}
-        if isinstance(value, list) and key == _STRATEGIES:
+    def _field(self, key: str) -> Field:
+        """Returns the field at a key in dotted form, as arms have it; kinds on the way are those of the config."""
+        field, values = Field(Config), self._values
+        for part in key.split("."):
+            field = field.inside(part, values.get("kind"))
+            values = inner if isinstance(inner := values.get(part), dict) else {}
+        return field
+
+    def _part(self, value: Any, field: Field) -> Any:
+        if field.names is Names.STRATEGIES and isinstance(value, list):
             return [self._strategy(one) for one in value]
         if isinstance(value, dict):
-            return {name: self._part(one, (*key, name)) for name, one in value.items()}
+            return {name: self._part(one, field.inside(name, value.get("kind"))) for name, one in value.items()}
         if isinstance(value, list):
-            return [self._part(one, key) for one in value]
-        return self._path(value, key) if isinstance(value, str) and key else value
-
-    def _dotted(self, changes: dict[str, Any]) -> dict[str, Any]:
-        """Returns the changes of an arm, whose keys are in dotted form."""
-        return {name: self._part(value, tuple(name.split("."))) for name, value in changes.items()}
+            return [self._part(one, field) for one in value]
+        return self._path(value, field.names) if isinstance(value, str) else value
 
     def _strategy(self, entry: Any) -> Any:
         if isinstance(entry, dict):
             return {self._text(source) if is_path(source) else source: parameters for source, parameters in entry.items()}
         return self._text(entry) if isinstance(entry, str) and is_path(entry) else entry
 
-    def _path(self, value: str, key: Key) -> str:
-        if key in _TEXTS:
+    def _path(self, value: str, what: Names | None) -> str:
+        if what is Names.TEXT:  # a name without a file of that name is one of ours
             return self._text(value)
-        if value == BESIDE_RUNS:
-            return value
-        if key in _PATHS or key[-1] in _KEYS:
-            return self._other(value)
-        if key[:2] == _RETRIEVERS and self._is_path(".".join(key[2:-1]), key[-1]):
-            return self._other(value)
-        return self._other(value) if key[-1] in _MODELS and Path(value).is_dir() else value
+        is_file = what in (Names.FILE, Names.KEY) and value != BESIDE_RUNS
+        return self._other(value) if is_file or (what is Names.MODEL and Path(value).is_dir()) else value
 
-    def _is_path(self, retriever: str, name: str) -> bool:
-        """Returns whether a key of a retriever holds a path: an index of Elasticsearch is a name."""
-        settings = all_indexed(self._config.retrieve.retrievers).get(retriever)
-        return name == "ca_file" or (name == "index" and isinstance(settings, LocalSettings))
+
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+
+
+def write_package(folder: Path, sent: SentConfig, config_name: str, prices: Path) -> str:
+    """Writes what is sent into an empty folder; returns the config's place in it.
+
+    It will be the job's current folder, on the head and on every node with a worker. The file of prices need not exist.
+    """
+    for package in map(Path, package_folders()):
+        shutil.copytree(package, folder / package.name, ignore=_LEFT_OUT)
+    for place, file in sent.files.items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, folder / place)
+    place = f"{FOLDER}/{config_name}"
+    (folder / FOLDER).mkdir(exist_ok=True)
+    (folder / place).write_text(yaml.safe_dump(sent.values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    if prices.exists():
+        shutil.copyfile(prices, folder / FOLDER / "prices.yaml")
+    _write_version(folder)
+    return place
+
+
+def _write_version(folder: Path) -> None:
+    """Writes what `importlib.metadata` reads our version from, for nodes on which we are not installed."""
+    try:
+        version = importlib.metadata.version("dmqr")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    named = folder / f"dmqr-{version}.dist-info"
+    named.mkdir()
+    (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: dmqr\nVersion: {version}\n", encoding="utf-8")

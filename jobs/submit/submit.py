@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import ConfigError, RewriterError
-from cluster.run.job_server import JobServer, SubmittedJob
+from cluster.run.job_server import JobServer
 from cluster.storage import remote
 from jobs.config.config import Config
 from jobs.job.prepare import read_prices
 from jobs.job.rewriting import config_error, read_rewriting
-from jobs.log.answers import read_answers
-from jobs.log.judgements import read_qrels
+from jobs.log.judgements import read_answers, read_qrels
 from jobs.submit.ids import Verb, attempts, metadata, next_id, submission_id
-from jobs.submit.lost import lost_run
-from jobs.submit.package import write_package
-from jobs.submit.sent_config import SentConfig, named_texts, sent_config
+from jobs.submit.sent_config import SentConfig, named_texts, sent_config, write_package
+from jobs.submit.storage import lost_run
 from rewriters.rewriter import Rewriter
 
 _TRIES = 5  # at an id of its own, while others submit the same job
@@ -63,12 +61,7 @@ class Submitted:
 def submission(config: Config, config_path: str, verb: Verb, command: str, packages: Mapping[str, Sequence[str]]) -> Submission:
     """Returns a job, checked as far as this machine can: the config's form, the files that are sent, the prices.
 
-    Args:
-        config: Of the job.
-        config_path: Its file.
-        verb: What the job does with it.
-        command: That submits it again.
-        packages: By `package_lists`.
+    `command` submits it again; `packages` are by `package_lists`.
 
     Raises:
         ConfigError, ClusterError: The job is refused.
@@ -93,7 +86,8 @@ def submit(server: JobServer, job: Submission) -> Submitted:
     for _ in range(_TRIES):
         jobs = server.jobs()
         lost = None
-        if (working := working_attempt(jobs, job.base)) is not None:
+        working = next((one for one in reversed(attempts(jobs, job.base)) if not one.ended), None)
+        if working is not None:
             if (run := lost_run(working)) is None:
                 return Submitted(working.id, is_new=False)
             lost = working.id, run
@@ -110,17 +104,8 @@ def submit(server: JobServer, job: Submission) -> Submitted:
     )
 
 
-def working_attempt(jobs: Sequence[SubmittedJob], base: str) -> SubmittedJob | None:
-    """Returns the attempt of a job that has not ended; None: there is none."""
-    return next((job for job in reversed(attempts(jobs, base)) if not job.ended), None)
-
-
 def package_lists(pip: Sequence[str] | None, uv: Sequence[str] | None) -> dict[str, list[str]]:
-    """Returns `pip` or `uv` -> packages, for Ray's runtime environment.
-
-    Args:
-        pip: Files of requirements, or requirements.
-        uv: The same, to be installed by uv.
+    """Returns `pip` or `uv` -> packages, for Ray's runtime environment, of files of requirements, or requirements.
 
     Raises:
         ConfigError: Both are given, a file cannot be read, or an address holds a password.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cluster.run.shards import Manifest
+from jobs.counts import ErrorQueries
 from jobs.terminal.formats import queries
 from jobs.terminal.logs import event
 
@@ -19,8 +20,8 @@ def log_commit(manifest: Manifest, committed: int, planned: int) -> None:
     rows = manifest.counts.get("queries", 0)
     event("commit", words, shard=manifest.shard, start=manifest.start, queries=rows, committed=committed)
     for key, ids in manifest.failed.items():
-        stage, reason = key.split("/", 1)
-        failed = manifest.counts.get(f"error_queries/{key}", len(ids))
+        stage, _, reason = key.partition("/")
+        failed = manifest.counts.get(ErrorQueries(stage, reason).key, len(ids))
         event(
             "failures", f"shard {manifest.shard}: {queries(failed)} failed in {stage}: {reason}",
             shard=manifest.shard, start=manifest.start, stage=stage, reason=reason, queries=failed, query_ids=ids,

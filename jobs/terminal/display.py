@@ -74,13 +74,7 @@ def totals_table(rows: Sequence[tuple[str, str]]) -> Table:
 
 
 def stage_table(stages: Sequence[StageState], total: int, width: int) -> Table:
-    """Returns a head and a line for each stage, with as many columns as `width` has room for.
-
-    Args:
-        stages: what is shown.
-        total: queries of the run, the largest number that may come.
-        width: columns of the terminal.
-    """
+    """Returns a head and a line for each stage, with as many columns as `width` has room for; `total` is the largest number."""
     kept = len(NEEDED)
     while kept > 1 and _RULER.measure(_stages(stages, total, NEEDED[:kept], width)).maximum > width:
         kept -= 1

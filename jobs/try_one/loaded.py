@@ -30,15 +30,14 @@ from jobs.config.config import Config
 from jobs.job.engine import open_worker_engine
 from jobs.job.opening import open_documents
 from jobs.job.prepare import prepare_query
-from jobs.job.request_shares import worker_settings
 from jobs.log.judge import Rejection, judge
-from jobs.log.variables import newest
+from jobs.log.rows import newest
 from jobs.run.job import run_of
 from jobs.tables import LOST, ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
-from jobs.try_one.given import NOTHING, Given, check_utf8
-from jobs.try_one.trial import Row, Trial, document_counts, one_arm_row
-from retrievers.hybrid.settings import all_indexed, indexed_identities
+from jobs.try_one.trial import NOTHING, Given, Row, Trial, check_utf8, document_counts, one_arm_row
+from retrievers.hybrid.settings import indexed_identities
+from retrievers.kinds import all_indexed
 from retrievers.retriever import DocumentStore
 from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import filtered_id, normalise
@@ -58,11 +57,7 @@ class LoadedConfig:
     def __init__(self, config: Config, config_file: str, label: str, given: Given = NOTHING) -> None:
         """Checks the config and its engine; loads nothing yet.
 
-        Args:
-            config: the config to try.
-            config_file: its path.
-            label: names the config in the output.
-            given: what the log would say of each query.
+        The output names the config by `label`; `given` is what the log would say of each query.
 
         Raises:
             DmqrError: `run` would refuse the config, or its log does not have what is given.
@@ -102,20 +97,12 @@ class LoadedConfig:
         self._opened.close()
 
     def load(self, report_phase: Phase) -> None:
-        """Loads all models and indexes; otherwise the first query does.
-
-        Args:
-            report_phase: is called with the current phase.
-        """
+        """Loads all models and indexes, which the first query would do otherwise; `report_phase` is called with the phase."""
         report_phase(f"{self.label}: loading models and indexes")
         self._load()
 
     def try_query(self, query: str, report_phase: Phase) -> Trial:
-        """Returns the result of sending one query through all stages.
-
-        Args:
-            query: the text to try.
-            report_phase: is called with the current phase.
+        """Returns the result of sending one query through all stages; `report_phase` is called with the current one.
 
         Raises:
             ConfigError: the text is not a valid query.
@@ -157,7 +144,7 @@ class LoadedConfig:
     @cached_property
     def recorded(self) -> list[str]:
         """Returns the queries whose completions are recorded; empty with another engine."""
-        if self._prepared.engine is None or self._prepared.engine.kind != "recorded":
+        if self._prepared.engine is None or not self._prepared.engine.is_recorded:
             return []
         with closing(open_worker_engine(self._prepared.engine)) as engine:
             return list(engine.queries()) if isinstance(engine, RecordedEngine) else []
@@ -244,7 +231,7 @@ class LoadedConfig:
         names = dict[str | None, str]()
         for name in retrievers:
             names.setdefault(indexes[name].get("corpus"), name)
-        return [open_documents(name, worker_settings(retrievers[name], indexes[name], {})) for name in names.values()]
+        return [open_documents(name, retrievers[name].at(indexes[name])) for name in names.values()]
 
     def _requests(self, row: Row) -> list[Row]:
         """Returns each request with its prompt and its raw answer, or the error in place of one; in the order of the costs."""

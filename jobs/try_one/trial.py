@@ -1,4 +1,4 @@
-"""What comes of sending one query through every stage of a config; `jobs/try_one/loaded.py` makes it."""
+"""What `try` is given besides a query, and what comes of sending one through every stage; `jobs/try_one/loaded.py` makes it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,77 @@ from typing import Any
 import pyarrow as pa
 
 from cluster import costs
+from cluster.errors import ConfigError, nearest
+from cluster.http import encodable
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.cuts import Cuts
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.stored import Rankings
+from jobs.chain.stages.stored_rows import Rankings
 from jobs.config.config import Config
+from jobs.log.check import LogColumns
 from retrievers.fusion import takes_part
 from retrievers.typos import with_typos
+
+
+@dataclass(frozen=True)
+class Given:
+    """The context and the values of a query."""
+
+    context: str | None = None
+    """The earlier turns, oldest first; None: nothing is given."""
+    values: dict[str, str] = field(default_factory=dict)
+    """Column of the log -> value."""
+
+    def check(self, columns: LogColumns, config_file: str) -> None:
+        """Checks that a log of these columns has what is given.
+
+        Raises:
+            ConfigError: it has no contexts, or no such column; or a text is not UTF-8.
+        """
+        texts = {f"--value {name}": text for name, text in self.values.items()}
+        if self.context is not None:
+            texts["--context"] = self.context
+            if columns.context_column is None:
+                raise ConfigError(
+                    "argument", f"--context: {config_file} names no log.context_column; set it, or leave --context out"
+                )
+        for name in self.values:
+            if name not in columns.values:
+                near = nearest(name, columns.values) if columns.values else "; leave it out"
+                raise ConfigError("argument", f"--value {name}: no prompt or selection of {config_file} uses it{near}")
+        for option, text in texts.items():
+            check_utf8(option, text)
+
+
+NOTHING = Given()
+
+
+def check_utf8(what: str, text: str) -> None:
+    """Checks that an argument was UTF-8.
+
+    Raises:
+        ConfigError: it was not.
+    """
+    if text != encodable(text):
+        raise ConfigError("argument", f"{what}: is not UTF-8; give it in a terminal that is")
+
+
+def read_values(given: Iterable[str]) -> dict[str, str]:
+    """Returns name -> text of arguments NAME=TEXT.
+
+    Raises:
+        ConfigError: one has no name, or a name comes twice.
+    """
+    values: dict[str, str] = {}
+    for one in given:
+        name, sign, text = one.partition("=")
+        if not name or not sign:
+            raise ConfigError("argument", f"--value {one}: is not NAME=TEXT; write it as --value country=Iceland")
+        if name in values:
+            raise ConfigError("argument", f"--value {name}: is given twice, and a query has one value; give one")
+        values[name] = text
+    return values
+
 
 Row = dict[str, Any]
 
@@ -116,12 +180,8 @@ def text_names(texts: Iterable[TextId]) -> dict[TextId, str]:
 def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[str, int]:
     """Returns the number of documents found, of results, and of the others by the first cut that dropped them.
 
-    The dropped ones and `results` add up to `found`.
-
-    Args:
-        config: the config.
-        row: the query after all stages, with its lists.
-        cuts: of strategies and retrievers that have their own.
+    The dropped ones and `results` add up to `found`. `row` is the query after all stages, with its lists; `cuts` are those of
+    strategies and retrievers that have their own.
     """
     cuts, depth = cuts or Cuts(), config.fuse.depth
     names = ("weight", "position_weight")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jobs.measure.notes import ends_in_words
+from jobs.measure.significance import Gap, gap, interval_verdict
 from jobs.terminal.formats import figure, p_words
-from jobs.tune.gaps import Gap, gap_of_the_best
 from jobs.tune.steps import ALONE, EQUAL, Setting, TuningStep
 from jobs.tune.tune import Tuning
+
+_VERBS = {"better": "beats", "worse": "is worse than"}
 
 
 def conclusions(tuning: Tuning) -> list[str]:
@@ -30,7 +33,7 @@ def _best(steps: Sequence[TuningStep]) -> TuningStep:
 
 
 def _best_compared(tuning: Tuning, what: str, steps: Sequence[TuningStep], other: TuningStep, words: str) -> str:
-    found = gap_of_the_best(_best(steps).values - other.values, tuning.clusters, len(steps))
+    found = gap(_best(steps).values - other.values, tuning.clusters, len(steps))
     several = f", as the best of {len(steps)}" if len(steps) > 1 else ""
     return _compared(what, f"{_best(steps).name}{several}", found, words)
 
@@ -77,10 +80,5 @@ def _compared(what: str, name: str, found: Gap | None, words: str) -> str:
     """Returns whether one step beats another, and by how much."""
     if found is None:
         return f"{what}: there is nothing to compare {name} with"
-    verb = "beats" if found.won else "is worse than" if found.high < 0 else "does not beat"
-    return f"{what} {verb} {words}: {name} {figure(found.mean, '+')} ({interval_words(found)}; p {p_words(found.p)})"
-
-
-def interval_words(found: Gap) -> str:
-    """Returns an interval like '+.0012 to +.0345'."""
-    return f"{figure(found.low, '+')} to {figure(found.high, '+')}"
+    verb = _VERBS.get(interval_verdict(*found.interval), "does not beat")
+    return f"{what} {verb} {words}: {name} {figure(found.mean, '+')} ({ends_in_words(found.interval)}; p {p_words(found.p)})"

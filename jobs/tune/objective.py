@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cluster.errors import ConfigError
 from jobs.chain.answer import fused, ranked
 from jobs.config.config import Config
+from jobs.job.measure_names import check_grades, check_measures, deepest_rank
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate.intervals import Floats
-from jobs.tune.gathered import GatheredBlock, GatheredQueries
+from jobs.measure.arrays import Floats
+from jobs.measure.measures import ListMeasures
+from jobs.tune.judged_lists import GatheredBlock, GatheredQueries
 from retrievers.fusion import Fused
 from retrievers.ranking import offsets_of, ranks
 from retrievers.settings import FuseSettings
@@ -78,27 +79,15 @@ class Objective:
             judgements: Of their keys.
 
         Raises:
-            ConfigError: ir_measures does not know the measure.
+            ConfigError: It cannot be computed.
         """
-        import ir_measures
-
-        self.name = config.evaluate.measures[0]
-        try:
-            measure = ir_measures.parse_measure(self.name)
-        except (NameError, ValueError, SyntaxError) as error:
-            raise ConfigError(
-                "config-value", f"evaluate.measures: {self.name!r} is no measure of ir_measures; write it like nDCG@10"
-            ) from error
+        (self.name,) = check_measures(config.evaluate.measures[:1])
+        check_grades([self.name], judgements)
         self.gathered = gathered
         self._config = config
-        self._cutoff = measure.params.get("cutoff") or config.fuse.keep
-        self._numbers: dict[str, str] = {}  # doc_id -> number: trec_eval cuts a text at NUL
+        self._cutoff = deepest_rank([self.name])
         self._places = np.repeat(np.arange(len(gathered.keys)), [len(keys) for keys in gathered.keys])
-        keys = [key for of_query in gathered.keys for key in of_query]
-        qrels = {str(row): self._grades(judgements.grades[key]) for row, key in enumerate(keys)}
-        ends = np.cumsum([len(of_query) for of_query in gathered.keys]).tolist()
-        self._rows = [range(end - len(of_query), end) for of_query, end in zip(gathered.keys, ends, strict=True)]
-        self._evaluator: Any = ir_measures.evaluator([measure], qrels)
+        self._measures = ListMeasures([self.name], [judgements.grades[key] for keys in gathered.keys for key in keys])
         self._known: dict[Weighting, Floats] = {}
 
     @property
@@ -116,30 +105,16 @@ class Objective:
         """Returns the weights that leave every rewrite out, retrievers alike."""
         return weighting._replace(retrievers=()).without(self.gathered.strategies)
 
-    def _grades(self, grades: Mapping[str, int]) -> dict[str, int]:
-        # trec_eval ends the process on a negative grade
-        return {self._number(doc_id): max(0, grade) for doc_id, grade in grades.items()}
-
-    def _number(self, doc_id: str) -> str:
-        return self._numbers.setdefault(doc_id, str(len(self._numbers)))
-
     def _computed(self, weighting: Weighting) -> Floats:
         settings = fuse_settings(self._config.fuse, weighting, self.gathered.own_weights)
         if not self.gathered.reranked:
             settings = settings.model_copy(update={"keep": min(settings.keep, self._cutoff)})
-        run: dict[str, dict[str, float]] = {}
-        row = 0
+        lists: list[list[str]] = []
         for block in self.gathered.blocks:
             offsets, doc_ids = self._results(block, fused(block.hits, settings, block.similarity))
-            for begin, end in pairwise(offsets.tolist()):
-                found = {self._number(doc_id): -float(place) for place, doc_id in enumerate(doc_ids[begin:end])}
-                run.update({str(key): found for key in self._rows[row]} if found else {})
-                row += 1
-        values = np.zeros(len(self._places))
-        for metric in self._evaluator.iter_calc(run):
-            values[int(metric.query_id)] = metric.value
-        counts = np.bincount(self._places, minlength=row)
-        of_queries: Floats = np.bincount(self._places, values, minlength=row) / counts
+            lists += [doc_ids[begin:end] for begin, end in pairwise(offsets.tolist())]
+        values = self._measures(lists[place] for place in self._places)[:, 0]
+        of_queries: Floats = np.bincount(self._places, values) / np.bincount(self._places)
         return of_queries
 
     def _results(self, block: GatheredBlock, found: Fused) -> tuple[np.ndarray, list[str]]:

@@ -14,8 +14,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from jobs.measure.evaluate.intervals import Floats
-from jobs.tune.gaps import as_good_as_the_best
+from jobs.measure.arrays import Floats
+from jobs.measure.significance import TIE, paired_test
 from jobs.tune.objective import Objective, Weighting
 from retrievers.lists import ORIGINAL
 
@@ -29,6 +29,22 @@ MOST_SUBSETS = 4  # strategies; of more than that only none, one, all but one, a
 Rows = npt.NDArray[np.int64]
 Policy = tuple[tuple[str, tuple[str, ...]], ...]
 """(Type of query, the strategies that rewrite it), of every type that does not take all; sorted."""
+
+
+def as_good_as_the_best(values: Floats, clusters: Rows, errors: float = 1.0) -> int:
+    """Returns the first option that is within a standard error of the best: the simplest, where the simplest come first.
+
+    The one-standard-error rule of Breiman, Friedman, Olshen and Stone, Classification and Regression Trees, 1984; the error is
+    that of the difference to the best, since all options are measured on the same queries.
+
+    Args:
+        values: Of each option and query, shape (options, queries).
+        clusters: Of each query.
+        errors: How many standard errors.
+    """
+    lost = paired_test(values[int(np.argmax(values.mean(axis=1)))] - values, clusters)
+    # Where a single query differs, the difference is one error, whatever rounding makes of it: that is not within.
+    return int(np.argmax((lost.mean < errors * lost.error * (1 - TIE)) | (lost.mean <= TIE)))
 
 
 def learn_retrievers(objective: Objective, rows: Rows, clusters: Rows, start: Weighting) -> Weighting:

@@ -15,16 +15,13 @@ import numpy as np
 from cluster.errors import ConfigError, RewriterError
 from jobs.job.rewriting import read_text
 from jobs.log.judgements import Judgements
-from jobs.measure.compare.clusters import query_clusters
-from jobs.measure.evaluate.evaluate import FEW_QUERIES
-from jobs.measure.evaluate.intervals import Floats
+from jobs.measure.arrays import Floats
+from jobs.measure.significance import FEW_QUERIES, Gap, gap
 from jobs.runs.folder import RunFolder
-from jobs.tune.folds import draw_folds
-from jobs.tune.gaps import Gap, as_good_as_the_best, gap
-from jobs.tune.gathered import GatheredQueries, gather
-from jobs.tune.nested import chosen_values
+from jobs.tune.folds import chosen_values, draw_folds
+from jobs.tune.judged_lists import GatheredQueries, gather
 from jobs.tune.objective import Objective, Weighting, equal_weights
-from jobs.tune.search import Rows
+from jobs.tune.search import Rows, as_good_as_the_best
 from jobs.tune.steps import (
     ALONE,
     CONFIGURED,
@@ -41,7 +38,6 @@ from jobs.tune.steps import (
 from jobs.tune.vectors import open_vectors
 from retrievers.redundancy import REDUNDANCY
 from rewriters.classifier import Rules, load_rules
-from rewriters.normalise import normalise
 from rewriters.settings import SelectClassified
 
 OUR_RULES = "english"
@@ -120,7 +116,7 @@ def tune_lists(
         ConfigError: Too little is judged.
     """
     gathered = objective.gathered
-    clusters = query_clusters([normalise(query) for query in gathered.queries])
+    clusters = gathered.clusters
     if (distinct := int(clusters.max()) + 1) < folds:
         words = f"{distinct} different queries are judged, which is fewer than {folds} folds; lower --folds or judge more"
         raise ConfigError("judgements", f"{judged_by}: {words}")

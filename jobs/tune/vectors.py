@@ -9,10 +9,10 @@ import numpy as np
 
 from cluster.errors import RetrieverError
 from jobs.chain.search_texts import Text
+from jobs.chain.stages import cosines
 from jobs.runs.folder import RunFolder
 from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
 from retrievers.joined import search_vectors
-from retrievers.ranking import offsets_of
 from retrievers.redundancy import Similarity
 from retrievers.retriever import SearchText
 
@@ -46,10 +46,6 @@ def open_vectors(run: RunFolder) -> tuple[TextVectors | None, str | None]:
 
 
 def similarity(vectors: TextVectors, texts: Sequence[Sequence[Text]]) -> Similarity:
-    """Returns the cosines between the texts of each query, rounded as in the run (`jobs/chain/stages/retrieve.py`)."""
-    encoded = search_vectors([text.search for of_query in texts for text in of_query], vectors.encode)
-    parts = np.split(encoded, np.cumsum([len(of_query) for of_query in texts])[:-1])
-    squares = [(part @ part.T).ravel() for part in parts]
-    return Similarity(
-        offsets_of(np.array([len(square) for square in squares])), np.concatenate(squares).round(6).astype(np.float32)
-    )
+    """Returns the cosines between the texts of each query, as those of the run."""
+    flat = [text for of_query in texts for text in of_query]
+    return cosines.similarity(len(texts), flat, search_vectors([text.search for text in flat], vectors.encode))

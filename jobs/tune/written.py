@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from pydantic import BaseModel
 
 from cluster.errors import ConfigError
 from cluster.storage import remote
+from cluster.storage.output import written
 from jobs.config.config import Config
 from jobs.runs.folder import RunFolder
 from jobs.tune.conclusions import choices, conclusion_written, conclusions, tuning_notes
@@ -70,8 +70,8 @@ def write_tuned(run: RunFolder, tuning: Tuning, judged_by: str, path: str) -> li
         assert tuning.rules is not None
         files.append(rules_path(path))
         strategies = [name for name in tuning.own_weights if name != ORIGINAL]
-        _put(Path(files[1]), f"{HEADER}: the strategies of each type of query\n{_yaml(_rules(tuning, strategies))}")
-    _put(Path(path), f"{header}\n{_yaml(values)}")
+        _put(files[1], f"{HEADER}: the strategies of each type of query\n{_yaml(_rules(tuning, strategies))}")
+    _put(path, f"{header}\n{_yaml(values)}")
     return files
 
 
@@ -137,11 +137,6 @@ def _yaml(values: dict[str, Any]) -> str:
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=WIDTH)
 
 
-def _put(path: Path, text: str) -> None:
-    """Writes a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _put(path: str, text: str) -> None:
+    with written(path) as file:
+        file.write_text(text, encoding="utf-8")

@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cluster.cause import one_line
 from cluster.errors import RetrieverError
 from retrievers.settings import CorpusSettings
 
@@ -144,11 +145,6 @@ def _value_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return kind.value_type
     return pa.string() if pa.types.is_string_view(kind) else kind
-
-
-def one_line(error: Exception) -> str:
-    """Returns the beginning of its message, without line breaks."""
-    return " ".join(str(error).split())[:200]
 
 
 _ALLOWED_TYPES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {

@@ -62,11 +62,7 @@ class FilterColumn:
     """One column of a corpus, for the rows with a value."""
 
     def __init__(self, field: str, parts: Iterable[pa.Array]) -> None:
-        """Reads the column; memory: 4 bytes per document, or per item of lists, and the distinct values.
-
-        Raises:
-            RetrieverError: As `filter_texts`.
-        """
+        """Reads the column, as `filter_texts`; memory: 4 bytes per document, or per item of lists, and the distinct values."""
         rows: list[np.ndarray] = []
         texts: list[pa.Array] = []
         self._documents = 0

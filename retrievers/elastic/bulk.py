@@ -54,11 +54,7 @@ class BulkLoader:
             self._pending.add(self._pool.submit(self._load, documents[start : start + _DOCUMENTS]))
 
     def drain(self) -> None:
-        """Waits until all documents are loaded.
-
-        Raises:
-            RetrieverError: As `add`.
-        """
+        """Waits until all documents are loaded; raises as `add`."""
         self._collect(FIRST_EXCEPTION)
 
     def close(self) -> None:

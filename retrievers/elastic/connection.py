@@ -6,23 +6,22 @@ loop of retries, `Connection.retry`. `bulk`, `documents` and `search` find the i
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
+from cluster.cause import redacted
 from cluster.errors import RetrieverError
 from cluster.http import Refusals
-from cluster.outages import answered, failed
+from cluster.outages import answered, failed, pause
 from retrievers.elastic.access import read_access
 from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, body_words, transport_words
 from retrievers.elastic.settings import ElasticSettings
 
 PRODUCT = "Elasticsearch"
 _OPENING_PATIENCE = 3.0  # seconds; where a retriever is opened a server that does not answer is refused at once
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0  # seconds, before random shortening
 _OTHER_MAJOR = "media_type_header_exception"  # the client asks for answers of its own major version
 _CLIENT_MAJOR, _INSTALL = 8, "pip install 'elasticsearch>=8.19,<9'"  # pyproject.toml's
 _TEXT = 300  # characters of a server's message that are shown
@@ -162,12 +161,13 @@ class Connection:
         Raises:
             RetrieverError: the server stayed unavailable.
         """
-        backoff, began = Backoff(), time.monotonic()
+        failures, began = 0, time.monotonic()
         while True:
             try:
                 return send()
             except ServerUnavailable as error:
-                if time.monotonic() - began >= patience or backoff.wait(stop):
+                failures += 1
+                if time.monotonic() - began >= patience or (stop or threading.Event()).wait(pause(failures)):
                     raise self.unavailable(error) from None
 
     def unavailable(self, error: object) -> RetrieverError:
@@ -228,7 +228,7 @@ class Connection:
     def _failure(self, asked: str, status: int, content: Any) -> RetrieverError | ServerUnavailable:
         """The error for an answer with an error status."""
         kind, reason = body_words(content)
-        reason = self._redacted(reason)
+        reason = redacted(reason, self._access.secrets, _TEXT)
         if status in BUSY:
             return self._unavailable(f"status {status} {kind} {reason}".strip(), overloaded=True)
         if status == 401:
@@ -283,7 +283,7 @@ class Connection:
         return False
 
     def _tls_failure(self, error: Any) -> RetrieverError:
-        words = self._redacted(transport_words(error))
+        words = redacted(transport_words(error), self._access.secrets, _TEXT)
         return RetrieverError(
             "elastic-access",
             f"{self.where}: no secure connection to {self.address}: {words}; correct ca_file or {self._url_env}",
@@ -294,30 +294,9 @@ class Connection:
             "elastic-version", f"{self.where}: what answers at {self.address} is not Elasticsearch; correct {self._url_env}"
         )
 
-    def _redacted(self, text: object) -> str:
-        """A server's message in one line, without the secrets that were sent to it."""
-        line = " ".join(str(text).split())
-        for secret in self._access.secrets:
-            line = line.replace(secret, "***")
-        return "".join(c if c.isprintable() else "?" for c in line)[:_TEXT]
-
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
-
-
-class Backoff:
-    """Growing pauses of random length, so that workers that were refused together do not return together."""
-
-    def __init__(self) -> None:
-        """Begin with the shortest pause."""
-        self._limit = _FIRST_PAUSE
-
-    def wait(self, stop: threading.Event | None = None) -> bool:
-        """Pause, or until ``stop`` is set; returns whether it is."""
-        stopped = (stop or threading.Event()).wait(random.uniform(self._limit / 4, self._limit))
-        self._limit = min(_LONGEST_PAUSE, self._limit * 2)
-        return stopped
 
 
 def _client(where: str, hosts: list[str], options: Mapping[str, Any]) -> Any:

@@ -74,11 +74,7 @@ class ElasticDocuments:
         self.entry = {"corpus": index.corpus}
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
-        """Returns the indexed text of each document, each fetched once.
-
-        Raises:
-            RetrieverError: A `doc_id` is not in the index; as `fetch`.
-        """
+        """Returns the indexed text of each document, each fetched once, as `DocumentStore.texts`; raises as `fetch`, too."""
         once, inverse = distinct(doc_ids)
         parts = [once[start : start + _BATCH] for start in range(0, len(once), _BATCH)]
         found: list[str] = []
@@ -89,11 +85,7 @@ class ElasticDocuments:
         return [found[place] for place in inverse.tolist()]
 
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
-        """Returns whether each document is in the index, and left by the filter.
-
-        Raises:
-            RetrieverError: As `fetch`.
-        """
+        """Returns whether each document is in the index, and left by the filter; raises as `fetch`."""
         found: set[str] = set()
         for start in range(0, len(doc_ids), _BATCH):
             found |= self._found(doc_ids[start : start + _BATCH], None).keys()

@@ -11,7 +11,7 @@ from retrievers.analysis.detection import SAMPLE, other_language
 from retrievers.corpora.corpus import sampled
 from retrievers.elastic.passages import PASSAGE
 from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
-from retrievers.retriever import RetrieverSettings
+from retrievers.kinds import RetrieverSettings
 from retrievers.settings import AnyEncoderSettings
 
 _SHARED = {key: key for key in (

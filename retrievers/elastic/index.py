@@ -86,15 +86,8 @@ def find_index(connection: Connection, name: str) -> ElasticIndex | None:
             f"{connection.where}: alias {name} sends its searches to the shard of a routing value, and would be searched "
             "without; name the index, or an alias that has only a filter",
         )
-    return ElasticIndex(
-        concrete,
-        settings["uuid"],
-        mappings.get("properties") or {},
-        settings,
-        note,
-        mappings.get("_source") or {},
-        alias.get("filter"),
-    )
+    fields, source = mappings.get("properties") or {}, mappings.get("_source") or {}
+    return ElasticIndex(concrete, settings["uuid"], fields, settings, note, source, alias.get("filter"))
 
 
 def ready_index(connection: Connection, name: str) -> ElasticIndex:

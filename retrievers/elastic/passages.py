@@ -57,12 +57,9 @@ class CorpusLoader:
     """Loads record batches of a corpus into one index."""
 
     def __init__(self, settings: Mapping[str, Any], encode: Encode | None) -> None:
-        """Opens a connection and a `BulkLoader`; sends nothing.
+        """Opens a connection, with its errors, and a `BulkLoader`; sends nothing.
 
         `settings` are those of `build.ElasticBuild.loader_settings`; `encode` makes the vectors; None: there are none.
-
-        Raises:
-            RetrieverError: As `Connection`.
         """
         self._index, self._resumed, self._filters = settings["index"], settings["resumed"], settings["filters"]
         self._text_field, self._vector_field, self._dim = settings["text_field"], settings["vector_field"], settings["dim"]
@@ -102,11 +99,7 @@ class CorpusLoader:
         return counts
 
     def drain(self) -> None:
-        """Waits until all documents are loaded.
-
-        Raises:
-            RetrieverError: As `add`.
-        """
+        """Waits until all documents are loaded; raises as `add`."""
         self._bulk.drain()
 
     def close(self) -> None:
@@ -182,11 +175,7 @@ class InProcessLoader:
         self._encode = encode
 
     def __call__(self, settings: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[LoadCounts]:
-        """Loads the batches; yields the counts of each.
-
-        Raises:
-            RetrieverError: As `CorpusLoader.add`.
-        """
+        """Loads the batches; yields the counts of each; raises as `CorpusLoader.add`."""
         if self._encode is None and settings["encoder"]:
             self._encode = PassageEncoder(settings["encoder"])  # kept for the next pass
         loader = CorpusLoader(settings, self._encode)

@@ -17,8 +17,8 @@ import pyarrow as pa
 from cluster.errors import RetrieverError
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import ElasticDocuments, text_field
+from retrievers.elastic.failures import RequestRefused
 from retrievers.elastic.index import BUILD, ElasticIndex, check_exact, field_of, ready_index
-from retrievers.elastic.probe import try_query
 from retrievers.elastic.query import (
     MOST_HITS,
     SLACK,
@@ -150,22 +150,14 @@ def open_retriever(
 
 
 def open_documents(name: str, settings: ElasticSettings, *, patient: bool = False) -> ElasticDocuments:
-    """Opens the documents of an index; see `retrievers.retriever.open_documents`.
-
-    Raises:
-        RetrieverError: As `open_retriever`; the index keeps no text.
-    """
+    """Opens the documents of an index that keeps their texts; raises as `open_retriever`."""
     connection, index, _ = _connect(name, settings, settings.index, patient=patient)
     field = text_field(f"retrieve.retrievers.{name}", settings, index)
     return ElasticDocuments(connection, index, field, settings.max_in_flight, _only(settings, index))
 
 
 def retriever_identity(name: str, settings: ElasticSettings) -> dict[str, Any]:
-    """Returns the identity of a retriever without opening it; see `retrievers.retriever.retriever_identity`.
-
-    Raises:
-        RetrieverError: As `open_retriever`.
-    """
+    """Returns the identity of a retriever without opening it; raises as `open_retriever`."""
     connection, index, _ = _connect(name, settings, settings.index)
     with contextlib.closing(connection):
         return _identity(name, settings, index, connection)
@@ -237,7 +229,7 @@ def _identity(
                 f"{where} was built with analyzer {mapped.get('analyzer')!r}, the config asks for {settings.analyzer!r}; "
                 f"set analyzer: {mapped.get('analyzer')}, or build it again: {BUILD}",
             )
-        try_query(connection, index, settings)
+        _try_query(connection, index, settings)
         return same | {"query": settings.bm25_query.model_dump()}
     with error_context(f"retrieve.retrievers.{name}.encoder"):
         stored = index.note["encoder"] if index.note else None
@@ -256,6 +248,37 @@ def _identity(
             f"set vector.type: {options.get('type')}, or build it again: {BUILD}",
         )
     return same | {"encoder": encoder, "num_candidates": settings.num_candidates, "oversample": settings.rescored}
+
+
+def _try_query(connection: Connection, index: ElasticIndex, settings: ElasticSettings) -> None:
+    """Checks a config's BM25 query with one search for two words, before a run begins; asks for no hits.
+
+    Raises:
+        RetrieverError: A field of `query.fields` is missing or holds no text; the server refuses the query.
+    """
+    where = f"{connection.where}: index {settings.index}"
+    for field in settings.bm25_query.fields:
+        mapped = field_of(index.fields, field)
+        if mapped is None:
+            has = ", ".join(sorted(index.fields))
+            raise RetrieverError("index-other", f"{where} has no field {field!r}; it has: {has}; correct query.fields")
+        if mapped.get("type", "object") not in ("text", "keyword"):
+            kind = mapped.get("type", "object")
+            raise RetrieverError(
+                "index-other", f"{where} has {kind} in the field {field!r}, no text or keyword; correct query.fields"
+            )
+    body = {
+        "query": bm25_query("two words", settings.searched_field, settings.bm25_query),
+        "size": 0,
+        "track_total_hits": False,
+    }
+    params = {"allow_partial_search_results": "false"}
+    try:
+        connection.request("POST", f"/{index.name}/_search", body, params=params, patience=connection.opening_patience)
+    except RequestRefused as refused:
+        raise RetrieverError(
+            "elastic-refused", f"{where}: {connection.address} refuses the query: {refused.said}; correct query"
+        ) from None
 
 
 def _only(settings: ElasticSettings, index: ElasticIndex) -> dict[str, Any] | None:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from retrievers.elastic.connection import Backoff, Connection
+from cluster.outages import pause
+from retrievers.elastic.connection import Connection
 from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, error_words
 from retrievers.elastic.index import gone
 from retrievers.retriever import Alive, no_heartbeat
@@ -61,7 +62,7 @@ class MultiSearch:
         found: list[SearchHits | None] = [None] * len(searches)
         left = list(range(len(searches)))
         tries = dict.fromkeys(left, 0)
-        backoff, last_success = Backoff(), time.monotonic()
+        failed, last_success = 0, time.monotonic()  # failed: rounds in a row
         while left:
             unlimited = (self._batch, self._in_flight) == (self._max_batch, self._max_in_flight)
             now = left if unlimited else left[: _ROUNDS * self._batch * self._in_flight]
@@ -69,7 +70,7 @@ class MultiSearch:
             before, left = len(left), [place for place in left if found[place] is None]
             if len(left) < before:
                 last_success = time.monotonic()
-                backoff = backoff if len(failures) > before - len(left) else Backoff()
+                failed = failed if len(failures) > before - len(left) else 0
             if not failures:
                 self._batch = min(self._max_batch, self._batch + max(1, self._max_batch // 8))
                 self._in_flight = min(self._max_in_flight, self._in_flight + 1)
@@ -78,17 +79,13 @@ class MultiSearch:
                 raise self._connection.unavailable(next(iter(failures.values())))
             if any(failure.overloaded for failure in failures.values()):
                 self._batch, self._in_flight = max(1, self._batch // 2), max(1, self._in_flight // 2)
-            backoff.wait()
+            failed += 1
+            time.sleep(pause(failed))
             alive()
         return [hits for hits in found if hits is not None]
 
     def _round(
-        self,
-        searches: Sequence[bytes],
-        left: list[int],
-        found: list[SearchHits | None],
-        tries: dict[int, int],
-        alive: Alive,
+        self, searches: Sequence[bytes], left: list[int], found: list[SearchHits | None], tries: dict[int, int], alive: Alive
     ) -> dict[int, ServerUnavailable]:
         """Sends searches once, enters their hits in `found` and returns the failures.
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
-from retrievers.settings import FROZEN, NOT_IDENTITY, AnyEncoderSettings, Bm25Settings, bm25_or_dense
+from cluster.settings import NOT_IDENTITY, Names, Settings
+from retrievers.kinds import RetrieverSettings
+from retrievers.settings import AnyEncoderSettings, Bm25Settings, bm25_or_dense
 
 TEXT_FIELD, VECTOR_FIELD = "text", "vector"
 FOREIGN = "elastic:"
 """Begins the identity of a corpus whose index was not built here."""
 _COARSE = ("int4_flat", "bbq_flat", "int4_hnsw", "bbq_hnsw")
 _OVERSAMPLE = 3.0  # of the coarse types, where the config says nothing: Elasticsearch's own for bbq
+_MOST_HITS = 10_000
 _GRAPH = {"m": 16, "ef_construction": 100}  # Elasticsearch's own
 
 
-class QuerySettings(BaseModel):
+class QuerySettings(Settings):
     """The form of a BM25 query."""
-
-    model_config = FROZEN
 
     fields: dict[str, Annotated[float, Field(gt=0)]] = {}
     """Field -> boost; {}: the retriever's `field` alone."""
@@ -39,10 +41,8 @@ class QuerySettings(BaseModel):
         return self
 
 
-class VectorSettings(BaseModel):
+class VectorSettings(Settings):
     """How the index keeps vectors."""
-
-    model_config = FROZEN
 
     type: Literal["flat", "int8_flat", "int4_flat", "bbq_flat", "hnsw", "int8_hnsw", "int4_hnsw", "bbq_hnsw"] = "int8_hnsw"
     """flat: exact; hnsw: by a graph; int8, int4, bbq: quantised."""
@@ -59,30 +59,30 @@ class VectorSettings(BaseModel):
         return self
 
 
-class ElasticSettings(BaseModel):
+class ElasticSettings(RetrieverSettings):
     """An index in Elasticsearch: BM25 (`analyzer`) or, with `encoder`, dense."""
 
-    model_config = FROZEN
-
+    opener: ClassVar[str] = "retrievers.elastic.retriever"
+    foreign: ClassVar[bool] = True
     kind: Literal["elastic"]
     """This kind."""
     index: Annotated[str, Field(min_length=1), NOT_IDENTITY]
     """An alias; `dmqr index` lets it stand for the index that it has built. An index of others can be searched, too."""
     field: str | None = None
     """What is searched; null: text, or vector where there is an encoder."""
-    url_env: Annotated[str, NOT_IDENTITY] = "ELASTICSEARCH_URL"
+    url_env: Annotated[str, NOT_IDENTITY, Names.VARIABLE] = "ELASTICSEARCH_URL"
     """Name of the environment variable with the address, or several, separated by commas."""
-    api_key_env: Annotated[str | None, NOT_IDENTITY] = None
+    api_key_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = None
     """Name of the environment variable that holds an API key; null: the server asks for none."""
-    user_env: Annotated[str | None, NOT_IDENTITY] = None
+    user_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = None
     """With password_env, in place of a key."""
-    password_env: Annotated[str | None, NOT_IDENTITY] = None
+    password_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = None
     """With user_env: names of the environment variables that hold both."""
-    api_key_file: Annotated[str | None, NOT_IDENTITY] = None
+    api_key_file: Annotated[str | None, NOT_IDENTITY, Names.KEY] = None
     """In place of api_key_env: a file on every node that holds the key; read anew when the server refuses it."""
-    password_file: Annotated[str | None, NOT_IDENTITY] = None
+    password_file: Annotated[str | None, NOT_IDENTITY, Names.KEY] = None
     """In place of password_env: a file on every node that holds the password; read anew when the server refuses it."""
-    ca_file: Annotated[str | None, NOT_IDENTITY] = None
+    ca_file: Annotated[str | None, NOT_IDENTITY, Names.FILE] = None
     """PEM file of the authority that has signed the server's certificate; null: the usual ones."""
     analyzer: str | None = None
     """One of the server's; english if nothing is said."""
@@ -136,6 +136,32 @@ class ElasticSettings(BaseModel):
             if len(several) > 1:
                 raise ValueError(f"has {several[0]} and {several[1]}; give one of them")
         return self
+
+    def own_limits(self) -> list[tuple[str | None, int]]:
+        """Returns the limit of its requests."""
+        return [(None, self.max_in_flight)]
+
+    def check_depth(self, depth: int) -> None:
+        """Refuses more hits than the server gives."""
+        if depth > _MOST_HITS:
+            raise ValueError(f"depth {depth} is more than the {_MOST_HITS:,} hits that Elasticsearch gives; lower it")
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether neighbours are looked for by their number."""
+        return self.encoder is not None
+
+    def place(self, identity: Mapping[str, Any]) -> str:
+        """The name of the index, with the filter of its searches, and its server where that is not the usual one."""
+        only, usual = identity.get("filter"), type(self).model_fields["url_env"].default
+        name = super().place(identity) + ("" if only is None else f" where {only}")
+        return name if self.url_env == usual else f"{name} of {self.url_env}"
+
+    def at(self, identity: Mapping[str, Any]) -> Self:
+        """The settings with the concrete index, and the filter of its alias."""
+        if "index" not in identity:
+            return self
+        return self.model_copy(update={"index": identity["index"], "filter": identity.get("filter")})
 
     # What is taken where the config says nothing.
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from cluster.errors import RetrieverError
 from retrievers.encoders.recipe import Layer
-from retrievers.models import read_json
+from retrievers.models import module_weights, read_json
 
-_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid")
 
 
@@ -99,7 +98,7 @@ def _read_weights(folder: Path) -> dict[str, Any]:
     import torch
     from safetensors.torch import load_file
 
-    file = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
+    file = module_weights(folder)
     if file.suffix == ".safetensors":
         return dict(load_file(file))
     return dict(torch.load(file, map_location="cpu", weights_only=True))

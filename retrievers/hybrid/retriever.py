@@ -6,7 +6,7 @@ one retriever with one list per text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from retrievers import retriever
-from retrievers.fusion import FUSION_VERSION, fuse
-from retrievers.hybrid.settings import HybridSettings, Indexed, part_name
+from retrievers.fusion import fuse
+from retrievers.hybrid.settings import HybridSettings, indexed_identities, part_name
 from retrievers.lists import ORIGINAL, Lists, by_document
 from retrievers.retriever import (
     Alive,
@@ -103,17 +103,13 @@ def fused_lists(lists: Sequence[RankedLists], settings: FuseSettings, depth: int
 def open_retriever(
     name: str, settings: HybridSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
 ) -> Retriever:
-    """Opens every retriever of a hybrid; see `retrievers.retriever.open_retriever`.
-
-    Raises:
-        RetrieverError: One of them cannot be opened, or has another identity.
-    """
+    """Opens every retriever of a hybrid; see `retrievers.retriever.open_retriever`."""
     of = (expect_identity or {}).get("of", {})
     parts = {
         part: retriever.open_retriever(part_name(name, part), one, device=device, expect_identity=of.get(part))
         for part, one in settings.of.items()
     }
-    identity = hybrid_identity(settings, {part: one.identity() for part, one in parts.items()})
+    identity = settings.identity_of(name, {part_name(name, part): one.identity() for part, one in parts.items()})
     check_planned(f"retrieve.retrievers.{name}: an index", expect_identity, identity)
     return (Hybrid if settings.encoder is None else DenseHybrid)(settings, parts, identity)
 
@@ -126,39 +122,17 @@ def open_documents(name: str, settings: HybridSettings, *, patient: bool = False
 
 def retriever_identity(name: str, settings: HybridSettings) -> dict[str, Any]:
     """Returns the identity without loading a model; see `retrievers.retriever.retriever_identity`."""
-    of = {part: retriever.retriever_identity(part_name(name, part), one) for part, one in settings.of.items()}
-    return hybrid_identity(settings, of)
+    indexes = settings.indexed(name).items()
+    return settings.identity_of(name, {key: retriever.retriever_identity(key, one) for key, one in indexes})
 
 
 def retriever_facts(name: str, settings: HybridSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the facts of each of its retrievers beside its identity; see `retrievers.retriever.retriever_facts`."""
-    return hybrid_facts(settings, identity, lambda part, *of: retriever.retriever_facts(part_name(name, part), *of))
-
-
-def hybrid_facts(
-    settings: HybridSettings,
-    identity: Mapping[str, Any],
-    facts_of: Callable[[str, Indexed, Mapping[str, Any]], Mapping[str, Any]],
-) -> dict[str, Any]:
-    """Returns the facts of a hybrid's retrievers beside their identities; `facts_of` gets name, settings and identity."""
-    of = identity["of"]
-    return {"of": {part: of[part] | facts_of(part, one, of[part]) for part, one in settings.of.items()}}
-
-
-def hybrid_identity(settings: HybridSettings, identities: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the identity of a hybrid, of those of its retrievers; with a dense one it has the first one's `encoder`."""
-    of = {part: dict(identities[part]) for part in settings.of}
-    encoder = next((one["encoder"] for one in of.values() if one.get("encoder")), None)
-    return {
-        "kind": "hybrid",
-        "of": of,
-        "order": list(of),
-        "fusion": {"version": FUSION_VERSION, "method": settings.method, "k": settings.k, "depth": settings.depth},
-        **({"encoder": encoder} if encoder else {}),
-    }
+    of, indexes = indexed_identities({name: identity}), settings.indexed(name).items()
+    return settings.facts_of(name, of, {key: retriever.retriever_facts(key, one, of[key]) for key, one in indexes})
 
 
 def check_filters(name: str, settings: HybridSettings, fields: Iterable[str]) -> None:
     """Makes the checks of each of its retrievers; see `retrievers.retriever.check_filters`."""
-    for part, one in settings.of.items():
-        retriever.check_filters(part_name(name, part), one, fields)
+    for key, one in settings.indexed(name).items():
+        retriever.check_filters(key, one, fields)

@@ -1,26 +1,21 @@
-"""Settings of retrievers of `kind: hybrid`, and the retrievers with an index of their own that any settings stand for."""
+"""Settings of retrievers of `kind: hybrid`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
-from retrievers.elastic.settings import ElasticSettings
-from retrievers.local.settings import LocalSettings
-from retrievers.settings import FROZEN, AnyEncoderSettings, FuseSettings
-
-IndexSettings = Annotated[LocalSettings | ElasticSettings, Field(discriminator="kind")]
-"""The settings of a retriever that searches an index of its own."""
-Indexed = LocalSettings | ElasticSettings
+from retrievers.fusion import FUSION_VERSION
+from retrievers.kinds import IndexSettings, RetrieverSettings
+from retrievers.settings import AnyEncoderSettings, FuseSettings
 
 
-class HybridSettings(BaseModel):
+class HybridSettings(RetrieverSettings):
     """Several retrievers that act as one: their lists of a text are fused into one list."""
 
-    model_config = FROZEN
-
+    opener: ClassVar[str] = "retrievers.hybrid.retriever"
     kind: Literal["hybrid"]
     """This kind."""
     of: Annotated[dict[str, IndexSettings], Field(min_length=2)]
@@ -52,6 +47,7 @@ class HybridSettings(BaseModel):
                 raise ValueError(f"of.{name}.together: texts are searched together by the whole hybrid; set its own together")
             if one.score_floor is not None:
                 raise ValueError(f"of.{name}.score_floor: a floor is of the hybrid's whole list; set its own score_floor")
+            one.check_depth(self.depth)
         return self
 
     @property
@@ -64,59 +60,56 @@ class HybridSettings(BaseModel):
         """Returns how its lists of a text are fused."""
         return FuseSettings(method=self.method, k=self.k, depth=self.depth, redundancy="none")
 
+    @property
+    def own_depth(self) -> int:
+        """Returns how much of each of its lists takes part."""
+        return self.depth
+
+    def at(self, identity: Mapping[str, Any]) -> Self:
+        """Returns the settings with what the aliases of its retrievers stood for."""
+        of = identity.get("of", {})
+        return self.model_copy(update={"of": {part: one.at(of.get(part, {})) for part, one in self.of.items()}})
+
+    def indexed(self, name: str) -> dict[str, RetrieverSettings]:
+        """Returns its retrievers."""
+        return {part_name(name, part): one for part, one in self.of.items()}
+
+    def with_indexed(self, name: str, change: Callable[[str, RetrieverSettings], RetrieverSettings]) -> Self:
+        """Returns settings in which `change` has replaced each of its retrievers."""
+        return self.model_copy(update={"of": {part: change(part_name(name, part), one) for part, one in self.of.items()}})
+
+    def identity_of(self, name: str, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Returns its identity; with a dense retriever it has the first one's `encoder`."""
+        of = {part: dict(indexes[part_name(name, part)]) for part in self.of}
+        encoder = next((one["encoder"] for one in of.values() if one.get("encoder")), None)
+        return {
+            "kind": "hybrid",
+            "of": of,
+            "order": list(of),
+            "fusion": {"version": FUSION_VERSION, "method": self.method, "k": self.k, "depth": self.depth},
+            **({"encoder": encoder} if encoder else {}),
+        }
+
+    def facts_of(
+        self, name: str, identities: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Returns the facts about each of its retrievers beside its identity."""
+        keys = {part: part_name(name, part) for part in self.of}
+        return {"of": {part: {**identities[key], **facts[key]} for part, key in keys.items()}}
+
+    def search_names(self, name: str) -> dict[str, str | None]:
+        """Returns a name for each of its retrievers, `hybrid/bm25` and `hybrid/dense`: it searches a text once with each."""
+        return {f"{name}/{part}": one.encoder.model if one.encoder else None for part, one in self.of.items()}
+
 
 def part_name(name: str, part: str) -> str:
     """Returns the key below ``retrieve.retrievers`` of one of a hybrid's retrievers."""
     return f"{name}.of.{part}"
 
 
-def indexed(name: str, settings: Indexed | HybridSettings) -> dict[str, Indexed]:
-    """Returns the retrievers with an index of their own that a retriever searches: itself, or those that it is made of.
-
-    Args:
-        name: The retriever's key below ``retrieve.retrievers``.
-        settings: Its settings.
-
-    Returns:
-        Key below ``retrieve.retrievers`` -> settings; the first has the texts of documents.
-    """
-    if isinstance(settings, HybridSettings):
-        return {part_name(name, part): one for part, one in settings.of.items()}
-    return {name: settings}
-
-
-def all_indexed(retrievers: Mapping[str, Indexed | HybridSettings]) -> dict[str, Indexed]:
-    """Returns the retrievers with an index of their own of a whole ``retrieve.retrievers``; see `indexed`."""
-    return {key: one for name, settings in retrievers.items() for key, one in indexed(name, settings).items()}
-
-
-def with_indexed(
-    name: str, settings: Indexed | HybridSettings, change: Callable[[str, Indexed], Indexed]
-) -> Indexed | HybridSettings:
-    """Returns settings in which ``change`` has replaced each of `indexed`, by key and settings."""
-    if isinstance(settings, HybridSettings):
-        of = {part: change(part_name(name, part), one) for part, one in settings.of.items()}
-        return settings.model_copy(update={"of": of})
-    return change(name, settings)
-
-
 def indexed_identities(indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Returns the identities of `all_indexed`, by the same keys.
-
-    Args:
-        indexes: Retriever -> its identity.
-    """
+    """Returns the identities of `retrievers.kinds.all_indexed`, by the same keys, of identities by retriever."""
     found: dict[str, Mapping[str, Any]] = {}
     for name, identity in indexes.items():
         found |= {part_name(name, part): one for part, one in identity["of"].items()} if "of" in identity else {name: identity}
     return found
-
-
-def search_names(name: str, settings: Indexed | HybridSettings) -> dict[str, str | None]:
-    """Returns the names under which the searches of a retriever are counted, each with the model of its encoder.
-
-    A hybrid searches a text once with each of its retrievers: ``hybrid/bm25`` and ``hybrid/dense``.
-    """
-    if isinstance(settings, HybridSettings):
-        return {f"{name}/{part}": one.encoder.model if one.encoder else None for part, one in settings.of.items()}
-    return {name: settings.encoder.model if settings.encoder else None}

@@ -18,16 +18,7 @@ from retrievers.analyzer import Analyzer
 from retrievers.corpora.corpus import joined
 from retrievers.corpora.filters import Filters
 from retrievers.joined import joined_text
-from retrievers.retriever import (
-    Alive,
-    JoinedText,
-    RankedLists,
-    SearchText,
-    distinct,
-    no_heartbeat,
-    ranked_lists,
-    top_rows,
-)
+from retrievers.retriever import Alive, JoinedText, RankedLists, SearchText, distinct, no_heartbeat, ranked_lists, top_rows
 from retrievers.settings import Bm25Settings, FieldWeights
 
 METHOD = "lucene"

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from cluster.errors import RetrieverError
 from retrievers.analyzer import analyzer_name
+from retrievers.kinds import RetrieverSettings
 from retrievers.local.index import index_path
 from retrievers.local.settings import LocalSettings
-from retrievers.retriever import RetrieverSettings
 from retrievers.settings import AnyEncoderSettings, Bm25Settings, FieldWeights
 
 OF_THE_CORPUS = "of the corpus"

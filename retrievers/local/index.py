@@ -63,11 +63,7 @@ class LocalDocuments:
         return len(self.doc_ids)
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
-        """Returns the indexed text of each document. Cost: a binary search per document.
-
-        Raises:
-            RetrieverError: A `doc_id` is not in the index.
-        """
+        """Returns the indexed text of each document, as `DocumentStore.texts`. Cost: a binary search per document."""
         found = [""] * len(doc_ids)
         places: dict[int, list[tuple[int, int]]] = {}
         for place, row in enumerate(self.rows(doc_ids)):
@@ -200,11 +196,7 @@ def parse_index(path: Path | str, data: bytes) -> dict[str, Any]:
 
 
 def read_intact_index(path: Path) -> dict[str, Any]:
-    """Returns the content of index.json after a check of the index's files.
-
-    Raises:
-        RetrieverError: As `read_index`, or a file is missing or has another size than at the build.
-    """
+    """Returns `read_index` after a check of the index's files: none is missing or has another size than at the build."""
     entry = read_index(path)
     wrong = local_damage(path, entry)
     if wrong and read_index(path)["data"] != entry["data"]:  # replaced during the check

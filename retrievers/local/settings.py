@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
-from retrievers.settings import FROZEN, NOT_IDENTITY, AnyEncoderSettings, Bm25Settings, FieldWeights, bm25_or_dense
+from cluster.settings import NOT_IDENTITY, Names
+from retrievers.kinds import RetrieverSettings
+from retrievers.settings import AnyEncoderSettings, Bm25Settings, FieldWeights, bm25_or_dense
 
 AnalyzerName = Literal[
     "arabic", "armenian", "basque", "catalan", "czech", "danish", "dutch", "english", "esperanto", "estonian", "finnish",
@@ -16,14 +18,13 @@ AnalyzerName = Literal[
 ]  # fmt: skip
 
 
-class LocalSettings(BaseModel):
+class LocalSettings(RetrieverSettings):
     """An index in a folder: BM25 (`analyzer`) or, with `encoder`, exact dense search."""
 
-    model_config = FROZEN
-
+    opener: ClassVar[str] = "retrievers.local.index"
     kind: Literal["local"]
     """This kind."""
-    index: Annotated[str, Field(min_length=1), NOT_IDENTITY]
+    index: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.FILE]
     """Its folder, here or on S3."""
     analyzer: AnalyzerName | None = None
     """Of BM25: stop words and stemming of a language; unicode, also called cjk and thai, has neither. null: what `index` tells
@@ -43,6 +44,11 @@ class LocalSettings(BaseModel):
     @classmethod
     def _bm25_or_dense(cls, values: Any) -> Any:
         return bm25_or_dense(values, ("analyzer", "similarity", "fields"), ())
+
+    @property
+    def folder(self) -> str:
+        """The folder of its index."""
+        return self.index
 
     @property
     def bm25_constants(self) -> Bm25Settings:

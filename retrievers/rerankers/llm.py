@@ -11,9 +11,10 @@ from typing import Any, TextIO, cast
 
 import numpy as np
 
+from cluster.cause import one_line
 from cluster.errors import RetrieverError
 from retrievers.batches import device_kind
-from retrievers.flag_models import one_line, open_flag_reranker
+from retrievers.flag_models import open_flag_reranker
 from retrievers.models import resolved_dtype
 from retrievers.rerankers.cross_encoder import LoadedReranker
 from retrievers.settings import RerankSettings

@@ -8,7 +8,6 @@ as a wrong key or address does; a request that fails by itself fails the queries
 from __future__ import annotations
 
 import json
-import random
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -18,15 +17,15 @@ from typing import Any, NamedTuple, TypeVar
 import urllib3
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
+from cluster.cause import redacted
 from cluster.errors import RetrieverError
 from cluster.http import FATAL, OF_ONE, ApiKey, fatal_status, parsed_json, retry_after
-from cluster.outages import answered, failed
+from cluster.outages import LONGEST_PAUSE, answered, failed, pause
 from retrievers.served.http import connections, error_text, reason
 from retrievers.settings import ServerSettings
 
 PROBE = "a probe"  # the text of a first request
 _OPENING_PATIENCE = 3.0  # seconds; before a run a server that does not answer is refused at once
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0  # seconds, before random shortening
 _CONNECT_TIMEOUT = 10.0  # seconds
 _BUSY = frozenset({429, 502, 503, 504, 520, 521, 522, 523, 529})  # due to the server's state, not to the request
 _BROKEN = frozenset({408, 409, 424, 425})  # 4xx after which the same request may succeed; 424: inference failed in TEI
@@ -143,9 +142,7 @@ class ModelServer:
                     ) from None
                 if bad >= self._settings.attempts or now - first >= patience:
                     raise TextRefused(self.what, f"{failure}; sent {sends} times") from None
-                limit = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(sends - 1, 10))
-                pause = failure.wait + random.uniform(limit / 4, limit)
-                if (stop or threading.Event()).wait(min(pause, left)):
+                if (stop or threading.Event()).wait(min(failure.wait + pause(sends), left)):
                     raise TextRefused(self.what, "stopped, since another request failed") from None
 
     def probe(self, url: str, body: Any, read: Callable[[Any], Result], gives: str, does: str) -> Result:
@@ -245,7 +242,7 @@ class ModelServer:
                 raise _Failure(f"HTTP {status}, but {words}", uses_attempt=True) from None
             self._answered()
             return result
-        said = f"HTTP {status}: {self._redacted(error_text(reply.content)) or 'no more words'}"
+        said = f"HTTP {status}: {redacted(error_text(reply.content), self._key.sent, _TEXT) or 'no more words'}"
         if status in _BUSY:
             raise _Failure(said, uses_attempt=False, wait=retry_after(reply.headers) or 0.0)
         if status in _BROKEN or status >= 500:
@@ -281,7 +278,7 @@ class ModelServer:
         now = time.monotonic()
         with self._lock:
             since, latest = self._failing
-            idle = now - latest > self._settings.timeout_seconds + 2 * _LONGEST_PAUSE  # nothing was asked in between
+            idle = now - latest > self._settings.timeout_seconds + 2 * LONGEST_PAUSE  # nothing was asked in between
             self._failing = (now if idle else since, now)
             return self._failing[0]
 
@@ -289,12 +286,6 @@ class ModelServer:
         answered(self._service)
         with self._lock:
             self._failing = (0.0, float("-inf"))
-
-    def _redacted(self, text: str) -> str:
-        """Returns a server's message in one line, without the key."""
-        line = " ".join(text.split())
-        line = self._key.redacted(line)
-        return "".join(c if c.isprintable() else "?" for c in line)[:_TEXT]
 
 
 def in_order(listed: Any, count: int, what: str) -> list[dict[str, Any]]:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Protocol
 
-from rewriters.engines.settings import EngineSettings, OpenaiSettings, RecordedSettings
+from rewriters.engines.settings import EngineSettings
 
 
 @dataclass(frozen=True)
@@ -114,14 +115,6 @@ def open_engine(settings: EngineSettings) -> Engine:
     Raises:
         RewriterError: A value cannot work.
     """
-    if isinstance(settings, RecordedSettings):
-        from rewriters.engines.recorded import RecordedEngine
-
-        return RecordedEngine(settings.path)
-    if isinstance(settings, OpenaiSettings):
-        from rewriters.engines.openai.engine import OpenaiEngine
-
-        return OpenaiEngine(settings)
-    from rewriters.engines.vllm.engine import VllmEngine
-
-    return VllmEngine(settings)
+    module, _, name = settings.opener.partition(":")
+    engine: Engine = getattr(import_module(module), name)(settings.opened_with)
+    return engine

@@ -71,10 +71,7 @@ class EventLoopThread:
         self._loop.close()
 
     async def _feed(
-        self,
-        requests: Iterable[Request],
-        answer: Callable[[Request], Awaitable[Completion | None]],
-        results: _Results,
+        self, requests: Iterable[Request], answer: Callable[[Request], Awaitable[Completion | None]], results: _Results
     ) -> None:
         # Completions of one turn of the loop are handed over together: at every hand-over the loop waits for the caller's
         # thread to get a core, and an engine answers hundreds of requests in a step.

@@ -2,26 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
-from rewriters.settings import FROZEN, NOT_IDENTITY
+from cluster.settings import NOT_IDENTITY, Kinds, Names, Settings
+
+Locate = Callable[[str, str, str | None], tuple[str, str]]
+"""Key of the config, weights, and revision -> folder or hub name of the weights, and their identity."""
 
 
-class VllmSettings(BaseModel):
+class EngineSettings(Settings):
+    """Of an engine: what other packages ask of any kind. Where a kind says nothing else, it is as here."""
+
+    opener: ClassVar[str]
+    """`module:Class` of the engine, which takes `opened_with`."""
+    is_recorded: ClassVar[bool] = False
+    """Whether its answers are there already: they cost nothing, and a request has one."""
+    at_server: ClassVar[bool] = False
+    """Whether a server answers, so that one worker is enough, and tokens have a price."""
+    package: ClassVar[str | None] = None
+    """What must be installed where it computes."""
+    if TYPE_CHECKING:
+        kind: str
+
+    @property
+    def gpus(self) -> int:
+        """Accelerators that one engine spans."""
+        return 0
+
+    @property
+    def in_flight(self) -> int | None:
+        """Requests that an engine works on at a time, at most; None: it needs no time for them."""
+        return getattr(self, "max_in_flight", None)
+
+    @property
+    def counted_by(self) -> tuple[str, str | None]:
+        """The model, and the tokenizer that counts its tokens; None: its own."""
+        return getattr(self, "model", ""), getattr(self, "tokenizer", None)
+
+    def located(self, locate: Locate) -> tuple[EngineSettings, dict[str, str]]:
+        """Returns the settings with the places of weights that it loads, and what identifies these."""
+        return self, {}
+
+    @property
+    def opened_with(self) -> Any:
+        """What the engine's class is made with."""
+        return self
+
+
+class VllmSettings(EngineSettings):
     """vLLM inside the workers, one engine each."""
 
-    model_config = FROZEN
-
+    opener: ClassVar[str] = "rewriters.engines.vllm.engine:VllmEngine"
+    package: ClassVar[str | None] = "vllm"
     kind: Literal["vllm"]
     """This engine."""
-    model: Annotated[str, NOT_IDENTITY]
+    model: Annotated[str, NOT_IDENTITY, Names.MODEL]
     """Folder, hub name or `package:NAME`."""
     revision: Annotated[str, NOT_IDENTITY] = "main"
     """Of a hub's model: branch, tag or commit; it is resolved to a commit when the run begins."""
-    lora: Annotated[str | None, NOT_IDENTITY] = None
+    lora: Annotated[str | None, NOT_IDENTITY, Names.MODEL] = None
     """A LoRA adapter of the model: folder, hub name or NAME@REVISION."""
     reasoning_parser: Annotated[str | None, NOT_IDENTITY] = None
     """Of vLLM, such as deepseek_r1: separates reasoning from the answer; null: by the model's type, where that is certain."""
@@ -34,6 +77,22 @@ class VllmSettings(BaseModel):
     def gpus(self) -> int:
         """Accelerators that one engine spans."""
         return int(self.args.get("tensor_parallel_size", 1)) * int(self.args.get("pipeline_parallel_size", 1))
+
+    @property
+    def in_flight(self) -> int:
+        """Requests of a batch."""
+        return int(self.args.get("max_num_seqs", 256))
+
+    def located(self, locate: Locate) -> tuple[LocatedVllmSettings, dict[str, str]]:
+        """Returns the settings with the places of weights and adapter, and what identifies both."""
+        values, identity = self.model_dump(), dict[str, str]()
+        values["weights"], identity["weights"] = locate("model", self.model, self.revision)
+        commit = identity["weights"].removeprefix("commit:")
+        values["commit"] = commit if commit != identity["weights"] else None
+        if self.lora:
+            values["lora"], identity["lora_weights"] = locate("lora", self.lora, None)
+            values["lora_name"] = self.lora
+        return LocatedVllmSettings(**values), identity
 
 
 class LocatedVllmSettings(VllmSettings):
@@ -48,21 +107,26 @@ class LocatedVllmSettings(VllmSettings):
     devices: tuple[int, ...] | None = None
     """Accelerators that it computes on, counted among those of its worker; null: the first ones."""
 
+    @property
+    def counted_by(self) -> tuple[str, str | None]:
+        """The weights."""
+        return self.weights, None
 
-class OpenaiSettings(BaseModel):
+
+class OpenaiSettings(EngineSettings):
     """A server with OpenAI's Chat Completions, such as `vllm serve`."""
 
-    model_config = FROZEN
-
+    opener: ClassVar[str] = "rewriters.engines.openai.engine:OpenaiEngine"
+    at_server: ClassVar[bool] = True
     kind: Literal["openai"]
     """This engine."""
     model: str
     """As the server lists it."""
-    base_url: Annotated[str, NOT_IDENTITY]
+    base_url: Annotated[str, NOT_IDENTITY, Names.ADDRESS]
     """Up to and with /v1."""
-    api_key_env: Annotated[str | None, NOT_IDENTITY] = None
+    api_key_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = None
     """Name of the environment variable that holds the key; null: the server wants none."""
-    api_key_file: Annotated[str | None, NOT_IDENTITY] = None
+    api_key_file: Annotated[str | None, NOT_IDENTITY, Names.KEY] = None
     """A file on every node that holds the key, in place of a variable; read anew when the server refuses the key."""
     max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 256
     """Requests of one worker at a time, at most; AIMD finds how many below it."""
@@ -72,7 +136,7 @@ class OpenaiSettings(BaseModel):
     """Of a request that times out or is answered badly."""
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
     """How long a request waits for a server that is overloaded or away."""
-    tokenizer: Annotated[str | None, NOT_IDENTITY] = None
+    tokenizer: Annotated[str | None, NOT_IDENTITY, Names.MODEL] = None
     """Counts the tokens where the server does not: folder, hub name or `package:NAME`; null: the model's own, if it is here."""
     args: dict[str, Any] = {}
     """More keys of the request's body."""
@@ -89,15 +153,28 @@ class OpenaiSettings(BaseModel):
         return self
 
 
-class RecordedSettings(BaseModel):
+class RecordedSettings(EngineSettings):
     """Completions from a file."""
 
-    model_config = FROZEN
-
+    opener: ClassVar[str] = "rewriters.engines.recorded:RecordedEngine"
+    is_recorded: ClassVar[bool] = True
     kind: Literal["recorded"]
     """This engine."""
-    path: Annotated[str, NOT_IDENTITY]
+    path: Annotated[str, NOT_IDENTITY, Names.FILE]
     """JSON lines of recorded completions, here or on S3."""
 
+    @property
+    def opened_with(self) -> str:
+        """The recording."""
+        return self.path
 
-EngineSettings = Annotated[VllmSettings | OpenaiSettings | RecordedSettings, Field(discriminator="kind")]
+
+ENGINES = Kinds(
+    {
+        "vllm": "rewriters.engines.settings:VllmSettings",
+        "openai": "rewriters.engines.settings:OpenaiSettings",
+        "recorded": "rewriters.engines.settings:RecordedSettings",
+    }
+)
+"""The kinds of engines."""
+AnyEngineSettings = Annotated[EngineSettings, ENGINES]

@@ -89,11 +89,7 @@ class Overrides:
 
 @lru_cache(maxsize=2)
 def load_overrides(file: GuardFile, texts: tuple[tuple[str, int], ...], known: tuple[str, ...]) -> Overrides:
-    """Returns the overrides of a file; see `Overrides`.
-
-    Raises:
-        RewriterError: It cannot be read, or a row is wrong.
-    """
+    """Returns the overrides of a file that can be read; see `Overrides`."""
     return Overrides(_table(file), dict(texts), set(known), file.where)
 
 

@@ -102,7 +102,8 @@ def _of_token(query: str, token: re.Match[str], cased: bool) -> Iterator[Part]:
     """Yields the parts of a word between spaces, or between letters of a script without them."""
     bare = _EDGES.sub("", token.group())
     numbered = any(map(str.isdigit, bare))
-    mixed = list(_MIXED.finditer(bare)) if numbered and not _is_address(bare) else []
+    is_address = bare.count(".") > 1 and not bare.replace(".", "").isdigit()
+    mixed = list(_MIXED.finditer(bare)) if numbered and not is_address else []
     for one in mixed:
         yield Part(NAME, one.group(), bare)
     for number in DIGITS.finditer(bare) if numbered else ():
@@ -123,10 +124,6 @@ def _opens(before: str) -> bool:
     """Returns whether a sentence may begin after this."""
     before = before.rstrip()
     return not before or before[-1] in _OPENERS
-
-
-def _is_address(bare: str) -> bool:
-    return bare.count(".") > 1 and not bare.replace(".", "").isdigit()
 
 
 def _has_names(query: str) -> bool:

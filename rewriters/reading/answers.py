@@ -58,8 +58,7 @@ def read_joint(
     call: Call, answered: Answered, query: Query, chosen: Sequence[Strategy], known: Sequence[Strategy]
 ) -> dict[str, Answers]:
     """Returns the texts of the chosen strategies in the answer to a joint request."""
-    failed = _failed(call, answered) or _ended_early(answered)
-    if failed is not None:
+    if (failed := _failed(call, answered, unreadable=True)) is not None:
         return {strategy.name: failed for strategy in chosen}
     ((request, completion),) = answered
     parsed = parse(
@@ -78,8 +77,7 @@ def read_adaptive(call: Call, answered: Answered, query: Query, choice: Choice) 
 
     A strategy that the answer does not name was not chosen. Where nothing can be read, all strategies fail.
     """
-    failed = _failed(call, answered) or _ended_early(answered)
-    if failed is not None:
+    if (failed := _failed(call, answered, unreadable=True)) is not None:
         return {strategy.name: failed for strategy in call.strategies}, choice
     ((request, completion),) = answered
     text = completion.text or ""
@@ -133,24 +131,19 @@ def read_own(call: Call, answered: Answered, query: Query, known: Sequence[Strat
     return answers._replace(dropped=dropped)
 
 
-def _failed(call: Call, answered: Answered) -> Answers | None:
-    """Returns the failure of a request without a completion; None if there is one."""
+def _failed(call: Call, answered: Answered, *, unreadable: bool = False) -> Answers | None:
+    """Returns the failure of a request without a completion, or with an unreadable one; None if there is one to read."""
     if not answered:
         return Answers([], [], "missing", f"no completion came for request {call.name!r}", None, 0, "", call.prompt_hash)
     request, completion = answered[0]
+    ended = None
     if completion.error_reason is None and completion.text is not None:
-        return None
-    reason, message = completion.error_reason or "empty", completion.error_message or "the engine gave no text"
+        ended = _unreadable(completion) if unreadable else None
+        if ended is None:
+            return None
+    reason = ended or completion.error_reason or "empty"
+    message = None if ended else completion.error_message or "the engine gave no text"
     return Answers([], [], reason, message, _raw(completion), completion.attempts, completion.model, request.prompt_hash)
-
-
-def _ended_early(answered: Answered) -> Answers | None:
-    """Returns the failure of a request whose answer cannot be read; None if it can."""
-    ((request, completion),) = answered
-    reason = _unreadable(completion)
-    if reason is None:
-        return None
-    return Answers([], [], reason, None, _raw(completion), completion.attempts, completion.model, request.prompt_hash)
 
 
 def _unreadable(completion: Completion) -> Reason | None:

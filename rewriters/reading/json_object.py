@@ -39,18 +39,20 @@ def decode(text: str, at: int) -> tuple[Any, int] | None:
         return None
 
 
+def whole(text: str, first: str) -> Any:
+    """Returns the JSON value that is the whole text and begins with a character; None if there is none."""
+    decoded = decode(text, 0) if text.startswith(first) else None
+    return decoded[0] if decoded is not None and decoded[1] == len(text) else None
+
+
 def is_object(text: str) -> bool:
     """Returns whether the whole text is one JSON object; tags in its strings are then no markup."""
-    stripped = text.strip()
-    decoded = decode(stripped, 0) if stripped.startswith("{") else None
-    return decoded is not None and decoded[1] == len(stripped)
+    return whole(text.strip(), "{") is not None
 
 
 def is_error(text: str) -> bool:
     """Returns whether the whole text is one JSON object with an error, as servers and gateways write it."""
-    stripped = text.strip(" `\n")
-    decoded = decode(stripped, 0) if stripped.startswith("{") else None
-    content = decoded[0] if decoded is not None and decoded[1] == len(stripped) else []
+    content = whole(text.strip(" `\n"), "{") or []
     keys = {label_key(key) for key, _ in content}
     return any(label_key(key) in _ERRORS and part for key, part in content) or (
         bool(keys & _MESSAGE) and keys <= _MESSAGE | {"reason"}

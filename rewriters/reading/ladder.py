@@ -51,13 +51,7 @@ class Unread(NamedTuple):
 
 
 def parse(
-    text: str,
-    query: str,
-    *,
-    requested: Sequence[Strategy],
-    known: Sequence[Strategy],
-    instructions: str,
-    truncated: bool,
+    text: str, query: str, *, requested: Sequence[Strategy], known: Sequence[Strategy], instructions: str, truncated: bool
 ) -> dict[str, Parsed | Unread]:
     """Returns the rewrite of each requested strategy, or the reason why there is none, by name.
 
@@ -131,10 +125,8 @@ def _answer(
 
 def _unquoted(text: str) -> str:
     """Returns the text of an answer that is one JSON string, such as a JSON object within quotation marks."""
-    stripped = text.strip()
-    decoded = json_object.decode(stripped, 0) if stripped.startswith('"') else None
-    whole = decoded is not None and decoded[1] == len(stripped) and isinstance(decoded[0], str)
-    return str(decoded[0]) if decoded is not None and whole and set(decoded[0]) & {"{", "[", "\n"} else text
+    inside = json_object.whole(text.strip(), '"')
+    return inside if isinstance(inside, str) and set(inside) & {"{", "[", "\n"} else text
 
 
 def _read_best(answer: LlmAnswer) -> tuple[Found, str]:

@@ -41,6 +41,11 @@ def is_fence(line: str) -> bool:
     return bool(_FENCE.fullmatch(line))
 
 
+def has_text(line: str) -> bool:
+    """Returns whether a line has text and is no fence."""
+    return bool(line.strip()) and not is_fence(line)
+
+
 def opens_with(query: str, opening: str) -> bool:
     """Returns whether the query itself begins with these words; an answer may then begin with them, too."""
     prefix = normalise(opening).rstrip(" :：.!*_")
@@ -61,7 +66,7 @@ def leading_value(lines: list[str], strategy: Strategy, query: str, ended: bool)
     `ended`, another label or number follows, so nothing here was cut.
     """
     last = len(lines) if ended else len(lines) - 1  # a value that ends before this line is complete
-    start = next((at for at, line in enumerate(lines) if line.strip() and not is_fence(line)), len(lines))
+    start = next((at for at, line in enumerate(lines) if has_text(line)), len(lines))
     if start == len(lines):
         return Value("", complete=ended)
     if start and is_chatter(lines[start], query):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rewriters.normalise import normalise
 from rewriters.reading.answer import LlmAnswer, Value
 from rewriters.reading.items import MarkedLine, tidied
-from rewriters.reading.lines import SIGNS, is_chatter, is_fence
+from rewriters.reading.lines import SIGNS, has_text, is_chatter, is_fence
 from rewriters.reading.markup import is_table_row, table, without_emphasis
 from rewriters.reading.words.refusals import is_refusal, without_questions
 from rewriters.reading.words.talk import (
@@ -62,7 +62,7 @@ def read_listed(answer: LlmAnswer, most: int) -> tuple[list[Value], str]:
     The last is incomplete if the answer was cut in it.
     """
     lines = answer.text.split("\n")[:_MAX_LINES]
-    last = max((at for at, line in enumerate(lines) if line.strip() and not is_fence(line)), default=0)
+    last = max((at for at, line in enumerate(lines) if has_text(line)), default=0)
     found = _read(lines, answer, most)
     values = [Value(text, complete=not (answer.truncated and at == last)) for at, text in found.texts]
     return values, found.parsed_as
@@ -70,7 +70,7 @@ def read_listed(answer: LlmAnswer, most: int) -> tuple[list[Value], str]:
 
 def _read(lines: list[str], answer: LlmAnswer, most: int) -> Listed:
     query = answer.query
-    first = next((at for at, line in enumerate(lines) if line.strip() and not is_fence(line)), 0)
+    first = next((at for at, line in enumerate(lines) if has_text(line)), 0)
     begins = _paragraph(lines, first)
     thought = is_thought(begins, query) and not (is_introduction(begins, query) and not _SENTENCES.search(begins))
     numbered = _numbered(lines)
@@ -85,7 +85,7 @@ def _read(lines: list[str], answer: LlmAnswer, most: int) -> Listed:
         return Listed(_column(rows, lines, query), NUMBERED)
     if numbered:
         inline = _inline(numbered[0]) if len(numbered) == 1 else []
-        chosen = inline or _of_numbers(_last_block(numbered) if thought else _first_block(numbered), bullets, lines, query)
+        chosen = inline or _of_numbers(_blocks(numbered)[-1 if thought else 0], bullets, lines, query)
         return Listed(tidied(chosen, query), NUMBERED)
     if bullets:
         return Listed(tidied(_of_bullets(bullets, lines, query), query), NUMBERED)
@@ -157,14 +157,6 @@ def _blocks(numbered: list[MarkedLine]) -> list[list[MarkedLine]]:
     return blocks
 
 
-def _first_block(numbered: list[MarkedLine]) -> list[MarkedLine]:
-    return _blocks(numbered)[0]
-
-
-def _last_block(numbered: list[MarkedLine]) -> list[MarkedLine]:
-    return _blocks(numbered)[-1]
-
-
 def _are_heads(numbered: list[MarkedLine], lines: list[str], query: str) -> bool:
     """Returns whether numbered lines, bold as a whole, are headings: below each is a line that has more of the query."""
     if not all(is_heading(lines[one.at]) and "".join(lines[one.at + 1 : one.at + 2]).strip() for one in numbered):
@@ -182,11 +174,7 @@ def _of_numbers(numbered: list[MarkedLine], bullets: list[MarkedLine], lines: li
     for one, end in zip(numbered, ends, strict=True):
         below = [bullet for bullet in bullets if one.at < bullet.at < end]
         if not one.text or ends_in_colon(one.text) or (is_heading(one.text) and below):
-            beneath = [
-                MarkedLine(at, lines[at].strip(), True)
-                for at in range(one.at + 1, end)
-                if lines[at].strip() and not is_fence(lines[at])
-            ]
+            beneath = [MarkedLine(at, lines[at].strip(), True) for at in range(one.at + 1, end) if has_text(lines[at])]
             found += below or beneath[:1]
         elif heads or (
             is_heading(one.text) and one.at + 1 < end and lines[one.at + 1].strip() and not is_comment(lines[one.at + 1], "")
@@ -202,11 +190,7 @@ def _of_bullets(bullets: list[MarkedLine], lines: list[str], query: str) -> list
     least = min(one.indented for one in bullets)
     groups: list[tuple[str, list[MarkedLine]]] = []
     for one in bullets:
-        between = [
-            lines[at]
-            for at in range(groups[-1][1][-1].at + 1 if groups else 0, one.at)
-            if lines[at].strip() and not is_fence(lines[at])
-        ]
+        between = [line for line in lines[groups[-1][1][-1].at + 1 if groups else 0 : one.at] if has_text(line)]
         between = [line for line in between if not line.startswith(" ") or not groups]
         if not groups or between:
             groups.append((between[-1] if between else "", []))
@@ -243,13 +227,7 @@ def _column(rows: list[list[str]], lines: list[str], query: str) -> list[tuple[i
     named = [at for at in columns if given_in(head[at]) and not re.search(r"(?i)original|type|intent|focus|#", head[at])]
     if not columns:
         return []
-    chosen = (
-        named[0]
-        if named
-        else columns[0]
-        if len(columns) == 1
-        else max(columns, key=lambda at: sum(len(row[at]) for row in body))
-    )
+    chosen = named[0] if named else max(columns, key=lambda at: sum(len(row[at]) for row in body))
     at_row = [at for at, line in enumerate(lines) if is_table_row(line)]
     numbers = at_row[-len(body) :]
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from rewriters.reading.answer import Found, LlmAnswer
-from rewriters.reading.lines import is_fence, leading_value
+from rewriters.reading.lines import has_text, leading_value
 from rewriters.reading.words.talk import ends_as_sentence
 
 PARSED_AS = "numbered"
@@ -31,7 +31,9 @@ def read(answer: LlmAnswer) -> Found:
         if numbered:
             starts.append((at, numbered))
     expected = len(answer.requested)
-    if not starts or len(starts) > expected or (len(starts) < expected and not answer.truncated) or _has_unknown_labels(starts):
+    if not starts or len(starts) > expected or (len(starts) < expected and not answer.truncated):
+        return {}
+    if len(starts) > 1 and all(_UNKNOWN_LABEL.match(numbered["value"]) for _, numbered in starts):
         return {}
     if expected == 1 and not _is_numbering(lines, starts[0], answer):
         return {}
@@ -45,14 +47,10 @@ def read(answer: LlmAnswer) -> Found:
     return found
 
 
-def _has_unknown_labels(starts: list[tuple[int, re.Match[str]]]) -> bool:
-    return len(starts) > 1 and all(_UNKNOWN_LABEL.match(numbered["value"]) for _, numbered in starts)
-
-
 def _is_numbering(lines: list[str], start: tuple[int, re.Match[str]], answer: LlmAnswer) -> bool:
     """Returns whether a single number is numbering: the query does not begin with it, and no other text precedes it."""
     at, numbered = start
     if re.match(rf"\W*{numbered['count']}\W", answer.query):
         return False
-    before = [line.strip() for line in lines[:at] if line.strip() and not is_fence(line)]
+    before = [line.strip() for line in lines[:at] if has_text(line)]
     return all(line.endswith((":", "：")) for line in before)

@@ -11,7 +11,7 @@ import re
 from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
-from rewriters.reading.lines import is_fence, leading_value, list_items, opens_with
+from rewriters.reading.lines import has_text, leading_value, list_items, opens_with
 from rewriters.reading.markup import code_lines, elements, has_tags, is_most_of, is_table_row, without_wrapper
 from rewriters.reading.words.refusals import without_questions
 from rewriters.reading.words.sentences import sentences
@@ -46,12 +46,13 @@ def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
     if has_tags(text, answer.query):
         text = without_wrapper(text)
         parts = [one for one in elements(text) if is_most_of(one, text)]
-        named = [one for one in elements(text) if set(one.names) & _wanted(strategy)]
+        wanted = _NAMES | set(map(label_key, strategy.names))
+        named = [one for one in elements(text) if set(one.names) & wanted]
         if len(parts) == 1 or len(named) == 1:
             return {strategy.name: [Value((named or parts)[0].content)]}
     lines = text.split("\n", _MAX_LINES)
     lines = ["" if line[:1] in "[【" and is_label(line, answer.query) else line for line in lines]
-    first = next((line.lstrip() for line in lines if line.strip() and not is_fence(line)), "")
+    first = next((line.lstrip() for line in lines if has_text(line)), "")
     if not first or (first[:1] in ("{", "[") and not opens_with(answer.query, first[:1]) and not _is_prose(first)):
         return {}
     spoken = _SPOKEN.search(text, text.index(first) + len(first)) if first in text else None
@@ -65,27 +66,17 @@ def _is_prose(line: str) -> bool:
     return re.match(r"\[[^\[\]{}\"',]{1,40}\]\s+[^\W\d_]", line) is not None and ends_as_sentence(line)
 
 
-def _wanted(strategy: Strategy) -> set[str]:
-    return _NAMES | set(map(label_key, strategy.names))
-
-
 def _paragraph(lines: list[str], at: int) -> str:
     end = at
-    while end < min(len(lines), at + _MOST_LINES) and lines[end].strip() and not is_fence(lines[end]):
+    while end < min(len(lines), at + _MOST_LINES) and has_text(lines[end]):
         end += 1
     return " ".join(line.strip() for line in lines[at:end])
 
 
 def _follows(lines: list[str], at: int, skipped: set[int]) -> int | None:
     """Returns the number of the next line with text from `at` on, fences and code left out; None without one."""
-    return next(
-        (
-            n
-            for n in range(at, len(lines))
-            if n not in skipped and lines[n].strip() and not is_fence(lines[n]) and not is_rule(lines[n])
-        ),
-        None,
-    )
+    kept = (n for n in range(at, len(lines)) if n not in skipped and has_text(lines[n]) and not is_rule(lines[n]))
+    return next(kept, None)
 
 
 def _is_talk(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, skipped: set[int]) -> bool:
@@ -145,7 +136,7 @@ def _line(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
     again = normalise(text)  # a small model writes its line again and again
     lines = [*lines[:at], text, *(one for one in lines[at + 1 :] if normalise(without_label(one, answer.query)) != again)]
     if strategy.list_separator is not None:
-        together = [line for line in lines[at:] if line.strip() and not is_fence(line)]
+        together = [line for line in lines[at:] if has_text(line)]
         if len(list_items(together, strategy)) == len(together):
             lines = [*lines[:at], *together]
     listed = list_items(lines[at:], strategy)
@@ -226,15 +217,8 @@ def _is_title(lines: list[str], at: int, following: int) -> bool:
 
 def _last_clean(lines: list[str], at: int, query: str) -> int | None:
     """Returns the number of the first line of the last paragraph behind thoughts, if that is none and ends as a sentence."""
-    starts = [
-        n
-        for n in range(at, len(lines))
-        if lines[n].strip() and not is_fence(lines[n]) and (n == at or not lines[n - 1].strip())
-    ]
-    starts = [
-        n
-        for n in starts
-        if not is_comment(lines[n], query) and not is_introduction(lines[n], query) and not is_heading(lines[n])
-    ]
+    starts = [n for n in range(at, len(lines)) if has_text(lines[n]) and (n == at or not lines[n - 1].strip())]
+    is_talk = (is_comment, is_introduction, lambda line, _: is_heading(line))
+    starts = [n for n in starts if not any(one(lines[n], query) for one in is_talk)]
     paragraph = _paragraph(lines, starts[-1]) if starts else ""
     return starts[-1] if starts and ends_as_sentence(paragraph) and not is_more_thought(paragraph, query) else None

@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key, names_by_key
-from rewriters.reading.json_object import decode, value
+from rewriters.reading.json_object import decode, value, whole
 from rewriters.reading.plain import read_plain
 from rewriters.strategy import Strategy
 
@@ -76,9 +76,8 @@ def _is_closed(after: str, truncated: bool) -> bool:
 def _open(segment: str) -> Value | None:
     """Returns a string that was not closed, up to its cut; None if it is closed, or has quotation marks inside."""
     inside = re.sub(r"\\(?:u[0-9a-fA-F]{0,3})?\Z", "", segment[1:])
-    decoded = decode(f'"{inside}"', 0) if segment[:1] == '"' else None
-    whole = decoded is not None and decoded[1] == len(inside) + 2 and isinstance(decoded[0], str)
-    return Value(decoded[0], complete=False) if decoded is not None and whole else None
+    text = whole(f'"{inside}"', '"') if segment[:1] == '"' else None
+    return Value(text, complete=False) if isinstance(text, str) else None
 
 
 def _unescaped(segment: str, ended: bool) -> Value:

@@ -60,7 +60,10 @@ def make(folder: Path, queries: int) -> tuple[RunFolder, Judgements, float]:
     storage = FileStorage(str(folder))
     ids = sorted(sha256(str(number).encode()).hexdigest()[:32] for number in range(queries))
     mapped = pa.table([pa.array([f"l{number}" for number in range(queries)]), pa.array(ids)], schema=STORED["query_map"])
-    plan = Plan([], {}, SHARD, {"query_map": [write(storage, mapped, "query_map", 0)]}, [])
+    texts = pa.array([f"query {one}" for one in ids])
+    asked = pa.table([pa.array(ids), texts, texts, pa.array(np.ones(queries, np.int64))], schema=STORED["queries"])
+    planned = {"query_map": [write(storage, mapped, "query_map", 0)], "queries": [write(storage, asked, "queries", 0)]}
+    plan = Plan([], {}, SHARD, planned, [])
     manifests, grades, ndcg = [], {}, 0.0
     for number, begin in enumerate(range(0, queries, SHARD)):
         of_shard = ids[begin : begin + SHARD]

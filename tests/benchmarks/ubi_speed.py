@@ -32,7 +32,7 @@ from jobs.clicks.grades import Grading  # noqa: E402
 from jobs.config.config import Config  # noqa: E402
 from jobs.log.check import LogColumns  # noqa: E402
 from jobs.log.dedup import dedup  # noqa: E402
-from jobs.log.ubi import log_files  # noqa: E402
+from jobs.log.files import log_files  # noqa: E402
 
 CONTENDERS = ("dedup parquet", "dedup json", "clicks parquet", "clicks json")
 MOST_BYTES = 2 << 30

@@ -156,7 +156,7 @@ def stage(model: str, count: int, tokens: int) -> tuple[float, int]:
     spent = 0
     for row in runner.run([pa.table({"shard": [n], "seed": [n], "rows": [rows[n]]}, schema=shards) for n in rows]):
         spent += row["tokens"] if row["shard"] in numbers else 0
-        runner.mark_committed(row["shard"])
+        runner.tracker.mark_committed(row["shard"])
     seconds = time.time() - min(float(Path(run, f"came-{number}").read_text()) for number in numbers)
     ray.shutdown()
     shutil.rmtree(run)

@@ -50,7 +50,7 @@ def begin(runner: RayRunner, shards: int) -> tuple[threading.Thread, list[int]]:
     def read() -> None:
         for row in runner.run(places(shards)):
             found.append(row["shard"])
-            runner.mark_committed(row["shard"])
+            runner.tracker.mark_committed(row["shard"])
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
@@ -62,10 +62,10 @@ def test_a_pool_grows_onto_a_node_that_joins(nodes: Any, tmp_path: Path) -> None
     assert session.pools["slow"] == Pool(1, 1, 0, most=3)
     runner = RayRunner(stages(tmp_path, session.pools["slow"]), start=1)
     reader, found = begin(runner, 9)
-    until(lambda: runner.progress().stages and runner.progress().stages["slow"].in_flight > 0)
-    assert runner.progress().stages["slow"].ready_workers == 1
+    until(lambda: runner.tracker.progress().stages and runner.tracker.progress().stages["slow"].in_flight > 0)
+    assert runner.tracker.progress().stages["slow"].ready_workers == 1
     nodes.add_node(num_cpus=2)
-    until(lambda: runner.progress().stages["slow"].ready_workers == 3)
+    until(lambda: runner.tracker.progress().stages["slow"].ready_workers == 3)
     (tmp_path / "gate").touch()
     reader.join(180)
     assert sorted(found) == list(range(9))
@@ -77,7 +77,7 @@ def test_a_worker_whose_node_dies_comes_back_elsewhere(nodes: Any, tmp_path: Pat
     session = Session(nodes.address, {"slow": PoolRequest(workers=2, cpus=1)})
     runner = RayRunner(stages(tmp_path, session.pools["slow"]), start=1)
     reader, found = begin(runner, 8)
-    until(lambda: runner.progress().stages and runner.progress().stages["slow"].ready_workers == 2)
+    until(lambda: runner.tracker.progress().stages and runner.tracker.progress().stages["slow"].ready_workers == 2)
     nodes.add_node(num_cpus=1)
     nodes.remove_node(lost)
     until(lambda: len(list(tmp_path.glob("worker-*"))) >= 3)  # one more was built
@@ -99,7 +99,7 @@ def test_a_node_that_is_about_to_be_taken_away_gets_no_more_work_and_the_rest_is
     session = Session(nodes.address, {"slow": PoolRequest(workers=2, cpus=1)})
     runner = RayRunner(stages(tmp_path, session.pools["slow"]), start=1)
     reader, found = begin(runner, 8)
-    until(lambda: runner.progress().stages and runner.progress().stages["slow"].ready_workers == 2)
+    until(lambda: runner.tracker.progress().stages and runner.tracker.progress().stages["slow"].ready_workers == 2)
     reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
     deadline = (time.time_ns() // 1_000_000) + 5_000
     accepted, why = ray._raylet.GcsClient(address=nodes.address).drain_node(lost.node_id, reason, "notice", deadline)

@@ -194,7 +194,7 @@ def test_the_row_that_kills_is_left_out_or_named(ray_session: None, tmp_path: Pa
     def run() -> None:
         for row in runner.run(pa.table({"shard": [n]}, schema=PLACE) for n in range(4)):
             found[row["shard"]] = row["bad"]
-            runner.mark_committed(row["shard"])
+            runner.tracker.mark_committed(row["shard"])
 
     if fallback is None:
         with pytest.raises(Exception, match=f"workers died .* under query {POISON} of shard 2 alone"):

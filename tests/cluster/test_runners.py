@@ -40,7 +40,7 @@ def ray_session() -> Iterator[None]:
 def wait_for(runner: Runner, true_of: Callable[[dict[str, StageProgress]], bool]) -> dict[str, StageProgress]:
     """The progress when that is so, which is to be soon."""
     end = time.monotonic() + 120
-    while not (pages := runner.progress().stages) or not true_of(pages):
+    while not (pages := runner.tracker.progress().stages) or not true_of(pages):
         assert time.monotonic() < end, pages
         time.sleep(0.05)
     return pages
@@ -70,7 +70,7 @@ def test_progress_while_blocks_are_under_way_and_at_the_end(ray_session: None, t
     assert pages["slow"].done in (EACH // 4, EACH // 2)  # the heartbeat from elsewhere was not heard
     assert pages["slow"].ready_workers == pages["slow"].workers == 1
     assert pages["slow"].spent == {}
-    assert runner.in_flight() == 3
+    assert runner.tracker.in_flight() == 3
 
     (tmp_path / "gate").touch()
     # no fourth shard before a commit
@@ -80,17 +80,17 @@ def test_progress_while_blocks_are_under_way_and_at_the_end(ray_session: None, t
     assert pages["slow"].counts == {"odd": EACH * sum(shard % 2 for shard in first)}  # 2 and 3 wait for admission together
     assert pages["slow"].spent["slow"]["s@"]["requests"] == 2 * 3 * EACH
     assert pages["slow"].busy_seconds > 0
-    attempts = [one for shard in first for one in runner.attempts(shard)[shard]]
+    attempts = [one for shard in first for one in runner.tracker.attempts(shard)[shard]]
     assert {one.stage for one in attempts if one.number == 1} == {"grow", "slow", "fold"}
     lost = [one for one in attempts if one.totals is None]  # the two blocks in the worker that died, or the one
     assert {(one.stage, one.number) for one in lost} == {("slow", 1)}
     assert len([one for one in attempts if (one.stage, one.number) == ("slow", 2)]) == len(lost)
     assert all(one.ended is not None and one.began <= one.ended for one in attempts)
-    assert sorted(runner.attempts()) == sorted(first)
+    assert sorted(runner.tracker.attempts()) == sorted(first)
     for shard in first:
-        runner.mark_committed(shard)
+        runner.tracker.mark_committed(shard)
     wait_for(runner, lambda pages: pages["fold"].done == EACH and len(found) == SHARDS)
-    runner.mark_committed(found[3])
+    runner.tracker.mark_committed(found[3])
     reader.join(60)
     assert sorted(found) == list(range(SHARDS))
     pages = wait_for(runner, lambda pages: not pages["fold"].done)
@@ -119,12 +119,12 @@ def test_behind_a_closed_gate_no_shard_begins(ray_session: None, tmp_path: Path)
     runner = RayRunner(stages(tmp_path, POOL), start=1)
     reader, found = begin(runner, 40)
     wait_for(runner, lambda pages: pages["slow"].in_flight > 0)
-    runner.close()
+    runner.tracker.close()
     (tmp_path / "gate").touch()
     reader.join(120)
     assert not reader.is_alive()
     assert 0 < len(found) <= 3
-    assert runner.in_flight() == len(found)
+    assert runner.tracker.in_flight() == len(found)
 
 
 @pytest.mark.slow
@@ -136,7 +136,7 @@ def test_a_pool_that_may_grow_does_so_under_load(ray_session: None, tmp_path: Pa
     (tmp_path / "gate").touch()
     while reader.is_alive():
         for shard in list(found):
-            runner.mark_committed(shard)
+            runner.tracker.mark_committed(shard)
         reader.join(0.2)
     assert sorted(found) == list(range(6))
 
@@ -147,12 +147,12 @@ def test_the_same_stages_in_one_process(tmp_path: Path) -> None:
     pages = wait_for(runner, lambda pages: pages["slow"].done > 0)
     assert pages["grow"][:3] == (EACH, 0, 0)
     assert pages["slow"][:3] == (EACH // 4, EACH - EACH // 4, 0)
-    assert runner.in_flight() == 1
+    assert runner.tracker.in_flight() == 1
     (tmp_path / "gate").touch()
     for shard in range(SHARDS):
         wait_for(runner, lambda pages, shard=shard: len(found) == shard + 1 and pages["fold"].done == EACH)
         assert shard == SHARDS - 1 or not (tmp_path / "closed").exists()
-        runner.mark_committed(shard)
+        runner.tracker.mark_committed(shard)
     reader.join(60)
     assert found == list(range(SHARDS))
     assert (tmp_path / "closed").exists()
@@ -164,8 +164,8 @@ def test_in_one_process_too_no_shard_begins_behind_a_closed_gate(tmp_path: Path)
     runner = LocalRunner(stages(tmp_path, POOL), start=1)
     rows = runner.run(places(SHARDS))
     assert next(rows) == {"shard": 0}
-    runner.close()
-    runner.mark_committed(0)
+    runner.tracker.close()
+    runner.tracker.mark_committed(0)
     assert list(rows) == []
     assert (tmp_path / "closed").exists()
 

@@ -23,7 +23,7 @@ from tests.support.cluster.s3_server import KEYS, S3Server, connect
 @pytest.fixture
 def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """The environment names the proxy in place of the server; waits are short."""
-    monkeypatch.setattr(s3_client, "backoff", lambda: lambda: None)
+    monkeypatch.setattr(s3_client, "pause", lambda _: 0.0)
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         yield proxy

@@ -66,7 +66,7 @@ def test_file_names_are_those_that_were_given(connection: duckdb.DuckDBPyConnect
 def test_faults_on_the_way_change_nothing(
     connection: duckdb.DuckDBPyConnection, store: Storage, s3: S3Server, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_client, "backoff", lambda: lambda: None)
+    monkeypatch.setattr(s3_client, "pause", lambda _: 0.0)
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         proxy.faults = [Fault(kind, method="GET", times=3, every=3) for kind in ("cut", "reset")]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.run.submitted import submission, submitting_command, working_folder_has
-from jobs.cli.driving import again
+from cluster.run.own_job import submission, submitting_command, working_folder_has
+from jobs.cli.log_verbs import again
 from jobs.job.rewriting import _of_workers
 
 COMMAND = "dmqr submit night.yaml --address http://head:8265"

@@ -119,7 +119,5 @@ def cross_encoder(shared: Path) -> str:
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failed requests to Elasticsearch and to servers of models are sent again almost at once."""
-    monkeypatch.setattr("retrievers.elastic.connection._FIRST_PAUSE", 0.02)
-    monkeypatch.setattr("retrievers.elastic.connection._LONGEST_PAUSE", 0.1)
-    monkeypatch.setattr("retrievers.served.client._FIRST_PAUSE", 0.01)
-    monkeypatch.setattr("retrievers.served.client._LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr("cluster.outages.FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("cluster.outages.LONGEST_PAUSE", 0.1)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from cluster.errors import RetrieverError
-from retrievers.elastic import connection as elastic_connection
 from retrievers.elastic.bulk import BulkLoader, create_action
 from retrievers.elastic.connection import Connection
 from tests.support.retrievers.blocks import typed
@@ -157,8 +156,8 @@ def test_loaders_of_one_connection_share_its_bound_on_requests(server: Server) -
 
 
 def test_giving_up_does_not_wait_for_a_server_that_is_full(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elastic_connection, "_FIRST_PAUSE", 60.0)
-    monkeypatch.setattr(elastic_connection, "_LONGEST_PAUSE", 60.0)
+    monkeypatch.setattr("cluster.outages.FIRST_PAUSE", 60.0)
+    monkeypatch.setattr("cluster.outages.LONGEST_PAUSE", 60.0)
     proxy = server(lambda request: Fault(kind="answer", status=429))
     loader = BulkLoader(connected(), "docs", 2)
     loader.add(DOCUMENTS)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from cluster.errors import RetrieverError
 from retrievers.hybrid.retriever import Hybrid, fused_lists, search_shares
-from retrievers.hybrid.settings import HybridSettings, all_indexed, with_indexed
+from retrievers.hybrid.settings import HybridSettings
+from retrievers.kinds import all_indexed
 from retrievers.retriever import Embedder, JoinedText, RankedLists, SearchText, open_retriever, retriever_identity
 from tests.support.retrievers.blocks import typed
 
@@ -142,7 +143,7 @@ def test_what_it_cannot_be_made_of_is_refused(blocks: dict[str, Any], changed: A
 def test_the_retrievers_of_a_config_are_named_one_by_one(blocks: dict[str, Any]) -> None:
     both, bm25 = typed(hybrid(blocks)), typed(blocks["bm25"])
     assert list(all_indexed({"both": both, "bm25": bm25})) == ["both.of.bm25", "both.of.dense", "bm25"]
-    changed = with_indexed("both", both, lambda key, one: one.model_copy(update={"index": key}))
+    changed = both.with_indexed("both", lambda key, one: one.model_copy(update={"index": key}))
     assert [one.index for one in all_indexed({"both": changed}).values()] == ["both.of.bm25", "both.of.dense"]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.chain.error_counts import fallbacks, many_fallbacks
+from jobs.runs.sums import fallbacks, many_fallbacks
 from rewriters.engines import Completion
 from rewriters.pool import load_pool
 from rewriters.query import Query

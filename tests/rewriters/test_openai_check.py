@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import socket
 import ssl
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from cluster.errors import RewriterError
 from rewriters.engines.openai.engine import OpenaiEngine
@@ -56,6 +58,21 @@ def test_settings_that_cannot_work(monkeypatch: pytest.MonkeyPatch, changes: dic
     monkeypatch.setenv("BLANK", "  ")
     monkeypatch.setenv("TWO_LINES", f"{KEY}\n{KEY}")
     assert said in refused(lambda: an_engine(**changes))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("max_in_flight", 0),
+        ("attempts", 0),
+        ("timeout_seconds", 0.0005),
+        ("patience_minutes", 0),
+        ("patience_minutes", math.nan),
+    ],
+)
+def test_numbers_that_cannot_work_are_refused_with_the_config(key: str, value: float) -> None:
+    with pytest.raises(ValidationError, match=key):
+        an_engine(**{key: value})
 
 
 def test_the_defaults_are_those_of_the_config() -> None:

@@ -12,9 +12,9 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from cluster.errors import ConfigError, nearest
-from jobs.config.ablate import Subsets
 from jobs.config.config import Config
 from jobs.config.load import problem
+from jobs.config.sections import Subsets
 from retrievers.fusion import takes_part
 from rewriters.pool import named
 

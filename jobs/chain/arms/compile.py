@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Generic, TypeVar
 
-from jobs.chain.arms.arms import RUN, Arm
+from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError
+from jobs.chain.arms.arms import FULL, RUN, Arm
 from jobs.chain.arms.equal_arms import DistinctArms, system
-from jobs.chain.arms.faults import naming
 from jobs.chain.arms.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
 from jobs.chain.arms.texts import ArmTexts
 from jobs.chain.chosen import choosing_of
 from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
 from jobs.job import engine
-from jobs.job.changing import SearchedIndex, read_states, searched_indexes
-from jobs.job.indexes import as_built, check_documents, index_identities
+from jobs.job.indexes import SearchedIndex, as_built, check_documents, index_identities, read_states, searched_indexes
 from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
 from jobs.job.rewriting import read_rewriting
-from retrievers.elastic.settings import ElasticSettings
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
 
 Value = TypeVar("Value")
+_OF_INDEXES = ("index-missing", "index-other", "index-damaged")
+_OWN_INDEX = (
+    "give the arm an index of its own (retrieve.retrievers.NAME.index), built with a config that names that index alone: "
+    "dmqr index CONFIG --corpus PATH"
+)
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,23 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
     return Compiled(distinct.arms, work, fingerprints, parts)
 
 
+@contextmanager
+def _naming(arm: Arm) -> Iterator[None]:
+    """Puts the name of an arm before the line of an error in its body, unless the arm is the config itself.
+
+    Of an index that does not fit, the remedy is one that leaves the config's own index as it is.
+    """
+    try:
+        yield
+    except (ConfigError, RetrieverError, RewriterError, ClusterError) as error:
+        if arm.name == FULL:
+            raise
+        line = error.line
+        if error.code in _OF_INDEXES and arm.changes.keys() - {"rewrite.strategies", "rewrite.select"}:
+            line = f"{line.rpartition('; ')[0] or line}; {_OWN_INDEX}"
+        raise type(error)(error.code, f"ablate: arm {arm.name!r}: {line}") from error
+
+
 class _Distinct(Generic[Value]):
     """Values in order of first use, each once."""
 
@@ -153,50 +174,56 @@ class _Facts:
 
     def __init__(self, prepared: Prepared | None = None) -> None:
         """Begins with what is known of a checked job."""
-        self._known: dict[str, Any] = {}
-        self._resolve = cache(lambda text: engine.resolve(self._known[text]))
+        self._known: dict[Hashable, Any] = {}
         if prepared is not None:
             config, identified_by = prepared.config, prepared.identity
-            self._known = {
-                self._config_key(config): config,
-                self._indexes_key(config): prepared.indexes,
-                self._documents_key(config, prepared.indexes): None,
-                self._rewriting_key(config): (prepared.engine, prepared.rewriting, identified_by["rewrite"]),
-                self._reranking_key(config): identified_by["rerank"],
-            } | {self._state_key(one): prepared.states.get(one.place) for one in prepared.searched}
+            known = {
+                "config": config,
+                "indexes": prepared.indexes,
+                "documents": None,
+                "rewriting": (prepared.engine, prepared.rewriting, identified_by["rewrite"]),
+                "reranking": identified_by["rerank"],
+            }
+            self._known = {_fact(name, config): value for name, value in known.items()}
+            self._known |= {("state", one.place): prepared.states.get(one.place) for one in prepared.searched}
 
     def checked(self, arm: Arm) -> Config:
         """Returns the config of an arm with the precision of its models, after the checks that a run of it alone makes."""
-        with naming(arm):
+        with _naming(arm):
             config = self.config(arm.config)
             indexes = self.indexes(config)
             config = as_built(config, indexes)
             if config.reads_texts:
-                self._once(self._documents_key(config, indexes), lambda: check_documents(config, indexes))
+                self._once(_fact("documents", config), lambda: check_documents(config, indexes))
             self.rewriting(config)
             self.reranking(config)
             return config
 
     def config(self, config: Config) -> Config:
         """Returns a config with the precision of its models."""
-        made = self._once(self._config_key(config), lambda: with_precisions(config))
+        made = self._once(_fact("config", config), lambda: with_precisions(config))
         return config.model_copy(update={"retrieve": made.retrieve, "rerank": made.rerank})
 
     def rewriting(self, config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any]]:
         """Returns the settings of an arm's engine, what it rewrites with, and its identity."""
-        return self._once(self._rewriting_key(config), lambda: self._resolved(config))
+
+        def resolved(settings: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
+            return self._once(("engine", digest(settings.model_dump())), lambda: engine.resolve(settings))
+
+        read = _fact("rewriting", config)
+        return self._once(read, lambda: resolved_rewriting(config, read_rewriting(config), resolved)[:3])
 
     def indexes(self, config: Config) -> dict[str, dict[str, Any]]:
         """Returns retriever -> identity of its index."""
-        return self._once(self._indexes_key(config), lambda: index_identities(config))
+        return self._once(_fact("indexes", config), lambda: index_identities(config))
 
     def state(self, searched: SearchedIndex) -> Any:
         """Returns the state of an index that may change in place, the same for all arms; None of others."""
-        return self._once(self._state_key(searched), lambda: read_states([searched]).get(searched.place))
+        return self._once(("state", searched.place), lambda: read_states([searched]).get(searched.place))
 
     def reranking(self, config: Config) -> dict[str, Any]:
         """Returns the identity of an arm's reranker."""
-        return self._once(self._reranking_key(config), lambda: reranking_identity(config))
+        return self._once(_fact("reranking", config), lambda: reranking_identity(config))
 
     def reranker(self, config: Config, documents: str, index: OpenedBy) -> ScoredBy:
         """Returns an arm's reranker over the documents of an index."""
@@ -204,43 +231,23 @@ class _Facts:
         identified_by = {name: value for name, value in self.reranking(config).items() if name not in ("keep", "combine")}
         return ScoredBy(settings, identified_by, documents, index.texts, index.corpus, config.retrieve.typos)
 
-    @staticmethod
-    def _config_key(config: Config) -> str:
-        return digest(["config", config.retrieve.model_dump(), config.rerank.model_dump(), bool(config.rewrite.planned)])
-
-    @staticmethod
-    def _indexes_key(config: Config) -> str:
-        return digest(["indexes", {name: one.model_dump() for name, one in config.retrieve.retrievers.items()}])
-
-    @staticmethod
-    def _documents_key(config: Config, indexes: Mapping[str, Any]) -> str:
-        return digest(["documents", indexes, [one.model_dump() for one in config.retrieve.retrievers.values()]])
-
-    @staticmethod
-    def _rewriting_key(config: Config) -> str:
-        return digest(["rewriting", config.rewrite.model_dump(), config.log.context_column])
-
-    @staticmethod
-    def _reranking_key(config: Config) -> str:
-        return digest(["reranking", config.reranking.model_dump()])
-
-    @staticmethod
-    def _state_key(searched: SearchedIndex) -> str:
-        return digest(["state", searched.place])
-
-    def _resolved(self, config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any]]:
-        return resolved_rewriting(config, read_rewriting(config), self._resolved_engine)[:3]
-
-    def _resolved_engine(self, settings: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
-        key = digest(settings.model_dump())
-        self._known[key] = settings
-        return self._resolve(key)
-
-    def _once(self, key: str, make: Callable[[], Value]) -> Value:
+    def _once(self, key: Hashable, make: Callable[[], Value]) -> Value:
         if key not in self._known:
             self._known[key] = make()
         value: Value = self._known[key]
         return value
+
+
+def _fact(name: str, config: Config) -> Hashable:
+    """Returns what a fact is known by: its name, and the part of a config that decides it."""
+    retrieve, rerank = config.retrieve, config.rerank
+    if name == "config":
+        return name, digest([retrieve.model_dump(), rerank.model_dump(), bool(config.rewrite.planned)])
+    if name == "rewriting":
+        return name, digest([config.rewrite.model_dump(), config.log.context_column])
+    if name == "reranking":
+        return name, digest(config.reranking.model_dump())
+    return name, digest([[key, one.model_dump()] for key, one in retrieve.retrievers.items()])
 
 
 class _Lists:
@@ -290,8 +297,9 @@ class _Lists:
 
     def _key(self, config: Config, name: str) -> str:
         settings = config.retrieve.retrievers[name].model_copy(update={"together": False, "score_floor": None})
-        approximate = isinstance(settings, ElasticSettings) and settings.encoder is not None
-        depth = config.retrieve.depth if approximate else None  # a deeper search looks at more candidates, and finds others
+        depth = (
+            config.retrieve.depth if settings.is_approximate else None
+        )  # a deeper search looks at more candidates, and finds others
         return digest([self._facts.indexes(config)[name], settings.model_dump(), depth])
 
 

@@ -31,9 +31,7 @@ class DistinctArms:
     def add(self, arm: Arm, key: Hashable) -> bool:
         """Returns whether an arm is made.
 
-        Args:
-            arm: The arm.
-            key: By `system`; None: of an oracle, which has no results of its own.
+        The key is that of `system`; None: of an oracle, which has no results of its own.
         """
         first = arm.name if key is None else self._first.setdefault(key, arm.name)
         if first != arm.name and arm.family in GENERATED:
@@ -51,13 +49,7 @@ class DistinctArms:
 
 
 def system(config: Config, rewriting: Rewriting, answer: Answer) -> Hashable:
-    """Returns what an arm is, by all that can matter to its results.
-
-    Args:
-        config: Of the arm.
-        rewriting: What it rewrites with.
-        answer: How it is answered.
-    """
+    """Returns what an arm is, by all that can matter to its results."""
     fuse = config.fuse
     unused = {"weights", "retriever_weights", "redundancy", "depth", "keep_candidates"}
     unused |= {"rrf": {"divide"}, "minmax": {"k", "divide"}}.get(fuse.method, set())

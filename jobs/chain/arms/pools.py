@@ -9,11 +9,8 @@ from cluster.run.pools import PoolRequest
 from jobs.chain.arms.arms import Arm
 from jobs.chain.arms.shared_work import digest
 from jobs.config.config import Config
-from jobs.job.pools import requested_pools
-from jobs.job.request_shares import rerankers_of
-from retrievers.elastic.settings import ElasticSettings
-from retrievers.hybrid.settings import all_indexed
-from retrievers.retriever import RetrieverSettings
+from jobs.job.pools import requested_pools, rerankers_of
+from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
 
@@ -25,18 +22,15 @@ LEAST_SHARD = 20
 def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES) -> Config:
     """Returns the config whose pools an ablation needs, beside `arm_rerankers`: it rewrites and encodes where any arm does.
 
-    Args:
-        config: Of the ablation.
-        arms: Of it.
-        looked: Documents of a list that measures read; where they are more than candidates, shards have fewer queries.
+    Where measures read (`looked`) more documents of a list than are candidates, shards have fewer queries.
     """
     answered = [arm.config for arm in arms if not arm.members]
     planned = [one.rewrite for one in answered if one.rewrite.planned] or [config.rewrite]
     entries = {json.dumps(entry, sort_keys=True): entry for one in planned for entry in one.strategies}
     rewriting = planned[0].model_copy(update={"strategies": list(entries.values())})  # each worker has their engines
     read = [next(iter(all_indexed(one.retrieve.retrievers).values())) for one in answered if one.rerank.kind != "none"]
-    # rerankers share the requests in flight with the first retriever, if it is of Elasticsearch
-    searched: list[RetrieverSettings] = [one for one in read if isinstance(one, ElasticSettings)]
+    # rerankers share the requests in flight with the first retriever, if its index is at a server
+    searched: list[RetrieverSettings] = [one for one in read if one.own_limits()]
     searched += [one for arm in answered for one in arm.retrieve.retrievers.values()]
     retrievers = {digest(one.model_dump(exclude={"together"})): one for one in searched}
     size = min(config.cluster.shard_size, max(LEAST_SHARD, ROWS * CANDIDATES // max(CANDIDATES, looked) // len(answered)))
@@ -64,10 +58,7 @@ def arm_rerankers(arms: Iterable[Arm]) -> list[RerankSettings]:
 def arm_pools(pooled: Config, engines: Sequence[EngineSettings], rerankers: Sequence[RerankSettings]) -> dict[str, PoolRequest]:
     """Returns the requested pools: those of a run, and one for each further engine, as a run with that engine has it.
 
-    Args:
-        pooled: By `pooled_config`.
-        engines: Of all arms, that of `pooled` first.
-        rerankers: Of all arms.
+    The first of `engines` is that of `pooled`, which is by `pooled_config`.
     """
     pools = requested_pools(pooled, rerankers)
     for number, engine in enumerate(engines[1:], start=2):

@@ -10,10 +10,9 @@ from jobs.chain.arms.shared_work import Reading, digest
 from jobs.chain.completions import key_of
 from jobs.chain.journal import Key
 from rewriters.engines import Request
-from rewriters.engines.settings import RecordedSettings
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified
+from rewriters.settings import SelectAll
 
 _ALL, _QUERY = SelectAll(kind="all"), Query("", "")
 SAMPLES_APART = 1_000  # between the numbers of one arm's samples and those of the next: a strategy has fewer
@@ -26,7 +25,7 @@ def as_made(reading: Reading, request: Request) -> Request:
     """
     engine = reading.engines[request.engine]
     request = replace(request, engine=engine.key)
-    sample = 0 if isinstance(engine.settings, RecordedSettings) else reading.sample * SAMPLES_APART
+    sample = 0 if engine.settings.is_recorded else reading.sample * SAMPLES_APART
     if not sample:
         return request
     decoding = dict(request.decoding) | {"seed": request.decoding.get("seed", 0) + sample}
@@ -49,16 +48,24 @@ def key_in_reading(reading: Reading, request: Request) -> Key:
     return request_key(made, made_with(made, reading.engines[request.engine].space))
 
 
+def most_requests(rewriting: Rewriting, asked: Rewriting | None = None) -> list[Request]:
+    """Returns the requests that are made for a query at most, beside further tries.
+
+    Args:
+        rewriting: How strategies are chosen.
+        asked: What requests are made of, where that is more.
+    """
+    asked = asked or rewriting
+    if not asked.pool:
+        return []
+    whole = asked if asked.select.in_request else replace(asked, select=_ALL, rules=None)
+    question = Rewriter(rewriting).question(_QUERY) if rewriting.select.typed_by else None
+    return [*Rewriter(whole).requests(_QUERY), *filter(None, [question])]
+
+
 def at_most(reading: Reading) -> list[Key]:
     """Returns the keys of the requests that a reading makes for a query at most."""
-    rewriting = reading.asked
-    if not rewriting.pool:
-        return []
-    whole = rewriting if isinstance(rewriting.select, SelectAdaptive) else replace(rewriting, select=_ALL, rules=None)
-    found = Rewriter(whole).requests(_QUERY)
-    if isinstance(reading.rewriting.select, SelectClassified):
-        found += filter(None, [Rewriter(reading.rewriting).question(_QUERY)])
-    return [key_in_reading(reading, one) for one in found]
+    return [key_in_reading(reading, one) for one in most_requests(reading.rewriting, reading.asked)]
 
 
 def longest_answer(rewriting: Rewriting) -> int:

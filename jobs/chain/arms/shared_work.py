@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from jobs.chain.chosen import Choosing
 from jobs.chain.cuts import Cuts
-from jobs.job.changing import SearchedIndex, searched_indexes
+from jobs.job.indexes import SearchedIndex, searched_indexes
 from jobs.job.keys import identity_fields
 from retrievers.analyzer import ANALYZE_VERSION
-from retrievers.elastic.settings import FOREIGN, ElasticSettings
-from retrievers.hybrid.settings import search_names
+from retrievers.elastic.settings import FOREIGN
 from retrievers.joined import JOINED_VERSION
-from retrievers.retriever import RetrieverSettings
+from retrievers.kinds import RetrieverSettings
 from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
@@ -100,6 +99,10 @@ class Search:
     typos: TypoSettings | None = None
     joined: frozenset[str] | None = None
 
+    def route(self, strategy: str) -> Collection[str]:
+        """Returns the names of the retrievers that search a strategy's texts."""
+        return self.routes.get(strategy, list(self.retrievers))
+
     @property
     def dense_key(self) -> str | None:
         """Returns the key of the retriever that compares texts by cosines; None: there is none."""
@@ -168,7 +171,7 @@ class OpenedBy:
     @property
     def search_names(self) -> dict[str, str | None]:
         """Returns the names that its searches are counted under, each with the model of its encoder."""
-        return search_names(self.name, self.settings)
+        return self.settings.search_names(self.name)
 
     @property
     def space(self) -> str:
@@ -188,7 +191,7 @@ class OpenedBy:
         corpus, settings = self.corpus, documents.settings
         # read with the filter of the searches: what it leaves out, arms with another filter may find
         only = {"filter": documents.identity["filter"]} if "filter" in documents.identity else {}
-        if not isinstance(settings, ElasticSettings) or not str(corpus).startswith(FOREIGN):
+        if not str(corpus).startswith(FOREIGN):
             return digest({"corpus": corpus} | only)
         known = {"corpus": corpus, "field": settings.searched_field} | only  # which field is the text depends on the retriever
         return digest(known | {"dense": settings.encoder is not None, "state": self.states.get(documents.place)})

@@ -18,7 +18,7 @@ from jobs.config.config import Config
 from rewriters.calls import in_prompt_order, joint_strategies
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.settings import SelectAdaptive, SelectAll
+from rewriters.settings import SelectAll
 from rewriters.strategy import Strategy
 
 Resolve = Callable[[Config], tuple[EngineSettings | None, Rewriting, dict[str, Any]]]
@@ -90,7 +90,7 @@ class ArmTexts:
         assert settings is not None
         pool = in_prompt_order(rewriting.pool)
         contents = {one.name: _content(one, identified_by) for one in pool}
-        is_joint = config.rewrite.calls == "joint" and not isinstance(config.rewrite.select, SelectAdaptive)
+        is_joint = config.rewrite.calls == "joint" and not config.rewrite.select.in_request
         told = _told(config, arm.sample, contents, joint=is_joint)
         joint = joint_strategies(pool) if is_joint else ()
         own = {one.name: contents[one.name] for one in joint}
@@ -128,7 +128,7 @@ def _told(config: Config, sample: int, contents: Mapping[str, str], *, joint: bo
     """Returns what the requests of an arm have in common but for its strategies; where the LLM chooses, those, too."""
     rewrite = config.rewrite
     told = rewrite.model_dump(exclude={"strategies", "select", "store"})
-    chosen = None if joint or not isinstance(rewrite.select, SelectAdaptive) else [contents, rewrite.select.model_dump()]
+    chosen = None if joint or not rewrite.select.in_request else [contents, rewrite.select.model_dump()]
     return digest([sample, told, chosen])
 
 

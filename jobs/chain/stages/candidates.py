@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from retrievers.ranking import ranks
+from jobs.tables import unnested
+from retrievers.ranking import offsets_of, ranks
 
 
 class OfArm(NamedTuple):
@@ -48,23 +48,13 @@ class Candidates:
     """
 
     def __init__(self, table: pa.Table, arms: int, rerankers: int) -> None:
-        """Reads the columns.
-
-        Args:
-            table: The block.
-            arms: Number of answers.
-            rerankers: Number of rerankers.
-        """
+        """Reads the columns."""
         self.rows = table.num_rows
-        documents = table.column("documents").combine_chunks()
-        sizes = _lengths(documents)
-        self.starts = np.cumsum(sizes) - sizes
-        self.doc_ids = documents.flatten().field("doc_id")
-        self.document_row = np.repeat(np.arange(self.rows), sizes)
-        lists = table.column("fused").combine_chunks()
-        fused, of_row = lists.flatten(), _lengths(lists)
-        self._row = np.repeat(np.arange(self.rows), of_row)
-        self.first = np.cumsum(of_row) - of_row
+        self.document_row, documents = unnested(table, "documents")
+        self.starts = offsets_of(np.bincount(self.document_row, minlength=self.rows))[:-1]
+        self.doc_ids = documents.field("doc_id")
+        self._row, fused = unnested(table, "fused")
+        self.first = offsets_of(np.bincount(self._row, minlength=self.rows))[:-1]
         arm = fused.field("arm").to_numpy(zero_copy_only=False)
         self._by_arm = np.argsort(arm, kind="stable")
         self._bounds = np.searchsorted(arm[self._by_arm], np.arange(arms + 1))
@@ -76,9 +66,8 @@ class Candidates:
         self.reranked = np.full((rerankers, len(self.doc_ids)), np.nan)
         self.has_scores = np.zeros(self.rows, dtype=bool)
         if self.scored:
-            given = table.column("scores").combine_chunks()
-            self.has_scores = pc.is_valid(given).to_numpy(zero_copy_only=False)
-            flat, rows = given.flatten(), np.repeat(np.arange(self.rows), _lengths(given))
+            self.has_scores = table.column("scores").combine_chunks().is_valid().to_numpy(zero_copy_only=False)
+            rows, flat = unnested(table, "scores")
             at = self.starts[rows] + flat.field("document").to_numpy(zero_copy_only=False)
             self.reranked[flat.field("reranker").to_numpy(zero_copy_only=False), at] = flat.field("score").to_numpy(
                 zero_copy_only=False
@@ -89,9 +78,3 @@ class Candidates:
         at = self._by_arm[self._bounds[arm] : self._bounds[arm + 1]]
         row = self._row[at]
         return OfArm(row, at - self.first[row], self.document[at], self.score[at], at)
-
-
-def _lengths(lists: pa.ListArray) -> np.ndarray:
-    """Returns the length of each list, 0 of null."""
-    lengths: np.ndarray = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return lengths

@@ -1,21 +1,25 @@
-"""The texts that arms choose of each query of a block, of the texts that they share (`rewrite.select: {kind: qpp}`)."""
+"""The texts that arms choose of each query of a block, of the texts that they share (`jobs/chain/chosen.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from jobs.chain.arms.shared_work import Search, SharedWork
-from jobs.chain.chosen import Choosing, choose, chosen_texts, chosen_values, flag_unchosen
+from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.chosen import Choosing
+from jobs.chain.drift import with_flag
 from jobs.chain.search_texts import Text
 from jobs.chain.tables import ARM_CHOSEN
+from retrievers.fusion import takes_part
 from retrievers.predictors import predicted, statistics_of
 from retrievers.retriever import Retriever
+from retrievers.settings import FuseSettings
 from rewriters.strategy import searched_as_one
+
+NOT_CHOSEN = "not_chosen"  # the flag of `rewrites.guards`
 
 
 class Choices:
@@ -24,14 +28,7 @@ class Choices:
     def __init__(
         self, work: SharedWork, retrievers: Mapping[str, Retriever], texts: Sequence[Sequence[Text]], rows: int
     ) -> None:
-        """Chooses; a text is predicted once for all arms with the same predictor and index.
-
-        Args:
-            work: Of all arms.
-            retrievers: By key.
-            texts: Of each search, row by row.
-            rows: Of the block.
-        """
+        """Chooses; a text is predicted once for all arms with the same predictor and index."""
         self._work, self._texts = work, texts
         self.numbers: dict[int, np.ndarray] = {}
         """Index of an answer -> the number of the text of each row that it chooses, shape (rows,)."""
@@ -43,7 +40,7 @@ class Choices:
             if key not in known:
                 statistics = statistics_of(retrievers[answer.choosing.retriever])
                 known[key] = predicted([text.search for text in of], answer.choosing.predictor, statistics)
-            route = partial(_route, work.searches[answer.search])
+            route = work.searches[answer.search].route
             self.numbers[at] = choose(of, known[key], rows, answer.fuse, route, answer.strategies)
 
     def needed(self, search: int) -> list[Text]:
@@ -61,28 +58,69 @@ class Choices:
         """Returns the text of each row that an answer chooses; None: it chooses none."""
         if answer not in self.numbers:
             return None
-        return chosen_texts(self._texts[self._work.answers[answer].search], self.numbers[answer])
+        numbers = self.numbers[answer]
+        return [text for text in self._texts[self._work.answers[answer].search] if text.number == numbers[text.row]]
 
     def flagged(self, table: pa.Table) -> pa.Table:
         """Returns a block of one arm whose `rewrites` have the flag `not_chosen` where its search leaves them out."""
-        only = self._work.only
-        if only is None or 0 not in self.numbers:
+        only, chosen = self._work.only, self.texts(0)
+        if only is None or chosen is None:
             return table
-        reading = self._work.readings[self._work.searches[only.search].reading]
-        return flag_unchosen(table, self._texts[only.search], self.numbers[0], searched_as_one(reading.rewriting.pool))
+        as_one = searched_as_one(self._work.readings[self._work.searches[only.search].reading].rewriting.pool)
+        return with_flag(table, NOT_CHOSEN, lambda row, one: is_unchosen(one, chosen[row], as_one))
 
     def column(self, rows: int) -> pa.ListArray:
-        """Returns the column `chosen` of a block."""
+        """Returns the column `chosen` of a block; a prediction without a known term is null."""
         values: list[list[dict[str, Any]]] = [[] for _ in range(rows)]
-        for at, numbers in self.numbers.items():
+        for at in self.numbers:
             answer = self._work.answers[at]
             assert answer.choosing is not None
-            texts, scores = self._texts[answer.search], self._scores[answer.search, answer.choosing]
-            for row, one in enumerate(chosen_values(texts, scores, numbers)):
-                values[row].append({"arm": at, "number": int(numbers[row])} | one)
+            for text in self.texts(at) or ():
+                one = {"arm": at, "number": text.number, "strategy": text.strategy, "position": text.position, "predicted": []}
+                values[text.row].append(one)
+            scores = self._scores[answer.search, answer.choosing].tolist()
+            for text, score in zip(self._texts[answer.search], scores, strict=True):
+                one = {"strategy": text.strategy, "position": text.position, "score": score if np.isfinite(score) else None}
+                values[text.row][-1]["predicted"].append(one)
         return pa.array(values, pa.list_(ARM_CHOSEN))
 
 
-def _route(search: Search, strategy: str) -> Collection[str]:
-    """Returns the names of the retrievers that search a strategy's texts."""
-    return search.routes.get(strategy, list(search.retrievers))
+def choose(
+    texts: Sequence[Text],
+    scores: np.ndarray,
+    rows: int,
+    fuse: FuseSettings,
+    route: Callable[[str], Collection[str]],
+    strategies: Collection[str] | None = None,
+) -> np.ndarray:
+    """Returns the number of the text of each row that is chosen, shape (rows,), int64.
+
+    It is the one with the highest score, of equal ones the first: the original, then by the order of strategies. Texts without
+    a list of weight above 0 do not compete; where none does, the original is chosen, and stands in as always.
+
+    Args:
+        texts: Of a block, row by row, the original of each row first.
+        scores: Predictions, shape (texts,).
+        rows: Of the block.
+        fuse: The config's `fuse`.
+        route: Returns the names of the retrievers that search a strategy's texts.
+        strategies: Those that compete beside the original; None: all.
+    """
+    numbers, highest = np.zeros(rows, dtype=np.int64), dict[int, float]()
+    for text, score in zip(texts, scores.tolist(), strict=True):
+        if text.number and strategies is not None and text.strategy not in strategies:
+            continue
+        weights = text.weight, text.position_weight
+        competes = any(takes_part(fuse, text.strategy, name, *weights) for name in route(text.strategy))
+        if competes and (text.row not in highest or score > highest[text.row]):
+            numbers[text.row], highest[text.row] = text.number, score
+    return numbers
+
+
+def is_unchosen(rewrite: Mapping[str, Any], chosen: Text, as_one: Collection[str]) -> bool:
+    """Returns whether a row of rewrites/ is no part of the text that was chosen.
+
+    Those of `as_one` make one search.
+    """
+    other = rewrite["position"] != chosen.position and rewrite["strategy"] not in as_one
+    return bool(rewrite["strategy"] != chosen.strategy or other)

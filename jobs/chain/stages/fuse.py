@@ -14,11 +14,13 @@ from cluster import costs
 from cluster.run.stage import heartbeat
 from jobs.chain.answer import fused
 from jobs.chain.arms.shared_work import Answer, SharedWork
+from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.lists import search_lists
 from jobs.chain.stages.users import Users
 from jobs.chain.tables import DOCUMENT, FUSED
+from jobs.counts import arm_key
 from jobs.job.opening import open_documents
-from jobs.tables import SOURCE, nested, with_appended
+from jobs.tables import SOURCE, nested, unnested, with_appended, with_columns
 from retrievers.fusion import Fused
 from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
 from retrievers.ranking import encode, offsets_of, ranks
@@ -86,8 +88,8 @@ class Fuse:
                 sources = source_lists(lists, one) if work.keep_sources else None
                 of_search.append(_Fused(at, np.repeat(np.arange(rows), sizes), one.pairs, one.scores, sources))
                 if work.only is None:
-                    counts[f"arm/{answer.arm}/stood_in"] = int(one.stood_in.sum())
-                    counts[f"arm/{answer.arm}/no_hits"] = int((sizes == 0).sum())
+                    counts[arm_key(answer.arm, "stood_in")] = int(one.stood_in.sum())
+                    counts[arm_key(answer.arm, "no_hits")] = int((sizes == 0).sum())
                 else:
                     notes = _notes(one)
             kept = np.flatnonzero(used)
@@ -98,12 +100,7 @@ class Fuse:
         table = with_appended(table, "errors", notes)
         component = "arms" if work.only is None else work.only.fuse.method
         table = with_appended(table, "costs", [[costs.entry("fuse", component)]] * rows)
-        rest: list[list[Any]] = [[]] * (rows - 1)
-        table = with_appended(table, "counts", [[{"name": name, "count": n} for name, n in counts.items()], *rest])
-        table = table.drop_columns(list(self.DROPS))
-        for field, column in zip(self.ADDS, columns, strict=True):
-            table = table.append_column(field, column)
-        return table
+        return with_columns(with_counts(table, counts).drop_columns(list(self.DROPS)), self.ADDS, columns)
 
     def _columns(
         self, rows: int, fused_by_search: list[list[_Fused]], parts: list[_Pairs], counts: Counter[str]
@@ -135,7 +132,7 @@ class Fuse:
                 sources.append(one.sources)
         for model, of_model in zip(work.rerankers, users, strict=True):
             if work.only is None:
-                counts.update(of_model.counts(f"pairs/{model.settings.kind}@{model.model}"))
+                counts.update(of_model.counts("pairs", f"{model.settings.kind}@{model.model}"))
         flat_row, arm = np.concatenate(of_row), np.concatenate(arms)
         order = pa.array(np.lexsort((arm, flat_row)))  # stable: candidates keep their ranks
         values = [
@@ -158,8 +155,7 @@ class Fuse:
 
 def _chosen(table: pa.Table) -> Mapping[int, np.ndarray]:
     """Returns index of an answer -> the number of the text of each row whose lists alone it fuses, shape (rows,)."""
-    lists = table.column("chosen").combine_chunks()
-    flat, rows = lists.flatten(), pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+    rows, flat = unnested(table, "chosen")
     arm, number = flat.field("arm").to_numpy(), flat.field("number").to_numpy()
     found = {}
     for one in np.unique(arm).tolist():
@@ -171,8 +167,7 @@ def _chosen(table: pa.Table) -> Mapping[int, np.ndarray]:
 
 def _similarity(table: pa.Table, number: int) -> Similarity:
     """Returns the cosines of a search, from the column `cosines` of a block."""
-    lists = table.column("cosines").combine_chunks()
-    flat, rows = lists.flatten(), pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+    rows, flat = unnested(table, "cosines")
     mine = flat.field("search").to_numpy() == number
     values = flat.field("values").filter(pa.array(mine))
     sizes = np.zeros(table.num_rows, dtype=np.int64)

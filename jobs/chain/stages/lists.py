@@ -14,7 +14,7 @@ from jobs.chain.arms.shared_work import Search, SharedWork
 from jobs.chain.cuts import Cuts
 from jobs.chain.search_texts import Text
 from jobs.chain.tables import HITS, RUN
-from jobs.tables import HIT, ORIGINAL, STORED, nested
+from jobs.tables import HIT, ORIGINAL, STORED, nested, unnested
 from retrievers.fusion import takes_part
 from retrievers.lists import TOGETHER, Lists
 from retrievers.ranking import offsets_of, ranges, ranks
@@ -35,28 +35,9 @@ class SearchedLists(NamedTuple):
     place: dict[SearchText | JoinedText, int]
     lists: RankedLists
 
-    def is_empty(self, search: SearchText | JoinedText) -> bool:
-        """Returns whether a search has no hit."""
-        place = self.place[search]
-        return bool(self.lists.offsets[place] == self.lists.offsets[place + 1])
 
-
-class FlatLists(NamedTuple):
-    """The lists of a block, sorted by row, text and retriever.
-
-    List i belongs to the text and retriever ``of[i]`` and has ``sizes[i]`` hits. ``take`` holds, list after list, the indexes
-    of the hits in ``doc_ids`` and ``scores``.
-    """
-
-    of: list[tuple[Text, str]]
-    sizes: np.ndarray
-    take: np.ndarray
-    doc_ids: pa.Array
-    scores: np.ndarray
-
-
-def flat_lists(found: Mapping[str, Found]) -> FlatLists:
-    """Returns the lists of all retrievers; equal lists share their hits."""
+def stored_rows(query_ids: pa.Array, found: Mapping[str, Found], depth: int) -> pa.Table:
+    """Returns the rows of runs/: the first `depth` hits of all lists, sorted by row, text and retriever."""
     bases = np.cumsum([0, *(len(one.lists.scores) for one in found.values())])
     begins = np.concatenate([base + one.lists.offsets[one.place] for base, one in zip(bases, found.values(), strict=False)])
     sizes = np.concatenate([np.diff(one.lists.offsets)[one.place] for one in found.values()])
@@ -64,28 +45,14 @@ def flat_lists(found: Mapping[str, Found]) -> FlatLists:
     retriever = np.repeat(np.arange(len(found)), [len(one.texts) for one in found.values()])
     row, number = (np.array([getattr(text, field) for text, _ in of], dtype=np.int64) for field in ("row", "number"))
     order = np.lexsort((retriever, number, row))
-    doc_ids = pa.concat_arrays([one.lists.doc_ids for one in found.values()])
-    scores = np.concatenate([one.lists.scores for one in found.values()])
-    return FlatLists([of[i] for i in order.tolist()], sizes[order], ranges(begins[order], sizes[order]), doc_ids, scores)
-
-
-def stored_rows(query_ids: pa.Array, flat: FlatLists, depth: int | None = None) -> pa.Table:
-    """Returns the rows of runs/: the hits of all lists.
-
-    Args:
-        query_ids: Of the rows of the block.
-        flat: The lists.
-        depth: Hits per list, at most; None: all.
-    """
-    if depth is not None:
-        sizes = np.minimum(flat.sizes, depth)
-        flat = flat._replace(sizes=sizes, take=flat.take[ranges(np.cumsum(flat.sizes) - flat.sizes, sizes)])
-    lists = pa.array(np.repeat(np.arange(len(flat.of)), flat.sizes))
-    of_lists = _names(flat.of) | {"query_id": query_ids.take(pa.array([text.row for text, _ in flat.of], pa.int64()))}
-    columns = {name: values.take(lists) for name, values in of_lists.items()} | {
-        "doc_id": flat.doc_ids.take(pa.array(flat.take)),
-        "rank": pa.array(ranks(flat.sizes).astype(np.int32)),
-        "score": pa.array(flat.scores[flat.take]),
+    of, sizes = [of[i] for i in order.tolist()], np.minimum(sizes[order], depth)
+    take = ranges(begins[order], sizes)
+    of_lists = _names(of) | {"query_id": query_ids.take(pa.array(row[order]))}
+    list_of_hit = pa.array(np.repeat(np.arange(len(of)), sizes))
+    columns = {name: values.take(list_of_hit) for name, values in of_lists.items()} | {
+        "doc_id": pa.concat_arrays([one.lists.doc_ids for one in found.values()]).take(pa.array(take)),
+        "rank": pa.array(ranks(sizes).astype(np.int32)),
+        "score": pa.array(np.concatenate([one.lists.scores for one in found.values()])[take]),
     }
     return pa.table([columns[name] for name in STORED["runs"].names], schema=STORED["runs"])
 
@@ -158,9 +125,7 @@ def is_fused(work: SharedWork, search: int, strategy: str, weight: float, positi
 
 def search_lists(table: pa.Table, number: int, search: Search) -> Lists:
     """Returns the lists of a search of a block, cut as it has them, from the columns `lists` and `runs`."""
-    lists, runs = (table.column(name).combine_chunks() for name in ("lists", "runs"))
-    per_row = pc.list_value_length(runs).to_numpy(zero_copy_only=False)
-    row, flat = np.repeat(np.arange(table.num_rows), per_row), runs.flatten()
+    lists, (row, flat) = table.column("lists").combine_chunks(), unnested(table, "runs")
     mine = flat.field("search").to_numpy() == number
     if not mine.all():
         row, flat = row[mine], flat.filter(pa.array(mine))
@@ -169,12 +134,11 @@ def search_lists(table: pa.Table, number: int, search: Search) -> Lists:
     ends = offsets_of(pc.list_value_length(hits).to_numpy(zero_copy_only=False))
     at = first[row] + flat.field("list").to_numpy()
     sizes, take = _cut(flat, ends[at], ends[at + 1] - ends[at], hits.flatten().field("score").to_numpy(), search)
-    names = {name: flat.field(name) for name in ("strategy", "retriever")}
     return Lists(
         row,
-        names["strategy"],
+        flat.field("strategy"),
         flat.field("position").to_numpy(),
-        names["retriever"],
+        flat.field("retriever"),
         flat.field("text").to_numpy(),
         flat.field("weight").to_numpy(),
         flat.field("position_weight").to_numpy(),

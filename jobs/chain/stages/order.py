@@ -9,7 +9,7 @@ from jobs.chain.answer import ranked
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.tables import RANKED
-from jobs.tables import nested
+from jobs.tables import nested, with_columns
 from retrievers.ranking import offsets_of, ranks
 
 
@@ -45,5 +45,6 @@ class Order:
         order = pa.array(np.lexsort((arm, row)))  # stable: ranks stay
         columns = [pa.array(arm), pa.array(np.concatenate(places).astype(np.int32)), pa.array(np.concatenate(scores))]
         flat = pa.StructArray.from_arrays([one.take(order) for one in columns], fields=list(RANKED))
-        (field,) = self.ADDS
-        return table.append_column(field, nested(offsets_of(np.bincount(row, minlength=block.rows)), flat, field.type))
+        return with_columns(
+            table, self.ADDS, [nested(offsets_of(np.bincount(row, minlength=block.rows)), flat, pa.list_(RANKED))]
+        )

@@ -23,14 +23,14 @@ from jobs.chain.fill import fill
 from jobs.chain.search_texts import Text, filters_of, joined, originals, query_texts
 from jobs.chain.stages.choices import Choices
 from jobs.chain.stages.cosines import cosines_column, similarity
-from jobs.chain.stages.flags import flag_counts
-from jobs.chain.stages.lists import Found, SearchedLists, flat_lists, passed_on, stored_rows
+from jobs.chain.stages.counts import flag_counts, with_counts
+from jobs.chain.stages.lists import Found, SearchedLists, passed_on, stored_rows
 from jobs.chain.stages.users import search_counts
 from jobs.chain.store.facts import Searched, StoredLists, StoredVectors
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import ARM_CHOSEN, COSINES, HITS, RUN
 from jobs.job.opening import open_retriever
-from jobs.tables import FILE, ORIGINAL, with_appended, with_failure
+from jobs.tables import FILE, ORIGINAL, with_appended, with_columns, with_failure
 from retrievers.hybrid.retriever import search_shares
 from retrievers.joined import search_vectors
 from retrievers.retriever import (
@@ -71,12 +71,6 @@ class Retrieve:
     def __init__(self, work: SharedWork, device: str, run: str, store: StoreFiles) -> None:
         """Opens the retrievers.
 
-        Args:
-            work: Of all arms.
-            device: The torch device of encoders.
-            run: The job's folder.
-            store: Has lists and vectors of other jobs.
-
         Raises:
             RetrieverError: An index is missing or was replaced.
         """
@@ -102,7 +96,8 @@ class Retrieve:
         choices = Choices(work, self._retrievers, texts, table.num_rows)
         routed = [self._routed(search, choices.needed(number)) for number, search in enumerate(work.searches)]
         counts: Counter[str] = Counter()
-        lists = self._lists(query_ids, routed, queries, spent, counts, choices)
+        alone: list[dict[tuple[str, int], SearchText]] = [{} for _ in routed]
+        lists = self._lists(query_ids, routed, queries, alone, spent, counts, choices)
         found, cosines = [], []
         for number, search in enumerate(work.searches):
             answers = [(at, one) for at, one in enumerate(work.answers) if one.search == number]
@@ -116,20 +111,17 @@ class Retrieve:
                     counts.update(flag_counts(rewrites, reading, answer, far, choices.texts(at)))
             else:  # the counts of a run are those of its table
                 table = choices.flagged(flagged(table, far))
-            found.append(self._found(search, routed[number], queries[search.typos], lists))
+            found.append(_found(search, routed[number], alone[number], lists))
         stored = self._write(table, found[work.answers[0].search]) if work.keep_lists else []
         rest: list[list[Any]] = [[]] * (table.num_rows - 1)
-        table = with_appended(table, "costs", spent).drop_columns(list(self.DROPS))
-        table = with_appended(table, "counts", [[{"name": name, "count": n} for name, n in counts.items()], *rest])
+        table = with_counts(with_appended(table, "costs", spent), counts).drop_columns(list(self.DROPS))
         columns = [
             *passed_on(table.num_rows, work, found, {key: one.lists for key, one in lists.items()}),
             cosines_column(table.num_rows, cosines),
             choices.column(table.num_rows),
             pa.array([stored, *rest], pa.list_(FILE)),
         ]
-        for field, column in zip(self.ADDS, columns, strict=True):
-            table = table.append_column(field, column)
-        return table
+        return with_columns(table, self.ADDS, columns)
 
     def _texts(
         self, table: pa.Table, rewrites: Sequence[Any], queries: Mapping[TypoSettings | None, list[str]]
@@ -150,7 +142,7 @@ class Retrieve:
         """Returns what each retriever of an arm is searched with, by its name in the arm."""
         found = {}
         for name in search.retrievers:
-            of = [text for text in texts if name in search.routes.get(text.strategy, search.retrievers)]
+            of = [text for text in texts if name in search.route(text.strategy)]
             if name in search.together:
                 known = search.joined or frozenset()
                 of = joined([one for one in of if one.strategy == ORIGINAL or one.strategy in known], name, search.fuse)
@@ -162,11 +154,16 @@ class Retrieve:
         query_ids: list[str],
         routed: Sequence[Mapping[str, list[Text]]],
         queries: Mapping[TypoSettings | None, list[str]],
+        alone: list[dict[tuple[str, int], SearchText]],
         spent: list[list[dict[str, Any]]],
         counts: Counter[str],
         choices: Choices,
     ) -> dict[str, SearchedLists]:
-        """Returns the lists of every search by key of the retriever; adds what they cost, and the searches of each arm."""
+        """Returns the lists of every search by key of the retriever; adds what they cost, and the searches of each arm.
+
+        Where texts that were searched together have no hit, the original is searched by itself, if it is routed there: it is
+        added to `alone`, by search, name of the retriever and row.
+        """
         found: dict[str, SearchedLists] = {}
         here: dict[str, set[Searched]] = {}  # by space: searches of this block; two retrievers may have one
         for key, opened in self._work.retrievers.items():
@@ -182,14 +179,15 @@ class Retrieve:
             place = {search: number for number, search in enumerate(wanted)}
             standing: dict[Wanted, Searched] = {}
             stood_in: list[list[Wanted]] = [[] for _ in routed]  # by search
-            vain: list[tuple[int, Wanted]] = []
+            vain: list[int] = []  # rows
             for number, (search, of) in enumerate(zip(self._work.searches, routed, strict=True)):
                 for name in (name for name, used in search.retrievers.items() if used == key and name in search.together):
                     for text in (one for one in of[name] if one.number and not len(lists[place[one.search]].scores)):
-                        original = self._original(search, name, queries[search.typos], text)
-                        if original is not None:
+                        if name in search.route(ORIGINAL):
+                            original = SearchText(queries[search.typos][text.row], "query", text.search.only)
+                            alone[number][name, text.row] = original
                             stood_in[number].append(original)
-                            vain.append((text.row, original))
+                            vain.append(text.row)
                             if original not in place:
                                 standing.setdefault(original, Searched(query_ids[text.row], original))
             lists += self._search(key, store, list(standing.values()), made)
@@ -207,7 +205,7 @@ class Retrieve:
                 texts.update({text.row: 0 for text in routed_here})
                 for text in routed_here:
                     texts[text.row] += text.texts
-                texts.update(row for row, _ in vain)
+                texts.update(vain)
             self._charge(key, asked, made, query_ids, texts, time.perf_counter() - began, spent)
             found[key] = SearchedLists(place, joined_lists(lists))
             heartbeat()
@@ -271,34 +269,30 @@ class Retrieve:
             store.save()
         return found
 
-    def _original(self, search: Search, name: str, queries: Sequence[str], text: Text) -> SearchText | None:
-        """Returns the original by itself, which is searched where texts that were searched together have no hit."""
-        original = SearchText(queries[text.row], "query", text.search.only)
-        return original if name in search.routes.get(ORIGINAL, search.retrievers) else None
-
-    def _found(
-        self, search: Search, routed: Mapping[str, list[Text]], queries: Sequence[str], lists: Mapping[str, SearchedLists]
-    ) -> dict[str, Found]:
-        """Returns the lists of a search; where texts were searched together in vain, those of the original alone."""
-        found = {}
-        for name, texts in routed.items():
-            of, used = lists[search.retrievers[name]], []
-            for text in texts:
-                in_vain = name in search.together and text.number and of.is_empty(text.search)
-                original = self._original(search, name, queries, text) if in_vain else None
-                used.append(text if original is None else Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original))
-            place = np.array([of.place[text.search] for text in used], dtype=np.int64)
-            found[name] = Found(used, place, of.lists)
-        return found
-
     def _write(self, table: pa.Table, found: Mapping[str, Found]) -> list[dict[str, Any]]:
         """Writes the lists of the first arm; returns the file as an entry of `stored`, if there is any hit."""
-        flat = flat_lists(found)
-        if not len(flat.take):
+        hits = stored_rows(table.column("query_id").combine_chunks(), found, self._work.answers[0].retrieved)
+        if not hits.num_rows:
             return []
-        of_queries = stored_rows(table.column("query_id").combine_chunks(), flat, self._work.answers[0].retrieved)
-        file = write_table(self._storage, "runs", shard_of(table), of_queries)
-        return [{"table": "runs"} | file._asdict()]
+        return [{"table": "runs"} | write_table(self._storage, "runs", shard_of(table), hits)._asdict()]
+
+
+def _found(
+    search: Search,
+    routed: Mapping[str, list[Text]],
+    alone: Mapping[tuple[str, int], SearchText],
+    lists: Mapping[str, SearchedLists],
+) -> dict[str, Found]:
+    """Returns the lists of a search; where texts were searched together in vain, those of the original alone."""
+    found = {}
+    for name, texts in routed.items():
+        of = lists[search.retrievers[name]]
+        used = [
+            text if (original := alone.get((name, text.row))) is None else Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original)
+            for text in texts
+        ]
+        found[name] = Found(used, np.array([of.place[text.search] for text in used], dtype=np.int64), of.lists)
+    return found
 
 
 def _row_texts(
@@ -315,6 +309,4 @@ def _row_texts(
 def without_lists(table: pa.Table, error: Exception) -> pa.Table:
     """Returns a query on which a retriever failed, without lists and with a row in errors; RetrieverErrors are raised."""
     table = with_failure(table, "retrieve", error).drop_columns(list(Retrieve.DROPS))
-    for field in Retrieve.ADDS:
-        table = table.append_column(field, pa.array([[]], field.type))
-    return table
+    return with_columns(table, Retrieve.ADDS, (pa.array([[]], field.type) for field in Retrieve.ADDS))

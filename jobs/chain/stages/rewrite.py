@@ -22,14 +22,17 @@ from jobs.chain.arms.shared_work import Reading
 from jobs.chain.completer import Answered, Completer
 from jobs.chain.completions import REUSED, Completions
 from jobs.chain.journal import Key
-from jobs.chain.stages.choice_rows import choice_notes, failure_row, selection_row
+from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.users import Users
 from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
+from jobs.counts import MadeWork
 from jobs.tables import with_appended
-from rewriters.engines import Request
+from rewriters.classifier import REQUEST_NAME
+from rewriters.engines import Completion, Request
 from rewriters.query import Query
+from rewriters.results import RewriteFailure
 from rewriters.rewriter import Rewriter
 from rewriters.selection import Choice
 
@@ -48,11 +51,13 @@ class ToRead(NamedTuple):
     arms: Sequence[tuple[str, frozenset[str]]]
 
 
-class _Chosen(NamedTuple):
-    """What one reading takes of one query."""
+class _QueryRequests(NamedTuple):
+    """What one reading asks and takes of one query; requests that are made once more are added."""
 
-    choice: Choice
+    query: Query
     question: Request | None
+    choice: Choice
+    requests: list[Request]
 
 
 class _Read(NamedTuple):
@@ -113,8 +118,8 @@ class Rewrite:
         self._made_by = {one.key: one.space for one in engines}
         most = max((longest_answer(one.reading.asked) for one in readings), default=0)
         self._completer = Completer(
-            {one.key: one.settings for one in engines}, open_storage(run), start, gpus, prices, unsaved_seconds,
-            most_tokens=most, key=self._key,
+            {one.key: one.settings for one in engines}, open_storage(run), start, self._key, gpus, prices, unsaved_seconds,
+            most,
         )  # fmt: skip
         self.start_up = self._completer.start_up
 
@@ -125,35 +130,29 @@ class Rewrite:
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the texts of all readings, errors and costs."""
         queries = queries_of(table)
-        places = range(len(self._readings))
         own, used = self._completer.open(shard_of(table)), dict[Key, Request]()
-        asked = [[self._question(place, query) for query in queries] for place in places]
-        made = self._answers(own, used, [request for of_reading in asked for request in of_reading if request])
-        chosen = [
-            [self._chosen(place, query, question, made) for query, question in zip(queries, asked[place], strict=True)]
-            for place in places
+        questions = [[self._question(place, query) for query in queries] for place in range(len(self._readings))]
+        made = self._answers(own, used, [one for of in questions for one in of if one])
+        asked = [
+            [self._asked(place, query, question, made) for query, question in zip(queries, of, strict=True)]
+            for place, of in enumerate(questions)
         ]
-        requests = [
-            [self._requests(place, query, of.choice) for query, of in zip(queries, chosen[place], strict=True)]
-            for place in places
-        ]
-        made |= self._answers(own, used, [one for of in requests for of_query in of for one in of_query])
-        while again := self._again(queries, requests, chosen, made):
+        made |= self._answers(own, used, [one for of in asked for of_query in of for one in of_query.requests])
+        while again := self._again(asked, made):
             made |= self._answers(own, used, again)
         own.merge()
-        put_completions(self._store, {self._asked(key, request): made[key] for key, request in used.items()})
-        read = self._read(queries, requests, chosen, made)
-        spent = [self._costs(row, requests, chosen, made, own) for row in range(len(queries))]
+        put_completions(self._store, {self._fact(key, request): made[key] for key, request in used.items()})
+        read = self._read(len(queries), asked, made)
+        spent = [self._costs([of[row] for of in asked], made, own) for row in range(len(queries))]
         table = with_appended(with_appended(table, "errors", read.errors), "costs", spent)
-        needed = self._counts(requests, chosen, made) if self._counts_needs else Counter[str]()
-        counts = [{"name": name, "count": n} for name, n in needed.items()]
-        counted = [counts, *[[]] * (len(queries) - 1)]
-        for field, values in zip(Rewrite.ADDS, (read.texts, read.selections, read.guarded, counted), strict=True):
+        nothing: list[list[dict[str, Any]]] = [[] for _ in queries]
+        needed = self._counts(asked, made) if self._counts_needs else Counter[str]()
+        for field, values in zip(Rewrite.ADDS, (read.texts, read.selections, read.guarded, nothing), strict=True):
             if field.name in table.column_names:
                 table = with_appended(table, field.name, values)
             else:
                 table = table.append_column(field, pa.array(values, field.type))
-        return table
+        return with_counts(table, needed)
 
     def _key(self, request: Request) -> Key:
         """Returns the key of a completion among those of all engines and decodings."""
@@ -166,29 +165,23 @@ class Rewrite:
         question = self._choosers[place].question(query)
         return None if question is None else as_made(self._readings[place].reading, question)
 
-    def _chosen(self, place: int, query: Query, question: Request | None, made: Answered) -> _Chosen:
+    def _asked(self, place: int, query: Query, question: Request | None, made: Answered) -> _QueryRequests:
+        """Returns what a reading asks of a query, for which the LLM may have said of which type it is."""
         answer = made[self._key(question)].completion if question else None
-        return _Chosen(self._choosers[place].choose(query, answer), question)
+        choice = self._choosers[place].choose(query, answer)
+        requests = self._rewriters[place].requests(query, choice)
+        return _QueryRequests(query, question, choice, [as_made(self._readings[place].reading, one) for one in requests])
 
-    def _requests(self, place: int, query: Query, choice: Choice) -> list[Request]:
-        """Returns the requests of a query that a reading needs an answer of."""
-        reading = self._readings[place].reading
-        return [as_made(reading, one) for one in self._rewriters[place].requests(query, choice)]
+    def _answered(self, of: _QueryRequests, made: Answered) -> list[tuple[Request, Completion]]:
+        return [(one, made[self._key(one)].completion) for one in of.requests]
 
-    def _again(
-        self,
-        queries: Sequence[Query],
-        requests: Sequence[Sequence[list[Request]]],
-        chosen: Sequence[Sequence[_Chosen]],
-        made: Answered,
-    ) -> list[Request]:
+    def _again(self, asked: Sequence[Sequence[_QueryRequests]], made: Answered) -> list[Request]:
         """Returns the requests that are to be made once more, and adds them to those of their readings and queries."""
         found = []
-        for place, of_reading in enumerate(requests):
-            for query, of, asked in zip(queries, chosen[place], of_reading, strict=True):
-                answered = [(one, made[self._key(one)].completion) for one in asked]
-                tries = self._rewriters[place].again(query, answered, of.choice)
-                asked.extend(tries)
+        for rewriter, of_reading in zip(self._rewriters, asked, strict=True):
+            for of in of_reading:
+                tries = rewriter.again(of.query, self._answered(of, made), of.choice)
+                of.requests.extend(tries)
                 found += tries
         return found
 
@@ -210,45 +203,33 @@ class Rewrite:
         }
         used |= shared
         found = own.get(list(by_key))
-        stored = stored_completions(self._store, [self._asked(*one) for one in shared.items() if one[0] not in found])
+        stored = stored_completions(self._store, [self._fact(*one) for one in shared.items() if one[0] not in found])
         own.keep(stored)
         return self._completer.fill(own, by_key)
 
-    def _asked(self, key: Key, request: Request) -> EngineRequest:
+    def _fact(self, key: Key, request: Request) -> EngineRequest:
         return EngineRequest(self._made_by[request.engine], key, request.prompt)
 
-    def _read(
-        self,
-        queries: Sequence[Query],
-        requests: Sequence[Sequence[Sequence[Request]]],
-        chosen: Sequence[Sequence[_Chosen]],
-        made: Answered,
-    ) -> _Read:
+    def _read(self, rows: int, asked: Sequence[Sequence[_QueryRequests]], made: Answered) -> _Read:
         """Returns what is read of the answers to each query. An error that two readings have, which share answers, is one."""
-        read = _Read(*(list[list[dict[str, Any]]]([] for _ in queries) for _ in _Read._fields))
-        for place, (reading, called, _) in enumerate(self._readings):
+        read = _Read(*(list[list[dict[str, Any]]]([] for _ in range(rows)) for _ in _Read._fields))
+        for (reading, called, _), rewriter, of_reading in zip(self._readings, self._rewriters, asked, strict=True):
             names = {name: one for (name, _), one in called.items()}
-            for row, query in enumerate(queries):
-                choice, question = chosen[place][row]
-                answers = [(one, made[self._key(one)].completion) for one in requests[place][row]]
-                written = self._rewriters[place].read(query, answers, choice)
+            for row, of in enumerate(of_reading):
+                written = rewriter.read(of.query, self._answered(of, made), of.choice)
                 read.texts[row] += [vars(one) | {"arm": reading.name} for one in written.rewrites]
                 read.guarded[row] += [one._asdict() | {"arm": reading.name} for one in written.guarded]
                 if reading.rewriting.selects:
-                    read.selections[row].append(selection_row(written.choice) | {"arm": reading.name})
-                answer = made[self._key(question)].completion if question else None
-                failures = (replace(one, strategy=names.get(one.strategy, one.strategy)) for one in written.failures)
+                    selection = {"query_type": written.choice.query_type, "strategies": list(written.choice.texts)}
+                    read.selections[row].append(selection | {"reason": written.choice.reason, "arm": reading.name})
+                answer = made[self._key(of.question)].completion if of.question else None
+                failures = [replace(one, strategy=names.get(one.strategy, one.strategy)) for one in written.failures]
                 known = {_known_as(one) for one in read.errors[row]}
-                errors = [*choice_notes(answer, choice), *map(failure_row, failures)]
+                errors = [_error(one) for one in [*_choice_notes(answer, of.choice), *failures]]
                 read.errors[row] += [one for one in errors if _known_as(one) not in known]
         return read
 
-    def _counts(
-        self,
-        requests: Sequence[Sequence[Sequence[Request]]],
-        chosen: Sequence[Sequence[_Chosen]],
-        made: Answered,
-    ) -> Counter[str]:
+    def _counts(self, asked: Sequence[Sequence[_QueryRequests]], made: Answered) -> Counter[str]:
         """Returns how many requests each arm needs, how many only it needs, and how many were made, by request and model."""
         components: dict[str, dict[Key, int]] = {}  # request@model -> the requests, numbered
         needed: dict[tuple[str, frozenset[str]], list[int]] = {}  # component, arms -> their requests
@@ -256,12 +237,11 @@ class Rewrite:
         names: dict[Key, str] = {}
         for place, (_, called, with_strategies) in enumerate(self._readings):
             every = frozenset(arm for arm, _ in with_strategies)
-            for row, (choice, question) in enumerate(chosen[place]):
-                of_arms = samples(place, tuple(choice.texts.items()))
-                asked = [] if question is None else [(question, every)]
-                for one in requests[place][row]:
-                    asked.append((one, of_arms.get((one.name, one.sample % SAMPLES_APART), frozenset())))
-                for request, arms in ((one, arms) for one, arms in asked if arms):
+            for of in asked[place]:
+                of_arms = samples(place, tuple(of.choice.texts.items()))
+                needed_by = [] if of.question is None else [(of.question, every)]
+                needed_by += [(one, of_arms.get((one.name, one.sample % SAMPLES_APART), frozenset())) for one in of.requests]
+                for request, arms in ((one, arms) for one, arms in needed_by if arms):
                     key = self._key(request)
                     name = names.setdefault(key, called[request.name, request.prompt_hash])
                     component = f"{name}@{made[key].completion.model}"
@@ -271,10 +251,10 @@ class Rewrite:
         for (component, arms), items in needed.items():
             users[component].add(sorted(arms), np.array(items))
         counts: Counter[str] = Counter()
-        for component, of in users.items():
-            counts.update(of.counts(f"requests/{component}"))
+        for component, of_component in users.items():
+            counts.update(of_component.counts("requests", component))
             # costs count attempts, and what a request cost is all of its attempts
-            counts[f"made/requests/{component}"] += sum(made[key].start != REUSED for key in components[component])
+            counts[MadeWork("requests", component).key] += sum(made[key].start != REUSED for key in components[component])
         return counts
 
     def _needs(self, place: int, texts: Mapping[str, int | None]) -> dict[tuple[str, int], frozenset[str]]:
@@ -287,27 +267,20 @@ class Rewrite:
                     found.setdefault((name, sample), set()).add(arm)
         return {request: frozenset(arms) for request, arms in found.items()}
 
-    def _costs(
-        self,
-        row: int,
-        requests: Sequence[Sequence[Sequence[Request]]],
-        chosen: Sequence[Sequence[_Chosen]],
-        made: Answered,
-        own: Completions,
-    ) -> list[dict[str, Any]]:
-        """Returns the cost entries of a query, each request once."""
-        asked: dict[Key, Request] = {}
-        for place, one in enumerate(self._readings):
-            for request in filter(None, [chosen[place][row].question, *requests[place][row]]):
-                name = one.called[request.name, request.prompt_hash]
-                asked.setdefault(self._key(request), request if name == request.name else replace(request, name=name))
+    def _costs(self, asked: Sequence[_QueryRequests], made: Answered, own: Completions) -> list[dict[str, Any]]:
+        """Returns the cost entries of a query, each request once; `asked` is by reading."""
+        requests: dict[Key, Request] = {}
+        for (_, called, _), of in zip(self._readings, asked, strict=True):
+            for request in filter(None, [of.question, *of.requests]):
+                name = called[request.name, request.prompt_hash]
+                requests.setdefault(self._key(request), request if name == request.name else replace(request, name=name))
         entries = [
             entry("rewrite", request.name, model=made[key].completion.model, reused=1)
             if made[key].start == REUSED
             else self._completer.cost(request, made[key])
-            for key, request in asked.items()
+            for key, request in requests.items()
         ]
-        return entries + [self._completer.lost(request, own.lost[key]) for key, request in asked.items() if own.lost[key]]
+        return entries + [self._completer.lost(request, own.lost[key]) for key, request in requests.items() if own.lost[key]]
 
 
 class RewriteFurther(Rewrite):
@@ -315,6 +288,30 @@ class RewriteFurther(Rewrite):
 
     NEEDS = (*Rewrite.NEEDS, "rewrites", "selections", "guarded", "counts")
     ADDS = pa.schema([])
+
+
+def _error(failure: RewriteFailure) -> dict[str, Any]:
+    """Returns a failure as an ERROR."""
+    return {
+        "stage": "rewrite", "component": failure.strategy or None, "reason": failure.reason, "message": failure.message,
+        "raw": failure.raw, "attempts": failure.attempts,
+    }  # fmt: skip
+
+
+def _choice_notes(answer: Completion | None, choice: Choice) -> list[RewriteFailure]:
+    """Returns the notes on a choice: the LLM's answer names no type, or the query's cell in the log no strategy of the pool.
+
+    Args:
+        answer: of the LLM that was asked for the type; None: it was not.
+        choice: what was made of it.
+    """
+    notes = []
+    if answer is not None and (answer.text is None or not choice.answered):
+        message = f"the LLM's answer names no type; the rules say {choice.query_type}"
+        notes.append(RewriteFailure(REQUEST_NAME, "not_classified", message, answer.text, answer.attempts))
+    if choice.note:
+        notes.append(RewriteFailure("select", "wrong_cell", choice.note, None, 0))
+    return notes
 
 
 def _known_as(error: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -15,48 +15,20 @@ from cluster import costs
 from cluster.errors import RetrieverError
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.shared_work import ScoredBy
-from jobs.chain.fill import Portion, fill
+from jobs.chain.fill import fill
 from jobs.chain.search_texts import originals
 from jobs.chain.store.facts import Scored, StoredScores, text_digest
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import PAIR_SCORE
 from jobs.job.opening import open_documents
-from jobs.tables import nested, with_appended, with_failure
+from jobs.tables import nested, with_appended, with_columns, with_failure
+from retrievers.kinds import RetrieverSettings
 from retrievers.ranking import offsets_of
 from retrievers.reranker import Reranker, open_reranker
-from retrievers.retriever import DocumentStore, RetrieverSettings
+from retrievers.retriever import DocumentStore
 from retrievers.served.reranker import ServerReranker
 
 PORTION = 2048  # pairs scored between two progress reports: some minutes on two CPU cores; sorted by length within a portion
-
-
-class _Known:
-    """A `jobs.chain.fill.Store` of the scores of a block by one space: those in hand, then those of the store.
-
-    Attributes:
-        scores: In hand.
-    """
-
-    def __init__(self, stored: StoredScores) -> None:
-        """Has none in hand."""
-        self.scores: dict[Scored, float] = {}
-        self._stored = stored
-
-    def get(self, keys: Sequence[Scored]) -> dict[Scored, float]:
-        """Returns the scores of these pairs."""
-        more = [key for key in dict.fromkeys(keys) if key not in self.scores]
-        if more:
-            self.scores |= self._stored.get(more)
-        return {key: self.scores[key] for key in keys if key in self.scores}
-
-    def put(self, portion: Portion[Scored, float]) -> None:
-        """Takes scores."""
-        self.scores |= dict(portion)
-        self._stored.put(portion)
-
-    def save(self) -> None:
-        """Stores what was put."""
-        self._stored.save()
 
 
 class Score:
@@ -101,7 +73,7 @@ class Score:
         found: list[list[dict[str, object]]] = [[] for _ in lists]
         scored: list[tuple[np.ndarray, np.ndarray, float]] = []
         documents = self._texts(lists)
-        known: dict[str, _Known] = {}  # by space: arms with typos share some pairs
+        known: dict[str, StoredScores] = {}  # by space: arms with typos share some pairs
         for number, (one, opened) in enumerate(self._rerankers):
             began = time.perf_counter()
             queries = list(zip(table.column("query_id").to_pylist(), originals(table, one.typos), strict=True))
@@ -113,8 +85,8 @@ class Score:
             ]
             digests, texts = documents[one.documents]
             keys = [Scored(*queries[row], digests[lists[row][place]["doc_id"]]) for row, place in places]
-            of = known.setdefault(one.space, _Known(StoredScores(self._store, Space("scores", one.space))))
-            before, made = set(of.scores), set[Scored]()
+            of = known.setdefault(one.space, StoredScores(self._store, Space("scores", one.space)))
+            before, made = set(of.in_hand), set[Scored]()
             values = fill(of, keys, partial(_score, opened, texts, made))
             fresh, reused = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)
             for (row, place), key, value in zip(places, keys, values, strict=True):
@@ -138,7 +110,7 @@ class Score:
                 )  # fmt: skip
         flat = pa.array([score for of_query in found for score in of_query], PAIR_SCORE)
         column = nested(offsets_of(np.array([len(one) for one in found], dtype=np.int64)), flat, pa.list_(PAIR_SCORE))
-        return with_appended(table.append_column(self.ADDS.field("scores"), column), "costs", spent)
+        return with_appended(with_columns(table, self.ADDS, [column]), "costs", spent)
 
     def _texts(self, lists: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, tuple[dict[str, bytes], dict[bytes, str]]]:
         """Returns, by key of the documents, doc_id -> digest of its text, and digest -> text, of all that are to be scored."""
@@ -154,17 +126,17 @@ class Score:
 
     def charge_failed(self, table: pa.Table) -> pa.Table:
         """Returns a query on which a reranker failed with the costs of the requests that were sent for it."""
-        spent = [failed_cost(by, originals(table, one.typos), one.settings.kind, one.model) for one, by in self._rerankers]
-        return with_appended(table, "costs", [[entry for of_one in spent for entry in of_one]])
+        spent = []
+        for one, by in self._rerankers:
+            if sent := sent_requests(by, originals(table, one.typos)).total():
+                spent.append(costs.entry("rerank", one.settings.kind, model=one.model, requests=sent, error="failed"))
+        return with_appended(table, "costs", [spent])
 
 
 def planned_documents(name: str, settings: RetrieverSettings, corpus: str | None) -> DocumentStore:
     """Returns the documents of a retriever's index, as a worker opens them.
 
-    Args:
-        name: of the retriever.
-        settings: of the retriever.
-        corpus: identity of the documents at planning; None: not checked.
+    `corpus` is the identity of the documents at planning; None: not checked.
 
     Raises:
         RetrieverError: the index is missing, or the documents were replaced.
@@ -188,12 +160,6 @@ def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:
     return reranker.requests(queries) if isinstance(reranker, ServerReranker) else Counter()
 
 
-def failed_cost(reranker: Reranker, queries: Iterable[str], kind: str, model: str | None) -> list[dict[str, Any]]:
-    """Returns the cost entry of the requests for queries that got no scores; none if none were sent."""
-    sent = sent_requests(reranker, queries).total()
-    return [costs.entry("rerank", kind, model=model, requests=sent, error="failed")] if sent else []
-
-
 def _score(
     by: Reranker, texts: Mapping[bytes, str], made: set[Scored], missing: list[Scored]
 ) -> Iterator[list[tuple[Scored, float]]]:
@@ -209,5 +175,4 @@ def _score(
 def without_scores(table: pa.Table, error: Exception) -> pa.Table:
     """Returns a query on which a reranker failed, without scores and with a row in errors; RetrieverErrors are raised."""
     table = with_failure(table, "rerank", error)
-    (field,) = Score.ADDS
-    return table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return with_columns(table, Score.ADDS, [pa.nulls(table.num_rows, pa.list_(PAIR_SCORE))])

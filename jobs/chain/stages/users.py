@@ -9,6 +9,7 @@ import numpy as np
 
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.search_texts import Text
+from jobs.counts import Work, WorkAlone, arm_key
 from jobs.tables import ORIGINAL
 from retrievers.lists import TOGETHER
 from retrievers.retriever import JoinedText, SearchText
@@ -27,15 +28,15 @@ class Users:
         self._users[items] += len(arms)
         self._added.append((arms, items))
 
-    def counts(self, what: str) -> Counter[str]:
-        """Returns `arm/<arm>/<what>`, the items of each arm, and `arm/<arm>/alone/<what>`, those that only it needs, if any."""
+    def counts(self, quantity: str, component: str) -> Counter[str]:
+        """Returns the items of each arm as its work, and those that only it needs, if any."""
         counts: Counter[str] = Counter()
         for arms, items in self._added:
-            counts.update({f"arm/{arm}/{what}": len(items) for arm in arms})
+            counts.update({arm_key(arm, Work(quantity, component).key): len(items) for arm in arms})
             alone = int((self._users[items] == 1).sum())  # none where several arms were added together
             if alone:
                 (arm,) = arms
-                counts[f"arm/{arm}/alone/{what}"] += alone
+                counts[arm_key(arm, WorkAlone(quantity, component).key)] += alone
         return counts
 
 
@@ -76,4 +77,4 @@ def search_counts(
         for strategies, arms in alike.items():
             users.add(arms, np.unique(places[np.isin(strategy, [*strategies, ORIGINAL, TOGETHER])]))
     named = work.retrievers[key].search_names.items()
-    return sum((users.counts(f"searches/{counted}@{model or ''}") for counted, model in named), Counter())
+    return sum((users.counts("searches", f"{counted}@{model or ''}") for counted, model in named), Counter())

@@ -8,7 +8,6 @@ import time
 import uuid
 from collections import Counter
 from dataclasses import asdict
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,12 +19,12 @@ from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import Storage, open_storage
 from cluster.storage.traffic import take_traffic
 from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.error_counts import first_failed
-from jobs.chain.shard_counts import loss_counts, one_arm_counts
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.stored import Rankings, candidates_table, costs_columns, flattened, scores_table, stored_table
+from jobs.chain.stages.counts import first_failed, loss_counts, one_arm_counts
+from jobs.chain.stages.stored_rows import Rankings, candidates_table, costs_columns, flattened, scores_table, stored_table
 from jobs.chain.tables import ARM_STORED
-from jobs.tables import COMMITTED, STORED
+from jobs.counts import arm_key
+from jobs.tables import COMMITTED, STORED, unnested
 
 ROW_GROUP = 50_000  # rows: one of an arm's own has a few hundred, and takes longer to begin than to fill
 
@@ -38,13 +37,7 @@ class Write:
     GIVES = COMMITTED
 
     def __init__(self, work: SharedWork, run: str, start: int) -> None:
-        """Opens the job's folder.
-
-        Args:
-            work: of all arms.
-            run: the job's folder.
-            start: the number of this start of the job, from 1.
-        """
+        """Opens the job's folder."""
         self._work, self._start = work, start
         self._schemas = ARM_STORED if work.only is None else STORED
         self._storage = open_storage(run)
@@ -59,16 +52,16 @@ class Write:
         columns = {name: flattened(ids, table, name) for name in ("rewrites", "selections", "costs", "errors")}
         columns["costs"] = costs_columns(columns["costs"])
         tables = {name: stored_table(self._schemas[name], of) for name, of in columns.items()}
-        results = self._results(shard, table, block)
-        counts = loss_counts(tables)
-        counts.update(results.counts)
+        of_results, files_of_results = self._results(shard, table, block)
+        counts = loss_counts(table)
+        counts.update(of_results)
         counts.update(one_arm_counts(table, tables, len(work.only.strategies)) if work.only else {})
         counts["queries"] = table.num_rows
         counts["log_rows"] = pc.sum(table.column("log_count")).as_py()
         counts["rewrites"] = tables["rewrites"].num_rows
-        for one in table.column("counts").combine_chunks().flatten().to_pylist():
+        for one in unnested(table, "counts")[1].to_pylist():
             counts[one["name"]] += one["count"]
-        files |= results.files
+        files |= files_of_results
         if work.keep_candidates:
             tables["candidates"] = candidates_table(ids, block, work.answers[0].candidates)
         if block.scored:
@@ -78,8 +71,8 @@ class Write:
                 files.setdefault(name, []).append(write_table(self._storage, name, shard, rows))
         return committed_row(self._storage, table, self._start, files, dict(counts), began)
 
-    def _results(self, shard: int, table: pa.Table, block: Candidates) -> _Results:
-        """Writes the results of all arms, and what stands behind them, an arm after the other."""
+    def _results(self, shard: int, table: pa.Table, block: Candidates) -> tuple[Counter[str], dict[str, list[File]]]:
+        """Writes the results of all arms and what stands behind them, one arm after the other; returns counts and files."""
         counts: Counter[str] = Counter()
         ranked = Rankings(table, block, self._work)
         with _Written(self._storage, "results", shard) as results, _Written(self._storage, "tails", shard) as tails:
@@ -87,7 +80,7 @@ class Write:
                 found, behind = ranked.tables(number)
                 queries = pc.count_distinct(found.column("query_id")).as_py()
                 if self._work.only is None:
-                    counts[f"arm/{answer.arm}/queries_with_results"] += queries
+                    counts[arm_key(answer.arm, "queries_with_results")] += queries
                     counts["arms_with_results"] += queries
                 else:
                     counts["queries_with_results"] += queries
@@ -95,14 +88,7 @@ class Write:
                 tails.add(behind)
         counts["results"] = results.file.rows
         files = {name: [one.file] for name, one in (("results", results), ("tails", tails)) if one.file.rows}
-        return _Results(counts, files)
-
-
-class _Results(NamedTuple):
-    """What was written of the results of a shard, by table, and its counts."""
-
-    counts: Counter[str]
-    files: dict[str, list[File]]
+        return counts, files
 
 
 class _Written:
@@ -149,7 +135,7 @@ def files_before(table: pa.Table) -> dict[str, list[File]]:
     """
     assert pc.count_distinct(table.column("shard")).as_py() == 1, "two shards in one block"
     files: dict[str, list[File]] = {}
-    for one in table.column("stored").combine_chunks().flatten().to_pylist():
+    for one in unnested(table, "stored")[1].to_pylist():
         files.setdefault(one.pop("table"), []).append(File(**one))
     return files
 
@@ -168,10 +154,10 @@ def committed_row(
         began: when the stage was given the block, by `time.perf_counter`.
     """
     shard = shard_of(table)
-    entries = table.column("costs").combine_chunks().flatten()
+    entries = unnested(table, "costs")[1]
     seconds: dict[str, float] = {}
     requests: dict[str, dict[str, float]] = {}
-    for one in table.column("overhead").combine_chunks().flatten().to_pylist():
+    for one in unnested(table, "overhead")[1].to_pylist():
         stage, name, amount = one["stage"], one["quantity"], one["amount"]
         if name == "seconds":
             seconds[stage] = seconds.get(stage, 0.0) + amount

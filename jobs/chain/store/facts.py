@@ -101,24 +101,28 @@ class _Stored(ABC, Generic[FactKey, Value]):
     def __init__(self, files: StoreFiles, space: Space) -> None:
         """Reads nothing."""
         self._files, self._space, self._kept = files, space, space in files.names
-        self._made: list[tuple[FactKey, Value]] = []
+        self.in_hand: dict[FactKey, Value] = {}
+        """What was read and put."""
+        self._made: list[FactKey] = []
 
     def get(self, keys: Sequence[FactKey]) -> dict[FactKey, Value]:
-        """Returns the values of these keys; missing keys are left out."""
-        if not self._kept:
-            return {}
-        rows = self._files.rows(self._space, self.SCHEMA, [key.query_id for key in keys])
-        return self._values(rows.combine_chunks(), keys)
+        """Returns the values of these keys, those in hand first; missing keys are left out."""
+        more = [key for key in dict.fromkeys(keys) if key not in self.in_hand] if self._kept else []
+        if more:
+            rows = self._files.rows(self._space, self.SCHEMA, [key.query_id for key in more])
+            self.in_hand |= self._values(rows.combine_chunks(), more)
+        return {key: self.in_hand[key] for key in keys if key in self.in_hand}
 
     def put(self, portion: Portion[FactKey, Value]) -> None:
         """Takes values for `save`."""
-        self._made += portion if self._kept else ()
+        self.in_hand |= dict(portion)
+        self._made += [key for key, _ in portion] if self._kept else ()
 
     def save(self) -> None:
         """Stores the values that were put."""
         if self._made:
-            keys, values = zip(*self._made, strict=True)
-            self._files.put(self._space, pa.table(self._columns(keys, values), schema=self.SCHEMA))
+            values = [self.in_hand[key] for key in self._made]
+            self._files.put(self._space, pa.table(self._columns(self._made, values), schema=self.SCHEMA))
 
     @abstractmethod
     def _values(self, rows: pa.Table, keys: Sequence[FactKey]) -> dict[FactKey, Value]:

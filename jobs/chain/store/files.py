@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from cluster.errors import ClusterError, UnavailableError
 from cluster.storage import Storage, open_storage
-from cluster.storage.ahead import ahead
+from cluster.storage.prefetch import prefetch
 
 VERSION = "v1"  # in the path: an older program does not see a newer layout
 ABOUT = "about.json"
@@ -77,9 +77,9 @@ class StoreFiles:
             return rows.filter(pc.is_in(rows.column("query_id"), wanted))
 
         try:
-            found = list(ahead(read, _within(self.names.get(space, ()), *ends), CONCURRENT_READS))
+            found = list(prefetch(read, _within(self.names.get(space, ()), *ends), CONCURRENT_READS))
         except FileNotFoundError:
-            found = list(ahead(read, _within(_listed(storage, space), *ends), CONCURRENT_READS))
+            found = list(prefetch(read, _within(_listed(storage, space), *ends), CONCURRENT_READS))
         return pa.concat_tables([stored.empty_table(), *found]).sort_by([(_MADE, "descending")]).drop_columns(_MADE)
 
     def put(self, space: Space, rows: pa.Table) -> None:
@@ -99,9 +99,7 @@ NO_STORE = StoreFiles("", {})
 def open_store(root: str, spaces: Mapping[Space, Mapping[str, Any]]) -> StoreFiles:
     """Returns the store's files of the spaces of a job; notes that they are used today.
 
-    Args:
-        root: The store's folder.
-        spaces: What each is about, as JSON-able values.
+    `spaces` says what each is about, as JSON-able values.
 
     Raises:
         ClusterError: The store cannot be written.
@@ -118,7 +116,7 @@ def open_store(root: str, spaces: Mapping[Space, Mapping[str, Any]]) -> StoreFil
 
     try:
         # workers have another current folder: the path is absolute
-        return StoreFiles(storage.root, dict(zip(spaces, ahead(opened, spaces, CONCURRENT_READS), strict=True)))
+        return StoreFiles(storage.root, dict(zip(spaces, prefetch(opened, spaces, CONCURRENT_READS), strict=True)))
     except UnavailableError:
         raise
     except OSError as error:

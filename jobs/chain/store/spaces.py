@@ -6,31 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.store.files import NO_STORE, Space, StoreFiles, open_store
+from jobs.chain.store.files import Space
 from jobs.config.config import Config
-from retrievers.hybrid.settings import all_indexed
-from retrievers.local.settings import LocalSettings
-from retrievers.retriever import RetrieverSettings
-from rewriters.engines.settings import RecordedSettings
-
-
-def job_store(config: Config, work: SharedWork) -> StoreFiles:
-    """Returns the store of a job with the files of its spaces; `NO_STORE` where the config has none.
-
-    Args:
-        config: Of the job.
-        work: Of its arms.
-    """
-    folder = config.store_folder
-    spaces = kept_spaces(config, work) if folder is not None else {}
-    return open_store(folder, spaces) if folder is not None and spaces else NO_STORE
+from retrievers.kinds import RetrieverSettings
 
 
 def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, Any]]:
     """Returns what a job keeps in the store, with what each space is about; answers that are recorded cost nothing."""
     found: dict[Space, Mapping[str, Any]] = {}
     for engine in (one for reading in work.readings for one in reading.engines.values()):
-        if not isinstance(engine.settings, RecordedSettings):
+        if not engine.settings.is_recorded:
             found[Space("completions", engine.space)] = {"engine": engine.identity}
     comparing = {work.compared_by(number) for number in range(len(work.searches))}
     for key, retriever in work.retrievers.items():
@@ -50,4 +35,4 @@ def _keeps(told: bool | None, name: str, settings: RetrieverSettings) -> bool:
     """Returns whether the lists of a retriever are kept; by default all but those of a local BM25 index."""
     if told is not None:
         return told
-    return any(not isinstance(one, LocalSettings) or one.encoder is not None for one in all_indexed({name: settings}).values())
+    return not all(one.is_lexical for one in settings.indexed(name).values())

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import shtab
 
-from jobs.cli.command_line.cluster_arguments import HEAD, add_job, add_submission
+from jobs.cli.command_line.cluster_arguments import HEAD, add, add_job, add_submission
 from jobs.cli.command_line.parser import PROGRAM, REQUIRED, Parser
 
 
@@ -58,32 +58,27 @@ def _typed(program: Path) -> str:
     return program.name if found and Path(found).absolute() == program.absolute() else str(program)
 
 
-def _file(action: argparse.Action) -> None:
-    action.complete = shtab.FILE  # type: ignore[attr-defined]
-
-
 def _config(one: argparse.ArgumentParser, nargs: str | None = None) -> None:
-    _file(one.add_argument("config", metavar="CONFIG", nargs=nargs, help="a YAML file, e.g. configs/quickstart.yaml"))
+    add(one, "config", metavar="CONFIG", nargs=nargs, help="a YAML file, e.g. configs/quickstart.yaml")
     _overrides(one)
 
 
 def _overrides(one: argparse.ArgumentParser, date: str = "what {date} stands for (default: yesterday, UTC)") -> None:
-    one.add_argument("--set", action="append", default=[], metavar="A.B=VALUE", help="override one key of the config")
-    one.add_argument("--date", metavar="YYYY-MM-DD", help=date)
+    add(one, "--set", action="append", default=[], metavar="A.B=VALUE", help="override one key of the config")
+    add(one, "--date", metavar="YYYY-MM-DD", help=date)
 
 
 def _run_folder(one: argparse.ArgumentParser) -> None:
-    words = "a run's folder, or <output>/<name> for its newest finished run"
-    _file(one.add_argument("run", metavar="RUN", help=words))
+    add(one, "run", metavar="RUN", help="a run's folder, or <output>/<name> for its newest finished run")
 
 
 def _json(one: argparse.ArgumentParser) -> None:
-    one.add_argument("--json", action="store_true", help="print one JSON object in place of the table")
+    add(one, "--json", action="store_true", help="print one JSON object in place of the table")
 
 
 def _key(one: argparse.ArgumentParser) -> None:
     words = "what the judgements name (default: the run's evaluate.key)"
-    one.add_argument("--key", choices=("log_id", "query_id", "query"), help=words)
+    add(one, "--key", choices=("log_id", "query_id", "query"), help=words)
 
 
 def _index(one: argparse.ArgumentParser) -> None:
@@ -92,7 +87,7 @@ def _index(one: argparse.ArgumentParser) -> None:
         "Parquet (doc_id, title, text, or the columns that the config names: corpus.id_column), documents (text, Markdown, "
         "HTML, PDF), or a folder of either"
     )
-    _file(one.add_argument("--corpus", required=True, nargs="+", action="extend", metavar="PATH", help=words))
+    add(one, "--corpus", required=True, nargs="+", action="extend", metavar="PATH", help=words)
     _json(one)
 
     def arrange(options: argparse.Namespace) -> None:
@@ -109,11 +104,11 @@ def _index(one: argparse.ArgumentParser) -> None:
 def _try(one: argparse.ArgumentParser) -> None:
     _config(one, nargs="+")
     words = "the query, in quotes; without one: asked for at a terminal, else read from standard input, one a line"
-    one.add_argument("query", metavar="QUERY", nargs="?", help=words)
-    one.add_argument("--context", metavar="TEXT", help="the earlier turns of the conversation, as log.context_column has them")
+    add(one, "query", metavar="QUERY", nargs="?", help=words)
+    add(one, "--context", metavar="TEXT", help="the earlier turns of the conversation, as log.context_column has them")
     words = "what the log's column NAME, a variable of a prompt, says of the query; once for each column"
-    one.add_argument("--value", action="append", default=[], metavar="NAME=TEXT", help=words)
-    one.add_argument("--prompts", action="store_true", help="show the prompt and the raw answer of each request, too")
+    add(one, "--value", action="append", default=[], metavar="NAME=TEXT", help=words)
+    add(one, "--prompts", action="store_true", help="show the prompt and the raw answer of each request, too")
     _json(one)
 
     def arrange(options: argparse.Namespace) -> None:
@@ -136,7 +131,7 @@ def _named_yaml(word: str) -> bool:
 
 
 def _label(one: argparse.ArgumentParser, words: str) -> None:
-    one.add_argument("--label", metavar="TEXT", help=words)
+    add(one, "--label", metavar="TEXT", help=words)
 
 
 def _work(one: argparse.ArgumentParser) -> None:
@@ -147,11 +142,11 @@ def _work(one: argparse.ArgumentParser) -> None:
 
 def _status(one: argparse.ArgumentParser) -> None:
     words = "a run's folder, <output>/<name> for the run started last, or a config, for that of its date or label"
-    _file(one.add_argument("run", metavar="RUN|CONFIG", help=words))
+    add(one, "run", metavar="RUN|CONFIG", help=words)
     _overrides(one, "what {date} stands for (default: yesterday, UTC); with <output>/<name>: the run of this date")
     _label(one, "with <output>/<name>: the run of this label or date")
     words = "of a job server, like http://HEAD:8265: say what it knows of the run's job, too (default: storage alone)"
-    one.add_argument("--address", metavar="URL", help=words)
+    add(one, "--address", metavar="URL", help=words)
     _json(one)
 
 
@@ -170,7 +165,7 @@ def _job(one: argparse.ArgumentParser) -> None:
 
 def _logs(one: argparse.ArgumentParser) -> None:
     _job(one)
-    one.add_argument("--no-follow", action="store_true", help="print what is there, and end")
+    add(one, "--no-follow", action="store_true", help="print what is there, and end")
 
 
 def _stop(one: argparse.ArgumentParser) -> None:
@@ -179,16 +174,15 @@ def _stop(one: argparse.ArgumentParser) -> None:
 
 
 def _runs(one: argparse.ArgumentParser) -> None:
-    words = "a config, for the runs of its name; or an output, or <output>/<name>"
-    _file(one.add_argument("config", metavar="CONFIG|OUTPUT", help=words))
+    add(one, "config", metavar="CONFIG|OUTPUT", help="a config, for the runs of its name; or an output, or <output>/<name>")
     _overrides(one)
-    _file(one.add_argument("--prices", metavar="FILE", help="default: prices.yaml beside the config"))
+    add(one, "--prices", metavar="FILE", help="default: prices.yaml beside the config")
     _json(one)
 
 
 def _measures(one: argparse.ArgumentParser) -> None:
     words = "with commas, as ir_measures names them, like nDCG@10,R@100; the first one leads (default: evaluate.measures)"
-    one.add_argument("--measures", metavar="NAME,...", type=_names, help=words)
+    add(one, "--measures", metavar="NAME,...", type=_names, help=words)
 
 
 def _names(words: str) -> list[str]:
@@ -198,15 +192,14 @@ def _names(words: str) -> list[str]:
 
 def _evaluate(one: argparse.ArgumentParser) -> None:
     _run_folder(one)
-    _file(one.add_argument("qrels", metavar="QRELS", help=_QRELS))
+    add(one, "qrels", metavar="QRELS", help=_QRELS)
     _key(one)
     _measures(one)
-    words = "write the measures of each judged log row or query; .parquet or .csv"
-    _file(one.add_argument("--per-query", metavar="FILE", help=words))
+    add(one, "--per-query", metavar="FILE", help="write the measures of each judged log row or query; .parquet or .csv")
     words = "write the run's results (not the original's; all that were kept) of what is judged as a TREC run file;"
     words += " a topic is the judged log_id, else the query_id"
-    _file(one.add_argument("--trec", metavar="FILE", help=words + "; of an ablation: a folder of one file per arm"))
-    _file(one.add_argument("--latex", metavar="FILE", help="write the table of an ablation's arms for LaTeX"))
+    add(one, "--trec", metavar="FILE", help=words + "; of an ablation: a folder of one file per arm")
+    add(one, "--latex", metavar="FILE", help="write the table of an ablation's arms for LaTeX")
     _json(one)
 
 
@@ -215,57 +208,56 @@ def _diff(one: argparse.ArgumentParser) -> None:
         ("a", "A: a run's folder, or <output>/<name> for its newest finished run"),
         ("b", "B: the run to compare"),
     ):
-        _file(one.add_argument(dest, metavar="RUN", help=words))
-    _file(one.add_argument("qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of B's config)"))
+        add(one, dest, metavar="RUN", help=words)
+    add(one, "qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of B's config)")
     _key(one)
     _measures(one)
-    one.add_argument("--samples", type=int, default=10, metavar="N", help="queries in each list of queries (default: 10)")
-    _file(one.add_argument("--prices", metavar="FILE", help="of both runs; default: prices.yaml beside B's config"))
+    add(one, "--samples", type=int, default=10, metavar="N", help="queries in each list of queries (default: 10)")
+    add(one, "--prices", metavar="FILE", help="of both runs; default: prices.yaml beside B's config")
     _json(one)
 
 
 def _tune(one: argparse.ArgumentParser) -> None:
     _run_folder(one)
-    _file(one.add_argument("qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of the run's config)"))
+    add(one, "qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of the run's config)")
     _key(one)
-    one.add_argument("--folds", type=int, default=5, metavar="N", help="parts, each left out once to measure by (default: 5)")
+    add(one, "--folds", type=int, default=5, metavar="N", help="parts, each left out once to measure by (default: 5)")
     words = "where the tuned config goes (default: <name>-tuned.yaml); its rules, if it selects, beside it; overwrites nothing"
-    _file(one.add_argument("--out", metavar="FILE", help=words))
-    one.add_argument("--seed", type=int, default=0, metavar="N", help="of the drawing of the folds (default: 0)")
+    add(one, "--out", metavar="FILE", help=words)
+    add(one, "--seed", type=int, default=0, metavar="N", help="of the drawing of the folds (default: 0)")
     _json(one)
 
 
 def _report(one: argparse.ArgumentParser) -> None:
     _run_folder(one)
-    _file(one.add_argument("--out", metavar="FILE", help="where to (default: report.html in the run's folder)"))
-    one.add_argument("--no-texts", action="store_true", help="leave out every query, rewrite, prompt, answer, document")
-    one.add_argument("--samples", type=int, metavar="N", help="queries shown at length (default: the config's, 100)")
-    _file(one.add_argument("--qrels", metavar="FILE", help="judgements (default: the config's)"))
+    add(one, "--out", metavar="FILE", help="where to (default: report.html in the run's folder)")
+    add(one, "--no-texts", action="store_true", help="leave out every query, rewrite, prompt, answer, document")
+    add(one, "--samples", type=int, metavar="N", help="queries shown at length (default: the config's, 100)")
+    add(one, "--qrels", metavar="FILE", help="judgements (default: the config's)")
     _key(one)
     _measures(one)
-    _file(one.add_argument("--prices", metavar="FILE", help="default: prices.yaml beside the config"))
+    add(one, "--prices", metavar="FILE", help="default: prices.yaml beside the config")
 
 
 def _clicks(one: argparse.ArgumentParser) -> None:
     _config(one)
     words = "where the judgements go: query_id, doc_id, grade, parted by tabs (evaluate --key query_id)"
-    _file(one.add_argument("--out", required=True, metavar="FILE", help=words))
+    add(one, "--out", required=True, metavar="FILE", help=words)
     words = "how place is told from relevance (default: pbm, the position-based model; coec: clicks over expected clicks)"
-    one.add_argument("--model", choices=("pbm", "coec"), default="pbm", help=words)
+    add(one, "--model", choices=("pbm", "coec"), default="pbm", help=words)
     words = "a document that was clicked, but less often, gets no grade (default: 2)"
-    one.add_argument("--min-clicks", type=int, default=2, metavar="N", help=words)
+    add(one, "--min-clicks", type=int, default=2, metavar="N", help=words)
     words = "nor does one that was examined less often: impressions, weighted by how often their place is (default: 10)"
-    one.add_argument("--min-impressions", type=float, default=10, metavar="N", help=words)
+    add(one, "--min-impressions", type=float, default=10, metavar="N", help=words)
     words = "from which attractiveness on a document has grade 1, 2, ...; 1 is an average document (default: 0.5,1,2)"
-    one.add_argument("--thresholds", default="0.5,1,2", metavar="X,Y,...", help=words)
+    add(one, "--thresholds", default="0.5,1,2", metavar="X,Y,...", help=words)
     words = "names of events that are clicks, with commas (default: click,click_through,item_click)"
-    one.add_argument("--actions", metavar="NAME,...", help=words)
+    add(one, "--actions", metavar="NAME,...", help=words)
     words = "leave out clients with more queries a day, as robots; 0: none (default: 100)"
-    one.add_argument("--max-queries", type=int, default=100, metavar="N", help=words)
-    words = "places of a list that count as shown (default: 50)"
-    one.add_argument("--depth", type=int, default=50, metavar="N", help=words)
+    add(one, "--max-queries", type=int, default=100, metavar="N", help=words)
+    add(one, "--depth", type=int, default=50, metavar="N", help="places of a list that count as shown (default: 50)")
     words = "write impressions, clicks, estimate and grade of each (query, document); .parquet or .csv"
-    _file(one.add_argument("--pairs", metavar="FILE", help=words))
+    add(one, "--pairs", metavar="FILE", help=words)
     _json(one)
 
 

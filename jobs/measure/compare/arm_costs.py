@@ -1,7 +1,7 @@
 """What each arm of an ablation costs: alone, and what leaving it out would save.
 
 An ablation does the work of all arms once, so no arm's cost is measured by itself. It is the number of requests, searches and
-pairs that the arm needs (`jobs.chain.arms.needs`), times what one of that kind cost in this ablation: the seconds,
+pairs that the arm needs (`jobs.runs.sums.arm_needs`), times what one of that kind cost in this ablation: the seconds,
 accelerator seconds and tokens of a component (`RunFolder.spent`) over the number that was made, each with all attempts at it.
 What was taken from the store is no part of either; a component of which less was made here than was taken from there has no
 known cost, nor has an arm that needs it. Fusing, ordering, writing, the start-up of workers, the driver and nodes without work
@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.costs import Prices, Totals, add_totals, stage_sums
-from jobs.chain.arms.needs import KINDS, Need, arm_needs
+from jobs.counts import QUANTITIES, MadeWork
 from jobs.runs.bill import Bill
 from jobs.runs.folder import RunFolder
+from jobs.runs.sums import Need, arm_needs
 
 
 @dataclass(frozen=True)
@@ -82,21 +83,21 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
 
 
 def _amounts(needs: Sequence[Need]) -> dict[str, int]:
-    return {quantity: sum(need.amount for need in needs if need.quantity == quantity) for quantity in KINDS}
+    return {quantity: sum(need.amount for need in needs if need.quantity == quantity) for quantity in QUANTITIES}
 
 
 def _cost(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
     """Returns what is needed at its measured cost; None if that of a part is not known."""
     cost: Totals = {}
     for need in needs:
-        sums = run.spent.get(KINDS[need.quantity], {}).get(need.component, {})
+        sums = run.spent.get(QUANTITIES[need.quantity], {}).get(need.component, {})
         if need.amount and sums.get(need.quantity, 0) <= sums.get("reused", 0):
             return None
         # costs count attempts at a request, and an arm needs it once, at what all of them cost
-        made = run.counts[f"made/{need.quantity}/{need.component}"] or sums.get(need.quantity, 0)
+        made = run.counts[MadeWork(need.quantity, need.component).key] or sums.get(need.quantity, 0)
         share = need.amount / made if need.amount else 0.0
         of = {name: value * share for name, value in sums.items()}
-        add_totals(cost, {KINDS[need.quantity]: {need.component: of}})
+        add_totals(cost, {QUANTITIES[need.quantity]: {need.component: of}})
     return cost
 
 

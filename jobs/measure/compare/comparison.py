@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from cluster.errors import ConfigError, nearest
-from jobs.config.evaluate import EvaluateSettings
+from jobs.config.sections import EvaluateSettings
 from jobs.log.judgements import Judgements
+from jobs.measure.arrays import Floats
+from jobs.measure.compare.comparison_notes import comparison_notes
 from jobs.measure.compare.difference import GRID, QUESTIONS, Comparison, Difference
-from jobs.measure.compare.frame import Frame, arms_of, measure_arms
-from jobs.measure.compare.notes import comparison_notes
-from jobs.measure.compare.significance import (
+from jobs.measure.compare.slices import Slice, slices_of
+from jobs.measure.frame import Frame, arms_of, measure
+from jobs.measure.significance import (
     TIE,
     cluster_sums,
     effects,
@@ -31,8 +33,7 @@ from jobs.measure.compare.significance import (
     paired_test,
     randomised_p,
 )
-from jobs.measure.compare.slices import Slice, slices_of
-from jobs.measure.evaluate.intervals import Floats
+from jobs.measure.unknown import unknown_documents
 from jobs.runs.folder import RunFolder
 
 __all__ = ["Comparison", "Difference", "Slice", "compare", "differences"]
@@ -50,7 +51,7 @@ def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings) 
     baseline = next((arm for arm, others in also.items() if settings.baseline in others), settings.baseline)
     if baseline not in names:
         raise ConfigError("config-value", f"evaluate.baseline: {baseline!r} is no arm{nearest(baseline, names)}")
-    frame = measure_arms(run, judgements, settings.measures)
+    frame = replace(measure(run, judgements, settings.measures), unknown=unknown_documents(run, judgements))
     slices, said = slices_of(run, frame, settings.slices, baseline) if frame.keys else ([], [])
     families = {arm["name"]: arm["family"] for arm in arms}
     oracles = frozenset(arm["name"] for arm in arms if arm.get("members"))

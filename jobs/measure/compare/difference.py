@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from jobs.measure.compare.frame import Frame
 from jobs.measure.compare.slices import Slice
-from jobs.measure.evaluate.evaluate import nothing_measured
-from jobs.measure.evaluate.looked import Looked
+from jobs.measure.frame import Frame
+from jobs.measure.measured_depth import Looked
+from jobs.measure.notes import nothing_measured
 
 QUESTIONS = ("always", "arms", "subsets")  # families that are adjusted together, by Holm
 GRID, SAMPLES = "grid", "samples"
@@ -70,9 +70,10 @@ class Difference:
     """Keys, clustered as these, with which the t-test finds this difference with a power of 80 % at .05; None: no number."""
 
     @property
-    def adjusted(self) -> float:
-        """Returns the p that decides: adjusted within the arm's family, else NaN."""
-        return next((p for p in (self.p_holm, self.q) if p is not None), math.nan)
+    def corrected(self) -> float | None:
+        """Returns the p that decides: by Holm, or the q-value by Benjamini-Hochberg in a grid; None where neither is known."""
+        found = self.q if self.p_holm is None else self.p_holm
+        return None if found is None or math.isnan(found) else found
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ import duckdb
 import pyarrow as pa
 
 from jobs.log.judgements import Judgements
-from jobs.measure.compare.export.lists import TOP_OF_LIST, Portion, list_portions, listed_strategies, lists_kept, own_arm
-from jobs.measure.evaluate import judged_rows
-from jobs.measure.evaluate.per_query import database
+from jobs.measure.judged_rows import counted_keys, database
+from jobs.measure.list_portions import TOP_OF_LIST, Portion, list_portions, listed_strategies, lists_kept, own_arm
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
 
@@ -138,13 +137,12 @@ def _mean(total: float, count: float) -> float | None:
 
 def _register_relevant(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> tuple[int, int]:
     """Registers the relevant pairs as table `relevant`; returns the number of judged queries, and of relevant pairs."""
-    query_of = judged_rows.query_of(connection, run, judgements)
-    pending = judged_rows.not_committed(connection, run)
-    keys = [(key, query_id) for key, query_id in query_of.items() if query_id is not None and query_id not in pending]
-    pairs = {(query_id, doc_id) for key, query_id in keys for doc_id, grade in judgements.grades[key].items() if grade > 0}
+    keys_of = counted_keys(connection, run, judgements).of_query
+    graded = [(query_id, judgements.grades[key]) for query_id, keys in keys_of.items() for key in keys]
+    pairs = {(query_id, doc_id) for query_id, grades in graded for doc_id, grade in grades.items() if grade > 0}
     columns = [pa.array([pair[place] for pair in pairs], pa.string()) for place in (0, 1)]
     connection.register("relevant", pa.table(columns, names=["query_id", "doc_id"]))
-    return len({query_id for _, query_id in keys}), len(pairs)
+    return len(keys_of), len(pairs)
 
 
 def _count_texts(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion: Portion, sums: _FunnelSums) -> None:

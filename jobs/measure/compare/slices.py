@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.measure.compare.frame import Frame
-from jobs.measure.compare.significance import false_discovery_rates, paired_test
-from jobs.measure.evaluate.evaluate import FEW_QUERIES
-from jobs.measure.evaluate.intervals import Floats
-from jobs.measure.evaluate.per_query import database
+from jobs.measure.arrays import Floats
 from jobs.measure.evaluate.traffic import traffic_thirds
+from jobs.measure.frame import Frame
+from jobs.measure.judged_rows import database
+from jobs.measure.significance import FEW_QUERIES, false_discovery_rates, paired_test
 from jobs.runs.folder import RunFolder
 from rewriters.normalise import normalise
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import isnan
 from typing import TYPE_CHECKING
 
-from jobs.measure.compare.significance import ALPHA
-from jobs.measure.evaluate.intervals import Floats
-from jobs.measure.evaluate.looked import MARK
+from jobs.measure.arrays import Floats
+from jobs.measure.measured_depth import MARK
+from jobs.measure.significance import ALPHA, UNCLEAR, better_or_worse
 
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison, Difference
@@ -104,15 +103,9 @@ def _places(means: dict[str, dict[str, float]], arms: list[str], measure: str) -
     return first, second
 
 
-def corrected(difference: Difference) -> float | None:
-    """Returns the p-value by Holm, or the q-value by Benjamini-Hochberg in a grid; None where neither is known."""
-    found = difference.q if difference.p_holm is None else difference.p_holm
-    return None if found is None or isnan(found) else found
-
-
 def mark(difference: Difference | None) -> str:
     """Returns the mark of a significant difference to the baseline in either direction, or nothing."""
-    p = None if difference is None else corrected(difference)
+    p = None if difference is None else difference.corrected
     return "" if p is None else next((sign for level, sign in MARKS if p < level), "")
 
 
@@ -126,11 +119,9 @@ def verdict(difference: Difference, min_effect: float) -> str:
 
     A difference can be both: significant, and surely smaller than what matters.
     """
-    p = corrected(difference)
-    if p is None:
+    if difference.corrected is None:
         return "not tested"
     within = difference.p_equivalent < ALPHA
-    if p < ALPHA and difference.difference != 0:
-        word = "better" if difference.difference > 0 else "worse"
+    if word := better_or_worse(difference.difference, difference.corrected):
         return f"{word}, by less than {min_effect:g}" if within else word
-    return "equivalent" if within else "no clear difference"
+    return "equivalent" if within else UNCLEAR

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import duckdb
 import pyarrow as pa
 
-from jobs.measure.compare.export.lists import TOP_OF_LIST, Portion, list_portions, listed_strategies, lists_kept, own_arm
-from jobs.measure.evaluate import judged_rows
-from jobs.measure.evaluate.per_query import database
+from jobs.measure import judged_rows
+from jobs.measure.judged_rows import database
+from jobs.measure.list_portions import TOP_OF_LIST, Portion, list_portions, listed_strategies, lists_kept, own_arm
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
 

@@ -12,8 +12,8 @@ from cluster import costs
 from cluster.costs import Prices
 from jobs.chain.pipeline import COSTED
 from jobs.log.judgements import Judgements
+from jobs.measure.diff.changed_queries import Moves, moves
 from jobs.measure.diff.changes import Change, changes
-from jobs.measure.diff.moved import Moves, moves
 from jobs.measure.diff.prompts import prompt_lines
 from jobs.measure.diff.quality import Paired, PairedMeasure, quality
 from jobs.runs.folder import RunFolder

@@ -7,7 +7,7 @@ from itertools import islice
 
 import pyarrow.parquet as pq
 
-from jobs.measure.evaluate.per_query import database
+from jobs.measure.judged_rows import database
 from jobs.runs.folder import RunFolder
 from rewriters.strategy import PLACEHOLDER, template_hash
 

@@ -7,17 +7,17 @@ thousands of queries any difference is significant, so the size of the differenc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from jobs.job.measure_names import depths
-from jobs.log.judgements import Judgements
-from jobs.measure.evaluate.asked_with import asked_with
-from jobs.measure.evaluate.intervals import Floats, mean_interval
-from jobs.measure.evaluate.looked import Looked, Numbers, looked, uneven
-from jobs.measure.evaluate.per_query import PerQuery, database, kept, per_query, sums_by_query
+from jobs.log.judgements import Judgements, Key
+from jobs.measure.clusters import query_clusters
+from jobs.measure.frame import Frame, kept, measure
+from jobs.measure.measured_depth import Looked
+from jobs.measure.query_context import asked_with
+from jobs.measure.significance import TIE
 from jobs.runs.folder import RunFolder
 
 
@@ -60,13 +60,15 @@ class QueryChange(NamedTuple):
 class Paired(NamedTuple):
     """What judgements say of two runs."""
 
-    key: str
+    key: Key
     judged: int
     """Number of judged keys."""
     counted: int
     """Number of judged keys that both runs count."""
     queries: int
     """Number of distinct queries of the counted keys."""
+    clusters: int
+    """Number of clusters of near-duplicates among them."""
     missing: tuple[int, int]
     """Judged keys that are not in the log of A, of B."""
     not_committed: tuple[int, int]
@@ -117,37 +119,38 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, meas
         ConfigError: a measure cannot be computed, or files of the runs cannot be read.
     """
     names = measures or b.config.evaluate.measures
-    of_a, of_b = (per_query(run, judgements, names, alone=False) for run in (a, b))
-    query_ids, rows_a, rows_b, others = _pairs(of_a, of_b)
-    values_a, values_b = of_a.results[rows_a], of_b.results[rows_b]
-    lists_a, lists_b = of_a.lists.lengths[rows_a], of_b.lists.lengths[rows_b]
+    of_a, of_b = (measure(run, judgements, names, alone=False) for run in (a, b))
+    frame, others = paired(of_a, of_b)
     found: dict[str, PairedMeasure] = {}
     gained: list[QueryChange] = []
     lost: list[QueryChange] = []
-    queries = 0
-    if query_ids:
-        sums, sizes = sums_by_query(values_b - values_a, query_ids)
-        queries = len(sizes)
-        intervals = mean_interval(sums, sizes)
-        for place, (name, reads) in enumerate(zip(of_a.measures, depths(of_a.measures), strict=True)):
-            interval = None if intervals is None else (float(intervals[place][0]), float(intervals[place][1]))
-            mean_a, mean_b = (float(values[:, place].mean()) for values in (values_a, values_b))
-            moved = np.round(sums[:, place], 12)
+    if frame.keys:
+        means, test = frame.values.mean(axis=2), frame.test(1, 0)
+        moved = frame.by_query[1] - frame.by_query[0]
+        for place, name in enumerate(frame.measures):
             found[name] = PairedMeasure(
-                mean_a, mean_b, interval, int((moved > 0).sum()), int((moved < 0).sum()),
-                (looked(lists_a, of_a.lists.least, reads), looked(lists_b, of_b.lists.least, reads)),
-                uneven(lists_a, of_a.lists.least, lists_b, of_b.lists.least, reads),
-            )  # fmt: skip
-        gained, lost = _moved(b, query_ids, values_a, values_b, count)
+                float(means[0, place]),
+                float(means[1, place]),
+                test.interval(place),
+                int((moved[place] > TIE).sum()),
+                int((moved[place] < -TIE).sum()),
+                (frame.looked(0, place), frame.looked(1, place)),
+                frame.uneven(0, 1, place),
+            )
+        changes = _changes(frame)
+        gained, lost = ([one for one in changes if sign * (one.b - one.a) > TIE] for sign in (1, -1))
+        gained, lost = (_listed(b, of, count) for of in (gained, lost))
+    shares = [None if np.isnan(of.unjudged[0]) else float(of.unjudged[0]) for of in (of_a, of_b)]
     return Paired(
         key=judgements.key,
         judged=len(judgements.grades),
-        counted=len(query_ids),
-        queries=queries,
+        counted=len(frame.keys),
+        queries=frame.distinct,
+        clusters=frame.drawn,
         missing=(of_a.missing, of_b.missing),
         not_committed=(of_a.not_committed, of_b.not_committed),
         others=others,
-        unjudged=(of_a.unjudged, of_b.unjudged),
+        unjudged=(shares[0], shares[1]),
         measures=found,
         gained=gained,
         lost=lost,
@@ -155,46 +158,67 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, meas
     )
 
 
-def _pairs(a: PerQuery, b: PerQuery) -> tuple[list[str | None], Numbers, Numbers, int]:
-    """Returns the queries of the keys that both count, the places of these keys in A and in B, and the number of other queries.
+def paired(a: Frame, b: Frame) -> tuple[Frame, int]:
+    """Returns the frame of two runs over the keys that both count, its arms A and B, and the number of keys of other queries.
 
-    A log row that only one run rejected is of the other's query, and zero where it was rejected. Rows are in order of their
-    queries, those that both rejected last.
+    A log row that only one run rejected is of the other's query, and zero where it was rejected. Keys are in order of their
+    queries, those that both rejected last. What else the frame says is of B.
+
+    Args:
+        a: of a run; its first arm is A.
+        b: of another; its first arm is B.
     """
     place_b = {key: place for place, key in enumerate(b.keys)}
     pairs, others = [], 0
-    for place, (key, query_id) in enumerate(zip(a.keys, a.query_ids, strict=True)):
-        other = place_b.get(key)
-        if other is None:
+    for place, key in enumerate(a.keys):
+        if (other := place_b.get(key)) is None:
             continue
-        if None not in (query_id, b.query_ids[other]) and query_id != b.query_ids[other]:
+        of_both = a.query_ids[place], b.query_ids[other]
+        if None not in of_both and of_both[0] != of_both[1]:
             others += 1
             continue
-        pairs.append((query_id or b.query_ids[other], place, other))
+        pairs.append((of_both[0] or of_both[1], place, other))
     pairs.sort(key=lambda pair: (pair[0] is None, pair[0] or ""))
     rows_a, rows_b = (np.array([pair[place] for pair in pairs], np.int64) for place in (1, 2))
-    return [query_id for query_id, _, _ in pairs], rows_a, rows_b, others
+    sides = (a, rows_a), (b, rows_b)
+    words = tuple(b.words[other] or a.words[place] for _, place, other in pairs)
+    frame = replace(
+        b,
+        arms=("A", "B"),
+        keys=tuple(b.keys[place] for place in rows_b),
+        query_ids=tuple(query_id for query_id, _, _ in pairs),
+        queries=tuple(b.queries[other] or a.queries[place] for _, place, other in pairs),
+        counts=b.counts[rows_b],
+        values=np.stack([of.values[0][:, rows] for of, rows in sides]),
+        condensed=np.stack([of.condensed[0][:, rows] for of, rows in sides]),
+        lengths=np.stack([of.lengths[0][rows] for of, rows in sides]),
+        least=np.array([of.least[0] for of, _ in sides]),
+        unjudged=np.array([of.unjudged[0] for of, _ in sides]),
+        failed=np.array([of.failed[0] for of, _ in sides]),
+        clusters=query_clusters(words),
+        words=words,
+    )
+    return frame, others
 
 
-def _moved(
-    b: RunFolder, query_ids: list[str | None], values_a: Floats, values_b: Floats, count: int
-) -> tuple[list[QueryChange], list[QueryChange]]:
-    """Returns the queries that gained most and those that lost most; of equal ones those that were asked more often."""
-    known = sum(query_id is not None for query_id in query_ids)  # the others stand last
-    columns = np.column_stack([values_a[:known, 0], values_b[:known, 0]])
-    sums, sizes = sums_by_query(columns, query_ids[:known])
-    means = sums / sizes[:, None]
-    ids = pa.array(dict.fromkeys(query_ids[:known]), pa.string())
-    found = []
-    with database(b) as connection:
-        connection.register("measured", pa.table({"query_id": ids, "a": means[:, 0], "b": means[:, 1]}))
-        for better, sign in ((">", "DESC"), ("<", "ASC")):
-            rows = connection.execute(
-                "SELECT query_id, query, log_count, a, b FROM measured JOIN read_parquet(?) USING (query_id)"
-                f" WHERE round(b - a, 12) {better} 0 ORDER BY round(b - a, 12) {sign}, log_count DESC, query_id LIMIT ?",
-                [b.tables["queries"], count],
-            ).fetchall()
-            found.append([QueryChange(*row) for row in rows])
-    beside = asked_with(b, [one.query_id for of in found for one in of])
-    gained, lost = ([one._replace(**beside[one.query_id]._asdict()) for one in of] for of in found)
-    return gained, lost
+def _changes(frame: Frame) -> list[QueryChange]:
+    """Returns the values of the first measure of each query that was not rejected in both."""
+    places, number = frame.first_keys, frame.query
+    before, after = frame.by_query[:, 0]
+    return [
+        QueryChange(
+            str(frame.query_ids[place]),
+            str(frame.queries[place]),
+            int(frame.counts[place]),
+            float(before[number[place]]),
+            float(after[number[place]]),
+        )
+        for place in places
+    ]
+
+
+def _listed(b: RunFolder, changes: Sequence[QueryChange], count: int) -> list[QueryChange]:
+    """Returns the queries that moved most; of equal ones those that were asked more often, with what they were asked with."""
+    found = sorted(changes, key=lambda one: (-round(abs(one.b - one.a), 12), -one.asked, one.query_id))[:count]
+    beside = asked_with(b, [one.query_id for one in found])
+    return [one._replace(**beside[one.query_id]._asdict()) for one in found]

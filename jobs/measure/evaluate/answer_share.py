@@ -7,9 +7,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from cluster.storage.s3_duckdb import open_duckdb
-from jobs.log.answers import read_answers
-from jobs.log.judgements import Judgements, Key
-from jobs.measure.evaluate.judged_rows import query_of
+from jobs.log.judgements import Judgements, Key, read_answers
+from jobs.measure.judged_rows import query_of
 from jobs.runs.folder import RunFolder
 from rewriters.guards.leakage import has_answer
 

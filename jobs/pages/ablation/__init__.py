@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.measure.compare.standing import Standing, standing
 from jobs.pages.ablation import headline
-from jobs.pages.ablation.arm_rows import arm_rows
 from jobs.pages.ablation.cost_chart import cost_chart
 from jobs.pages.ablation.extremes import extremes
-from jobs.pages.ablation.left_out import left_out
-from jobs.pages.ablation.noise import noise
 from jobs.pages.ablation.query_chart import main_arms, query_chart
-from jobs.pages.ablation.sliced import slice_tables
 from jobs.pages.ablation.strategies import strategies
+from jobs.pages.ablation.tables import arm_rows, left_out, noise, slice_tables
 from jobs.pages.render import render
 from jobs.terminal.formats import masked
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jobs.measure.compare.significance import TIE
 from jobs.measure.compare.standing import Standing
-from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
+from jobs.measure.query_context import NOTHING, AskedWith, asked_with
+from jobs.measure.significance import TIE
 from jobs.pages.report.documents import texts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database
+from jobs.try_one.trial import text_names
 
 _REWRITES = """
 SELECT query_id, strategy, position, text FROM read_parquet($files)
@@ -72,15 +72,9 @@ class Extremes:
 def extremes(
     run: RunFolder, found: Standing, arm: str, count: int, grades: Mapping[str, Mapping[str, int]], *, texts: bool
 ) -> Extremes:
-    """Returns the queries with the greatest gains and losses of an arm over the baseline, half of each.
+    """Returns the queries with the greatest gains and losses of an arm over the baseline, half of each and `count` at most.
 
-    Args:
-        run: of the ablation.
-        found: how the arms stand.
-        arm: whose gains they are.
-        count: the most queries.
-        grades: key -> doc_id -> grade.
-        texts: False leaves out query, rewrites and the texts of documents.
+    `grades`: key -> doc_id -> grade. Without `texts` there is no query, no rewrite and no document's text.
     """
     frame = found.comparison.frame
     after, before = (frame.values[frame.arms.index(name)] for name in (arm, found.comparison.baseline))
@@ -156,7 +150,5 @@ def _fill_rewrites(run: RunFolder, arm: str, queries: list[ExtremeQuery]) -> Non
             by_query.setdefault(query_id, []).append((order[strategy], strategy, position, text))
     for one in queries:
         texts = sorted(by_query.get(one.query_id, []))
-        several = Counter(strategy for _, strategy, _, _ in texts)
-        one.rewrites += [
-            (f"{strategy} {position}" if several[strategy] > 1 else strategy, text) for _, strategy, position, text in texts
-        ]
+        names = text_names((strategy, position) for _, strategy, position, _ in texts)
+        one.rewrites += [(names[strategy, position], text) for _, strategy, position, text in texts]

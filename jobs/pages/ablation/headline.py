@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
-from jobs.job.changing import noted_changes
-from jobs.measure.compare.notes import looked_notes
-from jobs.measure.compare.standing import FAMILIES, Standing, corrected, verdict
-from jobs.plan.saving import Saving
+from jobs.job.indexes import noted_changes
+from jobs.measure.compare.comparison_notes import cut_notes
+from jobs.measure.compare.standing import FAMILIES, Standing, verdict
+from jobs.plan.work import Saving
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import number, p_equals, percent, sentence, signed
 
@@ -74,7 +74,7 @@ def lead(found: Standing) -> str:
     difference = found.differences.get((best, found.first))
     if difference is None:
         return f"{best} has the greatest mean {found.first}."
-    p = corrected(difference)
+    p = difference.corrected
     word, _, limit = verdict(difference, found.comparison.min_effect).partition(",")
     known = {"better": "is better than", "worse": "is worse than", "equivalent": "is equivalent to"}.get(word)
     named = "q" if difference.p_holm is None else "corrected p"
@@ -99,7 +99,7 @@ def ablation_notices(run: RunFolder, comparison: Comparison | None, found: Stand
         words = "; ".join(notes).removeprefix("warning: ")
         return [*said, f"{sentence(words)} What needs no judgements is still shown."]
     frame = found.comparison.frame
-    said += [f"{note}." for note in looked_notes(found.comparison)]
+    said += [f"{note}." for note in cut_notes(found.comparison)]
     lacking = [one["name"] for one in arms if one["name"] not in frame.arms]
     if lacking:
         said.append(f"{number(len(lacking))} of {number(len(arms))} arms were not measured: {', '.join(lacking[:5])}.")

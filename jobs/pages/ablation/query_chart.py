@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from jobs.measure.compare.significance import TIE
 from jobs.measure.compare.standing import Standing
-from jobs.pages.ablation.left_out import WHOLE
+from jobs.measure.significance import TIE
+from jobs.pages.ablation.tables import WHOLE
 from jobs.pages.charts import Axis, drawing, element, linear
 from jobs.runs.reading import spread
 from jobs.terminal.formats import shown
@@ -67,12 +67,7 @@ def main_arms(found: Standing, most: int = MOST_ARMS) -> list[str]:
 
 
 def query_chart(found: Standing, labels: Sequence[str]) -> QueryChart | None:
-    """Returns the chart of the best arm; None without keys or without another arm than the baseline.
-
-    Args:
-        found: how the arms stand.
-        labels: what is shown for each key.
-    """
+    """Returns the chart of the best arm, keys shown by labels; None without keys or without another arm than the baseline."""
     frame, arms = found.comparison.frame, main_arms(found)
     if not arms or not len(frame.keys):
         return None

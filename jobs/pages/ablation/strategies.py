@@ -44,12 +44,7 @@ class Strategies:
 
 
 def strategies(funnel: Funnel | None, worth: Sequence[Worth]) -> Strategies | None:
-    """Returns the strategies; None where nothing is known of them.
-
-    Args:
-        funnel: by judgements; None without them.
-        worth: by the reranker, the results and clicks.
-    """
+    """Returns the strategies by judgements (None: there are none), reranker, results and clicks; None where none is known."""
     known = {one.strategy: one for one in funnel.strategies} if funnel else {}
     worths = {one.strategy: one for one in worth}
     names = list(dict.fromkeys([*known, *worths]))

@@ -17,7 +17,7 @@ from jobs.pages.report.figures import Figures
 from jobs.pages.report.flow import flow
 from jobs.pages.report.glance import headline, notices, quality, remarks, stages, tiles
 from jobs.pages.report.guards import guards
-from jobs.pages.report.judged import Judged
+from jobs.pages.report.judged_queries import Judged
 from jobs.pages.report.lists import lists
 from jobs.pages.report.outcome.by_traffic import by_traffic
 from jobs.pages.report.outcome.latency import latencies

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from cluster.errors import ClusterError, RetrieverError
 from jobs.job.opening import open_documents
-from jobs.job.request_shares import worker_settings
 from jobs.runs.folder import RunFolder
-from retrievers.hybrid.settings import all_indexed, indexed_identities
+from retrievers.hybrid.settings import indexed_identities
+from retrievers.kinds import all_indexed
 
 
 def texts_of(run: RunFolder, doc_ids: Sequence[str]) -> tuple[dict[str, str], str | None]:
@@ -18,11 +18,11 @@ def texts_of(run: RunFolder, doc_ids: Sequence[str]) -> tuple[dict[str, str], st
     name, retriever = next(iter(all_indexed(run.config.retrieve.retrievers).items()))
     index = indexed_identities(run.record["indexes"]).get(name, {})
     try:
-        documents = open_documents(name, worker_settings(retriever, index, {}), cached_only=True)
+        documents = open_documents(name, retriever.at(index), cached_only=True)
         corpus = index.get("corpus")
         current = getattr(documents, "entry", {}).get("corpus")
         if corpus and current and corpus != current:
-            return {}, f"the index of {name} ({retriever.index}) holds other documents now than those that were searched"
+            return {}, f"the index of {name} ({retriever.place({})}) holds other documents now than those that were searched"
         texts = documents.texts(doc_ids)
     except (RetrieverError, ClusterError, OSError) as error:
         return {}, " ".join(str(error).split())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.run.shards import Manifest
-from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
+from jobs.counts import ErrorCount, counts_of
+from jobs.measure.query_context import NOTHING, AskedWith, asked_with
 from jobs.pages.report.figures import Case, Figures
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, queries_of
@@ -59,12 +60,7 @@ class Failures:
 
 
 def failures(figures: Figures, *, texts: bool) -> Failures:
-    """Returns the errors of a run by reason.
-
-    Args:
-        figures: of the run.
-        texts: whether to read the texts of the examples.
-    """
+    """Returns the errors of a run by reason, and with `texts` those of the examples."""
     run = figures.run
     found = _of_queries(figures)
     wanted: dict[int, set[str]] = {}
@@ -120,10 +116,8 @@ def _of_queries(figures: Figures) -> dict[tuple[str, str], list[tuple[int, Examp
 def _least(counts: Mapping[str, int]) -> dict[tuple[str, str], int]:
     """Returns (stage, reason) -> the least number of queries of a shard that have it."""
     least: dict[tuple[str, str], int] = {}
-    for name, count in counts.items():
-        if name.startswith("error/"):
-            _, stage, *_, reason = name.split("/")
-            least[stage, reason] = max(count, least.get((stage, reason), 0))
+    for of, count in counts_of(counts, ErrorCount):
+        least[of.stage, of.reason] = max(count, least.get((of.stage, of.reason), 0))
     return least
 
 
@@ -163,6 +157,4 @@ def _read(excerpt: dict[str, object]) -> Excerpt | None:
 
 
 def _told(one: Example, query: str | None, with_it: AskedWith = NOTHING, *, texts: bool) -> Example:
-    if not texts:
-        return Example(one.about, None, None, None, one.strategies)
-    return Example(one.about, query, one.message, one.raw, one.strategies, with_it)
+    return replace(one, query=query, asked_with=with_it) if texts else replace(one, message=None, raw=None)

@@ -12,10 +12,10 @@ import numpy as np
 
 from cluster import costs
 from cluster.run.shards import committed_tables
-from jobs.chain.chosen import chosen_counts
-from jobs.chain.selection_counts import Selected, selected_by_type
+from jobs.counts import ErrorCount, ErrorQueries, FurtherTexts, RungTexts, counts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.starts import node_time
+from jobs.runs.sums import Selected, chosen_counts, selected_by_type
 from jobs.tables import BY_FALLBACK, NOTES, ORIGINAL, RUNGS
 from retrievers.lists import TOGETHER
 
@@ -141,11 +141,7 @@ class Figures:
     @cached_property
     def reasons(self) -> list[Reason]:
         """Returns the reasons of errors: failures, then notes, the most frequent first."""
-        found = []
-        for key, count in self.counts.items():
-            if key.startswith("error/"):
-                _, stage, *component, reason = key.split("/")
-                found.append(Reason(stage, "/".join(component), reason, count))
+        found = [Reason(of.stage, of.component, of.reason, n) for of, n in counts_of(self.counts, ErrorCount)]
         return sorted(found, key=lambda one: (one.note, -one.count, one.stage, one.component, one.reason))
 
     @cached_property
@@ -156,7 +152,7 @@ class Figures:
         for one in sorted(self.reasons, key=lambda one: (order.get(one.component, len(order)), one.component)):
             found.setdefault((one.stage, one.reason), {})[one.component] = one.count
         cases = [
-            Case(stage, reason, self.counts.get(f"error_queries/{stage}/{reason}"), {k: n for k, n in by.items() if k})
+            Case(stage, reason, self.counts.get(ErrorQueries(stage, reason).key), {k: n for k, n in by.items() if k})
             for (stage, reason), by in found.items()
         ]
         return sorted(cases, key=lambda one: (one.note, -(one.queries or 0), one.stage, one.reason))
@@ -195,10 +191,8 @@ class Figures:
         """
         made: dict[str, dict[str, int]] = {strategy: {} for strategy in self.strategies}
         failed: dict[str, dict[str, int]] = {strategy: {} for strategy in self.strategies}
-        for key, count in self.counts.items():
-            if key.startswith("rung/"):
-                strategy, _, rung = key.removeprefix("rung/").rpartition("/")
-                made.setdefault(strategy, {})[rung] = count
+        for of, count in counts_of(self.counts, RungTexts):
+            made.setdefault(of.strategy, {})[of.rung] = count
         for one in self.reasons:
             if one.stage == "rewrite" and one.component and not one.note:
                 failed.setdefault(one.component, {})[one.reason] = one.count
@@ -209,7 +203,7 @@ class Figures:
                 name,
                 _in_order(made.get(name, {})),
                 failed.get(name, {}),
-                self.counts[f"further_texts/{name}"],
+                self.counts[FurtherTexts(name).key],
                 chosen.queries - chosen.strategies[name] if chosen else 0,
             )
             for name in names

@@ -53,39 +53,34 @@ class Node:
         return max(1.0, self.size) if self.count else 0.0
 
 
-@dataclass(frozen=True)
 class Flow:
-    """The drawing, and heading and nodes of each column: the same as a list, for narrow screens."""
+    """The drawing, `svg`, and heading and nodes of each column: the same as a list, for narrow screens."""
 
-    columns: list[tuple[str, list[Node]]]
-    svg: Markup
+    def __init__(self) -> None:
+        """Has no columns."""
+        self.columns: list[tuple[str, list[Node]]] = []
+        self.links: list[tuple[Node, Node, float, float]] = []  # source, target, height at the source and at the target
+        self.svg = Markup()
 
     @property
     def nodes(self) -> list[Node]:
         """Returns the nodes of all columns."""
         return [node for _, nodes in self.columns for node in nodes]
 
-
-Link = tuple[Node, Node, float, float]  # source, target, height at the source and at the target
-
-
-class _Drawing:
-    def __init__(self) -> None:
-        self.columns: list[tuple[str, list[Node]]] = []
-        self.links: list[Link] = []
-
     def column(self, heading: str, nodes: Iterable[Node]) -> list[Node]:
+        """Adds a column; returns its nodes without those that count nothing."""
         shown = [node for node in nodes if node.count]
         self.columns.append((heading, shown))
         return shown
 
     def link(self, source: Node, target: Node, left: float, right: float | None = None) -> None:
+        """Adds a band between two nodes that count something, `left` and `right` high at its ends."""
         if left > 0 and source.count and target.count:
             self.links.append((source, target, left, left if right is None else right))
 
     def laid_out(self) -> Flow:
+        """Returns itself with the drawing."""
         height, headings = 0.0, []
-        every = [node for _, nodes in self.columns for node in nodes]
         for place, (heading, nodes) in enumerate(self.columns):
             x, y = COLUMN * place + 1, TOP
             headings.append(element("text", heading, class_="heading", x=x, y="14"))
@@ -95,33 +90,34 @@ class _Drawing:
                 y += room + GAP
             height = max(height, y)
         title = element("title", "From log rows to results; the table below has the same counts", id="flow-title")
-        parts = [title, *headings, *(_band(*link) for link in self.links), *map(_bar, every), *map(_label, every)]
+        parts = [title, *headings, *(_band(*link) for link in self.links), *map(_bar, self.nodes), *map(_label, self.nodes)]
         width = COLUMN * len(self.columns) + LAST
-        return Flow(self.columns, drawing(width, height, *parts, class_="flow", aria_labelledby="flow-title"))
+        self.svg = drawing(width, height, *parts, class_="flow", aria_labelledby="flow-title")
+        return self
 
 
 def flow(figures: Figures) -> Flow:
     """Returns the diagram of the committed shards."""
     planned, queries = figures.run.plan.counts, figures.queries
-    drawing = _Drawing()
+    drawn = Flow()
     unit = HEIGHT / max(1, planned["log_rows"])
-    (log,) = drawing.column("log", [Node("rows", planned["log_rows"], PLAIN, HEIGHT)])
+    (log,) = drawn.column("log", [Node("rows", planned["log_rows"], PLAIN, HEIGHT)])
     worked = Node("distinct queries", queries, KEPT, queries * unit)
     others = [
         Node("not committed yet", figures.waiting, PLAIN, figures.waiting * unit),
         Node("repeated", figures.repeated, PLAIN, figures.repeated * unit),
         Node("rejected", planned["rejected"], LOST, planned["rejected"] * unit),
     ]
-    for node in drawing.column("queries", [worked, *others]):
-        drawing.link(log, node, node.size)
+    for node in drawn.column("queries", [worked, *others]):
+        drawn.link(log, node, node.size)
     if not queries:
-        return drawing.laid_out()
-    lists = _texts_and_lists(figures, drawing, worked)
-    _hits_and_results(figures, drawing, lists)
-    return drawing.laid_out()
+        return drawn.laid_out()
+    lists = _texts_and_lists(figures, drawn, worked)
+    _hits_and_results(figures, drawn, lists)
+    return drawn.laid_out()
 
 
-def _texts_and_lists(figures: Figures, drawing: _Drawing, worked: Node) -> list[Node]:
+def _texts_and_lists(figures: Figures, drawn: Flow, worked: Node) -> list[Node]:
     """Draws the columns from queries to texts and to the lists of each retriever; returns the nodes of the lists.
 
     A strategy that gave several texts for a query has a band that widens: from its queries to its texts.
@@ -129,8 +125,8 @@ def _texts_and_lists(figures: Figures, drawing: _Drawing, worked: Node) -> list[
     queries, names = figures.queries, [ORIGINAL, *figures.strategies]
     unit = HEIGHT / (queries * len(names))
     planned = {name: Node(name, queries, KEPT, queries * unit) for name in names}
-    for node in drawing.column("planned", planned.values()):
-        drawing.link(worked, node, worked.size / len(names), node.size)
+    for node in drawn.column("planned", planned.values()):
+        drawn.link(worked, node, worked.size / len(names), node.size)
     ends: dict[End, Node] = {}
     if figures.strategies:
         flows = _texts(figures)
@@ -140,21 +136,21 @@ def _texts_and_lists(figures: Figures, drawing: _Drawing, worked: Node) -> list[
         unit = HEIGHT / max(queries * len(names), sum(counts.values()))
         words = {AS_IT_IS: "as it is", (KEPT, ORIGINAL): "the original instead"}
         ends = {key: Node(words.get(key, key[1]), n, key[0] or KEPT, n * unit) for key, n in counts.items()}
-        drawing.column("read as (or no text)", ends.values())
+        drawn.column("read as (or no text)", ends.values())
         for name, key, pairs, count in flows:
             if name in planned:
-                drawing.link(planned[name], ends[key], planned[name].size * pairs / queries, count * unit)
+                drawn.link(planned[name], ends[key], planned[name].size * pairs / queries, count * unit)
     else:
         flows, ends = [(ORIGINAL, AS_IT_IS, float(queries), queries)], {AS_IT_IS: planned[ORIGINAL]}
     unit /= len(figures.lists)
     retrievers = {name: Node(name, sum(of.values()), KEPT, sum(of.values()) * unit) for name, of in figures.lists.items()}
-    nodes = drawing.column("lists", retrievers.values())
+    nodes = drawn.column("lists", retrievers.values())
     for key, end in ends.items():
         for name, node in retrievers.items():
             of_texts = figures.routed(name)
             routed = sum(n for one, to, _, n in flows if to == key and key[0] in ("", KEPT) and one in of_texts)
             of_lists = node.count / sum(of_texts.values()) if node.count else 0.0  # below 1 where texts are searched as one
-            drawing.link(end, node, routed * unit, routed * unit * of_lists)
+            drawn.link(end, node, routed * unit, routed * unit * of_lists)
     return nodes
 
 
@@ -180,7 +176,7 @@ def _ends(figures: Figures, flows: Sequence[tuple[str, End, float, int]]) -> lis
     return [key for key in keys if key in used]
 
 
-def _hits_and_results(figures: Figures, drawing: _Drawing, lists: list[Node]) -> None:
+def _hits_and_results(figures: Figures, drawn: Flow, lists: list[Node]) -> None:
     """Draws the columns from lists to hits (if runs were kept), fused candidates and results."""
     height = sum(node.size for node in lists)
     results = Node("results", figures.counts["results"], KEPT, height)
@@ -188,19 +184,19 @@ def _hits_and_results(figures: Figures, drawing: _Drawing, lists: list[Node]) ->
     candidates = figures.candidates
     before, total = lists, 0
     if hits:
-        (node,) = drawing.column("hits", [Node("hits", hits, KEPT, height)])
+        (node,) = drawn.column("hits", [Node("hits", hits, KEPT, height)])
         for one in lists:
-            drawing.link(one, node, one.size)
+            drawn.link(one, node, one.size)
         before, total = [node], hits
     reranked = figures.run.config.rerank.kind != "none"
     if reranked and candidates:
-        before = _narrowed(drawing, "fused", before, total, Node("candidates", candidates, KEPT, height), "merged or cut")
+        before = _narrowed(drawn, "fused", before, total, Node("candidates", candidates, KEPT, height), "merged or cut")
         total = candidates
     words = "below the cut" if reranked and candidates else "merged or cut"
-    _narrowed(drawing, "results", before, total, results, words)
+    _narrowed(drawn, "results", before, total, results, words)
 
 
-def _narrowed(drawing: _Drawing, heading: str, before: list[Node], total: int, node: Node, rest: str) -> list[Node]:
+def _narrowed(drawn: Flow, heading: str, before: list[Node], total: int, node: Node, rest: str) -> list[Node]:
     """Draws a column with a node and the rest of the documents, and returns the node.
 
     Heights are in the unit of the column before; if its unit differs (total 0), the node has the whole height.
@@ -209,10 +205,10 @@ def _narrowed(drawing: _Drawing, heading: str, before: list[Node], total: int, n
     left = Node(rest, max(0, total - node.count), PLAIN, 0.0)
     if total:
         node.size, left.size = height * node.count / total, height * left.count / total
-    drawing.column(heading, [node, left])
+    drawn.column(heading, [node, left])
     for one in before:
-        drawing.link(one, node, one.size * node.size / height if height else 0.0)
-        drawing.link(one, left, one.size * left.size / height if height else 0.0)
+        drawn.link(one, node, one.size * node.size / height if height else 0.0)
+        drawn.link(one, left, one.size * left.size / height if height else 0.0)
     return [node]
 
 

@@ -6,14 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cluster import costs
-from jobs.chain.error_counts import many_fallbacks
 from jobs.chain.pipeline import COSTED
-from jobs.job.changing import noted_changes
-from jobs.measure.evaluate.evaluate import Evaluation, marked
-from jobs.measure.evaluate.measure import title
+from jobs.job.indexes import noted_changes
+from jobs.measure.evaluate.evaluate import Evaluation
+from jobs.measure.measures import title
+from jobs.measure.notes import marked
+from jobs.measure.significance import interval_verdict
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import Spending
 from jobs.runs.starts import unknown_losses
+from jobs.runs.sums import many_fallbacks
 from jobs.tables import NOTES
 from jobs.terminal.formats import duration, money, number, percent, planned_rewrites, queries, sentence
 
@@ -47,10 +49,7 @@ class Quality:
     @property
     def verdict(self) -> str:
         """Returns the verdict in words, by whether the interval of the difference excludes zero."""
-        if self.interval is None:
-            return ""
-        low, high = self.interval
-        return "better" if low > 0 else "worse" if high < 0 else "no clear difference"
+        return "" if self.interval is None else interval_verdict(*self.interval)
 
 
 @dataclass(frozen=True)

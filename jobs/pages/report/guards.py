@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.errors import ConfigError
-from jobs.chain.guard_counts import REQUESTS, GuardCounts, found_by_guards, searches_saved
+from jobs.counts import OVERRIDE_REQUESTS, ErrorQueries
 from jobs.measure.evaluate.answer_share import AnswerShare, answer_share
 from jobs.pages.report.documents import texts_of
 from jobs.pages.report.figures import Figures
 from jobs.run.whole_job import COUNTED
 from jobs.runs.reading import database, files, spread
+from jobs.runs.sums import GuardCounts, found_by_guards, searches_saved
 from rewriters.guards.leakage import copies
-from rewriters.reasons import FLAGS, GUARDED
+from rewriters.reasons import FLAGS, GUARDED, MASKED
 
 MOST_COMPARED = 200  # passages; each with TOP documents
 SHARDS = 5
@@ -66,8 +67,8 @@ def guards(figures: Figures) -> GuardFigures:
         found,
         {name: meaning for name, meaning in _MEANINGS.items() if name in {one.name for one in found}},
         searches_saved(counts, run.config),
-        counts[REQUESTS],
-        counts["error_queries/rewrite/masked"],
+        counts[OVERRIDE_REQUESTS],
+        counts[ErrorQueries("rewrite", MASKED).key],
         run.record.get("guards", {}).get("repeated", []),
         len(passages),
         _copied(figures, passages),

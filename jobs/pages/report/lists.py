@@ -136,12 +136,7 @@ def _found_by(
 ) -> list[tuple[bool, list[str], int]]:
     """Returns the number of results by (among the first TOP, the strategies that found them).
 
-    Args:
-        connection: to DuckDB.
-        names: files of results/.
-        runs: files of runs/, to count the lists of weight 0 as well; empty: these are not counted.
-        left_out: the lists of weight 0, as strategy/retriever.
-        depth: hits per list that fusion considers.
+    Lists of weight 0, `left_out` as strategy/retriever, count where `runs` has files of runs/, with their first `depth` hits.
     """
     found = "list_transform(sources, lambda s: s.strategy)"
     source = "read_parquet($names)"

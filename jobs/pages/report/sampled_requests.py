@@ -38,14 +38,7 @@ class SampledRequest:
 def sampled_requests(
     run: RunFolder, shards: Sequence[int], query_ids: Sequence[str], *, texts: bool
 ) -> dict[str, list[SampledRequest]]:
-    """Returns query_id -> its answered requests, by name; a request that the engine gave up is not stored.
-
-    Args:
-        run: the run.
-        shards: those of the queries.
-        query_ids: of the queries.
-        texts: whether to read prompts and answers.
-    """
+    """Returns query_id -> its answered requests, by name; what the engine gave up is not stored. `shards`: of the queries."""
     listed = [one.key for shard in shards for one in run.storage.list(f"completions/{shard:06d}")]
     names = [run.storage.url(key) for key in listed if key.endswith(".parquet")]
     if not names:

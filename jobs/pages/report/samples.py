@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,20 +10,21 @@ import duckdb
 import pyarrow as pa
 
 from cluster.run.shards import Manifest
-from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
-from jobs.measure.evaluate.original import fuse_original
-from jobs.measure.evaluate.per_query import kept
+from jobs.measure.frame import kept
+from jobs.measure.original import fuse_original
+from jobs.measure.query_context import NOTHING, AskedWith, asked_with
 from jobs.pages.render import DOCUMENT_CHARACTERS
-from jobs.pages.report.choosing import choose
 from jobs.pages.report.documents import texts_of
 from jobs.pages.report.failures import Failures
 from jobs.pages.report.figures import Figures
-from jobs.pages.report.judged import Judged
+from jobs.pages.report.judged_queries import Judged
 from jobs.pages.report.lists import comparable
+from jobs.pages.report.sample_choice import choose
 from jobs.pages.report.sampled_requests import SampledRequest, sampled_requests
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files
 from jobs.tables import NOTES, ORIGINAL
+from jobs.try_one.trial import TextId, text_names
 from retrievers.typos import with_typos
 
 TOP = 10
@@ -109,15 +110,7 @@ class Samples:
 
 
 def samples(figures: Figures, failed: Failures, count: int, *, texts: bool, judged: Judged | None = None) -> Samples:
-    """Returns at most `count` sample queries.
-
-    Args:
-        figures: of the run.
-        failed: errors of the run; some samples are chosen from them.
-        count: the most samples.
-        texts: whether to read the texts of documents, prompts and answers.
-        judged: the judged queries of the run.
-    """
+    """Returns at most `count` sample queries, some that failed; with `texts` those of documents, prompts and answers, too."""
     run = figures.run
     chosen = choose(run, failed.failed_ids, judged, count)
     found = {row[0]: Sample(*row) for rows in chosen.values() for row in rows}
@@ -185,10 +178,11 @@ def _fill(figures: Figures, rows: _Rows, found: Mapping[str, Sample]) -> None:
     for row in rows("selections", "query_id, query_type, strategies, reason"):
         not_selected = [name for name in figures.strategies if name not in row["strategies"]]
         found[row["query_id"]].selection = row | {"not_selected": not_selected}
-    several = {(one.query_id, row["strategy"]) for one in found.values() for row in one.rewrites if row["position"] > 1}
+    names: dict[str, dict[TextId, str]] = {}
     for one in found.values():
+        of = names[one.query_id] = text_names((row["strategy"], row["position"]) for row in one.rewrites)
         for row in one.rewrites:
-            row["name"] = _named(row["strategy"], row["position"], (one.query_id, row["strategy"]) in several)
+            row["name"] = of[row["strategy"], row["position"]]
     known = {
         (row["query_id"], row["doc_id"])
         for row in rows("runs", "query_id, doc_id", f"strategy = '{ORIGINAL}' AND rank <= {run.config.fuse.depth}")
@@ -196,7 +190,7 @@ def _fill(figures: Figures, rows: _Rows, found: Mapping[str, Sample]) -> None:
     known_original = comparable(run)  # not if fusion left the original out and no list was kept
     results = "query_id, rank, doc_id, score, fused_score, sources"
     for row in rows("results", results, f"rank <= {TOP}", "query_id, rank"):
-        sources = _sources(row, place, several)
+        sources = _sources(row, place, names[row["query_id"]])
         new = known_original and ORIGINAL not in sources and (row["query_id"], row["doc_id"]) not in known
         hit = Hit(row["rank"], row["doc_id"], row["score"], row["fused_score"], sources, new)
         found[row["query_id"]].hits.append(hit)
@@ -240,20 +234,12 @@ def _fill_lists(rows: list[dict[str, Any]], found: Mapping[str, Sample]) -> None
         sample.lists = {name: sorted(hits, key=lambda hit: hit.rank) for name, hits in sorted(sample.lists.items())}
 
 
-def _sources(
-    row: dict[str, Any], place: Mapping[str, int], several: Container[tuple[str, str]]
-) -> dict[str, list[tuple[str, int]]]:
+def _sources(row: dict[str, Any], place: Mapping[str, int], names: Mapping[TextId, str]) -> dict[str, list[tuple[str, int]]]:
     sources: dict[str, list[tuple[str, int]]] = {}
     for source in sorted(row["sources"] or [], key=lambda one: place.get(one["strategy"], len(place))):
-        strategy = source["strategy"]
-        name = _named(strategy, source["position"], (row["query_id"], strategy) in several)
+        name = names.get((source["strategy"], source["position"]), source["strategy"])
         sources.setdefault(name, []).append((source["retriever"], source["rank"]))
     return sources
-
-
-def _named(strategy: str, position: int, several: bool) -> str:
-    """Returns the name of a text; in tables and in `fuse.weights` a slash comes before a retriever."""
-    return f"{strategy} {position}" if several else strategy
 
 
 def _documents(run: RunFolder, found: Iterable[Sample]) -> tuple[dict[str, str], str | None]:

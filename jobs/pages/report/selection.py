@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from jobs.chain.selection_counts import Selected
-from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
 from jobs.measure.evaluate.evaluate import Evaluation
+from jobs.measure.query_context import NOTHING, AskedWith, asked_with
 from jobs.pages.charts import drawing, element
-from jobs.pages.report.against import Against, against
+from jobs.pages.report.all_and_selected import Against, against
 from jobs.pages.report.figures import Figures
 from jobs.runs.reading import database, files, queries_of, spread
+from jobs.runs.sums import Selected
 from jobs.terminal.formats import number, percent
 
 WIDTH, HEIGHT = 320.0, 110.0  # of the bars
@@ -59,13 +59,7 @@ class Selection:
 
 
 def selection(figures: Figures, evaluation: Evaluation | None, *, texts: bool) -> Selection | None:
-    """Returns what was selected; None for a run that does not select, or without a committed query.
-
-    Args:
-        figures: of the run.
-        evaluation: of the run; None: not measured.
-        texts: whether to read reasons and queries.
-    """
+    """Returns what was selected, and with `texts` why; None for a run that does not select, or without a committed query."""
     chosen, run = figures.selected, figures.run
     if chosen is None:
         return None

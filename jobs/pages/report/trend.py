@@ -62,10 +62,7 @@ class Trend:
 def trend(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> Trend | None:
     """Returns the trend up to this run over the finished runs of its name beside it; None where there are none.
 
-    Args:
-        run: of the report.
-        prices: of all runs, so that their costs compare.
-        evaluation: of this run; the others have theirs stored.
+    All costs are at `prices`, so that they compare; `evaluation` is of this run, the others have theirs stored.
     """
     output, _, folder = run.storage.root.rpartition("/")
     try:

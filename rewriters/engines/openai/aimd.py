@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
+
+from cluster.outages import pause
 
 Outcome = Literal["ok", "overload", "failure"]
 
@@ -28,12 +29,7 @@ INITIAL = 32  # places at first: slow start reaches 128 in two round trips, from
 DECREASE = 0.8  # RFC 8511; the sawtooth then uses 0.9 of the server's places on average, with TCP's half 0.75
 FAILURE_SHARE = 0.2  # of a round trip; 6 % of random failures stay 4.7 standard deviations below, at 32 places
 OUTAGE = 10  # failures in a row, and a round trip of them at least: slow start alone can cause half of one
-FIRST_BACKOFF, LONGEST_BACKOFF = 0.25, 10.0  # seconds: a glitch costs little, and a server that is back is used soon
-
-
-def backoff(failures: int) -> float:
-    """Returns random seconds to wait after so many failures in a row: exponential backoff with full jitter."""
-    return random.uniform(0, min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures - 1, 30)))
+LONGEST_BACKOFF = 10.0  # seconds: a server that is back is used soon; full jitter
 
 
 class PatienceExceededError(Exception):
@@ -138,7 +134,7 @@ class AimdLimit:
     def _back_off(self) -> None:
         self._decrease_to(1, slow_start=True)
         self._probes += 1
-        self.hold(min(backoff(self._probes), self._patience))
+        self.hold(min(pause(self._probes, longest=LONGEST_BACKOFF, least=0), self._patience))
         if asyncio.get_running_loop().time() - self._failing_since >= self._patience:
             while self._waiting:
                 waiting = self._waiting.popleft()

@@ -23,11 +23,11 @@ from typing import Any
 
 from cluster.errors import RewriterError
 from cluster.http import OF_ONE, Refusals
-from cluster.outages import answered, failed
+from cluster.outages import answered, failed, pause
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
 from rewriters.engines.openai import fields, protocol
-from rewriters.engines.openai.aimd import AimdLimit, Outcome, PatienceExceededError, backoff
+from rewriters.engines.openai.aimd import LONGEST_BACKOFF, AimdLimit, Outcome, PatienceExceededError
 from rewriters.engines.openai.protocol import ChatResponse, RequestFailure, Usage
 from rewriters.engines.openai.server import ChatServer
 from rewriters.engines.openai.token_count import TokenCounter
@@ -221,7 +221,7 @@ class OpenaiEngine:
         self._latest_failure = failure
         failed(self._service, self._server.redact(failure.message).replace(f" from {self._server.base}", ""), self._patience)
         asked = failure.retry_after or 0.0
-        delay = asked + backoff(state.sends)
+        delay = asked + pause(state.sends, longest=LONGEST_BACKOFF, least=0)
         if failure.uses_attempt:
             state.attempts_used += 1
             return delay if state.attempts_used < self._attempts and asked <= self._patience else None

@@ -15,8 +15,9 @@ from typing import Any
 
 import aiohttp
 
+from cluster.cause import redacted
 from cluster.errors import RewriterError, nearest
-from cluster.http import ApiKey, encodable, fatal_status, parsed_json, proxy_of, retry_after, server_address
+from cluster.http import ApiKey, fatal_status, parsed_json, proxy_of, retry_after, server_address
 from rewriters.engines.openai.protocol import RequestFailure, error_text, is_fatal
 from rewriters.engines.settings import OpenaiSettings
 
@@ -129,8 +130,8 @@ class ChatServer:
         return RewriterError(code, f"engine 'openai': {self.redact(message)}")
 
     def redact(self, text: str) -> str:
-        """Returns the text on one line that UTF-8 can hold, with the key replaced by ***."""
-        return encodable(" ".join(self.key.redacted(text).split()))
+        """Returns the text in one line, with the key replaced by ***."""
+        return redacted(text, self.key.sent)
 
     def _authorization(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key.value}"} if self.key.value else {}

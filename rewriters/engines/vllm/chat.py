@@ -42,7 +42,8 @@ class Chat:
         self._parser_class: Any = None
         if reasoning_parser is not None:
             self._parser_class = _parser(reasoning_parser, tokenizer)
-            self._marks |= set(filter(None, _ends(self._parser_class(tokenizer)))) & set(special)
+            parser = self._parser_class(tokenizer)
+            self._marks |= {parser.reasoning_start_str, parser.reasoning_end_str} & set(special)
         self._others = sorted(set(special) - self._marks, key=len, reverse=True)
         self._skipped = frozenset(special[token] for token in self._others)
 
@@ -126,10 +127,6 @@ def _parser(name: str, tokenizer: Any) -> Any:
             "engine-setting", f"engine 'vllm': reasoning_parser {name!r}: {why}; name another, or none"
         ) from error
     return found
-
-
-def _ends(parser: Any) -> tuple[str | None, str | None]:
-    return parser.reasoning_start_str, parser.reasoning_end_str
 
 
 def _request() -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cluster.kuberay.rayjob import rayjob
+from cluster.kuberay.manifests import rayjob
 from cluster.kuberay.settings import KubernetesSettings
 from cluster.kuberay.worker_groups import WorkerGroup
 

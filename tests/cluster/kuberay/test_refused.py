@@ -1,4 +1,7 @@
-"""Every mistake that KubeRay's operator or Kueue refuses, made in a RayJob that is right otherwise."""
+"""Every mistake that KubeRay's operator or Kueue refuses, made in a RayJob that is right otherwise.
+
+A config can make few of them, and is refused then; the others would be the template's.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from typing import Any
 import pytest
 
 from cluster.errors import ConfigError
-from cluster.kuberay.rayjob import rayjob
-from cluster.kuberay.refused import check_rayjob, refusals
+from cluster.kuberay.manifests import check_rayjob, rayjob
 from cluster.kuberay.settings import KubernetesSettings
 from cluster.kuberay.worker_groups import WorkerGroup
+from tests.support.cluster.operator_rules import refusals
 
 Job = dict[str, Any]
 GROUPS = [WorkerGroup("cpu", 4, 0, 1, 1), WorkerGroup("gpu-1", 8, 1, 2, 4)]
@@ -26,7 +29,9 @@ def a_job(kueue: bool = False, autoscale: bool = True) -> Job:
 @pytest.mark.parametrize("kueue", [False, True])
 @pytest.mark.parametrize("autoscale", [False, True])
 def test_what_is_rendered_is_not_refused(kueue: bool, autoscale: bool) -> None:
-    check_rayjob(a_job(kueue, autoscale))
+    job = a_job(kueue, autoscale)
+    check_rayjob(job)
+    assert not list(refusals(job))
 
 
 def spec(**fields: Any) -> Callable[[Job], None]:
@@ -165,9 +170,21 @@ def test_a_mistake_is_refused(mistake: str) -> None:
     job = a_job()
     change(job)
     assert any(why in one for one in refusals(job)), list(refusals(job))
-    with pytest.raises(ConfigError, match="RayJob") as refused:
+
+
+@pytest.mark.parametrize(
+    ("env", "autoscale", "groups"),
+    [("true", False, 1), ("1", True, 1), ("0", True, 1), (None, True, 18)],
+    ids=["the variable alone", "the autoscaler twice", "the autoscaler at odds", "too many groups for Kueue"],
+)
+def test_what_a_config_can_get_wrong_is_refused_in_one_line(env: str | None, autoscale: bool, groups: int) -> None:
+    settings = KubernetesSettings(autoscale=autoscale, env={} if env is None else {"RAY_enable_autoscaler_v2": env})
+    sizes = [WorkerGroup(f"gpu-{n}", 8, n, 1, 1) for n in range(groups)]
+    job = rayjob("night", "night", settings, sizes, "dmqr run a.yaml", 3600, {"name": "a"}, groups > 1, 30)
+    with pytest.raises(ConfigError, match=r"^RayJob night: ") as refused:
         check_rayjob(job)
     assert refused.value.code == "manifest"
+    assert any(refused.value.line == f"RayJob night: {why}" for why in refusals(job))
 
 
 def test_without_an_autoscaler_both_bounds_are_wanted() -> None:

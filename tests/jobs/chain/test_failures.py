@@ -7,10 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.chain.error_counts import added_failures, by_reason, failure_counts
-from jobs.chain.shard_counts import loss_counts
-from jobs.chain.stages.stored import costs_columns, flattened, stored_table
-from jobs.tables import STORED
+from jobs.chain.stages.counts import added_failures, error_counts, loss_counts
+from jobs.runs.sums import by_reason
 from tests.support.jobs.in_flight import UNSCORED
 
 
@@ -40,20 +38,20 @@ def block() -> pa.Table:
 
 
 def test_a_stage_counts_what_it_has_put_there_and_a_query_once() -> None:
-    assert failure_counts(block(), "rewrite") == {
+    assert error_counts(block(), "rewrite") == {
         "error/rewrite/keyword/truncated": 1,
         "error/rewrite/general/truncated": 1,
         "error/rewrite/keyword/echo": 1,
         "failed_queries": 2,
     }
-    assert failure_counts(block(), "retrieve") == {"error/retrieve//failed": 1, "failed_queries": 1}
-    assert failure_counts(block(), "fuse") == {"error/fuse//no_hits": 2, "error/fuse//original_stands_in": 1}
-    assert failure_counts(block(), "rerank") == {
+    assert error_counts(block(), "retrieve") == {"error/retrieve//failed": 1, "failed_queries": 1}
+    assert error_counts(block(), "fuse") == {"error/fuse//no_hits": 2, "error/fuse//original_stands_in": 1}
+    assert error_counts(block(), "rerank") == {
         "error/rerank//failed": 2,
         "failed_queries": 1,
     }  # one of them had failed before
-    assert failure_counts(block().slice(1, 1), "rewrite") == {}
-    assert failure_counts(block().slice(3), "rewrite") == {"error/rewrite/keyword/echo": 1, "failed_queries": 1}
+    assert error_counts(block().slice(1, 1), "rewrite") == {}
+    assert error_counts(block().slice(3), "rewrite") == {"error/rewrite/keyword/echo": 1, "failed_queries": 1}
 
 
 def test_of_two_stages_with_one_name_each_counts_what_it_has_added() -> None:
@@ -64,17 +62,15 @@ def test_of_two_stages_with_one_name_each_counts_what_it_has_added() -> None:
     # Two of the six had not failed before.
     assert added_failures(given, table, "rewrite") == {"error/rewrite/keyword/echo": 6, "failed_queries": 2}
     assert added_failures(given, given, "rewrite") == {}
-    assert added_failures(pa.table({"shard": [0]}), given, "rewrite") == failure_counts(given, "rewrite")
+    assert added_failures(pa.table({"shard": [0]}), given, "rewrite") == error_counts(given, "rewrite")
 
 
 def test_all_stages_together_are_what_the_manifest_has() -> None:
     table = block()
-    ids = table.column("query_id").combine_chunks()
-    columns = {"errors": flattened(ids, table, "errors"), "costs": costs_columns(flattened(ids, table, "costs"))}
-    manifest = loss_counts({name: stored_table(STORED[name], of) for name, of in columns.items()})
+    manifest = loss_counts(table)
     together: Counter[str] = Counter()
     for stage in ("read", "rewrite", "retrieve", "fuse", "rerank"):
-        together.update(failure_counts(table, stage))
+        together.update(error_counts(table, stage))
     assert together == {name: n for name, n in manifest.items() if name.startswith("error/") or name == "failed_queries"}
 
 

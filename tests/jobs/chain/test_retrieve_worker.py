@@ -103,7 +103,7 @@ def test_a_block_without_any_hit(bm25: Block) -> None:
 
 def test_an_index_that_was_replaced_since_the_plan_is_refused(bm25: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     other = retriever_identity("bm25", typed(bm25)) | {"corpus": "another"}
-    monkeypatch.setattr("workers.retriever_identity", lambda *_: other)
+    monkeypatch.setattr("tests.support.jobs.workers.retriever_identity", lambda *_: other)
     with pytest.raises(RetrieverError, match="was replaced since this run was planned"):
         worker({"bm25": bm25})
 

@@ -288,7 +288,7 @@ def test_a_run_is_done_even_if_its_evaluation_fails(
     values["retrieve"]["retrievers"] = {"bm25": bm25}
     values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none"}, "evaluate": {"qrels": "qrels.tsv", "key": "query"}}
     config = config_file(values)
-    monkeypatch.setattr("jobs.measure.evaluate.per_query.MEMORY", "1MB")
+    monkeypatch.setattr("jobs.measure.judged_rows.MEMORY", "1MB")
     assert main(["run", config]) == 0
     printed = capfd.readouterr()
     folder = Path(printed.out.splitlines()[-1])

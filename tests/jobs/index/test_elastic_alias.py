@@ -23,7 +23,7 @@ from jobs.job.prepare import Prepared, prepare
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.samples import samples
-from jobs.run.unchanged import check_indexes_unchanged
+from jobs.run.resume_check import check_indexes_unchanged
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.loaded import LoadedConfig
 from retrievers.elastic.build import build_elastic_index

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from cluster.settings import Kinds
 from jobs.config.config import Config
 from jobs.job.keys import VERSIONS, fingerprint, identity, identity_fields
 from retrievers.elastic.settings import ElasticSettings
@@ -75,7 +76,10 @@ def models(part: type[BaseModel]) -> dict[str, type[BaseModel]]:
 def parts_of(kind: Any) -> list[type[BaseModel]]:
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return [kind]
-    return [part for inner in typing.get_args(kind) for part in parts_of(inner)]
+    inner = typing.get_args(kind)
+    if any(isinstance(one, Kinds) for one in inner):
+        inner = [model for one in inner if isinstance(one, Kinds) for model in one.models().values()]
+    return [part for one in inner for part in parts_of(one)]
 
 
 FIELDS = [(part, name) for part in models(Config).values() for name in part.model_fields]

@@ -15,7 +15,7 @@ from cluster.storage import Storage, copies, open_storage
 from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
 from jobs.index import index
-from jobs.index import on_s3 as index_on_s3
+from jobs.index import index as index_on_s3
 from jobs.job import engine, opening
 from jobs.job.opening import open_documents, open_retriever, retriever_identity
 from retrievers import retriever as local

@@ -20,7 +20,7 @@ from cluster.errors import ClusterError, ConfigError
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare, unpriced_models
-from jobs.run.unchanged import check_indexes_unchanged
+from jobs.run.resume_check import check_indexes_unchanged
 from retrievers import models
 from retrievers.local.build import build_local_index
 from rewriters.joint import JOINT_PROMPT

@@ -20,9 +20,8 @@ from cluster.storage.files import FileStorage
 from jobs.chain.pipeline import stages
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.job.pools import requested_pools
+from jobs.job.pools import check_shares, requested_pools, shared_limits, sharing_workers
 from jobs.job.prepare import Prepared
-from jobs.job.request_shares import check_shares, reranker_settings, shared_limits, sharing_workers, worker_settings
 from jobs.log.check import LogColumns
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
@@ -38,10 +37,10 @@ Values = dict[str, Any]
 
 def test_every_worker_has_its_share_and_the_concrete_index() -> None:
     retriever = ElasticSettings(kind="elastic", index="docs", max_in_flight=9)
-    settings = worker_settings(retriever, {"index": "docs-0a1b"}, {None: 4})
+    settings = retriever.at({"index": "docs-0a1b"}).for_worker({None: 4})
     assert (settings.index, settings.max_in_flight) == ("docs-0a1b", 2)
-    assert worker_settings(retriever, {}, {}).max_in_flight == 9
-    assert worker_settings(retriever, {}, {None: 10}).max_in_flight == 1
+    assert retriever.at({}).for_worker({}).max_in_flight == 9
+    assert retriever.at({}).for_worker({None: 10}).max_in_flight == 1
 
 
 def a_config(values: Values, rerank: str = "cross_encoder", **more: Any) -> Config:
@@ -78,10 +77,10 @@ def test_workers_with_models_at_servers_share_their_requests_and_need_no_gpu(val
     assert pools["rerank"] == Pool(1, 1, 0)
     assert shared_limits(config) == {"http://encoder/v1": (6, ["retrieve"]), "http://reranker/v1": (4, ["rerank"])}
     workers = sharing_workers(config, pools)
-    opened = worker_settings(config.retrieve.retrievers["dense"], {}, workers)
+    opened = config.retrieve.retrievers["dense"].for_worker(workers)
     assert isinstance(opened.encoder, OpenaiEncoderSettings)
     assert opened.encoder.max_in_flight == 2
-    assert reranker_settings(config.reranking, workers).max_in_flight == 4
+    assert config.reranking.for_worker(workers).max_in_flight == 4
     with pytest.raises(ConfigError, match=r"5 workers cannot share 4 .* raise max_in_flight of the model at http://reranker"):
         check_shares(config, pools | {"rerank": Pool(5, 1, 0)})
 
@@ -157,7 +156,7 @@ def test_never_more_requests_at_once_than_the_job_may_have(
 
 def test_a_local_index_is_opened_as_the_config_has_it() -> None:
     retriever = LocalSettings(kind="local", index="idx")
-    assert worker_settings(retriever, {"index": "other"}, {None: 4}) == retriever
+    assert retriever.at({"index": "other"}).for_worker({None: 4}) == retriever
 
 
 def test_defaults_of_elastic(values: Values) -> None:

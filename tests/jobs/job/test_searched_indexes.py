@@ -10,11 +10,11 @@ import pytest
 
 from cluster.errors import ConfigError
 from jobs.chain.arms.shared_work import OpenedBy
-from jobs.job import changing, indexes
-from jobs.job.changing import read_states, searched_indexes
-from jobs.job.indexes import check_documents
+from jobs.job import indexes
+from jobs.job import indexes as changing
+from jobs.job.indexes import check_documents, read_states, searched_indexes
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate import unknown
+from jobs.measure import unknown
 from tests.support.retrievers.blocks import typed
 
 PUBLIC = {"term": {"public": True}}

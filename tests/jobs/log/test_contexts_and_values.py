@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from cluster.storage import open_storage
 from jobs.log import dedup as dedup_module
+from jobs.log import parts as task_module
 from jobs.log import rows as rows_module
-from jobs.log import task as task_module
 from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import LogSummary, dedup
 from jobs.log.files import find_log_files
-from jobs.log.variables import contexts, values
+from jobs.log.rows import contexts, values
 from jobs.tables import OPTIONAL_QUERIES, STORED
 from rewriters.normalise import normalise, query_id
 

@@ -15,10 +15,10 @@ import pytest
 
 from cluster.errors import LogError
 from cluster.storage import open_storage
+from cluster.storage.s3_duckdb import no_room
 from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import LogSummary, dedup
 from jobs.log.files import find_log_files
-from jobs.log.task import no_room
 from jobs.tables import STORED
 from rewriters.normalise import normalise
 
@@ -105,7 +105,7 @@ def test_a_row_group_of_query_map_is_small(tmp_path: Path) -> None:
 
 def test_the_line_says_whether_memory_or_disk_ran_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = write(tmp_path / "log.parquet", {"query": [f"query {i}" for i in range(20_000)]})
-    monkeypatch.setattr("jobs.log.task.MEMORY", "1MB")
+    monkeypatch.setattr("jobs.log.parts.MEMORY", "1MB")
     with pytest.raises(
         LogError, match=r"needs more memory than its 1MB .*; lower log\.max_chars, or leave out log\.id_column$"
     ):
@@ -113,7 +113,7 @@ def test_the_line_says_whether_memory_or_disk_ran_out(tmp_path: Path, monkeypatc
     full = duckdb.OutOfMemoryException(
         "failed to offload a block. This limit was set by the 'max_temp_directory_size' setting."
     )
-    assert str(no_room("it failed", full, "1MB", tmp_path, "-")).endswith("; free space there")
+    assert str(no_room("it failed", full, "1MB", "-")).endswith("; free space there")
 
 
 def test_ranges_of_ids_are_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

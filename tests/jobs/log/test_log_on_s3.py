@@ -83,7 +83,7 @@ def test_a_list_of_paths_names_files_from_what_they_share(both: tuple[Path, Stor
 def test_faults_while_it_is_read_change_nothing(
     both: tuple[Path, Storage], s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_client, "backoff", lambda: lambda: None)
+    monkeypatch.setattr(s3_client, "pause", lambda _: 0.0)
     here, there = both
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from cluster.errors import LogError
 from cluster.storage import open_storage
 from jobs.log import dedup as dedup_module
+from jobs.log import parts as task_module
 from jobs.log import rows as rows_module
-from jobs.log import task as task_module
 from jobs.log.check import LogColumns
 from jobs.log.dedup import dedup
 from jobs.log.files import find_log_files

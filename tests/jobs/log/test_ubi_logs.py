@@ -18,10 +18,9 @@ from jobs.config.config import Config
 from jobs.log import dedup as dedup_module
 from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import dedup
-from jobs.log.files import LogFile
-from jobs.log.json_batches import json_batches
+from jobs.log.files import LogFile, event_files, log_files
+from jobs.log.json_lines import json_batches
 from jobs.log.settings import LogSettings
-from jobs.log.ubi import event_files, log_files
 from tests.support.jobs.ubi_exports import QUERIES, Row, event, search, ubi_config, write_lines, write_parquet
 
 COLUMNS = LogColumns("user_query", "query_id")

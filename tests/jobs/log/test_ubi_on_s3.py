@@ -14,8 +14,8 @@ from jobs.clicks.export import EventChoice
 from jobs.clicks.interactions import clicked, read_interactions
 from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import dedup
+from jobs.log.files import log_files
 from jobs.log.rows import read_rows
-from jobs.log.ubi import log_files
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.ubi_exports import NESTED, event, search, ubi_config, write_lines, write_parquet
 

@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
+from scipy import stats
 
 from cluster.errors import ConfigError
 from cluster.run.shards import File, Manifest, Plan, Shard, commit, manifests
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.log.judgements import Judgements, Key
-from jobs.measure.evaluate import judged_rows
+from jobs.measure import judged_rows
 from jobs.measure.evaluate.evaluate import (
     MEASURES,
     Evaluation,
@@ -28,6 +29,7 @@ from jobs.measure.evaluate.evaluate import (
     evaluation_table,
     evaluation_values,
 )
+from jobs.measure.significance import paired_test
 from jobs.runs.folder import RunFolder
 from jobs.tables import STORED
 from tests.support.jobs.measures_by_hand import by_hand
@@ -141,6 +143,8 @@ def test_results_and_the_original_alone_of_a_run(run: Run) -> None:
 def test_the_original_alone_is_fused_as_the_run_fuses(tmp_path: Path) -> None:
     storage = FileStorage(str(tmp_path))
     put(storage, "query_map", [{"log_id": "l1", "query_id": "q1"}], "a")
+    put(storage, "queries", [{"query_id": "q1", "query": "tea", "normalised": "tea", "log_count": 1}], "a")
+    put(storage, "queries", [], "b")
     lists = runs("q1", "original", "a", "b", "c") + runs("q1", "original", "c", "b", retriever="dense")
     commit(storage, Manifest(0, 1, {"runs": [put(storage, "runs", lists, "0")]}, {}, {}))
     rank = {}
@@ -191,10 +195,34 @@ def test_an_interval_lies_around_the_difference(run: Run) -> None:
     assert found.intervals is not None
     assert found.differences is not None
     assert set(found.intervals) == set(MEASURES)
-    # RR: 1 - 0, 1 - 0, 0, 0; of the means of four drawn, 2.5 % lie at 0 (1/16) and at 1 (1/16)
     assert found.differences["RR@10"] == pytest.approx(0.5)
-    assert found.intervals["RR@10"] == (0.0, 1.0)
+    expected = stats.ttest_1samp([1, 1, 0, 0], 0).confidence_interval(0.95)
+    assert found.intervals["RR@10"] == pytest.approx(tuple(expected))
     assert judged(run(0, 1, 2), {"l1": {"d1": 1}, "rejected": {"d1": 1}}).intervals is not None  # two units
+
+
+def test_near_duplicate_queries_are_one_unit_of_the_interval(run: Run) -> None:
+    made = run(0, 1, 2)
+    grades = {"l1": {"d1": 1}, "other": {"d4": 1}, "l2": {"d4": 1}, "l4": {"d1": 1}}
+    texts = ["how to clean a pan", "tea", "to clean a pan how", "bread"]  # of q1 and q3 the words are equal
+    planned = [{"query_id": f"q{n}", "query": text, "normalised": text, "log_count": n} for n, text in enumerate(texts, 1)]
+    put(made.storage, "queries", planned[:3], "a", group=2)
+    put(made.storage, "queries", planned[3:], "b")
+    found = judged(made, grades)
+    clusters = np.array([0, 1, 0, 2])
+    assert (found.queries, found.clusters) == (4, 3)
+    assert found.intervals is not None
+    assert found.intervals["RR@10"] == paired_test(np.array([[1.0, 0, 1, 0]]), clusters).interval(0)
+    assert "judged: 4 log rows of 4 distinct queries in 3 clusters of near-duplicates" in evaluation_notes(found)[0]
+
+
+def test_where_every_query_gains_alike_no_variance_is_claimed(run: Run) -> None:
+    found = judged(run(0, 1, 2), {"l1": {"d1": 1}, "other": {"d4": 1}})
+    assert found.differences is not None
+    assert found.differences["RR@10"] == 1
+    assert "RR@10" not in (found.intervals or {})
+    assert evaluation_values(found)["measures"]["RR@10"]["interval"] is None
+    assert any("no test: every cluster differs by the same" in note and "nDCG@10" in note for note in evaluation_notes(found))
 
 
 def test_a_judged_row_that_was_rejected_counts_zero(run: Run) -> None:
@@ -261,6 +289,9 @@ def test_rows_come_by_query_and_rank_however_they_lie(tmp_path: Path, monkeypatc
     storage = FileStorage(str(tmp_path))
     ids = [f"q{n:05d}" for n in range(3000)]
     put(storage, "query_map", [{"log_id": f"l{n}", "query_id": query_id} for n, query_id in enumerate(ids)], "a")
+    asked = [{"query_id": query_id, "query": query_id, "normalised": query_id, "log_count": 1} for query_id in ids]
+    put(storage, "queries", asked, "a")
+    put(storage, "queries", [], "b")
     rows = [row for query_id in ids for row in results(query_id, "d1", "d2", "d3", "d4")]
     lists = [row for query_id in ids for row in runs(query_id, "original", *(f"d{n}" for n in range(30)))]
     order = np.random.default_rng(1).permutation(len(rows))
@@ -333,6 +364,7 @@ SHOWN = Evaluation(
     rejected=2,
     without_results=3,
     queries=1000,
+    clusters=990,
     unjudged=0.8,
     original_unjudged=0.7,
     kept=5,
@@ -356,15 +388,16 @@ def test_the_table_has_all_figures_and_what_they_are_of() -> None:
     assert shown[2:7] == [f"{name} 0.7500 0.7000 +0.0500 +0.0000 to +0.1000" for name in names]
     notes = " ".join(shown[7:])
     for words in (
-        "judged: 1,166 log rows of 1,000 distinct queries; left out: 30 not in the log, 4 of queries not committed yet",
+        "judged: 1,166 log rows of 1,000 distinct queries in 990 clusters of near-duplicates (words 80 % alike); "
+        "left out: 30 not in the log, 4 of queries not committed yet",
         "counted as zero: 3 without results, 2 rejected",
         "80.0 % of the results' first 5, 70.0 % of the original's",
         "original alone, fused, not reranked: the results are reranked, so the difference is of",
         "lists end after 5 documents",
-        "10,000 draws of the distinct queries",
+        "difference: to the original alone; 95 % interval: paired t-test over clusters",
     ):
         assert words in notes
-    assert "too narrow" not in notes
+    assert "rough" not in notes
 
 
 def test_where_nothing_is_reranked_nothing_is_said_of_it() -> None:
@@ -377,13 +410,13 @@ def test_what_is_not_known_is_a_dash() -> None:
     shown = lines(replace(SHOWN, original=None, intervals=None, original_unjudged=None))
     assert shown[2] == "nDCG@10 0.7500 - - -"
     assert "retrieve.keep_runs is false" in " ".join(shown)
-    shown = lines(replace(SHOWN, intervals=None, queries=1))
+    shown = lines(replace(SHOWN, intervals=None, queries=1, clusters=1))
     assert shown[2] == "nDCG@10 0.7500 0.7000 +0.0500 -"
-    assert "no interval: it takes two distinct queries" in " ".join(shown)
+    assert "no interval and no test: it takes two distinct queries" in " ".join(shown)
 
 
 def test_few_queries_are_said() -> None:
-    assert "too narrow" in " ".join(lines(replace(SHOWN, queries=49)))
+    assert "of so few clusters a rough one" in " ".join(lines(replace(SHOWN, clusters=49)))
 
 
 def test_hostile_ids_are_escaped(run: Run) -> None:

@@ -64,7 +64,7 @@ def test_a_list_that_was_cut_above_a_measure_marks_it(side: Side) -> None:
     assert (looked.reads, looked.documents, looked.keys) == (20, 5, 1)  # the list of three is whole
     assert "P@5" not in found.looked
     words = shown(evaluation_table(found))
-    assert "* R@20 looked at 5 of 20 for 1 of 2 judged: results and original alone; what stands behind was cut off" in words
+    assert "* R@20 looked at 5 of 20 for 1 of 2 judged: results, original alone; what stands behind was cut off" in words
     assert "R@20 0.2500*" in words
     assert "results' first 5" in words
     value = json.loads(json.dumps(evaluation_values(found)))["measures"]["R@20"]
@@ -82,8 +82,8 @@ def test_two_runs_of_other_depths_are_marked(side: Side) -> None:
     assert "of A's first 10 results" in words
     assert "of B's first 5 results" in words
     assert "* nDCG@10, R@10, RR@10 looked at 5 of 10 for 1 of 2 judged: B" in words
-    assert "* at a difference: lists of A and B end at different depths" in words
-    assert "interval: of so few queries rather too narrow" in words
+    assert "* at a difference by nDCG@10 or R@10 or RR@10: lists of A and B end at different depths" in words
+    assert "difference: B - A, paired by query; 95 % interval: paired t-test; of so few clusters a rough one" in words
     value = json.loads(json.dumps(diff_values(found)))["quality"]["measures"]["nDCG@10"]
     assert (value["looked"]["a"], value["looked"]["b"]["documents"], value["uneven"]) == (None, 5.0, True)
     assert list(diff(a, b, JUDGED, None, 2, ["R@20"]).quality.measures) == ["R@20"]  # type: ignore[union-attr]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import ir_measures
@@ -14,8 +15,8 @@ from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.log.judgements import Judgements, read_qrels
 from jobs.measure.evaluate.evaluate import MEASURES, evaluate
-from jobs.measure.evaluate.exports import write_trec
-from jobs.measure.evaluate.per_query import per_query
+from jobs.measure.export.trec import write_run
+from jobs.measure.frame import measure
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.report_runs import Query, RunMaker, query_id
 
@@ -77,11 +78,11 @@ def test_a_trec_run_file_has_the_figures_of_evaluate(run: RunFolder, tmp_path: P
 
 def test_a_topic_is_the_judged_log_row(run: RunFolder, tmp_path: Path) -> None:
     """Two rows of one query are two topics with the same list; a rejected row has none."""
-    judgements = Judgements("", {"l1": {"d1": 1}, "l2": {"d1": 1}, "l3": {"d1": 1}})
     queries = Judgements("", {query_id(0): {"d1": 1}}, "query_id")
-    values = per_query(run, queries)
-    rows = type(values)(**vars(values) | {"keys": ["l1", "l2", "l3"], "query_ids": [query_id(0), query_id(0), None]})
-    write_trec(str(tmp_path / "a.run"), run, judgements, rows)
+    ids = (query_id(0), query_id(0), None)
+    write_run(
+        str(tmp_path / "a.run"), run, replace(measure(run, queries), key="log_id", keys=("l1", "l2", "l3"), query_ids=ids)
+    )
     lines = [line.split() for line in (tmp_path / "a.run").read_text().splitlines()]
     assert [line[0] for line in lines] == ["l1"] * 3 + ["l2"] * 3
     assert [line[2] for line in lines[:3]] == [line[2] for line in lines[3:]]
@@ -90,7 +91,7 @@ def test_a_topic_is_the_judged_log_row(run: RunFolder, tmp_path: Path) -> None:
 def test_a_run_without_results_gives_an_empty_file(tmp_path: Path) -> None:
     run = RunMaker(tmp_path)(QUERIES, ("general",), commit=0, finished=False)
     judgements = Judgements("", {query_id(0): {"d1": 1}}, "query_id")
-    write_trec(str(tmp_path / "a.run"), run, judgements, per_query(run, judgements))
+    write_run(str(tmp_path / "a.run"), run, measure(run, judgements))
     assert (tmp_path / "a.run").read_text() == ""
 
 
@@ -98,7 +99,7 @@ def test_what_cannot_be_written_leaves_nothing(run: RunFolder, tmp_path: Path) -
     made = RunMaker(tmp_path / "other")([Query("tea", hits={("original", "bm25"): ["d 1"]})])
     judgements = Judgements("", {query_id(0): {"d1": 1}}, "query_id")
     with pytest.raises(ConfigError, match="id 'd 1' has white space"):
-        write_trec(str(tmp_path / "a.run"), made, judgements, per_query(made, judgements))
+        write_run(str(tmp_path / "a.run"), made, measure(made, judgements))
     with pytest.raises(OSError, match="No such file"):
-        write_trec(str(tmp_path / "none" / "a.run"), made, judgements, per_query(made, judgements))
+        write_run(str(tmp_path / "none" / "a.run"), made, measure(made, judgements))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "qrels.tsv", "small-0123456789ab"]

@@ -16,7 +16,7 @@ from cluster.storage import Storage, open_storage
 from jobs.__main__ import main
 from jobs.config.config import Config
 from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
-from jobs.measure.evaluate.stored import EVALUATION, store_evaluation
+from jobs.measure.evaluate.stored_evaluation import EVALUATION, store_evaluation
 from jobs.measure.run_list import ListedRun, list_runs
 from jobs.pages.report.trend import NIGHTS, Chart, trend
 from tests.support.cluster.s3_server import S3Server

@@ -16,7 +16,7 @@ from cluster.errors import RetrieverError
 from jobs.config.load import load_config
 from jobs.index.index import index
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate import unknown
+from jobs.measure import unknown
 from jobs.measure.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
 from jobs.pages.closing import closing_values, compared
 from jobs.run.ablation import prepare_ablation

@@ -21,18 +21,16 @@ from jobs.log.judgements import Judgements
 from jobs.measure.compare.arm_costs import ArmCost
 from jobs.measure.compare.comparison import Comparison, Slice
 from jobs.measure.compare.funnel import Funnel
-from jobs.measure.compare.significance import holm, paired_test
-from jobs.measure.compare.standing import corrected, mark, standing, verdict
+from jobs.measure.compare.standing import mark, standing, verdict
 from jobs.measure.compare.worth import Worth
+from jobs.measure.significance import holm, paired_test
 from jobs.pages.ablation import ablation_report
-from jobs.pages.ablation.arm_rows import arm_rows
 from jobs.pages.ablation.cost_chart import cost_chart, pareto_front
-from jobs.pages.ablation.left_out import left_out
-from jobs.pages.ablation.noise import noise
 from jobs.pages.ablation.query_chart import main_arms, query_chart
+from jobs.pages.ablation.tables import arm_rows, left_out, noise
 from jobs.pages.charts import linear, spanning
 from jobs.pages.closing import ComparedArms
-from jobs.plan.saving import saved
+from jobs.plan.work import saved
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import p_words, shown, signed
 from retrievers.local.build import build_local_index
@@ -148,7 +146,7 @@ def test_marks_and_verdicts_are_by_corrected_p(
     one = replace(compared().differences[0], p=0.0001, p_holm=p_holm, q=q, p_equivalent=p_equivalent, difference=moved)
     assert mark(one) == sign
     assert verdict(one, 0.01) == said
-    assert corrected(one) == (q if p_holm is None else p_holm)
+    assert one.corrected == (q if p_holm is None else p_holm)
 
 
 def test_leave_one_out_is_the_loss_to_the_whole(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.pages.report.choosing import _quotas
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.flow import flow
 from jobs.pages.report.lists import ListStatistics, lists
+from jobs.pages.report.sample_choice import _quotas
 from jobs.pages.report.samples import samples
 from jobs.pages.report.spending import spending
 from jobs.runs.folder import RunFolder

@@ -11,7 +11,7 @@ from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
 from jobs.pages.report import report
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.glance import quality
-from jobs.pages.report.judged import Judged
+from jobs.pages.report.judged_queries import Judged
 from jobs.pages.report.lists import lists
 from jobs.pages.report.outcome.by_traffic import ALL, by_traffic
 from jobs.pages.report.outcome.nothing_found import nothing_found

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate import judged_rows
+from jobs.measure import judged_rows
 from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
-from jobs.measure.evaluate.per_query import database, per_query
+from jobs.measure.frame import measure
+from jobs.measure.judged_rows import database
 from jobs.pages.report import report
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures
-from jobs.pages.report.judged import Judged, judged_queries
+from jobs.pages.report.judged_queries import Judged, judged_queries
 from jobs.pages.report.samples import Sample, samples
 from jobs.runs.folder import RunFolder
 from retrievers.settings import TypoSettings
@@ -81,15 +83,14 @@ def test_gain_and_order_are_on_the_page_where_queries_are_judged(make: Make) -> 
 def test_judged_queries_have_the_mean_of_their_rows(make: Make) -> None:
     run = make()
     judgements = Judgements("qrels", {query_id(0): {"d01": 1, "d05": -1}, query_id(1): {"d04": 3}}, "query_id")
-    values = per_query(run, judgements)
+    values = measure(run, judgements)
     found = judged_queries(judgements, values)
-    assert values.original is not None
     assert found.grades == judgements.grades
-    assert found.values[query_id(0)] == (values.results[0, 0], values.original[0, 0])
+    assert found.values[query_id(0)] == (values.values[0, 0, 0], values.values[1, 0, 0])
     assert [name for name, _ in found.by_gain()] == [query_id(1), query_id(0)]
     assert found.moved() == (1, 0, 1)
     twice = Judgements("qrels", {"r1": {"d01": 1}, "r2": {"d01": 2, "d02": 0}})
-    rows = values.__class__(**vars(values) | {"keys": ["r1", "r2"], "query_ids": [query_id(0)] * 2})
+    rows = replace(values, keys=("r1", "r2"), query_ids=(query_id(0),) * 2)
     assert judged_queries(twice, rows).grades == {query_id(0): {"d01": 2, "d02": 0}}
 
 
@@ -101,7 +102,10 @@ def test_the_original_alone_is_the_one_that_is_measured(make: Make, fuse: dict[s
     run = make(fuse=fuse)
     with database(run) as connection:
         wanted = judged_rows.query_of(connection, run, Judgements("q", {query_id(n): {} for n in range(3)}, "query_id"))
-        measured = dict(judged_rows.originals(connection, run, 10))
+        rows = [row for table in judged_rows.originals(connection, run, 10) for row in table.to_pylist()]
+    measured: dict[str, list[str]] = {}
+    for row in rows:
+        measured.setdefault(row["query_id"], []).append(row["doc_id"])
     assert len(wanted) == 3
     assert measured[query_id(0)] != []
     for one in found_in(run):

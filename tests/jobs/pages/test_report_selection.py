@@ -14,12 +14,11 @@ import pytest
 from rich.console import Console
 
 from cluster.storage import open_storage
-from jobs.chain.selection_counts import Selected, selected_by_type
+from jobs.measure.diff.changed_queries import Share, moves
 from jobs.measure.diff.diff import diff, diff_values
-from jobs.measure.diff.moved import Share, moves
 from jobs.measure.evaluate.evaluate import Evaluation
-from jobs.measure.evaluate.measure import MEASURES
-from jobs.measure.evaluate.stored import store_evaluation
+from jobs.measure.evaluate.stored_evaluation import store_evaluation
+from jobs.measure.measures import MEASURES
 from jobs.pages.diff import diff_page
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures
@@ -29,6 +28,7 @@ from jobs.pages.report.selection import NARROW, WIDTH, histogram
 from jobs.pages.report.spending import spending
 from jobs.pages.summary import closing_table
 from jobs.runs.folder import RunFolder, open_run
+from jobs.runs.sums import Selected, selected_by_type
 from jobs.tables import COMPLETIONS
 from rewriters.outcome.retries import FIRST_TRY
 from tests.support.jobs.report_runs import PRICES, Make, Page, Query, RunMaker, page, query_id

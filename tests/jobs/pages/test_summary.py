@@ -10,7 +10,7 @@ from rich.console import Console
 
 from cluster.costs import Prices
 from jobs.measure.evaluate.evaluate import Evaluation
-from jobs.measure.evaluate.measure import MEASURES
+from jobs.measure.measures import MEASURES
 from jobs.pages.summary import _shown, closing_table
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.report_runs import Make, Query, RunMaker

@@ -17,7 +17,7 @@ from cluster.storage.files import FileStorage
 from jobs.config.config import Config
 from jobs.job.prepare import Prepared
 from jobs.log.check import LogColumns
-from jobs.run.finish import check_balances, committed_files, finish, put_latest, run_balances, unwritten_tables
+from jobs.run.finish import check_balances, committed_files, finish, put_latest, run_balances
 from jobs.tables import STORED
 
 # 5 log rows, 1 rejected, 3 distinct queries, 2 strategies: 5 rewrites and 1 error; one query without hits.
@@ -128,7 +128,7 @@ def committed(prepared: Prepared) -> Plan:
 
 
 def close(prepared: Prepared, plan: Plan, counts: dict[str, int]) -> None:
-    schemas = {name: schema for name, schema in STORED.items() if name not in unwritten_tables(prepared.config)}
+    schemas = {name: schema for name, schema in STORED.items() if name not in ("selections", "candidates")}
     finish(prepared.storage, plan, counts, schemas, partial(run_balances, prepared, plan, counts))
 
 

@@ -19,7 +19,7 @@ import pytest
 from cluster.errors import ClusterError
 from jobs.config.load import load_config
 from jobs.index.index import index
-from jobs.run.unchanged import check_indexes_unchanged
+from jobs.run.resume_check import check_indexes_unchanged
 from retrievers.analyzer import open_analyzer
 from retrievers.encoder import encoder_identity
 from retrievers.local.index import INDEX, read_index

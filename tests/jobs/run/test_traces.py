@@ -122,7 +122,7 @@ def test_a_run_that_fails_says_where(job: str, collector: Collector, monkeypatch
 def test_a_block_whose_worker_was_lost_is_there_twice(collector: Collector) -> None:
     tracker = ProgressTracker({"read": 0, "rewrite": 2}, limit=4)
     trace = Traces(TraceSettings(endpoint=f"{collector.address}/v1/traces"), {"dmqr.run_id": "small-1"})
-    trace.runner = tracker
+    trace.tracker = tracker
     tracker.admit(7, 1)
     done = BlockTotals({}, {})
     tracker.block_finished("read", 7, 5, tracker.block_started("read", 7, 1, "task"), done)
@@ -148,7 +148,7 @@ def test_a_block_whose_worker_was_lost_is_there_twice(collector: Collector) -> N
 def test_shards_given_up_for_the_budget_are_there(collector: Collector) -> None:
     tracker = ProgressTracker({"rewrite": 1}, limit=4)
     trace = Traces(TraceSettings(endpoint=collector.address), {})
-    trace.runner = tracker
+    trace.tracker = tracker
     tracker.block_started("rewrite", 3, 5, "one")
     tracker.halt(3)
     trace.close(Stopped("stopped-cost", "the budget is spent"))

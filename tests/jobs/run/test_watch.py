@@ -8,7 +8,7 @@ import pytest
 
 from cluster.costs import Prices, Totals
 from cluster.run.snapshot import Snapshot, StageProgress
-from jobs.run.watch import BUSY_SECONDS, LEAST_SECONDS, Pace, Watch
+from jobs.run.watch import BUSY_SECONDS, LEAST_SECONDS, RecentRates, Watch
 from jobs.terminal.state import State
 
 NOTHING: tuple[Totals, dict[str, int]] = ({}, {})
@@ -24,7 +24,7 @@ def page(
 
 
 def test_a_rate_is_that_of_the_last_minute() -> None:
-    pace = Pace()
+    pace = RecentRates()
     for second in range(200):  # ten a second, then one
         done = 10 * min(second, 100) + max(0, second - 100)
         pace.add(float(second), {"rewrite": page(done, at_work=5)}, 0)
@@ -34,7 +34,7 @@ def test_a_rate_is_that_of_the_last_minute() -> None:
 
 
 def test_a_rate_begins_when_the_first_rows_have_come() -> None:
-    pace = Pace()
+    pace = RecentRates()
     for second in range(100):
         pace.add(float(second), {"rerank": page()}, 0)
     for second in range(100, 111):
@@ -44,21 +44,21 @@ def test_a_rate_begins_when_the_first_rows_have_come() -> None:
 
 
 def test_committed_rows_are_done_in_every_stage() -> None:
-    pace = Pace()
+    pace = RecentRates()
     for second in range(20):  # what leaves the ledger is committed
         pace.add(float(second), {"write": page(5 if second % 2 else 0, at_work=1)}, 5 * (second - second % 2))
     assert pace.rate("write") == pytest.approx(5, rel=0.1)
 
 
 def test_steps_that_take_longer_than_a_minute_have_a_rate() -> None:
-    pace = Pace()
+    pace = RecentRates()
     for second in range(1000):
         pace.add(float(second), {"rerank": page(200 * (second // 200), at_work=100)}, 0)
     assert pace.rate("rerank") == pytest.approx(0.5, rel=0.01)  # 200 in the 399 s since the step before the last
 
 
 def test_a_stage_that_has_nothing_to_do_has_no_rate() -> None:
-    pace = Pace()
+    pace = RecentRates()
     for second in range(100):
         pace.add(float(second), {"read": page(10 * min(second, 20), at_work=int(second < 20))}, 0)
         if second == 70:
@@ -71,7 +71,7 @@ def test_a_stage_that_has_nothing_to_do_has_no_rate() -> None:
 
 
 def test_busy_is_the_share_of_all_workers_over_the_last_seconds() -> None:
-    pace = Pace()
+    pace = RecentRates()
     for second in range(100):
         pace.add(float(second), {"rerank": page(busy=2.0 * min(second, 60) + 0.5 * max(0, second - 60), workers=2)}, 0)
         if second < LEAST_SECONDS:
@@ -83,7 +83,7 @@ def test_busy_is_the_share_of_all_workers_over_the_last_seconds() -> None:
 
 
 def test_a_worker_that_starts_is_not_idle() -> None:
-    pace = Pace()
+    pace = RecentRates()
     for second in range(20):
         pace.add(float(second), {"rerank": page(busy=float(max(0, second - 10)), there=int(second >= 10))}, 0)
     assert pace.busy("rerank") == 1
@@ -91,7 +91,7 @@ def test_a_worker_that_starts_is_not_idle() -> None:
 
 def slowest(*looks: dict[str, StageProgress]) -> str | None:
     """A look each second; `busy` of the pages is a share here."""
-    pace = Pace()
+    pace = RecentRates()
     for second, pages in enumerate(looks):
         summed = {name: one._replace(busy_seconds=one.busy_seconds * one.workers * second) for name, one in pages.items()}
         pace.add(float(second), summed, 0)

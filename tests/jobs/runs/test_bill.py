@@ -30,7 +30,7 @@ from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import spending
 from jobs.pages.summary import closing_values
 from jobs.plan.estimate import estimate
-from jobs.run.ledger import COUNT_SECONDS, Ledger
+from jobs.run.driver_costs import COUNT_SECONDS, DriverCosts
 from jobs.run.stopping import Stopped
 from jobs.runs.bill import bill
 from jobs.runs.folder import RunFolder, open_run
@@ -333,36 +333,36 @@ def test_what_a_lost_machine_had_sent_is_unknown(root: str, status: str, unknown
 
 def test_nodes_that_come_and_go() -> None:
     now, there = [0.0], [{"cpu": 1}]
-    ledger = Ledger(lambda: now[0])
+    driver_costs = DriverCosts(lambda: now[0])
     now[0] = 5.0
-    ledger.watch_nodes(lambda: there[-1])  # IndexError: Ray's head does not answer
+    driver_costs.watch_nodes(lambda: there[-1])  # IndexError: Ray's head does not answer
     now[0] = 20.0
-    assert ledger.node_seconds() == {"cpu": 20.0}
+    assert driver_costs.node_seconds() == {"cpu": 20.0}
     there.append({"cpu": 1, "gpu": 2})
     now[0] += COUNT_SECONDS
-    assert ledger.node_seconds() == {"cpu": 20.0 + COUNT_SECONDS, "gpu": COUNT_SECONDS}  # on the mean one of them
+    assert driver_costs.node_seconds() == {"cpu": 20.0 + COUNT_SECONDS, "gpu": COUNT_SECONDS}  # on the mean one of them
     now[0] += 1.0
-    assert ledger.node_seconds() == {"cpu": 21.0 + COUNT_SECONDS, "gpu": 2.0 + COUNT_SECONDS}
+    assert driver_costs.node_seconds() == {"cpu": 21.0 + COUNT_SECONDS, "gpu": 2.0 + COUNT_SECONDS}
 
     there.clear()
     now[0] += COUNT_SECONDS - 1.0
-    assert ledger.node_seconds() == {"cpu": 20.0 + 2 * COUNT_SECONDS, "gpu": 3 * COUNT_SECONDS}
+    assert driver_costs.node_seconds() == {"cpu": 20.0 + 2 * COUNT_SECONDS, "gpu": 3 * COUNT_SECONDS}
     there.append({"cpu": 1})
     now[0] += COUNT_SECONDS
-    assert ledger.node_seconds() == {"cpu": 20.0 + 3 * COUNT_SECONDS, "gpu": 4 * COUNT_SECONDS}
+    assert driver_costs.node_seconds() == {"cpu": 20.0 + 3 * COUNT_SECONDS, "gpu": 4 * COUNT_SECONDS}
 
 
 def test_the_time_of_the_driver_has_no_gap() -> None:
     now = [0.0]
-    ledger = Ledger(lambda: now[0])
+    driver_costs = DriverCosts(lambda: now[0])
     for phase in ("log", "plan", "work"):
         now[0] += 2.0
-        ledger.begin(phase, 9.0 if phase == "plan" else 0.0)
+        driver_costs.begin(phase, 9.0 if phase == "plan" else 0.0)
     now[0] += 1.0
-    assert {name: sums["driver_seconds"] for name, sums in ledger.spent()[DRIVER].items() if name != "storage@"} == {
+    assert {name: sums["driver_seconds"] for name, sums in driver_costs.spent()[DRIVER].items() if name != "storage@"} == {
         "start@": 2.0, "log@": 2.0, "plan@": 2.0, "work@": 1.0
     }  # fmt: skip
-    assert ledger.spent()["dedup"] == {"@": {"seconds": 9.0}}
+    assert driver_costs.spent()["dedup"] == {"@": {"seconds": 9.0}}
 
 
 def test_a_run_without_recorded_nodes_has_no_money_for_them(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from cluster.run.shards import Plan, Shard, put_plan
 from cluster.storage import Storage, open_storage
 from cluster.storage.files import FileStorage
 from jobs.__main__ import main
-from jobs.run import progress_file
-from jobs.run.progress_file import ProgressFile
+from jobs.run import progress
+from jobs.run.progress import progress_file
 from jobs.run.stopping import Stopped
 from jobs.runs.starts import PROGRESS
 from jobs.terminal.state import StageState, State
@@ -227,10 +227,10 @@ def until(so: Callable[[], object]) -> None:
 
 
 def test_the_driver_puts_its_progress_while_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_file, "PUT_SECONDS", 0.02)
+    monkeypatch.setattr(progress, "PUT_SECONDS", 0.02)
     storage, state, called = FileStorage(str(tmp_path)), working(), threading.Event()
     lease = Lease.acquire(storage)
-    with ProgressFile(storage, lease, state, called.set):
+    with progress_file(storage, lease, state, called.set):
         until(lambda: body(storage).get("queries", {}).get("committed") == 20)
         state.done = 60
         until(lambda: body(storage)["queries"]["committed"] == 60)
@@ -252,14 +252,14 @@ def test_the_driver_puts_its_progress_while_it_works(tmp_path: Path, monkeypatch
 def test_the_end_has_its_reason(tmp_path: Path, error: Exception, state: str) -> None:
     storage = FileStorage(str(tmp_path))
     lease = Lease.acquire(storage)
-    with pytest.raises(type(error)), ProgressFile(storage, lease, State(), lambda: None):
+    with pytest.raises(type(error)), progress_file(storage, lease, State(), lambda: None):
         raise error
     lease.release()
     assert (body(storage)["state"], body(storage)["reason"]) == (state, str(error))
 
 
 def test_a_store_that_is_away_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_file, "PUT_SECONDS", 0.02)
+    monkeypatch.setattr(progress, "PUT_SECONDS", 0.02)
     storage = FileStorage(str(tmp_path))
     lease, put, failures = Lease.acquire(storage), storage.put, [UnavailableError(5, "away"), OSError(5, "away")]
 
@@ -269,14 +269,14 @@ def test_a_store_that_is_away_ends_nothing(tmp_path: Path, monkeypatch: pytest.M
         put(key, data)
 
     monkeypatch.setattr(storage, "put", away)
-    with ProgressFile(storage, lease, State(), lambda: None):
+    with progress_file(storage, lease, State(), lambda: None):
         until(lambda: body(storage))
     lease.release()
     assert body(storage)["state"] == "finished"
 
 
 def test_no_error_ends_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(progress_file, "PUT_SECONDS", 0.02)
+    monkeypatch.setattr(progress, "PUT_SECONDS", 0.02)
     storage, state = FileStorage(str(tmp_path)), working()
     lease, failures, ends = Lease.acquire(storage), [ZeroDivisionError("of the state")] * 3, [KeyError("of the log")]
 
@@ -289,7 +289,7 @@ def test_no_error_ends_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         if ends:
             raise ends.pop()
 
-    with ProgressFile(storage, lease, state, after_write, spent):
+    with progress_file(storage, lease, state, after_write, spent):
         until(lambda: body(storage).get("words") == "cut: ?")
     lease.release()
     assert body(storage)["state"] == "finished"
@@ -301,7 +301,7 @@ def test_a_driver_that_has_lost_the_run_puts_nothing_more(tmp_path: Path, monkey
     storage = FileStorage(str(tmp_path))
     lease = Lease.acquire(storage)
     monkeypatch.setattr(lease, "lost", lambda: True)
-    with ProgressFile(storage, lease, State(), lambda: None):
+    with progress_file(storage, lease, State(), lambda: None):
         pass
     lease.release()
     assert storage.get(PROGRESS) is None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cluster.storage import open_storage
-from jobs.run.progress_file import PROGRESS
+from jobs.runs.starts import PROGRESS
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.in_process_runs import QUERIES, job_in_process
 from tests.support.jobs.whole_runs import ROOT, finish, start, wait_until

@@ -14,8 +14,8 @@ import pytest
 from cluster.errors import Stopped
 from cluster.run import job_server
 from cluster.run.job_server import JobServer
-from jobs.submit import following
-from jobs.submit.following import follow
+from jobs.submit import follow as following
+from jobs.submit.follow import follow
 from tests.support.jobs.fake_job_server import END, RUN, FakeJobServer, Job, submitted
 
 

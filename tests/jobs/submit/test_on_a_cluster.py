@@ -21,7 +21,7 @@ import yaml
 from cluster.run.job_server import JobServer
 from cluster.storage import open_storage
 from jobs.runs.status import read_status
-from jobs.submit.following import follow
+from jobs.submit.follow import follow
 from tests.support.jobs.simulated import Simulated, fetched_text
 from tests.support.jobs.whole_runs import (
     ROOT,

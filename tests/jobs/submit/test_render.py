@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from cluster.errors import ConfigError
-from cluster.kuberay.create import filled
+from cluster.kuberay.create import FAILED, JOB_VARIABLE, filled
 from cluster.run.pools import Pool
 from cluster.storage import open_storage
 from jobs.__main__ import main
@@ -26,11 +26,12 @@ from jobs.cli.command_line.arguments import parser
 from jobs.config.config import Config
 from jobs.config.load import load_config, yesterday
 from jobs.runs.folder import open_run
-from jobs.submit.expected import expected
 from jobs.submit.ids import Verb
 from jobs.submit.reachable import doubtful, unseen_paths, unset_variables
 from jobs.submit.render import DEADLINE_SECONDS, Kind, deadline_seconds, job_name, rendered
+from jobs.submit.storage import expected
 from tests.support.cluster.manifest_schemas import check, strict
+from tests.support.cluster.operator_rules import refusals
 
 ROOT = Path(__file__).resolve().parents[3]
 NIGHTLY = "configs/nightly.yaml"
@@ -104,6 +105,7 @@ def test_everything_is_valid(kind: Kind, variant: str) -> None:
         check(document)
         assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", document["metadata"]["name"])
         assert document["metadata"]["namespace"] == "dmqr"
+    assert not list(refusals(job_of(found)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -333,7 +335,9 @@ def test_a_night_does_not_meet_the_next() -> None:
     assert rights == [{"apiGroups": ["ray.io"], "resources": ["rayjobs"], "verbs": ["create", "get"]}]
     (container,) = job["template"]["spec"]["containers"]
     label = {"fieldRef": {"fieldPath": "metadata.labels['batch.kubernetes.io/job-name']"}}
-    assert {"name": "JOB_NAME", "valueFrom": label} in container["env"]
+    assert {"name": JOB_VARIABLE, "valueFrom": label} in container["env"]
+    ends = [rule.get("onExitCodes") for rule in job["podFailurePolicy"]["rules"]]
+    assert {"operator": "In", "values": [FAILED]} in ends
     account = one(found, "ServiceAccount")["metadata"]["name"]
     assert job["template"]["spec"]["serviceAccountName"] == account == one(found, "RoleBinding")["subjects"][0]["name"]
 
@@ -471,7 +475,7 @@ def test_what_no_pod_sees_is_named(tmp_path: Path) -> None:
         "evaluate.qrels", "output",
     }  # fmt: skip
     key = "rewrite.engine={kind: openai, model: a, base_url: 'http://a/v1', api_key_file: /keys/llm}"
-    assert unseen_paths(config(key)) == ["api_key_file: /keys/llm"]
+    assert unseen_paths(config(key)) == ["rewrite.engine.api_key_file: /keys/llm"]
     bm25 = "retrieve.retrievers.bm25={kind: elastic, index: a, api_key_file: /keys/es}"
     assert unseen_paths(config(bm25)) == ["retrieve.retrievers.bm25.api_key_file: /keys/es"]
 
@@ -649,7 +653,7 @@ def test_the_estimate_is_the_last_run_of_these_settings_by_the_size_of_the_log(
 
 
 def test_a_storage_that_does_not_answer_does_not_hold_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.submit.expected.open_storage", lambda path: time.sleep(5) or open_storage(path))
+    monkeypatch.setattr("jobs.submit.storage.open_storage", lambda path: time.sleep(5) or open_storage(path))
     found = expected(config(), patience=0.1)
     assert (found.seconds, found.reason) == (None, "the output or the log does not answer within 0.1 s")
     assert unset_variables(config(*AT_SERVERS)) == ["ENCODER_KEY", "RERANKER_KEY"]

@@ -97,6 +97,39 @@ def test_files_of_arms_are_sent_too_and_each_once(
     assert found["ablate"]["grid"] == {"rewrite.strategies": [[one], ["general"]], "fuse.k": [1, 2]}
 
 
+@pytest.mark.parametrize("select", ["adaptive", "all", {"kind": "classified"}])
+def test_paths_of_arms_are_told_by_the_kind_that_they_change_to(
+    values: dict[str, Any], config_file: Callable[[Any], str], place: Path, select: Any
+) -> None:
+    (place / "rules.yaml").write_text("x")
+    (place / "weights").mkdir()
+    values["rewrite"]["select"] = select
+    vllm = {"kind": "vllm", "model": "weights"}
+    retriever = {"kind": "local", "index": "index", "encoder": {"model": "weights"}}
+    arms = {
+        "apart": {"rewrite.select.kind": "classified", "rewrite.select.rules": "rules.yaml"},
+        "whole": {"rewrite.select": {"kind": "classified", "rules": "rules.yaml"}, "rewrite.engine": vllm},
+        "other": {"retrieve.retrievers": {"dense": retriever, "far": {"kind": "elastic", "index": "docs"}}},
+    }
+    values["ablate"] = {"arms": arms}
+    found, files = sent(values, config_file)
+    rules = "submitted/files/1/rules.yaml"
+    assert files == {rules: place / "rules.yaml"}
+    assert found["ablate"]["arms"] == {
+        "apart": {"rewrite.select.kind": "classified", "rewrite.select.rules": rules},
+        "whole": {
+            "rewrite.select": {"kind": "classified", "rules": rules},
+            "rewrite.engine": vllm | {"model": f"{place}/weights"},
+        },
+        "other": {
+            "retrieve.retrievers": {
+                "dense": {"kind": "local", "index": f"{place}/index", "encoder": {"model": f"{place}/weights"}},
+                "far": {"kind": "elastic", "index": "docs"},
+            }
+        },
+    }
+
+
 def test_judgements_are_sent_where_they_are_small(
     values: dict[str, Any], config_file: Callable[[Any], str], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,8 +19,8 @@ from cluster.errors import Stopped
 from cluster.run import job_server
 from cluster.run.job_server import JobServer
 from jobs.__main__ import main
-from jobs.submit import following
-from jobs.submit.following import follow
+from jobs.submit import follow as following
+from jobs.submit.follow import follow
 from tests.support.cluster.certificates import own_certificate
 from tests.support.jobs.fake_job_server import END, RUN, FakeJobServer, Job, submitted
 

@@ -8,7 +8,7 @@ import pytest
 
 from cluster import outages
 from cluster.outages import Outage, answered, failed, merged
-from cluster.run.pulse import OutagePulse
+from cluster.run.outage_reports import OutageReports
 from jobs.terminal.outage_log import OutageLog
 from jobs.terminal.state import State
 
@@ -18,7 +18,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """No outage is left of other tests, and none is too short."""
     monkeypatch.setattr(outages, "_failing", {})
     monkeypatch.setattr(outages, "SHORTEST", 0.0)
-    monkeypatch.setattr("cluster.run.pulse.SECONDS", 0.01)
+    monkeypatch.setattr("cluster.run.outage_reports.SECONDS", 0.01)
 
 
 def test_an_outage_lasts_from_the_first_failure_to_the_next_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_of_several_processes_the_first_counts() -> None:
 
 def test_a_process_reports_changes_alone_and_at_the_end_that_none_is_left() -> None:
     told: list[list[str]] = []
-    with OutagePulse(lambda found: told.append([one.service for one in found])):
+    with OutageReports(lambda found: told.append([one.service for one in found])):
         failed("S3", "away", 120)
         while not told:
             time.sleep(0.01)

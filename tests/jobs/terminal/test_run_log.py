@@ -12,8 +12,8 @@ import pytest
 
 from cluster.run.shards import Manifest
 from jobs.__main__ import main
-from jobs.chain import error_counts
-from jobs.chain.error_counts import first_failed
+from jobs.chain.stages import counts
+from jobs.chain.stages.counts import first_failed
 from jobs.tables import ERROR
 from jobs.terminal.commit_log import log_commit
 from tests.support.jobs.in_process_runs import QUERIES, UNANSWERED, WITHOUT_HITS, job_in_process
@@ -45,7 +45,7 @@ def test_every_line_has_the_run_and_failures_have_their_queries(
 
 
 def test_the_first_queries_of_a_block_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(error_counts, "_FIRST", 2)
+    monkeypatch.setattr(counts, "_FIRST", 2)
     said = [("a", "rewrite", "truncated"), ("a", "rewrite", "truncated"), ("b", "retrieve", "no_hits")]
     said += [(query, "rewrite", "truncated") for query in "bcd"] + [("d", "rerank", "failed")]
     errors = [

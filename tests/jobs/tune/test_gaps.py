@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from jobs.measure.compare.significance import paired_test
-from jobs.tune.gaps import as_good_as_the_best, gap
+from jobs.measure.significance import gap, paired_test
+from jobs.tune.search import as_good_as_the_best
 
 VALUES = st.lists(st.floats(0, 1), min_size=3, max_size=40)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from jobs.tune.folds import draw_folds
-from jobs.tune.gaps import gap, gap_of_the_best
-from jobs.tune.nested import chosen_values
+from jobs.measure.significance import gap
+from jobs.tune.folds import chosen_values, draw_folds
 from jobs.tune.objective import Weighting, fuse_settings
 from retrievers.settings import FuseSettings
 
@@ -28,7 +27,7 @@ def test_without_an_effect_the_best_of_several_beats_nothing_too_often() -> None
     for number in range(TUNINGS):
         alone, steps = simulated(number)
         differences = steps[best(steps, clusters)] - alone
-        corrected += gap_of_the_best(differences, clusters, STEPS).won
+        corrected += gap(differences, clusters, STEPS).won
         alone_tested += gap(differences, clusters).won
     assert corrected / TUNINGS < 0.035  # 0.025 is nominal; standard error 0.004
     assert alone_tested / TUNINGS > 0.05  # as it was tested

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError
-from jobs.measure.evaluate.per_query import per_query
+from jobs.measure.frame import measure
 from jobs.runs.folder import open_run
 from jobs.tune import search
 from jobs.tune.conclusions import conclusions
-from jobs.tune.gathered import gather
+from jobs.tune.judged_lists import gather
 from jobs.tune.objective import Objective, equal_weights
 from jobs.tune.steps import ALONE, EQUAL, RETRIEVERS, SELECTION, STRATEGIES
 from jobs.tune.tune import Tuning, tune
@@ -146,14 +146,25 @@ def test_the_search_does_fit_such_labels(nothing: Judged, monkeypatch: pytest.Mo
 
 
 def test_fixed_steps_are_what_evaluate_measures(alike: Judged) -> None:
-    tuning, values = tune(*alike), per_query(*alike)
-    assert values.original is not None
-    assert values.query_ids == sorted(alike.judgements.grades)
+    tuning, values = tune(*alike), measure(*alike)
+    assert values.arms == ("run", "original")
+    assert list(values.query_ids) == sorted(alike.judgements.grades)
     equal, alone = tuning.step(EQUAL), tuning.step(ALONE)
     assert equal is not None
     assert alone is not None
-    np.testing.assert_allclose(equal.values, values.results[:, 0], atol=1e-12)
-    np.testing.assert_allclose(alone.values, values.original[:, 0], atol=1e-12)
+    np.testing.assert_allclose(equal.values, values.values[0, 0], atol=1e-12)
+    np.testing.assert_allclose(alone.values, values.values[1, 0], atol=1e-12)
+
+
+def test_compat_is_what_evaluate_measures_too(tmp_path: Path) -> None:
+    """It takes documents without a score for those of score 0, so that lists with scores below it would be turned round."""
+    judged = judged_run(tmp_path, half, names_of(20), evaluate={"measures": ["Compat(p=0.9)"]})
+    grades = {key: {f"missing {n}": 1 for n in range(3)} | of for key, of in judged.judgements.grades.items()}
+    judged = judged._replace(judgements=judged.judgements._replace(grades=grades))
+    equal = tune(*judged).step(EQUAL)
+    assert equal is not None
+    assert equal.values.any()
+    np.testing.assert_allclose(equal.values, measure(*judged).values[0, 0], atol=1e-12)
 
 
 @pytest.mark.parametrize(("keep", "reranked"), [(100, True), (12, False)])
@@ -166,7 +177,7 @@ def test_reranked_where_every_pair_has_a_score(tmp_path: Path, keep: int, rerank
     assert any("reranked and ordered" in note for note in tuning.notes) == reranked
     assert any("not reranked" in note for note in tuning.notes) != reranked
     if reranked:
-        np.testing.assert_allclose(equal.values, per_query(*judged).results[:, 0], atol=1e-12)
+        np.testing.assert_allclose(equal.values, measure(*judged).values[0, 0], atol=1e-12)
 
 
 def test_folds_and_seed_are_said_and_repeatable(noisy: Judged) -> None:

@@ -24,7 +24,7 @@ from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.measure.compare.arm_costs import arm_costs
 from jobs.plan.plan import plan
-from jobs.plan.saving import saved
+from jobs.plan.work import saved
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
 from jobs.runs.folder import open_run
@@ -257,7 +257,7 @@ def test_every_arm_answers_every_query_or_it_is_not_closed(make: Make, monkeypat
 
     def forgets(self: Write, shard: int, table: pa.Table, block: Any) -> Any:
         found = whole(self, shard, table, block)
-        found.counts["arm/keyword/queries_with_results"] -= shard == 1
+        found[0]["arm/keyword/queries_with_results"] -= shard == 1
         return found
 
     monkeypatch.setattr(Write, "_results", forgets)

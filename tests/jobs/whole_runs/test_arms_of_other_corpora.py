@@ -15,7 +15,7 @@ from cluster.errors import ConfigError, RetrieverError
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.measure.compare.worth import worth
-from jobs.plan.saving import saved
+from jobs.plan.work import saved
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
 from jobs.runs.folder import open_run

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from cluster.errors import ConfigError
-from jobs.chain.chosen import choose
 from jobs.chain.search_texts import Text
+from jobs.chain.stages.choices import choose
 from jobs.config.load import load_config
 from jobs.log.judgements import read_qrels
 from jobs.measure.evaluate.evaluate import evaluate
@@ -26,8 +26,7 @@ from jobs.pages.closing import arm_choices, arm_guards, closing_page, closing_va
 from jobs.pages.report import report
 from jobs.pages.summary import closing_table
 from jobs.pages.try_one import page
-from jobs.plan.saving import planned_saving
-from jobs.plan.searches import all_searches
+from jobs.plan.work import all_searches, planned_saving
 from jobs.runs.folder import RunFolder
 from jobs.try_one.loaded import LoadedConfig
 from jobs.try_one.trial import trial_values

@@ -23,9 +23,8 @@ from jobs.log.check import LogColumns
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate.evaluate import evaluate
 from jobs.runs.folder import open_run
-from jobs.try_one.given import Given
 from jobs.try_one.loaded import LoadedConfig
-from jobs.try_one.trial import Trial, trial_values
+from jobs.try_one.trial import Given, Trial, trial_values
 from rewriters.normalise import query_id
 from tests.support.jobs.in_flight import chain
 from tests.support.jobs.whole_runs import rows

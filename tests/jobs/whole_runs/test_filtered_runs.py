@@ -19,14 +19,13 @@ from jobs.config.load import load_config
 from jobs.index.index import index
 from jobs.job.prepare import prepare
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate.judged_rows import query_of
-from jobs.measure.evaluate.per_query import database
+from jobs.measure.judged_rows import database, query_of
 from jobs.pages.report import report
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
-from jobs.try_one.given import Given
 from jobs.try_one.loaded import LoadedConfig
+from jobs.try_one.trial import Given
 from retrievers.local.build import build_local_index
 from retrievers.retriever import SearchText, open_retriever
 from rewriters.normalise import query_id

@@ -14,7 +14,6 @@ import pytest
 from cluster.costs import stage_sums
 from cluster.errors import ConfigError, DmqrError
 from jobs.__main__ import main
-from jobs.chain.guard_counts import found_by_guards, searches_saved
 from jobs.config.config import Config, RetrieveSettings
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
@@ -23,6 +22,7 @@ from jobs.pages.report.figures import Figures
 from jobs.pages.report.guards import GuardFigures, guards
 from jobs.pages.summary import guard_words
 from jobs.runs.folder import RunFolder, open_run
+from jobs.runs.sums import found_by_guards, searches_saved
 from tests.support.jobs.whole_runs import rows
 
 ANSWERS = {

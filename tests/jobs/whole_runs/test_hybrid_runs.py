@@ -19,14 +19,12 @@ from jobs.index.index import index
 from jobs.job.engine import resolve
 from jobs.job.keys import fingerprint
 from jobs.job.opening import open_documents
-from jobs.job.pools import with_precisions
+from jobs.job.pools import shared_limits, with_precisions
 from jobs.job.prepare import prepare
-from jobs.job.request_shares import shared_limits, worker_settings
 from jobs.job.shipping import absolute
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate.evaluate import evaluate
-from jobs.plan.saving import planned_saving
-from jobs.plan.searches import all_searches
+from jobs.plan.work import all_searches, planned_saving
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
 from jobs.submit.reachable import unseen_paths
@@ -154,7 +152,7 @@ def test_requests_in_flight_are_shared_and_aliases_resolved(values: Values) -> N
         None: (6, ["retrieve"])
     }
     planned = {"of": {"a": {"index": "docs-1"}, "b": {"index": "docs-1"}}}
-    settings = worker_settings(config.retrieve.retrievers["both"], planned, {None: 3})
+    settings = config.retrieve.retrievers["both"].at(planned).for_worker({None: 3})
     assert [(one.index, one.max_in_flight) for one in settings.of.values()] == [("docs-1", 2), ("docs-1", 2)]  # type: ignore[union-attr]
 
 

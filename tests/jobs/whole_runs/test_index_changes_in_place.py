@@ -13,7 +13,7 @@ import pytest
 
 from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
-from jobs.job.changing import last_states, noted_changes
+from jobs.job.indexes import last_states, noted_changes
 from jobs.job.prepare import prepare
 from jobs.pages.report import report
 from jobs.run.ablation import prepare_ablation

@@ -62,8 +62,8 @@ def path(
 ) -> str:  # fmt: skip
     """A small job whose index of vectors is built through the server."""
     monkeypatch.chdir(tmp_path)
-    for pause in ("_FIRST_PAUSE", "_LONGEST_PAUSE"):
-        monkeypatch.setattr(f"retrievers.served.client.{pause}", 0.02)
+    for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(f"cluster.outages.{pause}", 0.02)
     pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
     common = {"attempts": 2, "patience_minutes": 0.02}
     dense = {"kind": "openai", "model": "org/encoder", "base_url": encoder.address} | common

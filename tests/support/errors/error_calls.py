@@ -32,10 +32,10 @@ from cluster.storage.files import FileStorage
 from cluster.storage.s3 import S3Storage
 from jobs.chain.stages.write import Write
 from jobs.config.config import Config
-from jobs.config.limits import LimitSettings
 from jobs.config.load import load_config
+from jobs.config.sections import LimitSettings
 from jobs.index import actors
-from jobs.job.request_shares import check_shares
+from jobs.job.pools import check_shares
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
 from jobs.run.finish import check_balances, run_balances
@@ -274,6 +274,10 @@ class FakeRunner:
     def run(self, places: Iterator[pa.Table]) -> Iterator[dict[str, Any]]:
         yield from ({} for _ in places)
 
+    @property
+    def tracker(self) -> FakeRunner:
+        return self
+
     def seconds_since_heartbeat(self) -> float:
         return 1e9
 
@@ -288,7 +292,7 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     """The driver's loop over workers that commit nothing."""
 
     from jobs.run import run
-    from jobs.run.ledger import Ledger
+    from jobs.run.driver_costs import DriverCosts
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.outage_log import OutageLog
 
@@ -298,11 +302,11 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     job = anything(prepared=prepared, stages=lambda *_: [], open_store=lambda: None, requests_per_query=0)
     plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
     lease = anything(number=1, lost=lambda: lost, taken_over=lambda: False)
-    session, record, display = anything(pools={}), anything(before=[], ledger=Ledger()), LiveDisplay(sys.stderr)
+    session, record, display = anything(pools={}), anything(before=[], driver_costs=DriverCosts()), LiveDisplay(sys.stderr)
     signals = Signals(display, AGAIN)
     signals.received = received
     outages, sizes, traces = OutageLog(display.state), PoolSizes(prepared, session, {}), Traces(None, {})
-    run.Night(job, session, lease, record, plan, Tally(), sizes, display, signals, outages, AGAIN, traces).work()
+    run.Driver(job, session, lease, record, plan, Tally(), sizes, display, signals, outages, AGAIN, traces).work()
 
 
 def a_limit(**limits: float) -> Callable[[Patch], object]:

@@ -52,7 +52,7 @@ def without_clicks(patch: Patch) -> None:
 def no_room(patch: Patch) -> None:
     import duckdb
 
-    failing(duckdb.IOException("could not write: No space left on device"), "jobs.log.task.connect")(patch)
+    failing(duckdb.IOException("could not write: No space left on device"), "jobs.log.parts.bounded_duckdb")(patch)
 
 
 def server(url: str = "http://{}", more: str = "", **options: Any) -> Spoil:

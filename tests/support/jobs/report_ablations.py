@@ -17,9 +17,9 @@ from cluster.storage.files import FileStorage
 from jobs.config.config import Config
 from jobs.measure.compare.arm_costs import ArmCost
 from jobs.measure.compare.comparison import Comparison, differences
-from jobs.measure.compare.frame import Frame
 from jobs.measure.compare.funnel import Funnel, StrategyFunnel
 from jobs.measure.compare.worth import Worth
+from jobs.measure.frame import Frame
 from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import STORED
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from retrievers.kinds import AnyRetrieverSettings, RetrieverSettings
 from retrievers.local.fields import IndexFields
-from retrievers.retriever import RetrieverSettings
 from retrievers.settings import AnyEncoderSettings
 
 _ENCODER: TypeAdapter[AnyEncoderSettings] = TypeAdapter(AnyEncoderSettings)
-_RETRIEVER: TypeAdapter[RetrieverSettings] = TypeAdapter(RetrieverSettings)
+_RETRIEVER: TypeAdapter[RetrieverSettings] = TypeAdapter(AnyRetrieverSettings)
 
 
 def typed(block: Mapping[str, Any] | RetrieverSettings) -> RetrieverSettings:

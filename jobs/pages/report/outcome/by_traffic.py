@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from jobs.measure.evaluate.evaluate import FEW_QUERIES
-from jobs.measure.evaluate.intervals import mean_interval
+from jobs.measure.clusters import query_clusters
 from jobs.measure.evaluate.traffic import THIRDS, traffic_thirds
-from jobs.pages.report.judged import Judged
+from jobs.measure.significance import FEW_QUERIES, paired_test
+from jobs.pages.report.judged_queries import Judged
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database
+from rewriters.normalise import normalise
 
 ALL = "all, by traffic"
 
@@ -49,31 +50,26 @@ def by_traffic(run: RunFolder, judged: Judged | None) -> list[TrafficRow]:
         if not third:
             return []
         connection.register("wanted", pa.table({"query_id": pa.array(sorted(judged.values), pa.string())}))
-        counts = dict(
-            connection.execute(
-                "SELECT query_id, log_count FROM read_parquet(?) SEMI JOIN wanted USING (query_id)", [run.tables["queries"]]
-            ).fetchall()
-        )
-    rows = [
-        _row(name, [(judged.values[one], asked) for one, asked in sorted(counts.items()) if third[asked] == name])
-        for name in THIRDS
-    ]
-    every = [(judged.values[one], asked) for one, asked in sorted(counts.items())]
+        found = connection.execute(
+            "SELECT query_id, log_count, query FROM read_parquet(?) SEMI JOIN wanted USING (query_id) ORDER BY query_id",
+            [run.tables["queries"]],
+        ).fetchall()
+    every = [(judged.values[query_id], asked, normalise(query)) for query_id, asked, query in found]
+    rows = [_row(name, [one for one in every if third[one[1]] == name]) for name in THIRDS]
     return [row for row in rows if row.queries] + [_row(ALL, every, weighted=True)]
 
 
-def _row(name: str, values: list[tuple[tuple[float, float | None], int]], *, weighted: bool = False) -> TrafficRow:
-    results = np.array([of[0] for of, _ in values])
-    original = np.array([of[1] for of, _ in values if of[1] is not None])
-    asked = np.array([count for _, count in values], np.int64)
+def _row(name: str, values: list[tuple[tuple[float, float | None], int, str]], *, weighted: bool = False) -> TrafficRow:
+    results = np.array([of[0] for of, *_ in values])
+    original = np.array([of[1] for of, *_ in values if of[1] is not None])
+    asked = np.array([count for _, count, _ in values], np.int64)
     if not len(values):
         return TrafficRow(name, 0, 0, 0.0, None, None)
     weights = asked if weighted and asked.sum() else np.ones(len(values))
     known = len(original) == len(results)
     interval = None
     if known and not weighted:
-        ends = mean_interval((results - original)[:, None], np.ones(len(values), np.int64))
-        interval = None if ends is None else (float(ends[0][0]), float(ends[0][1]))
+        interval = paired_test((results - original)[None], query_clusters([query for *_, query in values])).interval(0)
     mean = float(np.average(results, weights=weights))
     alone = float(np.average(original, weights=weights)) if known else None
     return TrafficRow(name, len(values), int(asked.sum()), mean, alone, interval)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jobs.measure.evaluate.asked_with import AskedWith, asked_with, filter_columns
+from jobs.counts import ErrorCount
+from jobs.measure.query_context import AskedWith, asked_with, filter_columns
 from jobs.pages.report.figures import Figures
 from jobs.runs.reading import database, files
 
+_NO_HITS = ErrorCount("fuse", "", "no_hits").key
 MOST = 5000  # queries of the page; a row takes some 100 bytes
 
 
@@ -35,7 +37,7 @@ class NothingFound:
 def nothing_found(figures: Figures) -> NothingFound | None:
     """Returns the queries that find nothing; None where there are none."""
     run = figures.run
-    names = files(run, "errors", [one for one in run.manifests if any(map(_counts, one.counts))])
+    names = files(run, "errors", [one for one in run.manifests if _NO_HITS in one.counts])
     if not names:
         return None
     with database() as connection:
@@ -54,8 +56,3 @@ def nothing_found(figures: Figures) -> NothingFound | None:
         listed = connection.execute(query, given).fetchall()
     beside = asked_with(run, [query_id for query_id, _, _ in listed])
     return NothingFound(int(sums[0]), int(sums[1]), int(every[0]), listed, filter_columns(run), beside)
-
-
-def _counts(name: str) -> bool:
-    """Returns whether a count of a manifest is of queries without a hit."""
-    return name.startswith("error/fuse/") and name.endswith("/no_hits")

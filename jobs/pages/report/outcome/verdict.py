@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.glance import Quality
-from jobs.pages.report.judged import Judged
+from jobs.pages.report.judged_queries import Judged
 from jobs.pages.report.lists import TOP, ListStatistics
 from jobs.runs.reading import database, files
 from jobs.tables import ORIGINAL
@@ -18,14 +18,7 @@ ALPHA = 0.05
 
 
 def verdict(figures: Figures, quality: list[Quality], judged: Judged | None, lists: ListStatistics | None) -> str | None:
-    """Returns the sentence; None where nothing is committed or nothing was rewritten.
-
-    Args:
-        figures: of the run.
-        quality: the measures, the leading one first; empty where nothing was measured.
-        judged: the judged queries.
-        lists: what each strategy added.
-    """
+    """Returns the sentence, by the leading measure, the first; None where nothing is committed or nothing was rewritten."""
     if not figures.queries or not figures.counts["planned"] or lists is None or not lists.documents:
         return None
     reranked = figures.run.config.rerank.kind != "none"

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.chain.arms.needs import KINDS, Need, arm_needs
 from jobs.config.load import load_config
+from jobs.counts import QUANTITIES
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import RunFolder
+from jobs.runs.sums import Need, arm_needs
 from retrievers.local.build import build_local_index
 from tests.support.jobs.in_process_runs import finished
 from tests.support.retrievers.blocks import index_fields
@@ -75,7 +76,7 @@ def make(
 def executed(folder: RunFolder) -> Counter[str]:
     """Returns what was made, by quantity; nothing was there before, so what was reused another query of it had made."""
     made: Counter[str] = Counter()
-    for kind, stage in KINDS.items():
+    for kind, stage in QUANTITIES.items():
         for sums in folder.spent.get(stage, {}).values():
             made[kind] += int(sums.get(kind, 0) + sums.get("reused", 0))
     return made
@@ -83,7 +84,7 @@ def executed(folder: RunFolder) -> Counter[str]:
 
 def alone(folder: RunFolder, arm: str) -> Counter[str]:
     names = [one["name"] for one in folder.record["ablation"]["arms"]]
-    found: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
+    found: Counter[str] = Counter(dict.fromkeys(QUANTITIES, 0))
     for need in arm_needs(folder.counts, names)[arm].alone:
         found[need.quantity] += need.amount
     return found
@@ -121,13 +122,13 @@ def test_an_ablation_without_an_arm_makes_less_by_what_only_the_arm_needs(make: 
         known[arm] = alone(whole, arm)
         assert of_all - executed(rest) == +known[arm], arm
     kinds = {kind for counts in known.values() for kind, n in counts.items() if n}
-    assert kinds == set(KINDS)  # each kind has been seen
+    assert kinds == set(QUANTITIES)  # each kind has been seen
     assert not any(known["shared"].values())
     needs = arm_needs(whole.counts, [*joint, "original", "full"])
     assert not needs["original"].alone
     for arm in needs:
         components = {need.component for need in needs[arm].whole}
-        priced = {component for stage in KINDS.values() for component in whole.spent.get(stage, {})}
+        priced = {component for stage in QUANTITIES.values() for component in whole.spent.get(stage, {})}
         assert components <= priced, arm
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.measure.compare.clusters import SIMILARITY, query_clusters
+from jobs.measure.clusters import SIMILARITY, query_clusters
 
 
 def by_all_pairs(texts: list[str]) -> list[set[int]]:

@@ -17,8 +17,8 @@ from cluster.errors import ConfigError
 from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.compare.comparison import Comparison, compare
-from jobs.measure.compare.export.frame import latex_table
-from jobs.measure.compare.significance import holm
+from jobs.measure.export.latex import latex_table
+from jobs.measure.significance import holm
 from jobs.pages.comparison import BEST, MOST_ARMS, SECOND, comparison_table, comparison_values, marks
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.arms_by_hand import Row, ablation, arm, ask
@@ -99,7 +99,7 @@ def test_the_family_of_questions_is_adjusted_by_holm_measure_by_measure(compared
         assert [one.p_holm for one in family] == pytest.approx(holm(np.array([one.p for one in family])).tolist())
         sample = found.by_arm["full #2", measure]
         assert (sample.p_holm, sample.q) == (None, None)
-        assert math.isnan(sample.adjusted)
+        assert sample.corrected is None
 
 
 def test_the_grid_has_false_discovery_rates(compared: Compare) -> None:

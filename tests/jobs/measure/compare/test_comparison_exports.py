@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from cluster.errors import ConfigError
 from jobs.measure.compare.comparison import Comparison
-from jobs.measure.compare.export import trec
-from jobs.measure.compare.export.frame import latex, latex_table, write_csv, write_latex
-from jobs.measure.compare.export.trec import run_tags, write_trec
+from jobs.measure.export import trec
+from jobs.measure.export.latex import latex, latex_table, write_latex
+from jobs.measure.export.tables import write_long
+from jobs.measure.export.trec import run_tags, write_trec
 from tests.support.jobs.report_ablations import ARMS, MEASURES, ArmOf, ablation_at, comparison_of, query_id, values_of
 
 # ---------------------------------------------------------------- LaTeX
@@ -107,7 +108,7 @@ def test_the_whole_table_is_balanced_whatever_arms_are_called(tmp_path: Path) ->
 def test_every_value_is_a_row(tmp_path: Path, ending: str) -> None:
     comparison = comparison_of(ARMS, values_of(ARMS, 5), queries=(None,) * 5, query_ids=("q0", "q1", "q2", "q3", None))
     path = tmp_path / f"values.{ending}"
-    write_csv(str(path), comparison)
+    write_long(str(path), comparison.frame)
     rows = list(csv.DictReader(path.open(newline=""))) if ending == "csv" else pq.read_table(path).to_pylist()
     frame = comparison.frame
     assert list(rows[0]) == ["key", "query_id", "arm", "measure", "value"]
@@ -122,7 +123,7 @@ def test_every_value_is_a_row(tmp_path: Path, ending: str) -> None:
 
 def test_another_ending_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="neither Parquet nor CSV"):
-        write_csv(str(tmp_path / "a.txt"), comparison_of(ARMS, values_of(ARMS, 5)))
+        write_long(str(tmp_path / "a.txt"), comparison_of(ARMS, values_of(ARMS, 5)).frame)
 
 
 # ---------------------------------------------------------------- TREC run files

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.config.load import load_config
-from jobs.measure.compare.export.trec import write_trec
+from jobs.measure.export.trec import write_trec
 from jobs.pages.closing import PER_QUERY, ComparedArms, compared, write_pages
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run

@@ -11,10 +11,11 @@ import pytest
 
 from cluster.errors import ConfigError
 from jobs.log.judgements import Judgements, read_qrels
-from jobs.measure.compare.frame import measure_arms
-from jobs.measure.evaluate import judged_rows
+from jobs.measure import judged_rows
+from jobs.measure.compare.comparison import compare
 from jobs.measure.evaluate.evaluate import evaluate
-from jobs.measure.evaluate.measure import MEASURES
+from jobs.measure.frame import measure
+from jobs.measure.measures import MEASURES
 from tests.support.jobs.arms_by_hand import ablation, arm, ask
 
 QUERIES = [ask(f"q{n}", f"query number{n}", log_count=n + 1) for n in range(5)]
@@ -45,7 +46,7 @@ def test_values_are_those_of_ir_measures_on_exported_files(tmp_path: Path) -> No
     }
     run = ablation(tmp_path, arms, lists, queries, shard_size=7)
     names = [*MEASURES, "AP", "Rprec", "nDCG@20", "P(rel=2)@10", "Success@1"]
-    frame = measure_arms(run, read_qrels(str(qrels)), names)
+    frame = measure(run, read_qrels(str(qrels)), names)
     assert frame.depth == 1000
     for place, one in enumerate(arms):
         path = tmp_path / f"{one['name']}.trec"
@@ -65,8 +66,10 @@ def test_values_are_those_of_ir_measures_on_exported_files(tmp_path: Path) -> No
 
 def test_one_arm_is_measured_as_evaluate_measures_a_run(tmp_path: Path) -> None:
     judgements = Judgements("", GRADES)
-    alone = evaluate(ablation(tmp_path / "run", ARMS, {"original": LISTS["original"]}, QUERIES), judgements)
-    frame = measure_arms(ablation(tmp_path / "arms", ARMS, LISTS, QUERIES), judgements, MEASURES)
+    run = ablation(tmp_path / "run", ARMS, {"original": LISTS["original"]}, QUERIES)
+    del run.record["ablation"]
+    alone = evaluate(run, judgements)
+    frame = measure(ablation(tmp_path / "arms", ARMS, LISTS, QUERIES), judgements, MEASURES)
     assert frame.values[1].mean(axis=1) == pytest.approx([alone.results[name] for name in MEASURES])
     assert frame.failed[1] == alone.without_results == 1
     assert frame.unjudged[1] == alone.unjudged
@@ -76,7 +79,7 @@ def test_what_does_not_count_is_counted(tmp_path: Path) -> None:
     grades = GRADES | {"gone": {"a": 1}, "bad": {"a": 1}}
     log = [(f"Q{n}", f"q{n}") for n in range(5)] + [("bad", None)]
     run = ablation(tmp_path, ARMS, LISTS, QUERIES, log, shard_size=2, commits=2)
-    frame = measure_arms(run, Judgements("", grades), ["P@5"])
+    frame = measure(run, Judgements("", grades), ["P@5"])
     assert (frame.judged, frame.missing, frame.not_committed, frame.rejected) == (7, 1, 1, 1)
     assert frame.keys == ("Q0", "Q1", "Q2", "Q3", "bad")
     assert frame.query_ids == ("q0", "q1", "q2", "q3", None)
@@ -88,7 +91,7 @@ def test_what_does_not_count_is_counted(tmp_path: Path) -> None:
 
 
 def test_nothing_is_judged(tmp_path: Path) -> None:
-    frame = measure_arms(ablation(tmp_path, ARMS, LISTS, QUERIES), Judgements("", {"gone": {"a": 1}}), ["P@5"])
+    frame = measure(ablation(tmp_path, ARMS, LISTS, QUERIES), Judgements("", {"gone": {"a": 1}}), ["P@5"])
     assert frame.keys == ()
     assert frame.drawn == 0
     assert frame.unmatched is not None
@@ -97,7 +100,7 @@ def test_nothing_is_judged(tmp_path: Path) -> None:
 
 def test_condensed_lists_have_no_unjudged_documents(tmp_path: Path) -> None:
     lists = {"full": {"q0": ["x", "y", "a", "b", "x2", "c"]}, "original": {"q0": ["a", "b"]}}
-    frame = measure_arms(ablation(tmp_path, ARMS, lists, QUERIES), Judgements("", {"Q0": GRADES["Q0"]}), ["RR@2", "P@2"])
+    frame = measure(ablation(tmp_path, ARMS, lists, QUERIES), Judgements("", {"Q0": GRADES["Q0"]}), ["RR@2", "P@2"])
     assert frame.values[0, :, 0].tolist() == [0, 0]
     assert frame.condensed[0, :, 0].tolist() == [1, 1]  # from below the deepest rank, too
     assert (frame.condensed[1] == frame.values[1]).all()
@@ -107,7 +110,7 @@ def test_condensed_lists_have_no_unjudged_documents(tmp_path: Path) -> None:
 
 def test_an_oracle_arm_is_its_best_member_query_by_query(tmp_path: Path) -> None:
     arms = [*ARMS, arm("oracle", "arms", k=1, members=["original", "general"])]
-    frame = measure_arms(ablation(tmp_path, arms, LISTS, QUERIES), Judgements("", GRADES), ["nDCG@10", "P@5", "Judged@2"])
+    frame = measure(ablation(tmp_path, arms, LISTS, QUERIES), Judgements("", GRADES), ["nDCG@10", "P@5", "Judged@2"])
     members, oracle = frame.values[1:3], frame.values[3]
     best = members[:, 0].argmax(axis=0)
     assert best.tolist() == [0, 1, 0, 0, 1]
@@ -121,7 +124,7 @@ def test_an_oracle_arm_is_its_best_member_query_by_query(tmp_path: Path) -> None
 def test_keys_of_one_query_have_its_lists_and_share_its_traffic(tmp_path: Path) -> None:
     log = [("l1", "q1"), ("l2", "q1"), ("l3", "q3")]
     grades = {"l1": {"b": 1}, "l2": {"x": 1}, "l3": {"a": 1}}
-    frame = measure_arms(ablation(tmp_path, ARMS, LISTS, QUERIES, log), Judgements("", grades), ["RR"])
+    frame = measure(ablation(tmp_path, ARMS, LISTS, QUERIES, log), Judgements("", grades), ["RR"])
     assert frame.values[1, 0].tolist() == [1, 0, 0.5]
     assert frame.counts.tolist() == [2, 2, 4]
     assert frame.weights.tolist() == pytest.approx([1 / 6, 1 / 6, 4 / 6])
@@ -137,14 +140,14 @@ def test_earlier_turns_are_words_of_a_query(tmp_path: Path) -> None:
     log = {"path": "none", "query_column": "query", "context_column": "turns"}
     run = ablation(tmp_path, ARMS, LISTS, queries, None, log=log)
     grades = {f"Q{n}": {"a": 1} for n in range(3)}
-    assert measure_arms(run, Judgements("", grades), ["RR"]).clusters.tolist() == [0, 1, 2]
+    assert measure(run, Judgements("", grades), ["RR"]).clusters.tolist() == [0, 1, 2]
 
 
 def test_rows_come_by_query_arm_and_rank_however_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = measure_arms(ablation(tmp_path / "a", ARMS, LISTS, QUERIES), Judgements("", GRADES), MORE)
+    whole = measure(ablation(tmp_path / "a", ARMS, LISTS, QUERIES), Judgements("", GRADES), MORE)
     monkeypatch.setattr(judged_rows, "BATCH_ROWS", 1)
     turned = {name: dict(reversed(of.items())) for name, of in reversed(LISTS.items())}
-    again = measure_arms(ablation(tmp_path / "b", ARMS, turned, QUERIES, shard_size=1), Judgements("", GRADES), MORE)
+    again = measure(ablation(tmp_path / "b", ARMS, turned, QUERIES, shard_size=1), Judgements("", GRADES), MORE)
     assert (again.values == whole.values).all()
     assert (again.condensed == whole.condensed).all()
 
@@ -152,7 +155,7 @@ def test_rows_come_by_query_arm_and_rank_however_they_lie(tmp_path: Path, monkey
 def test_hostile_document_ids(tmp_path: Path) -> None:
     lists = {"full": {"q0": ["d\0b", "", "d 1"]}}
     grades = {"Q0": {"d\0a": 1, "": 1, "d 1": -3}}
-    frame = measure_arms(ablation(tmp_path, ARMS, lists, QUERIES), Judgements("", grades), ["RR", "P@3", "Judged@3"])
+    frame = measure(ablation(tmp_path, ARMS, lists, QUERIES), Judgements("", grades), ["RR", "P@3", "Judged@3"])
     assert frame.values[0, :, 0].tolist() == pytest.approx([1 / 2, 1 / 3, 2 / 3])
 
 
@@ -160,11 +163,11 @@ def test_a_run_is_no_ablation(tmp_path: Path) -> None:
     run = ablation(tmp_path, ARMS, LISTS, QUERIES)
     del run.record["ablation"]
     with pytest.raises(ConfigError, match="is a run, which has no arms; give an ablation's folder"):
-        measure_arms(run, Judgements("", GRADES), MEASURES)
+        compare(run, Judgements("", GRADES), run.config.evaluate)
 
 
 def test_a_damaged_folder_is_one_line(tmp_path: Path) -> None:
     run = ablation(tmp_path, ARMS, LISTS, QUERIES)
     run.storage.delete(run.manifests[0].files["results"][0].key)
     with pytest.raises(ConfigError, match="the run's tables cannot be read"):
-        measure_arms(run, Judgements("", GRADES), MEASURES)
+        measure(run, Judgements("", GRADES), MEASURES)

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.measure.compare.export.trec import write_trec
+from jobs.measure.export.trec import write_trec
 from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, write_pages
 from jobs.run.ablation import prepare_ablation

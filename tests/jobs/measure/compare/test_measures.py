@@ -8,7 +8,7 @@ import pytest
 from cluster.errors import ConfigError
 from jobs.job.measure_names import WHOLE, check_grades, check_measures, deepest_rank
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate.measure import MEASURES, measured_lists
+from jobs.measure.measures import MEASURES, measured_lists
 
 
 def test_measures_are_named_as_ir_measures_prints_them() -> None:

@@ -11,19 +11,22 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from jobs.measure.compare import significance
-from jobs.measure.compare.clusters import Numbers
-from jobs.measure.compare.significance import (
+from jobs.measure import significance
+from jobs.measure.arrays import Floats, Numbers
+from jobs.measure.significance import (
+    UNCLEAR,
+    better_or_worse,
     cluster_sums,
     effects,
     equivalence_p,
     false_discovery_rates,
+    gap,
     holm,
+    interval_verdict,
     needed_keys,
     paired_test,
     randomised_p,
 )
-from jobs.measure.evaluate.intervals import Floats
 
 GENERATOR = np.random.default_rng(3)
 CLOSE = 1e-10
@@ -323,3 +326,51 @@ def test_the_interval_is_too_narrow_for_very_skewed_differences() -> None:
     truth = 0.35 * (1.2 * 0.15 - 0.12)
     found = paired_test(series, alone(100))
     assert 0.9 < ((found.low <= truth) & (truth <= found.high)).mean() < 0.94
+
+
+def held(queries: int, simulations: int = 1000) -> float:
+    """How often the interval holds the true mean 0.05: skewed differences, mostly 0, over queries of 1 to 40 keys."""
+    generator = np.random.default_rng(7)
+    found = 0
+    for _ in range(simulations):
+        values = np.where(generator.random(queries) < 0.5, 0.0, generator.gamma(2.0, 0.15, queries) - 0.2)
+        sizes = generator.zipf(2.5, queries).clip(1, 40)
+        test = paired_test(np.repeat(values, sizes)[None], np.repeat(np.arange(queries), sizes))
+        found += test.low[0] <= 0.05 <= test.high[0]
+    return found / simulations
+
+
+def test_skewed_differences_over_queries_with_many_keys() -> None:
+    """The figures of `significance.FEW_QUERIES`."""
+    assert [held(queries) for queries in (10, 50, 150)] == pytest.approx([0.84, 0.89, 0.91], abs=0.02)
+
+
+def test_repeated_keys_of_a_query_are_no_evidence() -> None:
+    values = np.random.default_rng(3).normal(0.1, 0.3, 100)
+    once, many = (paired_test(np.repeat(values, n)[None], np.repeat(np.arange(100), n)) for n in (1, 50))
+    assert many.interval(0) == pytest.approx(once.interval(0))
+
+
+def test_what_differs_by_rounding_alone_has_p_1() -> None:
+    found = paired_test(np.random.default_rng(1).normal(0, 1e-13, (1, 30)), alone(30))
+    assert (found.mean[0], found.low[0], found.high[0], found.p[0]) == (0, 0, 0, 1)
+
+
+def test_numbers_of_clusters_may_be_left_out() -> None:
+    differences = GENERATOR.normal(0.1, 1, (2, 40))
+    clusters = GENERATOR.integers(0, 9, 40)
+    assert (paired_test(differences, clusters * 7 + 3).p == paired_test(differences, clusters).p).all()
+
+
+def test_the_best_of_several_has_the_interval_of_a_smaller_level() -> None:
+    differences, clusters = GENERATOR.normal(0.1, 0.5, 60), alone(60)
+    found = gap(differences, clusters, 5)
+    test = stats.ttest_1samp(differences, 0)
+    assert found.interval == pytest.approx(tuple(test.confidence_interval(1 - 0.05 / 5)))
+    assert found.p == pytest.approx(min(1, 5 * test.pvalue))
+
+
+def test_the_verdict_by_p_is_the_verdict_by_the_interval() -> None:
+    for shift in np.linspace(-0.5, 0.5, 41):
+        found = gap(np.random.default_rng(4).normal(shift, 1, 50), alone(50))
+        assert (better_or_worse(found.mean, found.p) or UNCLEAR) == interval_verdict(*found.interval)

@@ -15,11 +15,11 @@ from rich.console import Console
 from cluster.storage import open_storage
 from jobs.__main__ import main
 from jobs.measure.diff import portions as portions_module
+from jobs.measure.diff.changed_queries import MovedQuery, Share, moves
 from jobs.measure.diff.changes import Change, changes
 from jobs.measure.diff.diff import Cost, diff, diff_values
-from jobs.measure.diff.moved import MovedQuery, Share, moves
 from jobs.measure.diff.prompts import prompt_lines
-from jobs.measure.evaluate.per_query import database
+from jobs.measure.judged_rows import database
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import COMPLETIONS

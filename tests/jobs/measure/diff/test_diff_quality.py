@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy import stats
 
 from jobs.__main__ import main
 from jobs.log.judgements import Judgements
 from jobs.measure.diff import quality as quality_module
 from jobs.measure.diff.diff import diff, diff_values
 from jobs.measure.diff.quality import Paired, QueryChange, quality
-from jobs.measure.evaluate.intervals import mean_interval
-from jobs.measure.evaluate.measure import MEASURES
-from jobs.measure.evaluate.per_query import ListLengths, PerQuery
+from jobs.measure.frame import Frame
+from jobs.measure.measures import MEASURES
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.report_runs import Query, RunMaker, query_id
@@ -66,9 +66,7 @@ def test_means_differences_and_intervals_are_paired(two: tuple[RunFolder, RunFol
     ndcg = found.measures["nDCG@10"]
     assert (ndcg.a, ndcg.b) == pytest.approx(tuple(values.mean(axis=0)))
     assert ndcg.difference == pytest.approx(np.mean(values[:, 1] - values[:, 0]))
-    ends = mean_interval((values[:, 1:] - values[:, :1]), np.ones(5, np.int64))
-    assert ends is not None
-    assert ndcg.interval == pytest.approx(tuple(ends[0]))
+    assert ndcg.interval == pytest.approx(tuple(stats.ttest_rel(values[:, 1], values[:, 0]).confidence_interval(0.95)))
     assert (ndcg.better, ndcg.worse) == (3, 1)
     assert (found.measures["R@10"].better, found.measures["R@10"].worse) == (1, 0)
     assert found.unjudged == (5 / 9, 0.5)
@@ -113,21 +111,26 @@ def test_nothing_in_common_is_a_warning(side: Side) -> None:
     assert values["quality"]["warning"] == found.warning
 
 
-def made(keys: dict[str, tuple[str | None, float]]) -> PerQuery:
-    """What `per_query` finds: key -> query and the value of every measure."""
+def made(keys: dict[str, tuple[str | None, float]], counts: dict[str | None, int]) -> Frame:
+    """What `measure` finds: key -> query and the value of every measure."""
     order = sorted(keys, key=lambda key: (keys[key][0] is None, keys[key][0] or ""))
-    values = np.array([[keys[key][1]] * len(MEASURES) for key in order])
-    lists = ListLengths(np.full(len(order), 10), 10)
-    return PerQuery(
-        MEASURES, 9, 0, 0, order, [keys[key][0] for key in order], values, None, 0, 0.5, None, None, 10, lists, None
+    ids = tuple(keys[key][0] for key in order)
+    values = np.array([[keys[key][1] for key in order]] * len(MEASURES))[None]
+    number = {query_id(0): "one", query_id(1): "two"}
+    words = tuple(number.get(query_id or "") for query_id in ids)
+    return Frame(
+        ("run",), MEASURES, tuple(order), ids, words, np.array([counts.get(one, 1) for one in ids]), values, values,
+        np.full((1, len(order)), 10), np.array([10]), np.array([0.5]), np.array([0]), 9, 0, 0, ids.count(None),
+        np.arange(len(order)), 10, "log_id", None, words,
     )  # fmt: skip
 
 
 def paired(
     monkeypatch: pytest.MonkeyPatch, run: RunFolder, a: dict[str, tuple[str | None, float]], b: dict[str, Any]
 ) -> Paired:
-    values = iter([made(a), made(b)])
-    monkeypatch.setattr(quality_module, "per_query", lambda *_, **__: next(values))
+    counts = {query_id(0): 1, query_id(1): 7}
+    values = iter([made(a, counts), made(b, counts)])
+    monkeypatch.setattr(quality_module, "measure", lambda *_, **__: next(values))
     return quality(run, run, Judgements("", GRADES), 5)
 
 

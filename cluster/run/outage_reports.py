@@ -1,0 +1,41 @@
+"""A thread that reports the outages which its process waits out, while the process itself is blocked by them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from cluster.outages import Outage, outages
+
+SECONDS = 1.0  # between two looks
+
+
+class OutageReports:
+    """Calls `report` with the process's outages whenever they have changed, during the `with` block."""
+
+    def __init__(self, report: Callable[[list[Outage]], object]) -> None:
+        """Starts nothing yet."""
+        self._report, self._ended = report, threading.Event()
+        self._thread = threading.Thread(target=self._look, name="outages", daemon=True)
+
+    def __enter__(self) -> OutageReports:
+        """Starts the thread."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Stops the thread; reports that no outage is left."""
+        self._ended.set()
+
+    def _look(self) -> None:
+        last: list[Outage] = []
+        ended = False
+        while not ended:
+            ended = self._ended.wait(SECONDS)
+            now = [] if ended else outages()
+            if now != last:
+                with contextlib.suppress(Exception):  # the tracker is being restarted
+                    self._report(now)
+                last = now

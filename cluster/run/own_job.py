@@ -1,0 +1,47 @@
+"""What a driver that a job server has started knows of its own job: Ray puts it into the environment of the entrypoint."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+COMMAND = "dmqr_command"
+"""Key of a submitted job's metadata: the command that submits it again."""
+_ID = "job_submission_id"  # key of the metadata that Ray adds
+_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # so named by ray/_private/runtime_env/constants.py
+
+
+def submission() -> dict[str, Any] | None:
+    """Returns `runtime_env` and `metadata` of the submitted job that this process drives; None: it was started by hand."""
+    try:
+        found = json.loads(os.environ.get(_VARIABLE, ""))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def submitting_command() -> str | None:
+    """Returns the command that submits this job again; None: no `dmqr submit` has submitted it."""
+    return _metadata(COMMAND)
+
+
+def submission_id() -> str | None:
+    """Returns the id of the submitted job that this process drives, as the job server knows it; None: none."""
+    return _metadata(_ID)
+
+
+def working_folder_has(modules: Sequence[str]) -> bool:
+    """Returns whether every worker of this job has these packages already: they lie in the `working_dir` of its submission.
+
+    Args:
+        modules: Folders of the packages, as this process imports them.
+    """
+    shipped = bool(((submission() or {}).get("runtime_env") or {}).get("working_dir"))
+    return shipped and {Path(module).resolve().parent for module in modules} == {Path.cwd().resolve()}
+
+
+def _metadata(key: str) -> str | None:
+    return ((submission() or {}).get("metadata") or {}).get(key)

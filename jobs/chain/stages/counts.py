@@ -1,0 +1,169 @@
+"""What the stages count in a block, by the keys of `jobs/counts.py`: for the display, and for the manifest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.chain.arms.shared_work import Answer, Reading
+from jobs.chain.drift import DRIFT, Drifted, counts_as_drift
+from jobs.chain.search_texts import Text
+from jobs.chain.stages.choices import NOT_CHOSEN, is_unchosen
+from jobs.counts import (
+    OVERRIDE_REQUESTS,
+    ChosenQueries,
+    ErrorCount,
+    ErrorQueries,
+    FlaggedTexts,
+    FurtherTexts,
+    LeftOutTexts,
+    RungTexts,
+    SelectedQueries,
+    StrategiesOfQueries,
+    TextsOfQueries,
+    Unsearched,
+    arm_key,
+)
+from jobs.tables import LOST, NOTES, unnested, with_appended
+from rewriters.guards.guards import NEAR_DUPLICATE
+from rewriters.lengths import longer_cores
+from rewriters.reasons import GUARDED
+from rewriters.strategy import searched_as_one
+
+_FIRST = 5  # ids of failed queries that the log has for a shard, stage and reason; errors/ has all
+
+
+def with_counts(table: pa.Table, counts: Mapping[str, int]) -> pa.Table:
+    """Returns a block with counts in its first row, for the manifest."""
+    rest: list[list[Any]] = [[]] * (table.num_rows - 1)
+    return with_appended(table, "counts", [[{"name": name, "count": n} for name, n in counts.items()], *rest])
+
+
+def error_counts(table: pa.Table, stage: str | None = None) -> Counter[str]:
+    """Returns the errors of a block, or those of one stage, and `failed_queries`, which is 0 if it is missing.
+
+    `failed_queries` of a stage leaves out queries that failed in an earlier one, so that the sum over the stages counts a query
+    once.
+    """
+    counts: Counter[str] = Counter()
+    first: dict[int, str] = {}  # row -> the stage of its first failure
+    for row, at, component, reason in _errors(table):
+        if reason not in NOTES:
+            first.setdefault(row, at)
+        if stage in (None, at):
+            counts[ErrorCount(at, component or "", reason).key] += 1
+    counts["failed_queries"] = sum(stage in (None, at) for at in first.values())
+    return +counts
+
+
+def added_failures(given: pa.Table, table: pa.Table, stage: str) -> dict[str, int]:
+    """Returns the `error_counts` of what was added to a block; an earlier stage may have the same name in its errors."""
+    before = error_counts(given, stage) if "errors" in given.column_names else Counter()
+    return dict(error_counts(table, stage) - before)
+
+
+def first_failed(table: pa.Table) -> dict[str, list[str]]:
+    """Returns `<stage>/<reason>` -> the ids of the first queries of a block that failed so; notes are left out."""
+    ids = table.column("query_id").to_pylist()
+    named: dict[str, dict[str, None]] = {}
+    for row, stage, _, reason in _errors(table):
+        if reason not in NOTES and len(found := named.setdefault(f"{stage}/{reason}", {})) < _FIRST:
+            found[ids[row]] = None
+    return {key: list(found) for key, found in sorted(named.items())}
+
+
+def loss_counts(table: pa.Table) -> Counter[str]:
+    """Returns the counts of a shard's errors, of the queries that failed, and of requests whose answers were lost."""
+    counts, costs = error_counts(table), unnested(table, "costs")[1]
+    counts["failed_queries"] += 0  # also where none failed
+    counts["lost_requests"] = pc.sum(costs.field("requests").filter(pc.equal(costs.field("error"), LOST))).as_py() or 0
+    for _, stage, reason in {(row, stage, reason) for row, stage, _, reason in _errors(table)}:
+        counts[ErrorQueries(stage, reason).key] += 1
+    return counts
+
+
+def one_arm_counts(table: pa.Table, tables: Mapping[str, pa.Table], planned: int) -> Counter[str]:
+    """Returns the counts of the texts of a job of one arm."""
+    rewrites, selections = tables["rewrites"], tables["selections"]
+    of_rewriting = [reason for _, stage, _, reason in _errors(table) if stage == "rewrite"]
+    counts: Counter[str] = Counter()
+    counts["planned"] = planned * table.num_rows
+    texts = Counter(rewrites.column("strategy").to_pylist())
+    further = texts - Counter(rewrites.group_by(["query_id", "strategy"]).aggregate([]).column("strategy").to_pylist())
+    counts["further_texts"] = further.total()
+    counts.update({FurtherTexts(strategy).key: n for strategy, n in further.items()})
+    counts["rewrite_errors"] = sum(reason not in NOTES for reason in of_rewriting)
+    counts["guarded"] = sum(reason in GUARDED for reason in of_rewriting)
+    counts["longer_cores"] = longer_cores(*(rewrites.column(n).to_pylist() for n in ("query_id", "strategy", "text")))
+    for row in rewrites.group_by(["strategy", "parsed_as"]).aggregate([([], "count_all")]).to_pylist():
+        counts[RungTexts(row["strategy"], row["parsed_as"]).key] += row["count_all"]
+    counts["not_selected"] = 0
+    of_query = Counter(rewrites.column("query_id").to_pylist())
+    for row in selections.select(["query_id", "query_type", "strategies"]).to_pylist():
+        query_type, chosen = row["query_type"] or "", row["strategies"]
+        counts["not_selected"] += planned - len(chosen)
+        counts.update(SelectedQueries(query_type, strategy).key for strategy in chosen)
+        counts[StrategiesOfQueries(query_type, len(chosen)).key] += 1
+        counts[TextsOfQueries(query_type, of_query[row["query_id"]]).key] += 1
+    counts.update(ChosenQueries(name).key for name in unnested(table, "chosen")[1].field("strategy").to_pylist())
+    counts.update(_guard_counts(table, rewrites))
+    return counts
+
+
+def _guard_counts(table: pa.Table, rewrites: pa.Table) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    rows, flags = unnested(rewrites, "guards")
+    strategies = rewrites.column("strategy").combine_chunks().take(pa.array(rows))
+    for (strategy, flag), n in Counter(zip(strategies.to_pylist(), flags.to_pylist(), strict=True)).items():
+        counts[FlaggedTexts(strategy, flag).key] = n
+    for one in unnested(table, "guarded")[1].to_pylist():
+        counts[LeftOutTexts(one["strategy"], one["guard"]).key] += one["texts"]
+        counts[Unsearched(one["strategy"]).key] += one["unsearched"] if one["guard"] == NEAR_DUPLICATE else 0
+        counts[OVERRIDE_REQUESTS] += one["requests"]
+    return +counts
+
+
+def flag_counts(
+    rewrites: Sequence[Sequence[Mapping[str, Any]]],
+    reading: Reading,
+    answer: Answer,
+    far: Drifted,
+    chosen: Sequence[Text] | None = None,
+) -> Counter[str]:
+    """Returns what the guards found in the texts of an arm in a block, and what it chose, as a run of that arm counts them.
+
+    Near-duplicates are left out: whether a text has an earlier one depends on the other strategies of an arm, and arms share
+    texts.
+
+    Args:
+        rewrites: Of all readings, row by row.
+        reading: That of the arm.
+        answer: The arm.
+        far: The texts that have drifted, by the vectors of an arm that weighs lists by cosines.
+        chosen: The text of each query that the arm fuses; None: it fuses all.
+    """
+    far = far if answer.fuse.redundancy == "cosine" else set()
+    as_one = searched_as_one(reading.rewriting.pool)
+    flagged: Counter[tuple[str, str]] = Counter()
+    for row, of_row in enumerate(rewrites if reading.engines else ()):
+        for one in of_row:
+            if one["arm"] != reading.name or one["strategy"] not in answer.strategies:
+                continue
+            flags = [flag for flag in one["guards"] or () if flag != NEAR_DUPLICATE]
+            flags += [DRIFT] if counts_as_drift(one, row, far) else []
+            flags += [NOT_CHOSEN] if chosen is not None and is_unchosen(one, chosen[row], as_one) else []
+            flagged.update((one["strategy"], flag) for flag in flags)
+    counts = Counter({FlaggedTexts(*of).key: n for of, n in flagged.items()})
+    counts.update(ChosenQueries(text.strategy).key for text in chosen or ())
+    return Counter({arm_key(answer.arm, key): n for key, n in counts.items()})
+
+
+def _errors(table: pa.Table) -> list[tuple[int, str, str | None, str]]:
+    """Returns the errors of a block in order: row, stage, component, reason."""
+    rows, flat = unnested(table, "errors")
+    columns = (flat.field(name).to_pylist() for name in ("stage", "component", "reason"))
+    return list(zip(rows.tolist(), *columns, strict=True))

@@ -1,0 +1,79 @@
+"""What a verb reads beside a run: prices and judgements, by its arguments or by the run's config."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cluster.costs import Prices
+    from jobs.config.sections import EvaluateSettings
+    from jobs.log.judgements import Judgements
+    from jobs.runs.folder import RunFolder
+
+
+def prices_of(options: argparse.Namespace, folder: RunFolder) -> Prices | None:
+    """Returns the prices of `--prices`, else those beside the config of the run; None if there are none.
+
+    Raises:
+        ConfigError, ClusterError: `--prices` names no file, or the prices are invalid.
+    """
+    from cluster.costs import load_prices
+
+    path = Path(options.prices) if options.prices else Path(folder.record.get("config_file", "")).with_name("prices.yaml")
+    if options.prices and not path.exists():
+        raise ConfigError("argument", f"--prices {path}: no such file; give one like configs/prices.yaml")
+    return load_prices(path)
+
+
+def judgements_of(options: argparse.Namespace, folder: RunFolder, where: str) -> Judgements | None:
+    """Returns the judgements that the argument `where` names, else those of the run's config if they are here.
+
+    Raises:
+        ConfigError: they cannot be read.
+    """
+    from cluster.storage import remote
+    from jobs.log.judgements import read_qrels
+
+    settings = folder.config.evaluate
+    if options.qrels is None and settings.qrels is not None and not (remote(settings.qrels) or Path(settings.qrels).exists()):
+        words = f"judgements {settings.qrels} are not here; nothing is measured ({where} names others)"
+        print(f"dmqr {options.verb}: {words}", file=sys.stderr)
+        return None
+    qrels = options.qrels or settings.qrels
+    return read_qrels(qrels, where if options.qrels else "evaluate.qrels", options.key or settings.key) if qrels else None
+
+
+def with_measures(settings: EvaluateSettings, measures: Sequence[str] | None) -> EvaluateSettings:
+    """Returns the settings with the measures of `--measures`, if it is given."""
+    return settings if measures is None else settings.model_copy(update={"measures": list(measures)})
+
+
+def check_matched(judgements: Judgements, warning: str | None, not_committed: int) -> None:
+    """Checks that judgements which arguments name are of the log.
+
+    Args:
+        judgements: to check.
+        warning: why nothing is measured; None if something is.
+        not_committed: number of judged keys of the log whose query is not committed.
+
+    Raises:
+        ConfigError: they name nothing of it: another log's, or another key.
+    """
+    if warning is not None and not not_committed:
+        raise ConfigError("judgements", f"{judgements.path}: {warning}; give other judgements, or another --key")
+
+
+def check_samples(options: argparse.Namespace) -> None:
+    """Checks `--samples`.
+
+    Raises:
+        ConfigError: it is less than 0.
+    """
+    if options.samples is not None and options.samples < 0:
+        raise ConfigError("argument", f"--samples {options.samples}: is less than 0; give 0 or more")

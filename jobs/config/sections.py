@@ -1,0 +1,75 @@
+"""The sections of the config that jobs alone read: `limits`, `evaluate`, `report`, `ablate`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from cluster.settings import Names, Settings
+from jobs.log.judgements import Key
+
+
+class LimitSettings(Settings):
+    """Limits at which the job stops (exit code 1; committed shards stay, and the run can be resumed)."""
+
+    error_rate: Annotated[float, Field(ge=0, le=1)] = 0.01
+    """Share of queries with an error row, judged from 100 queries on and at the end."""
+    max_cost_usd: Annotated[float, Field(ge=0)] | None = None
+    """Highest cost in USD, by the prices.yaml beside the config; no request is sent that would exceed it."""
+    unsaved_seconds: Annotated[float, Field(ge=1)] = 30
+    """Longest time that an LLM's answer lies on the worker's machine alone."""
+    stall_minutes: Annotated[float, Field(gt=0)] = 15
+    """Longest time without a committed shard and without a heartbeat of a worker."""
+
+
+class EvaluateSettings(Settings):
+    """How the results are measured."""
+
+    qrels: Annotated[str | None, Names.TEXT] = None
+    """Judgements: `key`, doc_id, relevance in tab-separated columns, or TREC's four."""
+    key: Key = "log_id"
+    """What their first column holds: log_id (of one log), query_id or query (of every log that has the query)."""
+    answers: Annotated[str | None, Names.TEXT] = None
+    """Gold answers: `key`, answer in tab-separated columns; the report counts the pseudo-answers that have one."""
+    measures: Annotated[list[str], Field(min_length=1)] = ["nDCG@10", "R@10", "P@5", "Success@5", "RR@10"]
+    """What `run`, `report`, `evaluate`, `diff` and `ablate` measure by, the first one before all (`tune` by it alone): any
+    measures that ir_measures knows."""
+    baseline: str = "original"
+    """The arm that `ablate` compares the others with."""
+    min_effect: Annotated[float, Field(gt=0)] = 0.01
+    """Smallest difference of a measure that matters; within it, arms are called equivalent."""
+    slices: list[str] = []
+    """What `ablate` measures arms by, part by part: query_type, frequency, difficulty, words, language, or a log's column."""
+
+
+class ReportSettings(Settings):
+    """Content of the HTML report."""
+
+    texts: bool = True
+    """false: the report holds no query, rewrite, prompt, answer or document, only ids, names and numbers."""
+    samples: Annotated[int, Field(ge=0)] = 100
+    """Number of queries shown with their rewrites, requests and hits."""
+
+
+Subsets = Literal["none", "all", "leave_one_out", "add_one"]
+
+
+class AblateSettings(Settings):
+    """The arms of `ablate`, beside those that are always there: the config itself, the original, each single strategy."""
+
+    arms: dict[str, dict[str, Any]] = {}
+    """A name chosen by you -> what it changes: keys of the config in dotted form, with their values. `rewrite.select` also
+    takes `{kind: oracle_k, k: 2}`: the best k strategies of each query by its judgements, a bound."""
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+    """Keys of the config in dotted form -> their values; each combination is an arm, named by its values."""
+    subsets: Subsets = "none"
+    """Arms of subsets of `rewrite.strategies`: all (with the original, and without it), leave_one_out (all but one), add_one
+    (the original and one), none."""
+    samples: Annotated[int, Field(ge=1)] = 1
+    """How often the config itself is an arm, each time with answers of its own: the noise floor."""
+    keep: Annotated[int, Field(gt=0)] | None = None
+    """Documents written per query and arm: results, and in tails/ what stands behind them; null: to the deepest rank that a
+    measure of `evaluate.measures` reads."""
+    sources: bool = False
+    """Write the lists that each result comes from, too; makes results/ several times larger."""

@@ -1,0 +1,208 @@
+"""The keys of what a manifest counts: a job's balances, pages and closing table are sums of them.
+
+Some are a name alone, such as `queries` and `failed_queries`. The others have a kind and parts between slashes: a class each,
+whose `key` is stored and whose `parse` reads it back. An ablation counts for each arm under the keys that a run of it has,
+behind `arm/<arm>/`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import astuple, dataclass, fields
+from typing import ClassVar, Self, TypeVar
+
+OVERRIDE_REQUESTS = "override_requests"  # requests that were not made, since people have written all of their texts
+QUANTITIES = {"requests": "rewrite", "searches": "retrieve", "pairs": "rerank"}  # of work -> value of `costs.stage`
+_ARM = "arm/"
+
+
+@dataclass(frozen=True)
+class CountKey:
+    """A key with parts; the part at `WIDE` may hold slashes."""
+
+    KIND: ClassVar[str]
+    WIDE: ClassVar[int] = 0
+
+    @property
+    def key(self) -> str:
+        """Returns the key as it is stored."""
+        return self._start() + "/".join(map(str, astuple(self)))
+
+    @classmethod
+    def parse(cls, key: str) -> Self | None:
+        """Returns a stored key by its parts; None: it is of another kind."""
+        parts, known = key.removeprefix(cls._start()).split("/"), fields(cls)
+        if not key.startswith(cls._start()) or len(parts) < len(known):
+            return None
+        end = cls.WIDE + 1 + len(parts) - len(known)
+        parts[cls.WIDE : end] = ["/".join(parts[cls.WIDE : end])]
+        make: Callable[..., Self] = cls
+        return make(*(int(part) if field.type == "int" else part for part, field in zip(parts, known, strict=True)))
+
+    @classmethod
+    def _start(cls) -> str:
+        return f"{cls.KIND}/" if cls.KIND else ""
+
+
+@dataclass(frozen=True)
+class ErrorCount(CountKey):
+    """Errors and notes of a stage; `component` is that of its row in errors/, or empty."""
+
+    KIND, WIDE = "error", 1
+    stage: str
+    component: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ErrorQueries(CountKey):
+    """Queries with such an error: one answer may fail several strategies."""
+
+    KIND = "error_queries"
+    stage: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RungTexts(CountKey):
+    """Texts of a strategy by the parser's fallback step (`rewrites.parsed_as`)."""
+
+    KIND = "rung"
+    strategy: str
+    rung: str
+
+
+@dataclass(frozen=True)
+class FurtherTexts(CountKey):
+    """Texts of a strategy beside the first of each query."""
+
+    KIND = "further_texts"
+    strategy: str
+
+
+@dataclass(frozen=True)
+class FlaggedTexts(CountKey):
+    """Texts with a flag of `rewrites.guards`; over a whole job (`jobs/run/whole_job.py`), of no strategy, queries."""
+
+    KIND = "guard"
+    strategy: str
+    flag: str
+
+
+@dataclass(frozen=True)
+class LeftOutTexts(CountKey):
+    """Texts that a guard left out."""
+
+    KIND = "left_out"
+    strategy: str
+    guard: str
+
+
+@dataclass(frozen=True)
+class Unsearched(CountKey):
+    """Searches (one per retriever) that near-duplicates left out would have had.
+
+    None of a text that another text of the query equals, or while other texts of a strategy with `as_one` are searched.
+    """
+
+    KIND = "unsearched"
+    strategy: str
+
+
+@dataclass(frozen=True)
+class ChosenQueries(CountKey):
+    """Queries of which the strategy's text, or the original, was chosen by predicted performance."""
+
+    KIND = "chosen"
+    strategy: str
+
+
+@dataclass(frozen=True)
+class SelectedQueries(CountKey):
+    """Queries of a type for which a strategy was selected. Both may hold slashes: it is looked up, and not parsed."""
+
+    KIND = "selected"
+    query_type: str
+    strategy: str
+
+
+@dataclass(frozen=True)
+class StrategiesOfQueries(CountKey):
+    """Queries of a type, which is empty where they have none, by their number of selected strategies."""
+
+    KIND = "selections"
+    query_type: str
+    number: int
+
+
+@dataclass(frozen=True)
+class TextsOfQueries(CountKey):
+    """Queries of a type by their number of texts."""
+
+    KIND = "texts"
+    query_type: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Work(CountKey):
+    """Work that an arm needs, of a component as `component@model`; the model of searches is its encoder's, or empty.
+
+    Requests that it needs an answer of, distinct searches of a block's texts, pairs of query and document that it has scored.
+    """
+
+    KIND, WIDE = "", 1
+    quantity: str
+    component: str
+
+    @classmethod
+    def parse(cls, key: str) -> Self | None:
+        """Returns a stored key by its parts; None: it is of another kind."""
+        found = super().parse(key)
+        return found if found is not None and found.quantity in QUANTITIES else None
+
+
+@dataclass(frozen=True)
+class WorkAlone(CountKey):
+    """Of the work of an arm, what no other arm needs: it would not be made without the arm."""
+
+    KIND, WIDE = "alone", 1
+    quantity: str
+    component: str
+
+
+@dataclass(frozen=True)
+class MadeWork(CountKey):
+    """Distinct requests that were made here for any arm, each once for all attempts at it."""
+
+    KIND, WIDE = "made", 1
+    quantity: str
+    component: str
+
+
+Of = TypeVar("Of", bound=CountKey)
+
+
+def counts_of(counts: Mapping[str, int], kind: type[Of]) -> Iterator[tuple[Of, int]]:
+    """Yields what is counted of one kind."""
+    for key, count in counts.items():
+        if (found := kind.parse(key)) is not None:
+            yield found, count
+
+
+def arm_key(arm: str, key: str) -> str:
+    """Returns the key of what is counted for an arm, from that of a run of it alone."""
+    return f"{_ARM}{arm}/{key}"
+
+
+def by_arm(counts: Mapping[str, int], arms: Collection[str]) -> dict[str, Counter[str]]:
+    """Returns the counts of each arm under a run's keys; of two arms whose names a key fits, it is of the longer."""
+    found = {arm: Counter[str]() for arm in arms}
+    for key, count in counts.items():
+        parts = key.removeprefix(_ARM).split("/") if key.startswith(_ARM) else []
+        for end in range(len(parts) - 1, 0, -1):  # a name may hold a slash: weights.general/bm25=0
+            if (arm := "/".join(parts[:end])) in found:
+                found[arm]["/".join(parts[end:])] += count
+                break
+    return found

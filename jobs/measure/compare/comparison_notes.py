@@ -1,0 +1,123 @@
+"""Notes on a comparison: what its figures include, leave out and assume."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from jobs.measure.compare.difference import GRID, PART, QUESTIONS, SAMPLES, Comparison
+from jobs.measure.notes import (
+    and_more,
+    interval_notes,
+    interval_words,
+    judged_note,
+    looked_notes,
+    uneven_notes,
+    zero_notes,
+)
+from jobs.measure.significance import ALPHA, DRAWS
+from jobs.terminal.formats import figure
+
+
+def comparison_notes(comparison: Comparison) -> list[str]:
+    """Returns the notes on a comparison with its differences, a sentence each; the one reason where nothing is measured."""
+    if comparison.warning is not None:
+        return [f"warning: {comparison.warning}"]
+    return [
+        *cut_notes(comparison),
+        *named_notes(comparison),
+        *_counted(comparison),
+        *_tested(comparison),
+        *_judged(comparison),
+        *_bounds(comparison),
+    ]
+
+
+def cut_notes(comparison: Comparison) -> list[str]:
+    """Returns how deep the measures looked whose lists were cut, the arms with the same cut together."""
+    frame, found = comparison.frame, comparison.differences
+    looked = {arm: {one.measure: one.looked for one in found if one.arm == arm and one.looked} for arm in frame.arms}
+    apart = list(dict.fromkeys(one.measure for one in found if one.uneven))
+    lists = f"the arm and of {comparison.baseline}"
+    return looked_notes(looked, len(frame.keys), len(frame.arms)) + uneven_notes(apart, lists)
+
+
+def named_notes(comparison: Comparison) -> list[str]:
+    """Returns which arms read a part of a joint answer, and which are one system under several names."""
+    of: dict[tuple[str, ...], list[str]] = {}
+    for arm, strategies in comparison.parts.items():
+        of.setdefault(tuple(strategies), []).append(arm)
+    notes = [
+        f"{PART} {and_more(arms)}: texts are parts of the answers to the joint request for {', '.join(strategies)}; a run of "
+        "the arm alone would ask for its own strategies only"
+        for strategies, arms in of.items()
+    ]
+    notes += [
+        f"{arm} is {other} under another name: the same system, not tested again" for arm, other in comparison.same_as.items()
+    ]
+    return notes + [f"{arm} is also {and_more(others)}: one system, one row" for arm, others in comparison.also.items()]
+
+
+def _counted(comparison: Comparison) -> list[str]:
+    frame = comparison.frame
+    left_out = (frame.missing, "not in the log"), (frame.not_committed, "of queries not committed yet")
+    notes = [judged_note(frame.key, len(frame.keys), frame.distinct, *left_out, clusters=frame.drawn)]
+    notes += [] if frame.unknown is None else [frame.unknown.note]
+    most = int(frame.failed.argmax())
+    by_arm = f"to {frame.failed[most]:,} without results, by arm (most: {frame.arms[most]})"
+    failed = [f"{frame.failed.min():,} {by_arm}"] if frame.failed.any() else []
+    return notes + zero_notes((frame.rejected, "rejected"), more=failed)
+
+
+def _tested(comparison: Comparison) -> list[str]:
+    frame, found = comparison.frame, comparison.differences
+    left_out = {comparison.baseline, *comparison.oracles, *comparison.untested}
+    tested = [one for one in found if one.arm not in left_out]
+    alike = [f"{one.arm} by {one.measure}" for one in tested if math.isnan(one.p)]
+    notes = interval_notes(f"to {comparison.baseline}; {interval_words()} and p", frame.drawn, len(frame.keys), alike)
+    if frame.drawn < 2:
+        return notes
+    tested = [one for one in tested if not math.isnan(one.p)]
+    apart = sum((one.p < ALPHA) != (one.p_randomised < ALPHA) for one in tested)
+    exact = 2**frame.drawn <= DRAWS
+    notes.append(
+        f"checked by randomisation ({'all' if exact else f'{DRAWS:,}'} sign flips): {apart:,} of {len(tested):,} tests "
+        f"come out differently at {ALPHA}"
+    )
+    sizes = {
+        "p_holm": sum(one.p_holm is not None for one in found) // len(frame.measures),
+        "q": sum(one.q is not None for one in found) // len(frame.measures),
+    }
+    if sizes["p_holm"]:
+        notes.append(f"p is Holm's, for {sizes['p_holm']:,} arms ({', '.join(QUESTIONS)}), each measure a family of its own")
+    if sizes["q"]:
+        notes.append(f"q is Benjamini and Hochberg's, for {sizes['q']:,} arms of the {GRID}, each measure a family of its own")
+    notes.append(f"equivalent: within {comparison.min_effect:g} of it by two one-sided t-tests at {ALPHA}, unadjusted")
+    return notes
+
+
+def _judged(comparison: Comparison) -> list[str]:
+    frame = comparison.frame
+    known = [n for n in range(len(frame.arms)) if not math.isnan(frame.unjudged[n])]
+    if not known:
+        return []
+    least, most = (known[int(pick(frame.unjudged[known]))] for pick in (np.argmin, np.argmax))
+    shares = f"{100 * frame.unjudged[least]:.1f} % ({frame.arms[least]})"
+    if frame.unjudged[most] > frame.unjudged[least]:
+        shares += f" to {100 * frame.unjudged[most]:.1f} % ({frame.arms[most]})"
+    return [f"not judged, so not relevant: {shares} of the first {frame.depth:,} results; condensed means leave them out"]
+
+
+def _bounds(comparison: Comparison) -> list[str]:
+    frame, notes = comparison.frame, []
+    if comparison.oracles:
+        notes.append("oracle arms choose by the judgements: bounds of what choosing can bring, not systems, and not tested")
+    samples = [n for n, arm in enumerate(frame.arms) if comparison.families[arm] == SAMPLES or arm == "full"]
+    if any(comparison.families[frame.arms[n]] == SAMPLES for n in samples):
+        means = frame.values[samples, 0].mean(axis=1)
+        notes.append(
+            f"noise floor: {frame.measures[0]} of full and {len(samples) - 1} more sample(s) of it lies between "
+            f"{figure(float(means.min()))} and {figure(float(means.max()))}"
+        )
+    return notes

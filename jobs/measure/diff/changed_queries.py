@@ -1,0 +1,244 @@
+"""The queries of two runs whose rewrites or first documents differ, with how often they were asked; by DuckDB, in portions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import duckdb
+
+from jobs.measure.diff.portions import portions
+from jobs.measure.frame import kept
+from jobs.measure.judged_rows import database
+from jobs.measure.measures import DEPTH
+from jobs.measure.query_context import asked_with
+from jobs.runs.folder import RunFolder
+
+_TEXTS = """
+CREATE OR REPLACE TABLE texts AS
+SELECT query_id, strategy, count(x.text) > 0 AS of_a, count(y.text) > 0 AS of_b,
+    NOT bool_and(x.text IS NOT DISTINCT FROM y.text) AS moved
+FROM (SELECT query_id, strategy, position, text FROM a_rewrites SEMI JOIN shared USING (query_id)) AS x
+FULL JOIN (SELECT query_id, strategy, position, text FROM b_rewrites SEMI JOIN shared USING (query_id)) AS y
+    USING (query_id, strategy, position)
+GROUP BY query_id, strategy
+"""
+_DOCUMENTS = """
+CREATE OR REPLACE TABLE documents AS
+SELECT query_id, count(x.rank) AS of_a, count(y.rank) AS of_b, count(x.rank + y.rank) AS kept,
+    NOT bool_and(x.rank IS NOT DISTINCT FROM y.rank) AS moved,
+    max(doc_id) FILTER (x.rank = 1) AS first_a, max(doc_id) FILTER (y.rank = 1) AS first_b
+FROM (SELECT query_id, doc_id, rank FROM a_results SEMI JOIN shared USING (query_id) WHERE rank <= {depth}) AS x
+FULL JOIN (SELECT query_id, doc_id, rank FROM b_results SEMI JOIN shared USING (query_id) WHERE rank <= {depth}) AS y
+    USING (query_id, doc_id)
+GROUP BY query_id
+"""
+_MOVED = """
+CREATE OR REPLACE TABLE moved AS
+SELECT query_id, log_count, coalesce(rewritten, false) AS rewritten, coalesce(moved, false) AS moved,
+    coalesce(kept / greatest(of_a, of_b), 1) AS overlap, first_a, first_b
+FROM shared LEFT JOIN documents USING (query_id)
+LEFT JOIN (SELECT query_id, bool_or(moved AND list_contains($both, strategy)) AS rewritten FROM texts GROUP BY query_id)
+    USING (query_id)
+"""
+_CHOICES = """
+CREATE OR REPLACE TABLE choices AS
+SELECT query_id, strategy, x.strategy IS NOT NULL AS of_a
+FROM (SELECT query_id, unnest(strategies) AS strategy FROM a_selections SEMI JOIN shared USING (query_id)) AS x
+FULL JOIN (SELECT query_id, unnest(strategies) AS strategy FROM b_selections SEMI JOIN shared USING (query_id)) AS y
+    USING (query_id, strategy)
+WHERE (x.strategy IS NULL OR y.strategy IS NULL) AND list_contains($both, strategy)
+"""
+_SHARES = {  # field of `Moves` -> table and condition of its queries
+    "only_a": "a_queries ANTI JOIN b_queries USING (query_id)",
+    "only_b": "b_queries ANTI JOIN a_queries USING (query_id)",
+    "both": "moved",
+    "rewrites": "moved WHERE rewritten",
+    "documents": "moved WHERE moved",
+    "others": "moved WHERE overlap < 1",
+    "first": "moved WHERE first_a IS DISTINCT FROM first_b",
+}
+_BY_STRATEGY = """
+SELECT strategy, count(*) FILTER (texts.of_a), sum(log_count) FILTER (texts.of_a),
+    count(*) FILTER (texts.of_b), sum(log_count) FILTER (texts.of_b), count(*) FILTER (moved), sum(log_count) FILTER (moved),
+    count(*) FILTER (choices.of_a), sum(log_count) FILTER (choices.of_a),
+    count(*) FILTER (NOT choices.of_a), sum(log_count) FILTER (NOT choices.of_a)
+FROM texts FULL JOIN choices USING (query_id, strategy) JOIN shared USING (query_id) GROUP BY strategy
+"""
+
+
+class Share(NamedTuple):
+    """A number of queries, and how often they were asked (the sum of their log_count)."""
+
+    queries: int
+    asked: int
+
+
+class StrategyMoves(NamedTuple):
+    """What became of one strategy's texts, over the queries that both runs have."""
+
+    strategy: str
+    a: Share
+    """With a text in A."""
+    b: Share
+    """With a text in B."""
+    moved: Share
+    """With other texts, or with a text in one of them only."""
+    selected_a: Share
+    """Selected in A only, of strategies that both runs have."""
+    selected_b: Share
+    """Selected in B only."""
+
+
+class MovedQuery(NamedTuple):
+    """One query whose rewrites or first documents differ."""
+
+    query_id: str
+    query: str
+    asked: int
+    moved: bool
+    """Whether the first documents are others, or in another order."""
+    overlap: float
+    """Share of the first documents that are in both lists."""
+    first: tuple[str | None, str | None]
+    """The first document of A and of B."""
+    rewrites: dict[str, tuple[str | None, str | None]]
+    """Strategy, with the position where it has several texts -> its text in A and in B, where they differ."""
+    selected: dict[str, str]
+    """Strategy -> A or B, which alone selected it."""
+    context: str | None = None
+    """The earlier turns; None: there are none."""
+    filters: Mapping[str, str] = {}
+    """Column of the log -> the value by which its documents are filtered."""
+
+
+class Moves(NamedTuple):
+    """The queries of two runs, compared. How often a query was asked is by B's log, of A's own queries by A's."""
+
+    only_a: Share
+    only_b: Share
+    both: Share
+    depth: int
+    """The number of first documents that are compared."""
+    rewrites: Share
+    """Queries with other texts of a strategy that both runs have."""
+    strategies: list[StrategyMoves]
+    documents: Share
+    """Queries whose first documents are others, or in another order."""
+    others: Share
+    """Queries with other documents among them."""
+    first: Share
+    """Queries with another first document."""
+    overlap: float | None
+    """Mean share of the first documents that both have, by traffic; None without a query that both have."""
+    listed: list[MovedQuery]
+    """The queries that were asked most often, of those whose rewrites or first documents differ."""
+
+
+def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
+    """Compares the committed queries, rewrites and first documents of two runs.
+
+    Args:
+        a: one run.
+        b: the other.
+        count: the most queries to list.
+
+    Raises:
+        ConfigError: files of the runs cannot be read.
+    """
+    depth = min(DEPTH, kept(a), kept(b))
+    planned = a.config.rewrite.planned, b.config.rewrite.planned
+    both = [name for name in planned[0] if name in planned[1]]
+    shares = {name: Share(0, 0) for name in _SHARES}
+    by_strategy = {name: [0] * 10 for name in dict.fromkeys([*planned[0], *planned[1]])}
+    overlaps, traffic = 0.0, 0.0  # sums, the first by traffic
+    plain = 0.0  # the sum of the overlaps of queries, where nobody asked anything
+    listed: list[MovedQuery] = []
+    with database(a, b) as connection:
+        for _ in portions(connection, a, b):
+            connection.execute(
+                "CREATE OR REPLACE TABLE shared AS"
+                " SELECT query_id, b_queries.log_count FROM a_queries JOIN b_queries USING (query_id)"
+            )
+            connection.execute(_TEXTS)
+            connection.execute(_DOCUMENTS.format(depth=depth))
+            connection.execute(_MOVED, {"both": both})
+            connection.execute(_CHOICES, {"both": both})
+            for name, rows in _SHARES.items():
+                more = _row(connection, f"SELECT count(*), sum(log_count) FROM {rows}")
+                shares[name] = Share(*(have + int(add or 0) for have, add in zip(shares[name], more, strict=True)))
+            for strategy, *numbers in connection.execute(_BY_STRATEGY).fetchall():
+                so_far = by_strategy.setdefault(strategy, [0] * 10)
+                by_strategy[strategy] = [have + int(add or 0) for have, add in zip(so_far, numbers, strict=True)]
+            sums = _row(connection, "SELECT sum(overlap * log_count), sum(log_count), sum(overlap) FROM moved")
+            overlaps, traffic, plain = (have + (add or 0) for have, add in zip((overlaps, traffic, plain), sums, strict=True))
+            listed = sorted([*listed, *_listed(connection, both, count)], key=_by_traffic)[:count]
+    beside = asked_with(b, [one.query_id for one in listed])
+    queries = shares["both"].queries
+    return Moves(
+        **shares,
+        depth=depth,
+        strategies=[
+            StrategyMoves(name, *(Share(*n[place : place + 2]) for place in range(0, len(n), 2)))
+            for name, n in by_strategy.items()
+        ],
+        overlap=overlaps / traffic if traffic else plain / queries if queries else None,
+        listed=[one._replace(**beside[one.query_id]._asdict()) for one in listed],
+    )
+
+
+def _row(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[Any, ...]:
+    row: tuple[Any, ...] | None = connection.execute(query).fetchone()
+    assert row is not None
+    return row
+
+
+def _by_traffic(one: MovedQuery) -> tuple[int, float, str]:
+    return -one.asked, one.overlap, one.query_id
+
+
+def _listed(connection: duckdb.DuckDBPyConnection, both: list[str], count: int) -> list[MovedQuery]:
+    """Returns the portion's queries that moved and were asked most often."""
+    connection.execute(
+        "CREATE OR REPLACE TABLE listed AS FROM moved WHERE moved OR rewritten"
+        " ORDER BY log_count DESC, overlap, query_id LIMIT $n",
+        {"n": count},
+    )
+    found: dict[str, dict[tuple[str, int], tuple[str | None, str | None]]] = {}
+    texts = connection.execute(
+        "SELECT query_id, strategy, position, x.text, y.text FROM (FROM a_rewrites SEMI JOIN listed USING (query_id)) AS x"
+        " FULL JOIN (FROM b_rewrites SEMI JOIN listed USING (query_id)) AS y USING (query_id, strategy, position)"
+        " ORDER BY query_id, position"
+    ).fetchall()
+    for query_id, strategy, position, left, right in texts:
+        found.setdefault(query_id, {})[strategy, position] = (left, right)
+    selected: dict[str, dict[str, str]] = {}
+    choices = connection.execute("SELECT query_id, strategy, of_a FROM choices SEMI JOIN listed USING (query_id)").fetchall()
+    for query_id, strategy, of_a in choices:
+        selected.setdefault(query_id, {})[strategy] = "A" if of_a else "B"
+    rows = connection.execute(
+        "SELECT query_id, query, listed.log_count, moved, overlap, first_a, first_b FROM listed JOIN b_queries USING (query_id)"
+    ).fetchall()
+    return [
+        MovedQuery(
+            query_id, query, asked, moved, overlap, (first_a, first_b),
+            _differing(found.get(query_id, {}), both), _in_order(selected.get(query_id, {}), both),
+        )
+        for query_id, query, asked, moved, overlap, first_a, first_b in rows
+    ]  # fmt: skip
+
+
+def _differing(
+    texts: Mapping[tuple[str, int], tuple[str | None, str | None]], strategies: Sequence[str]
+) -> dict[str, tuple[str | None, str | None]]:
+    """Returns the texts of a query that differ by their names, in the order of the strategies and positions."""
+    several = {strategy for strategy, position in texts if position > 1}
+    named = {
+        (strategy, position): f"{strategy} {position}" if strategy in several else strategy for strategy, position in texts
+    }
+    order = sorted((one for one in texts if one[0] in strategies), key=lambda one: (strategies.index(one[0]), one[1]))
+    return {named[one]: texts[one] for one in order if texts[one][0] != texts[one][1]}
+
+
+def _in_order(values: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}

@@ -1,0 +1,99 @@
+"""The measures of a frame key by key, as Parquet or CSV for other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from cluster.errors import ConfigError
+from cluster.storage.output import written
+from jobs.measure.frame import Frame
+from jobs.measure.query_context import NOTHING, asked_with, filter_columns
+from jobs.runs.folder import RunFolder
+
+ENDINGS = (".parquet", ".csv")
+_LONG = pa.schema([(name, pa.string()) for name in ("key", "query_id", "arm", "measure")] + [("value", pa.float64())])
+
+
+def check_ending(path: str, option: str = "") -> None:
+    """Checks the name of a file that is to be written.
+
+    Args:
+        path: of the file.
+        option: of the command line that gave it.
+
+    Raises:
+        ConfigError: it ends in neither .parquet nor .csv.
+    """
+    if not path.lower().endswith(ENDINGS):
+        what = f"{option} {path}".strip()
+        raise ConfigError("argument", f"{what}: is neither Parquet nor CSV; give a name that ends in {' or '.join(ENDINGS)}")
+
+
+def write_long(path: str, frame: Frame) -> None:
+    """Writes a row per arm, measure and counted key: key, query_id, arm, measure, value.
+
+    Args:
+        path: a local file or an object on S3, Parquet or CSV by its ending.
+        frame: whose values are written.
+
+    Raises:
+        ConfigError: the path ends in neither .parquet nor .csv.
+    """
+    check_ending(path)
+    _write(path, _LONG, _long(frame))
+
+
+def write_wide(path: str, run: RunFolder, frame: Frame) -> None:
+    """Writes a row per counted key of a run: the key, its query, and each measure of the results and of the original alone.
+
+    A run whose queries have earlier turns has a column `context`, and one with `retrieve.filters` a column `filter COLUMN` for
+    each column of the log that they name. Arguments and errors are those of `write_long`.
+    """
+    check_ending(path)
+    table = _wide(run, frame)
+    _write(path, table.schema, [table])
+
+
+def _write(path: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    parquet = path.lower().endswith(".parquet")
+    with written(path) as file:
+        opened: Any = pq.ParquetWriter(file, schema, compression="zstd") if parquet else pa.csv.CSVWriter(file, schema)
+        with opened as writer:
+            for table in tables:
+                writer.write_table(table)
+
+
+def _wide(run: RunFolder, frame: Frame) -> pa.Table:
+    beside = asked_with(run, [query_id for query_id in frame.query_ids if query_id is not None])
+    with_it = [beside.get(query_id or "", NOTHING) for query_id in frame.query_ids]
+    columns: dict[str, pa.Array] = {} if frame.key == "query_id" else {frame.key: pa.array(frame.keys, pa.string())}
+    columns["query_id"] = pa.array(frame.query_ids, pa.string())
+    if frame.key != "query":
+        columns["query"] = pa.array(frame.queries, pa.string())
+    if run.config.log.context_column is not None:
+        columns["context"] = pa.array([one.context for one in with_it], pa.string())
+    for name in filter_columns(run):
+        columns[f"filter {name}"] = pa.array([one.filters.get(name) for one in with_it], pa.string())
+    rejected = np.array([query_id is None for query_id in frame.query_ids])
+    columns["log_count"] = pa.array(frame.counts, mask=rejected)
+    for place, name in enumerate(frame.measures):
+        for arm, suffix in zip(frame.values, ("", " original"), strict=False):
+            columns[f"{name}{suffix}"] = pa.array(arm[place])
+    return pa.table(columns)
+
+
+def _long(frame: Frame) -> Iterator[pa.Table]:
+    """Yields the rows of each arm."""
+    count, measures = len(frame.keys), len(frame.measures)
+    keys, query_ids = pa.array(frame.keys, pa.string()), pa.array(frame.query_ids, pa.string())
+    repeated = pa.array(np.tile(np.arange(count), measures))
+    names = pa.array(frame.measures, pa.string()).take(pa.array(np.repeat(np.arange(measures), count)))
+    for arm, values in zip(frame.arms, frame.values, strict=True):
+        columns = [keys.take(repeated), query_ids.take(repeated), pa.repeat(arm, count * measures), names, values.reshape(-1)]
+        yield pa.table([pa.array(column) if isinstance(column, np.ndarray) else column for column in columns], schema=_LONG)

@@ -1,0 +1,170 @@
+"""TREC run files of a run, and of an ablation's arms with an ir_metadata header."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster.errors import ConfigError
+from cluster.storage import remote
+from cluster.storage.output import written
+from jobs.chain.arms.arms import RUN
+from jobs.measure.export.ir_metadata import metadata_header
+from jobs.measure.frame import Frame
+from jobs.measure.judged_rows import ARM_LISTS, database
+from jobs.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from jobs.measure.compare.comparison import Comparison
+
+_BATCH = 1 << 16  # rows
+_LONGEST_TAG = 100
+_SPACE = r"^$|[\s\p{Z}\x0b\x1c-\x1f\x85]"  # whatever parts columns for Python's str.split, too
+_FOUND = """
+WITH found AS (
+    SELECT arm, place, topic, doc_id, rank FROM read_parquet($files, union_by_name = true) JOIN wanted USING (query_id)
+), rows AS (
+    SELECT arm, topic, doc_id, rank FROM found
+    UNION ALL
+    SELECT chosen.arm, topic, doc_id, rank FROM found JOIN chosen ON chosen.member = found.arm AND chosen.place = found.place
+)
+"""
+_SPACED = (
+    f"{_FOUND} SELECT name FROM (SELECT unnest([topic, doc_id]) AS name FROM found) WHERE regexp_matches(name, $space) LIMIT 1"
+)
+_LINES = f"""
+{_FOUND}
+SELECT arm, concat_ws(' ', topic, 'Q0', doc_id, rank, 1 / rank::DOUBLE, tag) FROM rows JOIN tags USING (arm)
+ORDER BY arm, topic, rank
+"""
+
+
+def write_run(path: str, run: RunFolder, frame: Frame) -> None:
+    """Writes the results of a run as a TREC run file, a local file or an object on S3; without a header.
+
+    Topics, scores and errors are those of `write_trec`; the tag is the run's id.
+    """
+    with written(path) as file, file.open("w", encoding="utf-8", newline="\n") as opened:
+        for _, chunks in _lines(f"--trec {path}", run, frame, {RUN: run.record["run_id"]}):
+            opened.writelines(chunks)
+
+
+def write_trec(folder: str, run: RunFolder, comparison: Comparison, *, header: bool = True) -> dict[str, str]:
+    """Writes the results of each arm as a TREC run file `<arm>.run`; returns arm -> path.
+
+    A topic is a counted judged key; of judgements by query text, the query_id. The score is 1 / rank,
+    which falls strictly, so that no reader reorders ties. An arm that chooses among others by judgements has, for each key,
+    the list of the arm that the comparison chose. What is not of A-Z a-z 0-9 . _ + = - in an arm's name is an underscore in
+    its file's name, and a hash tells such names apart.
+
+    The header is ir_metadata (Breuer, Keller and Schaer, SIGIR 2022) in comment lines, as repro_eval writes it. trec_eval
+    skips lines that begin with # from its version 9.0.8 on (usnistgov/trec_eval#20), repro_eval does, too; ir_measures,
+    pytrec_eval and ranx refuse them: drop them first (`grep -v '^#'`), or write with `header=False`.
+
+    Args:
+        folder: a local folder, which is made, or a prefix on S3.
+        run: of the ablation.
+        comparison: of its arms.
+        header: whether the files begin with ir_metadata.
+
+    Raises:
+        ConfigError: a key or doc_id has white space, which parts the columns of such a file; or files cannot be read.
+    """
+    tags = run_tags(comparison.frame.arms)
+    headers = {arm: metadata_header(run, comparison, arm, tags) if header else "" for arm in tags}
+    if not remote(folder):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".dmqr-", dir=None if remote(folder) else folder) as temporary:
+        files = {arm: Path(temporary, f"{tag}.run") for arm, tag in tags.items()}
+        for arm, file in files.items():  # those of arms without results have no more
+            file.write_text(headers[arm], encoding="utf-8", newline="\n")
+        for arm, chunks in _lines(folder, run, comparison.frame, tags):
+            with files[arm].open("a", encoding="utf-8", newline="\n") as opened:
+                opened.writelines(chunks)
+        return {arm: _placed(file, folder) for arm, file in files.items()}  # all are whole now
+
+
+def run_tags(arms: Iterable[str]) -> dict[str, str]:
+    """Returns arm -> its run tag and name of its file, distinct even where a file system ignores case."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for arm in arms:
+        tag = re.sub(r"[^A-Za-z0-9._+=-]", "_", arm)[:_LONGEST_TAG].lstrip(".-")
+        if tag != arm or tag.lower() in taken:
+            tag = f"{tag or 'arm'}-{hashlib.sha256(arm.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+        found[arm] = tag
+        taken.add(tag.lower())
+    return found
+
+
+def _placed(file: Path, folder: str) -> str:
+    """Moves a file into a folder, or uploads it below a prefix on S3; returns where it is then."""
+    path = f"{folder.rstrip('/')}/{file.name}"
+    with written(path) as temporary:
+        shutil.move(file, temporary)
+    return path
+
+
+def _lines(where: str, run: RunFolder, frame: Frame, tags: Mapping[str, str]) -> Iterator[tuple[str, Iterator[str]]]:
+    """Yields the arms that have results, each with its lines in chunks, to be read before the next arm."""
+    files = [file for table in ARM_LISTS for file in run.tables.get(table, ())]
+    if not files:
+        return
+    places = [place for place, query_id in enumerate(frame.query_ids) if query_id is not None]
+    query_ids = [frame.query_ids[place] for place in places]
+    topics = query_ids if frame.key == "query" else [frame.keys[place] for place in places]
+    choosing = {one["name"]: one["members"] for one in run.record.get("ablation", {}).get("arms", ()) if one.get("members")}
+    with database(run) as connection:
+        connection.register(
+            "wanted",
+            pa.table({"place": places, "query_id": pa.array(query_ids, pa.string()), "topic": pa.array(topics, pa.string())}),
+        )
+        connection.register("chosen", _chosen(frame, choosing, places))
+        connection.register("tags", pa.table({"arm": list(tags), "tag": list(tags.values())}))
+        given = {"files": files}
+        spaced = connection.execute(_SPACED, given | {"space": _SPACE}).fetchone()
+        if spaced is not None:
+            name = f"{spaced[0][:80]!r}"
+            raise ConfigError("argument", f"{where}: id {name} has white space, which ends a column there; use --per-query")
+        connection.execute("SET preserve_insertion_order = true")  # else rows come out of order
+        reader = connection.sql(_LINES, params=given).to_arrow_reader(_BATCH)
+        for arm, chunks in groupby(_chunks(reader), key=itemgetter(0)):
+            yield arm, (chunk for _, chunk in chunks)
+
+
+def _chunks(reader: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str]]:
+    """Yields arm and some of its lines."""
+    for batch in reader:
+        runs = pc.run_end_encode(batch.column(0))
+        begin = 0
+        for arm, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            yield arm, "\n".join(batch.column(1).slice(begin, end - begin).to_pylist()) + "\n"
+            begin = end
+
+
+def _chosen(frame: Frame, choosing: Mapping[str, Sequence[str]], places: Sequence[int]) -> pa.Table:
+    """Returns the rows (arm, place, member): for each arm that chooses, the first member with the arm's values of that key."""
+    number = {arm: place for place, arm in enumerate(frame.arms)}
+    rows = []
+    for arm, named in choosing.items():
+        members = [member for member in named if member in number]
+        if arm not in number or not members:
+            continue
+        values = frame.values[[number[member] for member in members]][:, :, places]
+        same = (values == frame.values[number[arm]][:, places]).all(axis=1)
+        rows += [
+            {"arm": arm, "place": place, "member": members[member]}
+            for place, member in zip(places, np.argmax(same, axis=0).tolist(), strict=True)
+        ]
+    return pa.Table.from_pylist(rows, pa.schema([("arm", pa.string()), ("place", pa.int64()), ("member", pa.string())]))

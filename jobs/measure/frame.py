@@ -1,0 +1,301 @@
+"""The frame of arm x measure x key from which every verb starts: the values of a run, of its original alone, of an ablation.
+
+Counted are the judged keys (log rows or queries) that are in the log and whose query is committed. One without results counts
+zero, so failures never raise a mean; an unfinished run is measured on its committed queries. Arms often have the same list for
+a query, so each distinct list of a query is measured once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster.errors import ConfigError
+from jobs.chain.arms.arms import RUN
+from jobs.chain.cuts import cut_from
+from jobs.job.measure_names import check_grades, check_measures, deepest_rank, depths
+from jobs.log.judgements import Judgements, Key
+from jobs.measure import judged_rows
+from jobs.measure.arrays import Floats, Numbers
+from jobs.measure.clusters import query_clusters
+from jobs.measure.judged_rows import NOT_ASKED, asked_queries, counted_keys, database
+from jobs.measure.measured_depth import Looked, looked, uneven
+from jobs.measure.measures import GradedList, measured_lists
+from jobs.measure.significance import PairedTest, cluster_sums, paired_test
+from jobs.measure.unknown import UnknownDocuments
+from jobs.runs.folder import RunFolder
+from jobs.tables import ORIGINAL
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Values by arm, measure and key, in order of the keys' queries; rejected log rows last."""
+
+    arms: tuple[str, ...]
+    measures: tuple[str, ...]
+    """As ir_measures prints them; the first one decides."""
+    keys: tuple[str, ...]
+    """The counted keys."""
+    query_ids: tuple[str | None, ...]
+    """The query of each; None for a rejected log row."""
+    queries: tuple[str | None, ...]
+    """The text of each."""
+    counts: Numbers
+    """(keys,): how often the log has the key's query; 1 for a rejected row."""
+    values: Floats
+    """(arms, measures, keys): 0 without results."""
+    condensed: Floats
+    """(arms, measures, keys): of the lists without their unjudged documents (condensed lists: Sakai, Alternatives to Bpref,
+    SIGIR 2007), as deep as they were read: those of an ablation whole."""
+    lengths: Numbers
+    """(arms, keys): documents of each list, down to `depth`."""
+    least: Numbers
+    """(arms,): the fewest documents of a list from which something may have been cut off (jobs/measure/evaluate/looked.py)."""
+    unjudged: Floats
+    """(arms,): share of the results, down to `depth`, without a judgement; NaN for an arm without results."""
+    failed: Numbers
+    """(arms,): keys whose committed query has no result; they count zero. Rejected rows are not among them."""
+    judged: int
+    """Number of keys with judgements."""
+    missing: int
+    """Number of judged keys that are not in the log."""
+    not_committed: int
+    """Number of judged keys whose query is not committed yet."""
+    rejected: int
+    """Number of counted keys that are rejected log rows; they count zero."""
+    clusters: Numbers
+    """(keys,): number of the cluster of near-duplicate queries (jobs/measure/compare/clusters.py); each rejected row is one."""
+    depth: int
+    """The deepest rank that a measure reads."""
+    key: Key
+    """What the judgements name."""
+    unmatched: tuple[str, str] | None
+    """If no judged key is in the log: a key of the judgements and one of the log, as examples."""
+    words: tuple[str | None, ...] = ()
+    """The words of each query in normal form, those of earlier turns, too."""
+    unknown: UnknownDocuments | None = None
+    """The judged documents that no index of the config itself has; None where they were not looked up, too."""
+
+    @cached_property
+    def weights(self) -> Floats:
+        """Returns (keys,): each key's share of the traffic; a query's traffic is divided among its keys. They sum to 1."""
+        keys_of = Counter(self.query_ids)
+        share = self.counts / np.array([keys_of[query_id] if query_id else 1 for query_id in self.query_ids], np.float64)
+        weights: Floats = share / share.sum()
+        return weights
+
+    @cached_property
+    def reads(self) -> tuple[int, ...]:
+        """Returns the deepest rank that each measure reads."""
+        return depths(self.measures)
+
+    def looked(self, arm: int, measure: int) -> Looked | None:
+        """Returns how deep a measure looked into the lists of an arm, if they were cut above its depth; None else."""
+        return looked(self.lengths[arm], self.least[arm], self.reads[measure])
+
+    def uneven(self, arm: int, other: int, measure: int) -> bool:
+        """Returns whether lists of two arms end at different depths above that of a measure, one of them cut."""
+        return uneven(self.lengths[arm], self.least[arm], self.lengths[other], self.least[other], self.reads[measure])
+
+    def test(self, arm: int, base: int) -> PairedTest:
+        """Returns the mean differences of an arm to another by each measure, with their intervals and tests."""
+        return paired_test(self.values[arm] - self.values[base], self.clusters)
+
+    @property
+    def drawn(self) -> int:
+        """Returns the number of clusters."""
+        return int(self.clusters.max(initial=-1)) + 1
+
+    @cached_property
+    def query(self) -> Numbers:
+        """Returns (keys,): the number of each key's query, from 0 in their order; each rejected row is one."""
+        ids = [query_id or f" {place}" for place, query_id in enumerate(self.query_ids)]
+        return np.cumsum([place > 0 and ids[place] != ids[place - 1] for place in range(len(ids))]).astype(np.int64)
+
+    @property
+    def distinct(self) -> int:
+        """Returns the number of distinct queries; each rejected row counts as one."""
+        return int(self.query.max(initial=-1)) + 1
+
+    @cached_property
+    def by_query(self) -> Floats:
+        """Returns (arms, measures, queries): the means over the keys of each query."""
+        arms, measures, keys = self.values.shape
+        sums = cluster_sums(self.values.reshape(arms * measures, keys), self.query)
+        means: Floats = (sums / np.bincount(self.query)).reshape(arms, measures, self.distinct)
+        return means
+
+    @property
+    def first_keys(self) -> list[int]:
+        """Returns the place of the first key of each query that was not rejected, in the order of `by_query`."""
+        firsts = np.flatnonzero(np.diff(self.query, prepend=-1)).tolist()
+        return [place for place in firsts if self.query_ids[place] is not None]
+
+
+def arms_of(run: RunFolder) -> list[dict[str, Any]]:
+    """Returns the arms of an ablation, as `run.json` has them.
+
+    Raises:
+        ConfigError: the folder is that of a run.
+    """
+    try:
+        arms: list[dict[str, Any]] = run.record["ablation"]["arms"]
+    except KeyError:
+        raise ConfigError(
+            "run-missing", f"{run.storage.root}: is a run, which has no arms; give an ablation's folder"
+        ) from None
+    return arms
+
+
+def kept(run: RunFolder) -> int:
+    """Returns the most results that a query of the run has."""
+    return run.config.fuse.keep if run.config.rerank.kind == "none" else run.config.rerank.keep
+
+
+def measure(run: RunFolder, judgements: Judgements, measures: Sequence[str] | None = None, *, alone: bool = True) -> Frame:
+    """Returns the measures of committed results: of an ablation's arms; of a run's, and of its original query alone.
+
+    A run has the arm `run`, and then `original` if its lists were kept and it was not searched as one with its rewrites. Memory
+    is that of `values` and `condensed` (8 bytes each per arm, measure and key), 16 bytes per arm and key, some hundred bytes
+    per key, and DuckDB's 256 MB.
+
+    Args:
+        run: a run or an ablation.
+        judgements: of log rows or queries.
+        measures: names that ir_measures knows; None: those of the config.
+        alone: whether to measure the original query of a run alone, too.
+
+    Raises:
+        ConfigError: a measure cannot be computed, or files of the run cannot be read.
+    """
+    names = check_measures(measures or run.config.evaluate.measures)
+    check_grades(names, judgements)
+    alone = alone and not run.is_ablation and run.config.retrieve.keep_runs and not run.config.joining
+    arms = arms_of(run) if run.is_ablation else _own_arms(run)[: 1 + alone]
+    with database(run) as connection:
+        counted = counted_keys(connection, run, judgements)
+        keys = counted.keys
+        grid = _Cells(names, [arm["name"] for arm in arms], keys, deepest_rank(names))
+        places = {key: place for place, key in enumerate(keys)}
+        wanted = {query_id: [(places[key], judgements.grades[key]) for key in of] for query_id, of in counted.of_query.items()}
+        for rows in judged_rows.arm_lists(connection, run, min(kept(run), grid.depth)):
+            grid.measure(rows, wanted)
+        for rows in judged_rows.originals(connection, run, kept(run)) if alone else ():
+            grid.measure(rows, wanted)
+        asked = asked_queries(connection, run)
+    for arm in arms:
+        if arm.get("members"):
+            grid.choose(arm["name"], arm["members"])
+    rejected = len(counted.rejected)
+    query_ids = [counted.query_of[key] for key in keys]
+    found = [asked[query_id] if query_id else NOT_ASKED for query_id in query_ids]
+    words = tuple(one.words for one in found)
+    with np.errstate(invalid="ignore"):
+        unjudged = grid.unjudged.sum(axis=1) / grid.shown.sum(axis=1)
+    return Frame(
+        arms=tuple(grid.arms),
+        measures=names,
+        keys=tuple(keys),
+        query_ids=tuple(query_ids),
+        queries=tuple(one.query for one in found),
+        counts=np.array([one.log_count for one in found], np.int64),
+        values=grid.values,
+        condensed=grid.condensed,
+        lengths=grid.shown,
+        least=np.array([_least(arms, arm) for arm in arms], np.int64),
+        unjudged=unjudged,
+        failed=(grid.shown[:, : len(keys) - rejected] == 0).sum(axis=1),
+        judged=counted.judged,
+        missing=counted.missing,
+        not_committed=counted.not_committed,
+        rejected=rejected,
+        clusters=query_clusters(words),
+        words=words,
+        depth=grid.depth,
+        key=judgements.key,
+        unmatched=counted.unmatched,
+    )
+
+
+def _own_arms(run: RunFolder) -> list[dict[str, Any]]:
+    """Returns the arms of a run, as those of an ablation are recorded: its results, and the original alone."""
+    own = {one["name"]: (one.get("depth"), one.get("score_floor")) for one in run.strategies}
+    cuts = {RUN: own, ORIGINAL: {}}
+    return [{"name": name, "cut_from": min(kept(run), cut_from(run.config, of))} for name, of in cuts.items()]
+
+
+def _least(arms: Sequence[Mapping[str, Any]], arm: Mapping[str, Any]) -> int:
+    """Returns `Frame.least` of an arm: of one that chooses, the least of its members; 1 where it is not said."""
+    members = [one for one in arms if one["name"] in (arm.get("members") or ())]
+    return min((_least(arms, one) for one in members), default=int(arm.get("cut_from") or 1))
+
+
+class _Cells:
+    """What is measured of each arm and key, filled table by table."""
+
+    def __init__(self, measures: Sequence[str], arms: Sequence[str], keys: Sequence[str], depth: int) -> None:
+        self.measures, self.depth = measures, depth
+        self.arms = {name: place for place, name in enumerate(arms)}
+        self.values = np.zeros((len(arms), len(measures), len(keys)))
+        self.condensed = np.zeros_like(self.values)
+        self.shown = np.zeros((len(arms), len(keys)), np.int64)  # documents down to `depth`
+        self.unjudged = np.zeros_like(self.shown)
+
+    def measure(self, rows: pa.Table, wanted: Mapping[str, Sequence[tuple[int, Mapping[str, int]]]]) -> None:
+        """Measures all results of some queries.
+
+        Args:
+            rows: `query_id`, `arm`, `doc_id`, by query, arm and rank.
+            wanted: query_id -> places and grades of its keys; other queries are ignored.
+        """
+        (queries, query), (arms, arm), (docs, doc) = (_encoded(rows.column(name)) for name in ("query_id", "arm", "doc_id"))
+        begins = np.flatnonzero(np.diff(query, prepend=-1) | np.diff(arm, prepend=-1)).tolist()
+        lists: dict[tuple[int, tuple[str, ...]], tuple[int, GradedList]] = {}  # key and list -> its place among them
+
+        def place_of(key: int, grades: Mapping[str, int], doc_ids: tuple[str, ...]) -> int:
+            return lists.setdefault((key, doc_ids), (len(lists), (grades, doc_ids)))[0]
+
+        known: dict[tuple[int, bytes], tuple[int, int, int, int]] = {}
+        cells: list[tuple[int, ...]] = []
+        for begin, end in zip(begins, [*begins[1:], len(query)], strict=True):
+            place = self.arms.get(arms[arm[begin]])
+            if place is None:
+                continue
+            codes = doc[begin:end]
+            for key, grades in wanted.get(queries[query[begin]], ()):
+                same = (key, codes.tobytes())
+                if same not in known:
+                    doc_ids = tuple(docs[code] for code in codes.tolist())
+                    first = doc_ids[: self.depth]
+                    kept = tuple(doc_id for doc_id in doc_ids if doc_id in grades)[: self.depth]
+                    without = sum(doc_id not in grades for doc_id in first)
+                    known[same] = place_of(key, grades, first), place_of(key, grades, kept), len(first), without
+                cells.append((place, key, *known[same]))
+        if not cells:
+            return
+        measured = measured_lists(self.measures, [one for _, one in lists.values()])
+        place, key, plain, condensed, shown, unjudged = np.array(cells).T
+        self.values[place, :, key] = measured[plain]
+        self.condensed[place, :, key] = measured[condensed]
+        self.shown[place, key], self.unjudged[place, key] = shown, unjudged
+
+    def choose(self, arm: str, members: Sequence[str]) -> None:
+        """Makes an oracle arm: for each key its best member by the first measure, the first of equal ones, in all measures."""
+        places = np.array([self.arms[name] for name in members])
+        best, keys = places[self.values[places, 0].argmax(axis=0)], np.arange(self.values.shape[2])
+        place = self.arms[arm]
+        self.values[place], self.condensed[place] = self.values[best, :, keys].T, self.condensed[best, :, keys].T
+        self.shown[place], self.unjudged[place] = self.shown[best, keys], self.unjudged[best, keys]
+
+
+def _encoded(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
+    """Returns the distinct texts of a column, and the place of each row's among them."""
+    encoded = pc.dictionary_encode(column.combine_chunks())
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()

@@ -1,0 +1,226 @@
+"""The rows of a run that are measured, read by DuckDB: what is judged, its queries, and the documents of these queries.
+
+No table is held in memory whole: rows joined to the judgements come some thousand at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster.errors import ConfigError
+from cluster.storage.s3_duckdb import bounded_duckdb, no_room, reason
+from jobs.chain.arms.arms import RUN
+from jobs.chain.cuts import cuts_of
+from jobs.log.judgements import Judgements, Key
+from jobs.measure.original import fuse_original
+from jobs.runs.folder import RunFolder
+from jobs.tables import ORIGINAL
+from rewriters.normalise import normalise
+
+MEMORY = "256MB"
+BATCH_ROWS = 1 << 14
+THREADS = 2  # of a connection
+ARM_LISTS = ("results", "tails")  # the tables that hold the lists of an ablation's arms
+_PLACES: dict[Key, tuple[str, str]] = {  # the table and column in which a judged key stands
+    "log_id": ("query_map", "log_id"),
+    "query_id": ("queries", "query_id"),
+    "query": ("queries", "normalised"),
+}
+
+
+class CountedKeys(NamedTuple):
+    """The judged keys of a run: those that count are in the log, and their query is committed or they are rejected log rows."""
+
+    query_of: dict[str, str | None]
+    """Judged key in the log -> its query_id, None for a rejected row."""
+    of_query: dict[str, list[str]]
+    """Committed query_id -> its judged keys, in order."""
+    judged: int
+    """Number of keys with judgements."""
+    unmatched: tuple[str, str] | None
+    """If no judged key is in the log: a key of the judgements and one of the log, as examples."""
+
+    @property
+    def rejected(self) -> list[str]:
+        """Returns the judged log rows that were rejected; they count zero."""
+        return sorted(key for key, query_id in self.query_of.items() if query_id is None)
+
+    @property
+    def keys(self) -> list[str]:
+        """Returns the keys that count, in order of their queries, rejected log rows last."""
+        return [key for keys in self.of_query.values() for key in keys] + self.rejected
+
+    @property
+    def missing(self) -> int:
+        """Returns the number of judged keys that are not in the log."""
+        return self.judged - len(self.query_of)
+
+    @property
+    def not_committed(self) -> int:
+        """Returns the number of judged keys whose query is not committed yet."""
+        return len(self.query_of) - len(self.keys)
+
+
+@contextmanager
+def database(*runs: RunFolder) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Opens DuckDB in 256 MB for reading the tables of runs.
+
+    Raises:
+        ConfigError: files of the runs cannot be read.
+        LogError: memory or disk space ran out.
+    """
+    try:
+        with bounded_duckdb(MEMORY, THREADS) as connection:
+            yield connection
+    except (duckdb.Error, OSError) as error:
+        where = " or ".join(run.storage.root for run in runs)
+        if isinstance(error, duckdb.OutOfMemoryException):
+            what, remedy = f"{where}: the run's tables could not be read", "give fewer judgements"
+            raise no_room(what, error, MEMORY, remedy) from error
+        words = f"the run's tables cannot be read ({reason(error)}); put back what was changed there"
+        raise ConfigError("run-damaged", f"{where}: {words}") from error
+
+
+def counted_keys(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> CountedKeys:
+    """Returns which judged keys count; registers the query_ids of those in the log as table `wanted`."""
+    found = query_of(connection, run, judgements)
+    pending = not_committed(connection, run)
+    of_query: dict[str, list[str]] = {}
+    for key, query_id in sorted(found.items(), key=lambda pair: (pair[1] or "", pair[0])):
+        if query_id is not None and query_id not in pending:
+            of_query.setdefault(query_id, []).append(key)
+    example = None if found else _unmatched(connection, run, judgements)
+    return CountedKeys(found, of_query, len(judgements.grades), example)
+
+
+class AskedQuery(NamedTuple):
+    """A query of the log."""
+
+    query: str | None
+    words: str | None
+    """Its words in normal form, those of earlier turns, too."""
+    log_count: int
+    query_type: str | None
+    """None: the log's queries have no types."""
+
+
+NOT_ASKED = AskedQuery(None, None, 1, None)  # of a rejected log row
+
+
+def asked_queries(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict[str, AskedQuery]:
+    """Returns wanted query_id -> its query."""
+    known = {
+        name for name, *_ in connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [run.tables["queries"]]).fetchall()
+    }
+    context, query_type = (name if name in known else "NULL" for name in ("context", "query_type"))
+    rows = connection.execute(
+        f"SELECT query_id, query, {context}, log_count, {query_type} FROM read_parquet(?) SEMI JOIN wanted USING (query_id)",
+        [run.tables["queries"]],
+    ).fetchall()
+    return {one: AskedQuery(query, normalise(f"{before or ''} {query}"), *rest) for one, query, before, *rest in rows}
+
+
+def query_of(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> dict[str, str | None]:
+    """Returns judged key in the log -> its query_id, None for a rejected row; registers the query_ids as table `wanted`."""
+    if judgements.key == "query" and run.config.retrieve.filters:
+        where = f"{judgements.path}: judges texts of queries, and with retrieve.filters one text is several queries"
+        raise ConfigError("judgements", f"{where}; judge log rows or query_ids (--key)")
+    table, column = _PLACES[judgements.key]
+    connection.register("judged", pa.table({"judged": pa.array(list(judgements.grades), pa.string())}))
+    # a judged text is a query on its own: after earlier turns the same words are another one
+    alone = " WHERE context IS NULL" if judgements.key == "query" and run.config.log.context_column is not None else ""
+    # Runs of earlier versions have half a million rows in a row group of query_map, and each thread holds one: of 10 million
+    # rows two threads ran out of 256 MB at times, one did not and was as fast.
+    connection.execute("SET threads = 1")
+    # a log_id may have several rows, some of them rejected: its query_id is the one that is not null
+    found = connection.execute(
+        f"SELECT judged, max(query_id) FROM read_parquet(?) JOIN judged ON judged = {column}{alone} GROUP BY judged",
+        [run.tables[table]],
+    ).fetchall()
+    connection.execute(f"SET threads = {THREADS}")
+    wanted = sorted({query_id for _, query_id in found if query_id is not None})
+    connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
+    return dict(found)
+
+
+def not_committed(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> set[str]:
+    """Returns the wanted query_ids whose shard has no manifest."""
+    if not run.pending:
+        return set()
+    connection.register("pending", pa.Table.from_pylist(run.pending))
+    rows = connection.execute(
+        "SELECT query_id FROM read_parquet(?, filename = true, file_row_number = true) AS queries"
+        " SEMI JOIN wanted USING (query_id) JOIN pending ON queries.filename = pending.filename"
+        " AND file_row_number >= first AND file_row_number < next",
+        [sorted({str(shard["filename"]) for shard in run.pending})],
+    ).fetchall()
+    return {query_id for (query_id,) in rows}
+
+
+def arm_lists(connection: duckdb.DuckDBPyConnection, run: RunFolder, depth: int) -> Iterator[pa.Table]:
+    """Yields tables of `query_id`, `arm` and `doc_id`: the lists of some wanted queries, by query, arm and rank.
+
+    Of a run the first `depth` results; of an ablation all that its arms have: behind the results the documents that measures
+    read beyond them.
+    """
+    if run.is_ablation:
+        yield from _rows(connection, run, ARM_LISTS, ("arm", "doc_id"), "true ORDER BY query_id, arm, rank")
+    else:
+        columns = (f"'{RUN}' AS arm", "doc_id")
+        yield from _rows(connection, run, ("results",), columns, f"rank <= {depth} ORDER BY query_id, rank")
+
+
+def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) -> Iterator[pa.Table]:
+    """Yields tables of `query_id`, `arm` and `doc_id`: what the original query alone finds, by query and rank.
+
+    Its lists are fused as in the run, without hits below a floor, and cut after `kept` documents, as the results are.
+    """
+    settings, cuts = run.config.fuse, cuts_of(run.config, {})
+    floors = [(name.replace("'", "''"), cuts.of(ORIGINAL, name)[1]) for name in run.config.retrieve.retrievers]
+    above = [f" AND (retriever != '{name}' OR score >= '{floor!r}'::DOUBLE)" for name, floor in floors if floor is not None]
+    columns = ("position", "retriever", "doc_id", "score")
+    condition = f"strategy = '{ORIGINAL}' AND rank <= {settings.depth}{''.join(above)} ORDER BY query_id, retriever, rank"
+    for rows in _rows(connection, run, ("runs",), columns, condition):
+        found = {query_id: doc_ids[:kept] for query_id, doc_ids in fuse_original(rows, settings).items()}
+        query_ids = [query_id for query_id, doc_ids in found.items() for _ in doc_ids]
+        doc_ids = [doc_id for doc_ids in found.values() for doc_id in doc_ids]
+        columns_of = {"query_id": query_ids, "arm": [ORIGINAL] * len(doc_ids), "doc_id": doc_ids}
+        yield pa.table({name: pa.array(values, pa.string()) for name, values in columns_of.items()})
+
+
+def _rows(
+    connection: duckdb.DuckDBPyConnection, run: RunFolder, tables: Sequence[str], columns: Sequence[str], condition: str
+) -> Iterator[pa.Table]:
+    """Yields the tables' rows of the wanted queries, some thousands at a time, all rows of a query together."""
+    files = [file for table in tables for file in run.tables.get(table, ())]
+    if not files:  # no committed shard has a row of them
+        return
+    # a relation, not execute(): its Arrow output came out of order with DuckDB 2.0 where insertion order is not preserved
+    found = connection.sql(
+        f"SELECT query_id, {', '.join(columns)} FROM read_parquet($files, union_by_name = true)"
+        f" SEMI JOIN wanted USING (query_id) WHERE {condition}",
+        params={"files": files},
+    ).to_arrow_reader(BATCH_ROWS)
+    buffer = found.schema.empty_table()
+    for batch in found:
+        buffer = pa.concat_tables([buffer, pa.Table.from_batches([batch])])
+        query_ids = buffer.column("query_id")
+        last = pc.index(query_ids, query_ids[-1]).as_py() if buffer.num_rows else 0  # its rows may go on in the next batch
+        if last:
+            yield buffer.slice(0, last)
+            buffer = buffer.slice(last)
+    if buffer.num_rows:
+        yield buffer
+
+
+def _unmatched(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> tuple[str, str] | None:
+    """Returns a judged key and one of the log, as examples of keys that do not match; None for an empty log."""
+    table, column = _PLACES[judgements.key]
+    logged = connection.execute(f"SELECT {column} FROM read_parquet(?) LIMIT 1", [run.tables[table]]).fetchall()
+    return (next(iter(judgements.grades)), str(logged[0][0])) if logged else None

@@ -1,0 +1,141 @@
+"""Notes on what was measured: what the figures include, leave out and assume; each said once, in the words of every verb."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from jobs.log.judgements import Key
+from jobs.measure.clusters import SIMILARITY
+from jobs.measure.measured_depth import MARK, Looked
+from jobs.measure.significance import FEW_QUERIES, LEVEL
+from jobs.terminal.formats import figure
+
+_WORDS: dict[Key, tuple[str, str]] = {  # key -> several of them, the config key to look at where none is in the log
+    "log_id": ("log rows", "log.id_column and evaluate.key"),
+    "query_id": ("query_ids", "evaluate.key"),
+    "query": ("queries", "evaluate.key"),
+}
+
+
+def nothing_measured(judged: int, not_committed: int, unmatched: tuple[str, str] | None, key: Key) -> str:
+    """Returns why no key is counted, in one line.
+
+    Args:
+        judged: number of keys with judgements.
+        not_committed: number of those in the log, whose query is not committed.
+        unmatched: a key of the judgements and one of the log, as examples.
+        key: what the judgements name.
+    """
+    words, look = _WORDS[key]
+    if not_committed:
+        return f"nothing is measured: the queries of all {not_committed:,} judged {words} of the log are not committed"
+    found = ""
+    if unmatched is not None:
+        named, logged = (f"{name[:80]!r}" for name in unmatched)
+        found = f": the judgements say {named}, the log {logged}"
+    return f"nothing is measured: none of {judged:,} judged {words} is in the log{found}; see {look}"
+
+
+def counts_in_words(*counts: tuple[int, str]) -> str:
+    """Returns the counts above 0 with what they are of, in one line."""
+    return ", ".join(f"{count:,} {words}" for count, words in counts if count)
+
+
+def judged_note(
+    key: Key, counted: int, queries: int, *left_out: tuple[int, str], clusters: int | None = None, where: str = ""
+) -> str:
+    """Returns what the figures are over.
+
+    Args:
+        key: what the judgements name.
+        counted: number of counted keys.
+        queries: number of their distinct queries.
+        left_out: numbers of keys that are not counted, and why.
+        clusters: number of clusters of near-duplicate queries; None: not said.
+        where: where they are judged, of two runs.
+    """
+    rows = f"{counted:,} log row{'s' * (counted != 1)} of " if key == "log_id" else ""
+    alike = ""
+    if clusters is not None and clusters < queries:
+        alike = f" in {clusters:,} clusters of near-duplicates (words {100 * SIMILARITY:.0f} % alike)"
+    left = counts_in_words(*left_out)
+    return f"judged{where}: {rows}{queries:,} distinct queries{alike}" + (f"; left out: {left}" if left else "")
+
+
+def zero_notes(*counts: tuple[int, str], more: Sequence[str] = ()) -> list[str]:
+    """Returns a note on what counts as zero: the counts above 0, and more in words; none where nothing does."""
+    words = ", ".join(filter(None, [counts_in_words(*counts), *more]))
+    return [f"counted as zero: {words}"] if words else []
+
+
+def interval_notes(what: str, clusters: int, keys: int, untested: Sequence[str]) -> list[str]:
+    """Returns how intervals and tests are made (`jobs/measure/significance.py`), and which are none.
+
+    Args:
+        what: what they are of.
+        clusters: number of clusters of near-duplicate queries.
+        keys: number of counted keys.
+        untested: what has none, though there are several clusters.
+    """
+    if clusters < 2:
+        return ["no interval and no test: it takes two distinct queries"]
+    few = "; of so few clusters a rough one" * (clusters < FEW_QUERIES)
+    notes = [f"difference: {what}: paired t-test{' over clusters' * (clusters < keys)}{few}"]
+    if untested:
+        notes.append(f"no test: every cluster differs by the same, which tells no variance: {and_more(untested)}")
+    return notes
+
+
+def interval_words() -> str:
+    """Returns the interval as it is named: 95 % interval."""
+    return f"{100 * LEVEL:.0f} % interval"
+
+
+def looked_notes(sides: Mapping[str, Mapping[str, Looked]], keys: int, every: int = 0) -> list[str]:
+    """Returns how deep measures looked whose lists were cut above their depth; measures and sides with the same cut together.
+
+    Args:
+        sides: what was measured, and measure -> how deep it looked.
+        keys: number of judged keys that count.
+        every: number of arms: so many are "every arm".
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    most: dict[str, int] = {}
+    for side, of in sides.items():
+        for name, one in of.items():
+            found.setdefault(str(one), {}).setdefault(side, []).append(name)
+            most[str(one)] = max(one.keys, most.get(str(one), 0))
+    notes = []
+    for words, by_side in found.items():
+        few = "" if most[words] == keys else f" for {most[words]:,} of {keys:,} judged"
+        for names in dict.fromkeys(tuple(names) for names in by_side.values()):
+            whose = [side for side, of in by_side.items() if tuple(of) == names]
+            said = "every arm" if len(whose) == every else and_more(whose)
+            notes.append(f"{MARK} {', '.join(names)} {words}{few}: {said}; what stands behind was cut off")
+    return notes
+
+
+def uneven_notes(measures: Sequence[str], lists: str) -> list[str]:
+    """Returns that a difference is of cuts, too.
+
+    Args:
+        measures: of which lists end at different depths, one of them cut.
+        lists: whose lists.
+    """
+    words = f"lists of {lists} end at different depths, so it is of the cuts, too"
+    return [f"{MARK} at a difference by {' or '.join(measures)}: {words}"] if measures else []
+
+
+def and_more(names: Sequence[str], most: int = 4) -> str:
+    """Returns the first names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def marked(words: str, cut: bool) -> str:
+    """Returns a figure with `MARK` where the lists that it is of were cut above the measure's depth."""
+    return words + MARK * cut
+
+
+def ends_in_words(interval: tuple[float, float] | None) -> str:
+    """Returns an interval like '+.0012 to +.0345', or "-" for none."""
+    return "-" if interval is None else " to ".join(figure(end, "+") for end in interval)

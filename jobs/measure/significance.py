@@ -1,0 +1,312 @@
+"""Tests, intervals and corrections on paired differences: pure functions of arrays, many series at a time.
+
+All verbs have their intervals and tests from here. A series is an arm's values minus the baseline's, key by key. Keys of one
+cluster (near-duplicate queries) are not independent, so the unit of every test is a cluster: the t-test is cluster-robust, the
+randomisation test flips whole clusters. Where every cluster is one key, they are the paired t-test and the paired
+randomisation test.
+
+The t-test is the primary test and the randomisation test its check, after Urbano, Lima and Hanjalic, Statistical Significance
+Testing in Information Retrieval (SIGIR 2019), who advise against the Wilcoxon, sign and bootstrap tests. Otero, Parapar and
+Ferro (2025, arXiv 2501.03930) disagree for many systems on some 50 topics, where they find Wilcoxon's with
+Benjamini-Hochberg's correction the best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from jobs.measure.arrays import Floats, Numbers
+
+LEVEL = 0.95  # of every interval
+FEW_QUERIES = 50  # test_significance.py, skewed: held the true mean in 84 % of cases with 10 queries, 89 with 50, 91 with 150
+SEED = 20_070  # of the randomisation test: arbitrary; fixed, so that repeated comparisons agree
+DRAWS = 10_000  # of the randomisation test; with as many sign vectors or fewer, all of them
+CELLS = 1 << 21  # of one block of sign vectors, and of their sums: 16 MB each
+TIE = 1e-9  # values that differ by less are equal: measures are sums of at most some thousand terms
+POWER, ALPHA = 0.8, 0.05  # of `needed_keys`; ALPHA of every verdict, too
+UNCLEAR = "no clear difference"
+_MOST_NEEDED = 1e12
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """Mean differences of several series, their intervals and the t-test against zero.
+
+    NaN with fewer than two clusters, and where all clusters differ by the same, but not by 0: a variance of 0 in a sample says
+    that the measure is coarse and the sample small, not that there is no variance.
+    """
+
+    mean: Floats
+    """(series,): over keys."""
+    error: Floats
+    """(series,): cluster-robust standard error of the mean."""
+    low: Floats
+    """(series,): lower end of the interval at `LEVEL`."""
+    high: Floats
+    """(series,): its upper end."""
+    p: Floats
+    """(series,): two-sided; 1 where no key differs."""
+    freedom: float
+    """Degrees of freedom; 0 with fewer than two clusters."""
+
+    def interval(self, place: int) -> tuple[float, float] | None:
+        """Returns the interval of one series; None where it is unknown."""
+        low, high = float(self.low[place]), float(self.high[place])
+        return None if np.isnan(low) else (low, high)
+
+
+class Gap(NamedTuple):
+    """One mean difference: its standard error, the ends of its interval at `LEVEL`, and p of the paired t-test."""
+
+    mean: float
+    error: float
+    low: float
+    high: float
+    p: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Returns the ends of its interval."""
+        return self.low, self.high
+
+    @property
+    def won(self) -> bool:
+        """Returns whether the difference is above 0 by more than chance."""
+        return self.low > 0
+
+
+def gap(differences: Floats, clusters: Numbers, of: int = 1) -> Gap:
+    """Returns `paired_test` of one series; of the best of several options by these values, corrected by Bonferroni's method.
+
+    Where each fold's queries are measured by the option that the others chose, the mean has no bias, but the test found a
+    difference in 6 of 100 simulated cases without one, as without a correction: folds share choices.
+
+    Args:
+        differences: (keys,).
+        clusters: (keys,), numbers of clusters.
+        of: number of options.
+    """
+    test = paired_test(differences[None], clusters, level=1 - (1 - LEVEL) / of)
+    mean, error, low, high, p = (float(one[0]) for one in (test.mean, test.error, test.low, test.high, test.p))
+    return Gap(mean, error, low, high, float(np.minimum(1.0, of * p)))
+
+
+def interval_verdict(low: float, high: float) -> str:
+    """Returns the verdict by an interval, that of the t-test at `ALPHA` which it belongs to: better, worse, `UNCLEAR`."""
+    return "better" if low > 0 else "worse" if high < 0 else UNCLEAR
+
+
+def better_or_worse(difference: float, p: float | None) -> str | None:
+    """Returns the verdict of a test at `ALPHA`: better, worse; None: neither is clear.
+
+    Args:
+        difference: that was tested.
+        p: of the test, corrected where it is one of several; None: there is none.
+    """
+    if p is None or not p < ALPHA or difference == 0:
+        return None
+    return "better" if difference > 0 else "worse"
+
+
+def cluster_sums(series: Floats, clusters: Numbers) -> Floats:
+    """Returns (series, clusters): the sum of each cluster's keys.
+
+    Args:
+        series: (series, keys).
+        clusters: (keys,), numbers of clusters from 0, none left out.
+    """
+    from scipy.sparse import csr_array
+
+    keys = len(clusters)
+    count = int(clusters.max()) + 1 if keys else 0
+    if count == keys:
+        return series[:, np.argsort(clusters)]
+    members = csr_array((np.ones(keys), clusters, np.arange(keys + 1)), shape=(keys, count))
+    sums: Floats = series @ members
+    return sums
+
+
+def paired_test(series: Floats, clusters: Numbers, weights: Floats | None = None, level: float = LEVEL) -> PairedTest:
+    """Returns the mean, its interval and its t-test for each series of differences, robust to clusters.
+
+    With n keys of mean difference m, cluster g of n_g keys, r_g the sum over its keys of (difference - m), and the correction
+    c_g = 1 / (1 - n_g / n), the standard error of m is sqrt(sum over g of c_g r_g^2) / n, and m / error has Student's t with
+
+        n^2 / (sum n_g^2 + ((sum c_g n_g^2)^2 - sum c_g^2 n_g^4) / n^2)
+
+    degrees of freedom: the bias-reduced linearisation of Bell and McCaffrey (Survey Methodology 2002) for a mean, which Imbens
+    and Kolesár (Review of Economics and Statistics 2016) and Pustejovsky and Tipton (2018) advise. Clusters of one size have
+    one degree of freedom less than clusters, and clusters of one key give the paired t-test. The plain cluster-robust variance
+    with that many covered the true mean in 91 instead of 95 % where one of 101 clusters had a third of the keys.
+
+    With weights w that sum to 1, W_g and s_g the sums of w and w^2 in cluster g, S that of all w^2, and r_g the sum of w times
+    (difference - m), the error is sqrt(sum of c_g r_g^2) with c_g = 1 / (1 - 2 W_g + W_g^2 S / s_g), and the degrees of freedom
+    are 2 E^2 / V with E and V the mean and the variance of the sum: as above for keys with one variance that are independent,
+    so that the weights say what counts, not how exact a key is. Equal weights give the formulas above. With 200 keys of weight
+    1 / rank it held the true mean in 99.8 % of simulated experiments with normal differences (2.3 degrees of freedom), and in
+    95 % with skewed ones, where one degree less than keys held it in 93 and 80 %.
+
+    As any t interval it is too narrow for very skewed differences: with 100 clusters it held the true mean in 93 to 96 % of
+    simulated experiments at a skewness of up to 1, in 92 % at 3.8 (nearly no losses, few large gains).
+
+    Args:
+        series: (series, keys). Differences up to `TIE` count as none, so that rounding has no p.
+        clusters: (keys,), numbers of clusters.
+        weights: (keys,), above 0, with a sum of 1; None: all keys count alike.
+        level: of the interval.
+    """
+    from scipy import stats
+
+    keys = len(clusters)
+    clusters = np.unique(clusters, return_inverse=True)[1]
+    series = np.where(np.abs(series) <= TIE, 0.0, series)
+    mean = np.full(len(series), np.nan) if not keys else series.mean(axis=1) if weights is None else series @ weights
+    if not clusters.any():
+        unknown = np.full(len(series), np.nan)
+        return PairedTest(mean, unknown, unknown, unknown, unknown, 0.0)
+    each = np.full(keys, 1 / keys) if weights is None else weights
+    total, own = np.bincount(clusters, each).astype(np.float64), np.bincount(clusters, each**2).astype(np.float64)
+    correction = 1 / (1 - 2 * total + total**2 * own.sum() / own)
+    residuals = cluster_sums((series - mean[:, None]) * each, clusters)
+    error = np.sqrt(residuals**2 @ correction)
+    freedom = _freedom(total, own, correction)
+    error[(error <= TIE) & (np.abs(mean) > TIE)] = np.nan
+    reach = stats.t.ppf((1 + level) / 2, freedom) * error
+    p = 2 * stats.t.sf(np.abs(_ratio(mean, error)), freedom)
+    return PairedTest(mean, error, mean - reach, mean + reach, p, float(freedom))
+
+
+def _freedom(total: Floats, own: Floats, correction: Floats) -> float:
+    """Returns Satterthwaite's degrees of freedom of the sum of correction x residual^2 over clusters.
+
+    The residuals' covariance is diag(own) - total own' - own total' + S total total', S the sum of own.
+
+    Args:
+        total: (clusters,), sums of weights.
+        own: (clusters,), sums of their squares.
+        correction: (clusters,).
+    """
+    spread = own.sum()
+    crossed = total * (spread * total - 2 * own)  # the diagonal without `own`
+    a, b, c = (correction @ one for one in (own**2, total**2, total * own))
+    products = 2 * a * b + 2 * c**2 + spread * b * (spread * b - 4 * c)
+    above = (correction @ (own + crossed)) ** 2
+    return float(above / (correction**2 @ (own**2 + 2 * own * crossed) + products))
+
+
+def randomised_p(sums: Floats) -> Floats:
+    """Returns (series,): the two-sided p of the randomisation test, which flips the signs of the clusters' differences.
+
+    Fisher's test as Smucker, Allan and Carterette use it (CIKM 2007): the share of sign vectors for which the sum of all
+    differences is at least as far from zero as the one observed. All sign vectors are used where there are at most `DRAWS`,
+    else `DRAWS` random ones, always the same, and the observed one (Phipson and Smyth 2010), so that p is never 0.
+
+    Args:
+        sums: (series, clusters).
+    """
+    count, clusters = sums.shape
+    if not clusters:
+        return np.full(count, np.nan)
+    observed = np.abs(sums.sum(axis=1)) - TIE * np.abs(sums).sum(axis=1)  # sums in another order differ by rounding
+    exact = 2**clusters <= DRAWS
+    draws = 2**clusters if exact else DRAWS
+    generator = np.random.default_rng(SEED)
+    rows = max(1, min(CELLS // clusters, CELLS // max(count, 1)))
+    extreme = np.zeros(count, np.int64)
+    for begin in range(0, draws, rows):
+        size = min(rows, draws - begin)
+        if exact:
+            flipped = (np.arange(begin, begin + size)[:, None] >> np.arange(clusters)) & 1
+        else:
+            bits = generator.integers(256, size=(size, -(-clusters // 8)), dtype=np.uint8)
+            flipped = np.unpackbits(bits, axis=1, count=clusters)
+        extreme += (np.abs((1.0 - 2.0 * flipped) @ sums.T) >= observed).sum(axis=0)
+    return extreme / draws if exact else (extreme + 1) / (draws + 1)
+
+
+def equivalence_p(test: PairedTest, margin: float) -> Floats:
+    """Returns (series,): the greater p of the two one-sided t-tests that the mean is above -margin and below margin.
+
+    Schuirmann's TOST (Journal of Pharmacokinetics and Biopharmaceutics 1987): below .05, the arms are equivalent.
+    """
+    from scipy import stats
+
+    if not test.freedom:
+        return np.full(len(test.mean), np.nan)
+    above = stats.t.sf(_ratio(test.mean + margin, test.error), test.freedom)
+    below = stats.t.cdf(_ratio(test.mean - margin, test.error), test.freedom)
+    greater: Floats = np.maximum(above, below)
+    return greater
+
+
+def effects(series: Floats) -> Floats:
+    """Returns (series,): Cohen's d_z, the mean difference over the standard deviation of the differences.
+
+    0 where no key differs, NaN with fewer than two keys, infinite where all keys differ by the same.
+    """
+    if series.shape[1] < 2:
+        return np.full(len(series), np.nan)
+    return _ratio(series.mean(axis=1), series.std(axis=1, ddof=1))
+
+
+def needed_keys(effect: Floats) -> list[int | None]:
+    """Returns the fewest keys with which a two-sided paired t-test at `ALPHA` finds each effect with a power of `POWER`.
+
+    Computed by the noncentral t distribution, as for Sakai's topic set sizes (Information Retrieval Journal 2016). None:
+    there is no effect, or it takes more than 10^12 keys.
+
+    Args:
+        effect: (series,), d_z; or mean / (error * sqrt(keys)), which counts the clusters in.
+    """
+    from scipy import stats
+
+    with np.errstate(divide="ignore"):
+        normal = np.square((stats.norm.ppf(1 - ALPHA / 2) + stats.norm.ppf(POWER)) / effect)
+    seen = np.isfinite(normal) & (normal < _MOST_NEEDED)
+    found: list[int | None] = [None] * len(effect)
+    size = np.minimum(np.abs(effect[seen]), 50)  # from 12 on two keys are enough
+    # the normal approximation is too small by 2 to 4 keys, so the answer lies in this window
+    low, high = np.maximum(1, np.floor(normal[seen]) - 1), np.floor(normal[seen]) + 6
+    while (high - low > 1).any():  # power(low) < POWER <= power(high)
+        middle = np.floor((low + high) / 2)
+        enough = _power(size, np.maximum(middle, 2)) >= POWER
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    for place, keys in zip(np.flatnonzero(seen), high, strict=True):
+        found[place] = int(max(keys, 2))
+    return found
+
+
+def _power(effect: Floats, keys: Floats) -> Floats:
+    """Returns the power of the two-sided paired t-test."""
+    from scipy import stats
+
+    critical, shift = stats.t.ppf(1 - ALPHA / 2, keys - 1), effect * np.sqrt(keys)
+    # the other tail is NaN in scipy where it is smaller than a float
+    power: Floats = stats.nct.sf(critical, keys - 1, shift) + np.nan_to_num(stats.nct.cdf(-critical, keys - 1, shift))
+    return power
+
+
+def holm(p: Floats) -> Floats:
+    """Returns the p-values of a family of tests, adjusted by Holm's step-down method (1979)."""
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]))
+    return adjusted
+
+
+def false_discovery_rates(p: Floats) -> Floats:
+    """Returns the q-values of a family of tests by Benjamini's and Hochberg's method (1995)."""
+    from scipy import stats
+
+    q: Floats = stats.false_discovery_control(p, method="bh") if len(p) else p
+    return q
+
+
+def _ratio(above: Floats, below: Floats) -> Floats:
+    """Returns above / below; where both are 0, 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio: Floats = np.where((above == 0) & (below == 0), 0.0, above / below)
+    return ratio

@@ -1,0 +1,66 @@
+"""Judged documents that no index of a run has: they cannot be found, and measures that count them say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cluster.errors import ClusterError, RetrieverError
+from jobs.job.indexes import searched_indexes
+from jobs.job.opening import open_documents
+from jobs.log.judgements import Judgements
+from jobs.runs.folder import RunFolder
+from retrievers.hybrid.settings import indexed_identities
+from retrievers.kinds import all_indexed
+
+MOST = 10_000  # judged documents that are looked up: 20 requests to Elasticsearch
+
+
+@dataclass(frozen=True)
+class UnknownDocuments:
+    """Judged documents that are in no index of a run."""
+
+    unknown: int
+    looked_up: int
+    """Of the judged documents, at most `MOST`, evenly drawn."""
+    documents: int
+    """All judged ones."""
+    example: str
+    indexes: tuple[str, ...]
+
+    @property
+    def note(self) -> str:
+        """Returns it as a sentence."""
+        drawn = "" if self.looked_up == self.documents else f" drawn from {self.documents:,}"
+        every = "none of the judged documents can be found" if self.unknown == self.looked_up else "they cannot be found"
+        return (
+            f"warning: {self.unknown:,} of {self.looked_up:,} judged documents{drawn} are not in the index "
+            f"({', '.join(self.indexes)}), such as {self.example[:80]!r}: {every}, and count as "
+            "missed; compare the ids of judgements and corpus"
+        )
+
+
+def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocuments | None:
+    """Returns the judged documents that no index of the run has; None: none, or the indexes cannot be read as they were.
+
+    Args:
+        run: The run, or an ablation: the indexes of its config itself.
+        judgements: Of any key.
+    """
+    judged = sorted({doc_id for grades in judgements.grades.values() for doc_id in grades})
+    asked = judged[:: max(1, -(-len(judged) // MOST))]
+    left, looked = asked, dict[str, None]()
+    retrievers, indexes = run.config.retrieve.retrievers, run.record.get("indexes") or {}
+    if not all_indexed(retrievers).keys() <= indexed_identities(indexes).keys():
+        return None
+    try:
+        for one in searched_indexes(retrievers, indexes):
+            if one.place in looked or not left:
+                continue
+            looked[one.place] = None
+            documents = open_documents(one.name, one.settings.at(one.identity), cached_only=True)
+            if one.identity.get("corpus") != getattr(documents, "entry", {}).get("corpus"):
+                return None
+            left = [doc_id for doc_id, known in zip(left, documents.known(left), strict=True) if not known]
+    except (RetrieverError, ClusterError, OSError):
+        return None
+    return UnknownDocuments(len(left), len(asked), len(judged), left[0], tuple(looked)) if left else None

@@ -1,0 +1,116 @@
+"""How many searches a query may need, and how much work arms save by sharing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cluster.costs import stage_sums
+from jobs.chain.arms.compile import Compiled
+from jobs.chain.arms.requests import at_most, most_requests
+from jobs.config.config import Config
+from jobs.counts import QUANTITIES
+from jobs.runs.folder import RunFolder
+from jobs.runs.sums import arm_needs
+from jobs.tables import ORIGINAL
+
+
+def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) -> int:
+    """Returns the most searches of a query by a retriever; `texts`: strategy -> its lists of a query and retriever, at most."""
+    routed = [strategy for strategy in texts if retriever in config.retrieve.route(strategy)]
+    if not config.retrieve.retrievers[retriever].together:
+        every = sum(texts[strategy] for strategy in routed)
+        # the original's, and those of the text that is chosen
+        return every if config.rewrite.predictor is None else min(every, (ORIGINAL in routed) + 1)
+    # where its texts as one have no hit, the original is searched by itself
+    return min(len(routed), 2 if ORIGINAL in routed and retriever in config.joining else 1)
+
+
+def all_searches(config: Config, texts: Mapping[str, int]) -> dict[str, int]:
+    """Returns `searches_of_query` of all retrievers, by the names they are counted under: a hybrid's are counted apart."""
+    return {
+        counted: searches_of_query(config, name, texts)
+        for name, settings in config.retrieve.retrievers.items()
+        for counted in settings.search_names(name)
+    }
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Requests, searches and pairs: of all arms, each alone, and of the ablation.
+
+    `executed` has each distinct one once; `reused` of them were taken from the store.
+    """
+
+    naive: Mapping[str, int]
+    executed: Mapping[str, int]
+    reused: Mapping[str, int]
+
+    def values(self) -> dict[str, Any]:
+        """Returns it as JSON-able values."""
+        return {"naive": dict(self.naive), "executed": dict(self.executed), "reused": dict(self.reused)}
+
+
+def saved(run: RunFolder) -> Saving:
+    """Returns what the committed shards of an ablation saved."""
+    naive = dict.fromkeys(QUANTITIES, 0)
+    arms = [arm["name"] for arm in run.record["ablation"]["arms"]]
+    for needs in arm_needs(run.counts, arms).values():
+        for need in needs.whole:
+            naive[need.quantity] += need.amount
+    executed, reused = {}, {}
+    for kind, stage in QUANTITIES.items():
+        sums = stage_sums(run.spent, stage)
+        reused[kind] = int(sums.get("reused", 0))
+        executed[kind] = int(sums.get(kind, 0)) + reused[kind]
+    return Saving(naive, executed, reused)
+
+
+def planned_saving(compiled: Compiled, queries: int) -> Saving:
+    """Returns what arms save at most: how many texts are equal, and how many pairs arms share, shows itself later."""
+    naive, answered = dict.fromkeys(QUANTITIES, 0), [arm for arm in compiled.arms if not arm.members]
+    work = compiled.work
+    readings = {answer.arm: work.readings[work.searches[answer.search].reading] for answer in work.answers}
+    for arm in answered:
+        rewriting = readings[arm.name].rewriting
+        pool = tuple(strategy for strategy in rewriting.pool if strategy.name in arm.strategies)
+        texts = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in pool}
+        naive["requests"] += len(most_requests(replace(rewriting, pool=pool)))
+        naive["searches"] += sum(all_searches(arm.config, texts).values())
+        naive["pairs"] += arm.config.fuse.keep if arm.config.rerank.kind != "none" else 0
+    executed = {
+        "requests": len({key for reading in work.readings for key in at_most(reading)}),
+        "searches": _searches(compiled),
+        "pairs": naive["pairs"],
+    }
+    all_naive, all_executed = ({kind: count * queries for kind, count in of.items()} for of in (naive, executed))
+    return Saving(all_naive, all_executed, dict.fromkeys(QUANTITIES, 0))
+
+
+def _searches(compiled: Compiled) -> int:
+    """Returns the distinct searches of a query, by text and retriever."""
+    work = compiled.work
+    found: set[tuple[Any, ...]] = set()
+    for number, search in enumerate(work.searches):
+        reading, used = work.readings[search.reading], work.strategies(number)
+        typos = search.typos.model_dump_json() if search.typos else ""
+        texts: list[tuple[object, ...]] = [(ORIGINAL, 1, typos)]
+        texts += [(one.name, n, search.reading) for one in reading.rewriting.pool if one.name in used for n in range(one.lists)]
+        for name, key in search.retrievers.items():
+            if name in search.together:
+                found.add((key, "together", search.reading, search.joined, search.fuse.model_dump_json()))
+            else:
+                found |= {(key, *text) for text in texts if name in search.route(str(text[0]))}
+    return sum(len(work.retrievers[key].search_names) for key, *_ in found)
+
+
+def ablation_rows(planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the rows of the table of `plan`."""
+    yield "ablate", f"{planned['arms']:,} arms over the same queries, each thing that they share done once"
+    for kind in QUANTITIES:
+        naive, executed = planned["naive"][kind], planned["executed"][kind]
+        if naive:
+            times = f"{naive / executed:.1f} times less" if executed < naive else "the pairs that arms share are known later"
+            yield f"  {kind}", f"up to {executed:,} in place of {naive:,}: {times}"
+    yield "  folder", planned["folder"]

@@ -1,0 +1,134 @@
+"""What a driver tells others while it runs: `progress.json` for other processes, and the metrics that are its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cluster.errors import ClusterError
+from cluster.metrics.exporter import Exporter
+from cluster.metrics.tracked import LOOK_SECONDS, TrackedMetrics
+from cluster.run.lease import HEARTBEAT_SECONDS, Lease
+from cluster.storage import Storage
+from jobs.chain.metric_samples import exports_metrics
+from jobs.job.prepare import Prepared
+from jobs.run.stopping import outcome
+from jobs.runs.starts import PROGRESS
+from jobs.terminal.state import State
+
+_log = logging.getLogger(f"dmqr.{__name__}")
+
+PUT_SECONDS = HEARTBEAT_SECONDS  # on S3 a small PUT each
+_JOIN_SECONDS = 10.0  # seconds that a run's end waits for the last write
+
+
+@contextmanager
+def periodically(name: str, step: Callable[[], None], seconds: float, join_seconds: float | None = None) -> Iterator[None]:
+    """Takes a step every so many seconds while the `with` block runs, and once more at its end.
+
+    A thread of its own does so: unavailable storage, which may hold it, delays neither the run nor the lease's heartbeat.
+    """
+    ended = threading.Event()
+
+    def work() -> None:
+        last = False
+        while not last:
+            last = ended.is_set()
+            step()
+            if not last:
+                ended.wait(seconds)
+
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(join_seconds)
+
+
+@contextmanager
+def progress_file(
+    storage: Storage,
+    lease: Lease,
+    state: State,
+    after_write: Callable[[], None],
+    spent: Callable[[], dict[str, Any]] = dict,
+) -> Iterator[None]:
+    """Writes the progress of a run to its folder while the `with` block runs, and the outcome at its end.
+
+    Args:
+        storage: the run's folder.
+        lease: of this driver; nothing is written after it is lost.
+        state: the progress, updated by others.
+        after_write: called after each write but the last.
+        spent: returns what the record of a start needs, should the driver be killed.
+    """
+    ended: dict[str, Any] = {}
+    told: set[type[Exception]] = set()
+
+    def write() -> None:
+        if not lease.lost():
+            first = {"start": lease.number, "state": "running", "reason": None, "written": time.time()} | ended
+            body = first | state.values(time.monotonic()) | spent()
+            storage.put(PROGRESS, json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"))
+
+    def step() -> None:
+        for one in (write,) if ended else (write, after_write):
+            try:
+                one()
+            except Exception as error:  # is logged once, and the next one may succeed
+                away = isinstance(error, OSError | ClusterError)  # storage that is away is told of elsewhere
+                if not away and type(error) not in told:
+                    told.add(type(error))
+                    _log.warning("the progress of the run cannot be written: %s; the run goes on", error, exc_info=error)
+
+    with periodically("progress", step, PUT_SECONDS, _JOIN_SECONDS):
+        try:
+            yield
+        except BaseException as error:
+            ended |= {"state": outcome(error), "reason": str(error) or type(error).__name__}
+            raise
+        ended |= {"state": "finished"}
+
+
+def tracked_metrics(prepared: Prepared) -> TrackedMetrics | None:
+    """Returns the metrics of a run's blocks, for the process that tracks them; None without metrics."""
+    return TrackedMetrics(_exporter(prepared)) if exports_metrics(prepared.config) else None
+
+
+def _exporter(prepared: Prepared) -> Exporter:
+    return Exporter(prepared.config.name, prepared.run_id)
+
+
+@contextmanager
+def driver_gauges(prepared: Prepared, lease: Lease, state: State) -> Iterator[None]:
+    """Sets the gauges of the driver while the `with` block runs, if metrics are exported: Ray forgets one after 20 s."""
+    if not exports_metrics(prepared.config):
+        yield
+        return
+    exporter, limit, began = _exporter(prepared), prepared.config.limits.max_cost_usd, time.time()
+    away: set[str] = set()  # services that have not answered
+
+    def set_all() -> None:
+        exporter.set("dmqr_started_timestamp_seconds", began)
+        exporter.set("dmqr_shards_planned", state.planned)
+        exporter.set("dmqr_shards_committed", state.shards)
+        exporter.set("dmqr_lease_lost", float(lease.lost()))
+        if state.usd is not None:
+            exporter.set("dmqr_cost_usd", state.usd)
+        if limit is not None:
+            exporter.set("dmqr_cost_limit_usd", limit)
+        waited = {outage.service: time.time() - outage.since for outage in state.outages}
+        away.update(waited)
+        for service in away:
+            exporter.set("dmqr_outage_seconds", waited.get(service, 0.0), service=service)
+
+    with periodically("metrics", set_all, LOOK_SECONDS):
+        yield
+    exporter.set("dmqr_finished_timestamp_seconds", time.time())

@@ -1,0 +1,179 @@
+"""What the sums of a job's counts say: failures, what guards found, what was selected, what arms need."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from jobs.config.config import Config
+from jobs.counts import (
+    ChosenQueries,
+    ErrorCount,
+    FlaggedTexts,
+    LeftOutTexts,
+    SelectedQueries,
+    StrategiesOfQueries,
+    TextsOfQueries,
+    Unsearched,
+    Work,
+    WorkAlone,
+    by_arm,
+    counts_of,
+)
+from jobs.tables import NOTES
+from rewriters.reasons import FELL_BACK
+
+
+def by_reason(counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns the number of failures by reason, the most frequent first; notes are left out."""
+    reasons: Counter[str] = Counter()
+    for of, n in counts_of(counts, ErrorCount):
+        if of.reason not in NOTES:
+            reasons[of.reason] += n
+    return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
+
+
+def fallbacks(counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns strategy -> the number of queries for which the original stands in for an answer that cannot be used."""
+    found = counts_of(counts, ErrorCount)
+    return dict(sorted((of.component, n) for of, n in found if of.stage == "rewrite" and of.reason == FELL_BACK))
+
+
+def many_fallbacks(counts: Mapping[str, int], limit: float) -> dict[str, str]:
+    """Returns strategy -> a sentence where the original stands in for more than `limits.error_rate` of the queries."""
+    asked = counts.get("queries", 0)
+    return {
+        strategy: f"for {n:,} of {asked:,} queries the answer of {strategy} cannot be used and the original is searched in its "
+        f"place{': more than half of them' if 2 * n > asked else ''}; errors/ has why (fell_back)"
+        for strategy, n in fallbacks(counts).items()
+        if n > limit * asked
+    }
+
+
+@dataclass(frozen=True)
+class GuardCounts:
+    """The counts of one guard's finding."""
+
+    name: str
+    """A flag, or the reason of what was left out."""
+    texts: dict[str, int]
+    """Strategy -> number of texts."""
+    left_out: bool
+    """Whether these texts were left out."""
+
+    @property
+    def total(self) -> int:
+        """Returns the number of texts of all strategies."""
+        return sum(self.texts.values())
+
+
+def found_by_guards(counts: Mapping[str, int]) -> list[GuardCounts]:
+    """Returns what the guards of a run, or of an arm, found, then what they left out, by name."""
+    texts: dict[tuple[bool, str], dict[str, int]] = {}
+    for flagged, n in counts_of(counts, FlaggedTexts):
+        texts.setdefault((False, flagged.flag), {})[flagged.strategy] = n
+    for left_out, n in counts_of(counts, LeftOutTexts):
+        texts.setdefault((True, left_out.guard), {})[left_out.strategy] = n
+    return [GuardCounts(name, dict(sorted(of.items())), out) for (out, name), of in sorted(texts.items())]
+
+
+def searches_saved(counts: Mapping[str, int], config: Config) -> int:
+    """Returns the number of searches that were saved by leaving out near-duplicates.
+
+    A retriever with `together` saves none: it makes one search of all texts of a query, however many there are. None are known
+    where one text of each query is searched: they may not have been that text.
+    """
+    if config.rewrite.predictor is not None:
+        return 0
+    retrieve = config.retrieve
+    searches = {name: len(one.search_names(name)) for name, one in retrieve.retrievers.items() if not one.together}
+    saved = counts_of(counts, Unsearched)
+    return sum(n * searches.get(name, 0) for of, n in saved for name in retrieve.route(of.strategy))
+
+
+def chosen_counts(counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns strategy, or the original, -> queries of which its text was chosen, by name; empty where all are searched."""
+    return dict(sorted((of.strategy, n) for of, n in counts_of(counts, ChosenQueries)))
+
+
+@dataclass
+class Selected:
+    """What was selected for some queries."""
+
+    strategies: Counter[str] = field(default_factory=Counter)
+    """Strategy -> number of queries for which it was selected."""
+    numbers: Counter[int] = field(default_factory=Counter)
+    """Number of selected strategies -> number of queries."""
+    texts: Counter[int] = field(default_factory=Counter)
+    """Number of texts -> number of queries."""
+
+    @property
+    def queries(self) -> int:
+        """Returns the number of queries."""
+        return self.numbers.total()
+
+    @property
+    def mean_strategies(self) -> float:
+        """Returns the mean number of selected strategies of a query."""
+        return _mean(self.numbers)
+
+    @property
+    def mean_texts(self) -> float:
+        """Returns the mean number of texts of a query."""
+        return _mean(self.texts)
+
+    def share(self, strategy: str) -> float:
+        """Returns the share of the queries for which a strategy was selected, 0 to 1."""
+        return self.strategies[strategy] / self.queries if self.queries else 0.0
+
+    def __add__(self, other: Selected) -> Selected:
+        """Returns both together."""
+        return Selected(self.strategies + other.strategies, self.numbers + other.numbers, self.texts + other.texts)
+
+
+def selected_by_type(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[str, Selected]:
+    """Returns query type -> what was selected, the most frequent type first; empty for a run without selection."""
+    found: dict[str, Selected] = {}
+    for of, n in counts_of(counts, StrategiesOfQueries):
+        found.setdefault(of.query_type, Selected()).numbers[of.number] += n
+    for texts, n in counts_of(counts, TextsOfQueries):
+        found[texts.query_type].texts[texts.number] += n
+    for query_type, one in found.items():
+        one.strategies.update({name: counts.get(SelectedQueries(query_type, name).key, 0) for name in strategies})
+    return dict(sorted(found.items(), key=lambda pair: (-pair[1].queries, pair[0])))
+
+
+def _mean(numbers: Counter[int]) -> float:
+    total = numbers.total()
+    return sum(number * n for number, n in numbers.items()) / total if total else 0.0
+
+
+class Need(NamedTuple):
+    """A number of requests, searches or pairs of a component, `component@model` in the totals of costs."""
+
+    quantity: str
+    component: str
+    amount: int
+
+
+@dataclass(frozen=True)
+class ArmNeeds:
+    """What an arm needs: all of it, and what no other arm needs."""
+
+    whole: list[Need]
+    alone: list[Need]
+
+
+def arm_needs(counts: Mapping[str, int], arms: Sequence[str]) -> dict[str, ArmNeeds]:
+    """Returns what each arm needs, from the counts of the manifests.
+
+    An ablation without an arm makes (or takes from earlier ones) fewer requests, searches and pairs by just what the arm needs
+    alone. Two arms may share what no third needs: what leaving out both saves is more than the sum.
+    """
+
+    def needs(own: Mapping[str, int], kind: type[Work | WorkAlone]) -> list[Need]:
+        return [Need(of.quantity, of.component, n) for of, n in counts_of(own, kind)]
+
+    return {arm: ArmNeeds(needs(own, Work), needs(own, WorkAlone)) for arm, own in by_arm(counts, arms).items()}

@@ -1,0 +1,109 @@
+"""Retrievers by kind: what is asked of the settings of any, and the registry of those that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+from cluster.settings import Kinds, Settings
+from retrievers.settings import AnyEncoderSettings
+
+
+class RetrieverSettings(Settings):
+    """Of a retriever: what other packages ask of any kind. Where a kind says nothing else, it is as here."""
+
+    opener: ClassVar[str]
+    """The module with the kind's `open_retriever`, `open_documents`, `retriever_identity` and `check_filters`."""
+    foreign: ClassVar[bool] = False
+    """Whether its index may be made by others, who may leave texts out, and write to it while it is searched."""
+    if TYPE_CHECKING:
+        kind: str
+        together: bool = False
+        score_floor: float | None = None
+
+        @property
+        def encoder(self) -> AnyEncoderSettings | None:
+            """Returns the encoder of dense search."""
+
+    @property
+    def folder(self) -> str | None:
+        """Returns the folder of a local index, here or on S3."""
+        return None
+
+    @property
+    def is_lexical(self) -> bool:
+        """Returns whether it searches a local index by BM25, in less time than stored lists are read."""
+        return self.folder is not None and self.encoder is None
+
+    @property
+    def is_approximate(self) -> bool:
+        """Returns whether a deeper search may find other documents, too."""
+        return False
+
+    @property
+    def searched_field(self) -> str | None:
+        """Returns the field of a foreign index that is searched."""
+        return None
+
+    @property
+    def own_depth(self) -> int | None:
+        """Returns how much of the lists that its own list is made of takes part."""
+        return None
+
+    def check_depth(self, depth: int) -> None:
+        """Checks that lists can be as long.
+
+        Raises:
+            ValueError: They cannot.
+        """
+
+    def place(self, identity: Mapping[str, Any]) -> str:
+        """Returns the name of its index in messages, by the identity of the index."""
+        return str(identity.get("index", getattr(self, "index", self.kind)))
+
+    def at(self, identity: Mapping[str, Any]) -> Self:
+        """Returns the settings with what an alias stood for when the index had this identity; {}: not resolved yet."""
+        return self
+
+    def indexed(self, name: str) -> dict[str, RetrieverSettings]:
+        """Returns the retrievers with an index that it searches, itself or its parts, by key below `retrieve.retrievers`.
+
+        The first has the texts of documents.
+        """
+        return {name: self}
+
+    def with_indexed(self, name: str, change: Callable[[str, RetrieverSettings], RetrieverSettings]) -> RetrieverSettings:
+        """Returns settings in which `change` has replaced each of `indexed`, by key and settings."""
+        return change(name, self)
+
+    def identity_of(self, name: str, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Returns its identity, made of those of its indexes by key."""
+        return dict(indexes[name])
+
+    def facts_of(
+        self, name: str, identities: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Returns the facts about it, made of those about its indexes, and of their identities, by key."""
+        return dict(facts[name])
+
+    def search_names(self, name: str) -> dict[str, str | None]:
+        """Returns the names under which its searches are counted, each with the model of its encoder."""
+        return {name: self.encoder.model if self.encoder else None}
+
+
+KINDS = Kinds(
+    {
+        "local": "retrievers.local.settings:LocalSettings",
+        "elastic": "retrievers.elastic.settings:ElasticSettings",
+        "hybrid": "retrievers.hybrid.settings:HybridSettings",
+    }
+)
+"""The kinds of retrievers."""
+AnyRetrieverSettings = Annotated[RetrieverSettings, KINDS]
+IndexSettings = Annotated[RetrieverSettings, Kinds(KINDS.classes, but="hybrid")]
+"""The settings of a retriever that searches an index of its own."""
+
+
+def all_indexed(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, RetrieverSettings]:
+    """Returns the retrievers with an index of their own of a whole `retrieve.retrievers`."""
+    return {key: one for name, settings in retrievers.items() for key, one in settings.indexed(name).items()}
