@@ -44,8 +44,29 @@ class FieldWeights(Settings):
         return self
 
 
+class SplitSettings(Settings):
+    """How documents are split into passages that overlap."""
+
+    by: Literal["characters", "tokens"] = "characters"
+    """What `size` and `overlap` count."""
+    size: Annotated[int, Field(ge=1)] = 1200
+    """Of a passage, at most; it ends with a paragraph, a sentence or a word where one ends in its second half."""
+    overlap: Annotated[int, Field(ge=0)] = 200
+    """What it may share with the passage before, at most."""
+    tokenizer: Annotated[str, Field(min_length=1)] | None = None
+    """Counts tokens: folder, hub name or `package:NAME` of a model, such as the encoder's."""
+
+    @model_validator(mode="after")
+    def _goes_on(self) -> SplitSettings:
+        if self.overlap >= self.size:
+            raise ValueError(f"overlap {self.overlap} is not less than size {self.size}; lower it")
+        if (self.by == "tokens") != (self.tokenizer is not None):
+            raise ValueError("by: tokens needs a tokenizer, and by: characters takes none; correct one of them")
+        return self
+
+
 class CorpusSettings(Settings):
-    """The columns of the corpus that `index` reads; others are kept beside them, unless one is called doc_id, title or text."""
+    """What `index` reads of the corpus; other columns are kept beside it, unless one is called doc_id, title or text."""
 
     id_column: Annotated[str, Field(min_length=1)] = "doc_id"
     """The column of the documents' ids: text or integers."""
@@ -53,6 +74,8 @@ class CorpusSettings(Settings):
     """The column of the titles; a column `title` may be missing, and null reads none."""
     text_column: Annotated[str, Field(min_length=1)] = "text"
     """The column of the texts."""
+    split: SplitSettings | None = None
+    """Makes passages of the documents, with ids such as `manual.pdf#12`; null: a document, or a page of a PDF, is one."""
 
     @property
     def read_as(self) -> dict[str, str | None]:

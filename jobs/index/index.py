@@ -6,24 +6,25 @@ builders.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cluster.errors import HeldError, RetrieverError
 from cluster.run.lease import Lease
-from cluster.storage import PROBE, check_writable, object_at, open_file, open_storage, remote
+from cluster.storage import PROBE, check_writable, remote
 from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
 from jobs.index import actors as index_actors
+from jobs.index.sources import passages
 from jobs.job.opening import stored_index
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.corpora.files import COLUMNS, Source, corpus_files, corpus_schema
 from retrievers.corpora.filters import check_columns
 from retrievers.elastic.build import ElasticSummary, build_elastic_index
-from retrievers.elastic.fields import elastic_indexes
+from retrievers.elastic.fields import Fields, elastic_indexes
 from retrievers.kinds import all_indexed
 from retrievers.local.build import Elsewhere, IndexSummary, build_local_index
 from retrievers.local.fields import IndexFields, local_indexes
@@ -111,7 +112,9 @@ def _put(storage: S3Storage, work: Path, lease: Lease, show: Show) -> set[str]:
 
 
 def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[dict[str, Any]]:
-    """Builds every index of the config from Parquet files or folders, unless it exists with the same corpus and settings.
+    """Builds every index of the config, unless it exists with the same corpus and settings.
+
+    `corpus` has paths and URLs: Parquet files, documents (text, Markdown, HTML, PDF), and folders of either.
 
     Returns:
         For each index `index` (its place), `documents` (their number), `without_text` (those whose text is null or blank),
@@ -122,9 +125,24 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
     """
     retrievers, filters = all_indexed(config.retrieve.retrievers), list(config.retrieve.filters)
     local, elastic = local_indexes(retrievers), elastic_indexes(retrievers, filters)  # refuse contradictions before any work
-    sources = [source for path in corpus for source in (corpus_objects(path) if remote(path) else [path])]
-    if filters:
-        check_columns(f"corpus {corpus[0]}", corpus_schema(corpus_files(sources), config.corpus).names, filters)
+    with work_folder() as folder:
+        prepared = passages(corpus, config.corpus, folder, _show(progress, "corpus"))
+        if filters:
+            columns = corpus_schema(corpus_files(prepared.sources), config.corpus).names
+            check_columns(f"corpus {corpus[0]}", columns, filters)
+        built = _build(config, prepared.sources, local, elastic, progress)
+    notes = "".join(f"; {note}" for note in prepared.notes)
+    return [one | {"done": f"{one['done']}{notes}"} for one in built]
+
+
+def _build(
+    config: Config,
+    sources: Sequence[str | Source],
+    local: Mapping[str, IndexFields],
+    elastic: Mapping[tuple[str, str], Fields],
+    progress: LiveDisplay,
+) -> list[dict[str, Any]]:
+    """Builds the indexes from Parquet files."""
     result = []
     for folder, fields in local.items():
         show = _show(progress, folder)
@@ -167,23 +185,3 @@ def _untitled(summary: IndexSummary) -> str:
     if summary.without_title == summary.documents:
         return "no document has a title, so fields.title changes nothing"
     return f"{summary.without_title:,} documents have no title"
-
-
-def corpus_objects(url: str) -> list[str | Source]:
-    """Returns the Parquet files of a corpus on S3, to be read as streams: an object, or all *.parquet below a folder.
-
-    Raises:
-        RetrieverError: there are none.
-    """
-    if object_at(url) is not None:
-        return [_source(url)]
-    storage = open_storage(url)
-    found = [entry.key for entry in storage.list() if entry.key.endswith(".parquet")]
-    found = [key for key in found if not key.rpartition("/")[2].startswith((".", "_"))]
-    if not found:
-        raise RetrieverError("corpus-missing", f"corpus {url}: no such object, and no *.parquet below it; correct --corpus")
-    return [_source(storage.url(key)) for key in found]
-
-
-def _source(url: str) -> Source:
-    return Source(url, lambda: open_file(url))

@@ -83,7 +83,10 @@ def _key(one: argparse.ArgumentParser) -> None:
 
 def _index(one: argparse.ArgumentParser) -> None:
     _config(one, nargs="?")
-    words = "Parquet file or folder: doc_id, title, text, or the columns that the config names (corpus.id_column)"
+    words = (
+        "Parquet (doc_id, title, text, or the columns that the config names: corpus.id_column), documents (text, Markdown, "
+        "HTML, PDF), or a folder of either"
+    )
     add(one, "--corpus", required=True, nargs="+", action="extend", metavar="PATH", help=words)
     _json(one)
 

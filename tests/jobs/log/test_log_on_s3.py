@@ -14,7 +14,7 @@ import pytest
 from cluster.errors import ClusterError, ConfigError, LogError, UnavailableError
 from cluster.run.shards import Plan, check_inputs
 from cluster.storage import Storage, open_storage, s3_client, s3_duckdb
-from jobs.index import index
+from jobs.index import sources
 from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import dedup
 from jobs.log.files import LogFile, find_log_files
@@ -106,7 +106,7 @@ def test_a_store_that_is_away_is_told_as_that_and_as_nothing_else(
     files = find_log_files(there.root)
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
-        corpus = index.corpus_objects(there.root)
+        corpus = sources.parquet_files(there.root)
         rows = read_log(files, COLUMNS)
         next(rows)
         proxy.faults = [Fault("slow_down", method="GET", times=10**6)]

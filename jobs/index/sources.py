@@ -1,0 +1,123 @@
+"""The files of a corpus, here or on S3, and the passages that are made of its documents."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.errors import RetrieverError
+from cluster.storage import object_at, open_file, open_storage, remote
+from retrievers.corpora.files import Source, corpus_files
+from retrievers.passages.corpus import Passages, split_documents, write_passages
+from retrievers.passages.documents import READERS, ending
+from retrievers.passages.files import Found, TextFile, chosen, text_files
+from retrievers.settings import CorpusSettings
+
+_NAMED = 3  # of what is counted
+
+
+class Sources(NamedTuple):
+    """What indexes are built from.
+
+    Attributes:
+        sources: Parquet files, folders of them, or objects on S3.
+        notes: What was made of the corpus, and what was left out of it, in words.
+    """
+
+    sources: Sequence[str | Source]
+    notes: list[str]
+
+
+def passages(
+    corpus: Sequence[str], columns: CorpusSettings, folder: Path, progress: Callable[[str, int, int], None]
+) -> Sources:
+    """Returns the Parquet files of a corpus; documents, and rows that are to be split, are written as passages first.
+
+    Args:
+        corpus: Paths and URLs: Parquet files, documents, and folders of either.
+        columns: The config's `corpus`.
+        folder: Where passages are written.
+        progress: Called with "split", documents done, documents in all.
+
+    Raises:
+        RetrieverError: A path leads to no corpus, or a document cannot be read.
+    """
+    sources: list[str | Source] = []
+    made: list[Passages] = []
+    left_out: list[str] = []
+    for number, path in enumerate(corpus):
+        found = _documents(path)
+        to = folder / f"{number}.parquet"
+        left_out += found.left_out if found.files else []
+        if found.files:
+            made.append(write_passages(found.files, columns, to, progress))
+            sources.append(str(to))
+        elif columns.split is not None:
+            made.append(split_documents(corpus_files(parquet_files(path)), columns, to, progress))
+            sources.append(str(to))
+        else:
+            sources += parquet_files(path)
+    return Sources(sources, _notes(made, left_out))
+
+
+def _documents(path: str) -> Found:
+    """Returns the documents of a path or URL; none where it has Parquet files."""
+    if not remote(path):
+        return text_files(Path(path)) if Path(path).exists() else Found([], [])
+    if object_at(path) is not None:
+        name = path.rpartition("/")[2]
+        return Found([TextFile(path, name, partial(open_file, path))] if ending(name) else [], [])
+    storage = open_storage(path)
+    return chosen({entry.key: partial(open_file, storage.url(entry.key)) for entry in storage.list()}, path)
+
+
+def parquet_files(path: str) -> list[str | Source]:
+    """Returns the Parquet files of a path or URL: of S3 as streams, an object or all *.parquet below a folder.
+
+    Raises:
+        RetrieverError: There are none below a URL.
+    """
+    if not remote(path):
+        if Path(path).is_dir() and not any(Path(path).rglob("*.parquet")):
+            kinds = ", ".join(READERS)
+            raise RetrieverError(
+                "corpus-missing", f"corpus {path}: the folder holds no *.parquet file and no document ({kinds}); give another"
+            )
+        return [path]
+    if object_at(path) is not None:
+        return [_source(path)]
+    storage = open_storage(path)
+    found = [entry.key for entry in storage.list() if entry.key.endswith(".parquet")]
+    found = [key for key in found if not key.rpartition("/")[2].startswith((".", "_"))]
+    if not found:
+        raise RetrieverError(
+            "corpus-missing", f"corpus {path}: no such object, and no *.parquet or document below it; correct --corpus"
+        )
+    return [_source(storage.url(key)) for key in found]
+
+
+def _source(url: str) -> Source:
+    return Source(url, partial(open_file, url))
+
+
+def _notes(made: Sequence[Passages], left_out: Sequence[str]) -> list[str]:
+    notes = []
+    if made:
+        notes.append(f"{sum(one.passages for one in made):,} passages of {sum(one.documents for one in made):,} documents")
+    without = [name for one in made for name in one.without_text]
+    if without:
+        notes.append(f"warning: no text in {_some(without)}")
+    if left_out:
+        endings = Counter(Path(name).suffix.lower() or "without an ending" for name in left_out)
+        kinds = _some([f"{n:,} {one}" for one, n in endings.most_common()])
+        notes.append(f"left out {len(left_out):,} files of other kinds ({kinds})")
+    return notes
+
+
+def _some(names: Sequence[str]) -> str:
+    """Returns the first names, and the number of the others."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")

@@ -1,0 +1,178 @@
+"""Writes the passages of a corpus as Parquet, with the columns that an index is built from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.errors import RetrieverError
+from retrievers.corpora.files import Source, corpus_schema, open_source, reading
+from retrievers.models import resolve_model
+from retrievers.passages.documents import read_document
+from retrievers.passages.files import TextFile
+from retrievers.passages.split import split
+from retrievers.settings import CorpusSettings, SplitSettings
+
+SOURCE, PAGE, CHUNK = "source", "page", "chunk"  # what an answer cites
+_ROWS = 1024  # passages written at a time, and documents of Parquet read at a time
+
+Progress = Callable[[str, int, int], None]
+Starts = Callable[[str], Sequence[int]]
+
+
+class Passages(NamedTuple):
+    """What was written.
+
+    Attributes:
+        documents: Read.
+        passages: Written.
+        without_text: Documents, and pages of PDFs (`manual.pdf page 3`), in which no text was found.
+    """
+
+    documents: int
+    passages: int
+    without_text: list[str]
+
+
+def write_passages(files: Sequence[TextFile], columns: CorpusSettings, path: Path, progress: Progress) -> Passages:
+    """Writes the passages of documents.
+
+    Args:
+        files: The documents.
+        columns: The config's `corpus`.
+        path: Of the Parquet file.
+        progress: Called with "split", documents done, documents in all.
+
+    Raises:
+        RetrieverError: A document cannot be read, or none has a text.
+    """
+    starts = _units(columns.split)
+    without_text: list[str] = []
+    title = columns.title_column
+    texts = [name for name in (columns.id_column, title, columns.text_column, SOURCE) if name is not None]
+    schema = pa.schema([*((name, pa.string()) for name in texts), (PAGE, pa.int32()), (CHUNK, pa.int32())])
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for number, file in enumerate(files):
+            progress("split", number, len(files))
+            with file.open() as opened:
+                document = read_document(file.name, opened.read())
+            chunk = 0
+            for page in document.pages:
+                if not page.text.strip():
+                    without_text.append(file.source if page.number is None else f"{file.source} page {page.number}")
+                for begin, end in _spans(page.text, columns.split, starts):
+                    chunk += 1
+                    row: dict[str, Any] = {
+                        columns.id_column: f"{file.source}#{chunk}",
+                        columns.text_column: page.text[begin:end],
+                    }
+                    row |= {SOURCE: file.source, PAGE: page.number, CHUNK: chunk}
+                    yield row if title is None else row | {title: document.title}
+
+    passages = _write(rows(), schema, path)
+    if not passages:
+        raise RetrieverError(
+            "corpus-invalid", f"corpus {files[0].name}: no text in its {len(files):,} documents; give another, or one with text"
+        )
+    return Passages(len(files), passages, without_text)
+
+
+def split_documents(files: Sequence[Path | Source], columns: CorpusSettings, path: Path, progress: Progress) -> Passages:
+    """Writes the passages of documents that are rows of Parquet files; their other columns stay.
+
+    Args:
+        files: Of the corpus.
+        columns: The config's `corpus`, with `split`.
+        path: Of the Parquet file.
+        progress: Called with "split", documents done, documents in all.
+
+    Raises:
+        RetrieverError: A file cannot be read, or has a column with the name of one of ours.
+    """
+    settings, names = columns.split, columns.read_as
+    schema = corpus_schema(files, columns)
+    if CHUNK in schema.names:
+        raise RetrieverError(
+            "corpus-invalid",
+            f"corpus {files[0]}: has a column {CHUNK!r}, which corpus.split writes; rename it, or remove split",
+        )
+    keeps_source = SOURCE in schema.names
+    given = pa.schema([pa.field(names.get(one.name) or one.name, one.type) for one in schema])
+    written = pa.schema([*given, *([] if keeps_source else [(SOURCE, pa.string())]), (CHUNK, pa.int32())])
+    total = sum(pq.read_metadata(open_source(file)).num_rows for file in files)
+    starts = _units(settings)
+    without_text: list[str] = []
+    documents = 0
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal documents
+        for file in files:
+            with reading(file), pq.ParquetFile(open_source(file)) as parquet:
+                for batch in parquet.iter_batches(batch_size=_ROWS):
+                    progress("split", documents, total)
+                    for row in batch.to_pylist():
+                        documents += 1
+                        yield from of_one(row)
+
+    def of_one(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        doc_id, text = row[columns.id_column], row[columns.text_column] or ""
+        if doc_id is None:
+            raise RetrieverError("corpus-invalid", f"corpus {files[0]}: a null doc_id; give every row one")
+        if not text.strip():
+            without_text.append(str(doc_id))
+        for number, (begin, end) in enumerate(_spans(text, settings, starts), start=1):
+            passage = row | {columns.id_column: f"{doc_id}#{number}", columns.text_column: text[begin:end], CHUNK: number}
+            yield passage if keeps_source else passage | {SOURCE: str(doc_id)}
+
+    passages = _write(rows(), written, path)
+    return Passages(documents, passages, without_text)
+
+
+def _spans(text: str, settings: SplitSettings | None, starts: Starts) -> Iterable[tuple[int, int]]:
+    """Returns the (begin, end) of the passages of a text; without settings it is one."""
+    if settings is not None:
+        return split(text, starts(text), settings.size, settings.overlap)
+    begin = len(text) - len(text.lstrip())
+    return [(begin, len(text.rstrip()))] if text.strip() else []
+
+
+def _units(settings: SplitSettings | None) -> Starts:
+    """Returns what gives the offsets at which the characters, or the tokens, of a text begin."""
+    if settings is None or settings.tokenizer is None:
+        return lambda text: range(len(text))
+    from transformers import AutoTokenizer
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # else it warns of texts longer than the model takes, which is why they are split
+    tokenizer = AutoTokenizer.from_pretrained(str(resolve_model(settings.tokenizer)))
+    if not tokenizer.is_fast:
+        raise RetrieverError(
+            "config-value",
+            f"corpus.split.tokenizer: {settings.tokenizer} does not say where its tokens begin; name another, or split by "
+            "characters",
+        )
+
+    def starts(text: str) -> list[int]:
+        found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        return sorted({begin for begin, end in found if end > begin} | ({0} if text else set()))
+
+    return starts
+
+
+def _write(rows: Iterator[dict[str, Any]], schema: pa.Schema, path: Path) -> int:
+    """Writes rows and returns their number."""
+    written, waiting = 0, list[dict[str, Any]]()
+    with pq.ParquetWriter(path, schema) as writer:
+        for row in rows:
+            waiting.append(row)
+            if len(waiting) == _ROWS:
+                writer.write_table(pa.Table.from_pylist(waiting, schema))
+                written, waiting = written + len(waiting), []
+        if waiting:
+            writer.write_table(pa.Table.from_pylist(waiting, schema))
+    return written + len(waiting)

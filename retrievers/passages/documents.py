@@ -1,0 +1,132 @@
+"""Reads a document of text, Markdown, HTML or PDF as pages of plain text."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from cluster.errors import RetrieverError
+
+
+class Page(NamedTuple):
+    """A page of a document; one that has no pages is one, without a number.
+
+    Attributes:
+        number: From 1; None: the document has no pages.
+        text: Of the page.
+    """
+
+    number: int | None
+    text: str
+
+
+class Document(NamedTuple):
+    """A document as it was read.
+
+    Attributes:
+        title: That it gives itself; None: none. The name of its file is none.
+        pages: In order; those without text, such as scanned ones, too.
+    """
+
+    title: str | None
+    pages: list[Page]
+
+
+def read_document(name: str, data: bytes) -> Document:
+    """Returns the title and the pages of a document, by the ending of its file's name.
+
+    Raises:
+        RetrieverError: Its bytes are not what the ending says, or it is encrypted.
+    """
+    return READERS[ending(name)](name, data)
+
+
+def ending(name: str) -> str:
+    """Returns the ending of a file's name, in lower case, with its dot; "": none that is read."""
+    found = re.search(r"\.\w+$", name)
+    return found[0].lower() if found and found[0].lower() in READERS else ""
+
+
+def _plain(name: str, data: bytes) -> Document:
+    return Document(None, [Page(None, _decoded(name, data))])
+
+
+def _markdown(name: str, data: bytes) -> Document:
+    from markdown_it import MarkdownIt
+
+    text = re.sub(r"\A---\n.*?\n(?:---|\.\.\.)\n", "", _decoded(name, data), flags=re.DOTALL)  # front matter
+    return _of_html(MarkdownIt("commonmark").enable("table").render(text))
+
+
+def _html(name: str, data: bytes) -> Document:
+    del name
+    return _of_html(data)
+
+
+def _of_html(html: str | bytes) -> Document:
+    """Returns the text that a page of HTML shows, a line for each block; its title is <title>, else the first heading."""
+    from bs4 import BeautifulSoup
+
+    soup = BeautifulSoup(html, "html.parser")  # bytes: it finds the encoding that the page declares
+    titles = (one.get_text(" ", strip=True) for one in (soup.title, soup.h1) if one is not None)
+    title = next((one for one in titles if one), None)
+    for one in soup(["script", "style", "template", "noscript", "head"]):
+        one.decompose()
+    for text in soup.find_all(string=True):
+        if text.find_parent("pre") is None:
+            text.replace_with(re.sub(r"\s+", " ", str(text)))
+    for one in soup.find_all([*_LINES, *_BLOCKS, *_CELLS]):
+        space = "\n" if one.name in _LINES else " " if one.name in _CELLS else "\n\n"
+        one.insert_before(space)
+        if one.name in _BLOCKS:
+            one.insert_after(space)
+    lines = (" ".join(line.split()) for line in soup.get_text().split("\n"))
+    return Document(title, [Page(None, re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip())])
+
+
+_LINES, _CELLS = ("br", "dd", "dt", "li", "tr"), ("td", "th")
+_BLOCKS = (
+    "address", "article", "aside", "blockquote", "div", "dl", "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4",
+    "h5", "h6", "header", "hr", "main", "nav", "ol", "p", "pre", "section", "table", "ul",
+)  # fmt: skip
+
+
+def _pdf(name: str, data: bytes) -> Document:
+    from pypdf import PdfReader
+    from pypdf.errors import PyPdfError
+
+    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns of each oddity that it can read past
+    try:
+        reader = PdfReader(io.BytesIO(data))
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise RetrieverError("corpus-invalid", f"corpus {name}: needs a password; remove it, or leave the file out")
+        pages = [Page(number, _paragraphs(page.extract_text())) for number, page in enumerate(reader.pages, start=1)]
+    except (PyPdfError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OSError) as error:
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise RetrieverError(
+            "corpus-invalid", f"corpus {name}: cannot be read as PDF: {said}; mend it, or leave the file out"
+        ) from None
+    return Document(None, pages)  # titles that PDFs have of their own are seldom those that they show
+
+
+def _paragraphs(text: str) -> str:
+    """Returns the text of a page with words joined that were divided at the end of a line."""
+    return re.sub(r"(?<=[^\W\d_])-\n(?=[a-zß-ÿ])", "", text)
+
+
+def _decoded(name: str, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise RetrieverError(
+            "corpus-invalid", f"corpus {name}: is not UTF-8 (byte {error.start}); convert it, or leave the file out"
+        ) from None
+
+
+READERS: dict[str, Callable[[str, bytes], Document]] = {
+    ".txt": _plain, ".text": _plain, ".md": _markdown, ".markdown": _markdown, ".html": _html, ".htm": _html, ".xhtml": _html,
+    ".pdf": _pdf,
+}  # fmt: skip

@@ -1,0 +1,116 @@
+"""`dmqr index` over folders of documents, here and on S3: what it says, what it keeps, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.storage import open_storage
+from jobs.__main__ import main
+from retrievers.corpora.corpus import open_arrow
+from retrievers.local.index import read_index
+from tests.support.cluster.s3_server import S3Server
+from tests.support.retrievers.small_pdf import small_pdf
+
+Written = Callable[[Any], str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A handbook of three documents, beside a picture."""
+    folder = tmp_path / "handbook"
+    (folder / "pumps").mkdir(parents=True)
+    (folder / "pumps" / "manual.pdf").write_bytes(small_pdf("Bleed the valve\nbefore winter.", "", "Grease it in May."))
+    (folder / "tides.md").write_text("# Tides\n\n" + "The spring tide comes at new moon. " * 20)
+    (folder / "notes.txt").write_text("Salt water corrodes the bronze impeller.")
+    (folder / "plan.png").write_bytes(b"\x89PNG")
+    return folder
+
+
+@pytest.fixture
+def config(values: dict[str, Any], config_file: Written, tmp_path: Path) -> Callable[..., str]:
+    """Writes a config with an index of BM25 and these settings of the corpus."""
+
+    def write(**corpus: Any) -> str:
+        bm25 = {"kind": "local", "index": str(tmp_path / "index"), "analyzer": "english"}
+        return config_file(values | {"corpus": corpus, "retrieve": {"retrievers": {"bm25": bm25}}})
+
+    return write
+
+
+def rows(index: Path) -> list[dict[str, Any]]:
+    data = index / read_index(index)["data"]
+    return [row for batch in open_arrow(data / "documents.arrow") for row in batch.to_pylist()]
+
+
+def test_a_folder_of_documents(
+    folder: Path, config: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = config(split={"size": 120, "overlap": 30})
+    assert main(["index", path, "--corpus", str(folder)]) == 0
+    said = capsys.readouterr().out
+    kept = rows(tmp_path / "index")
+    assert f"{len(kept)} documents, built; {len(kept)} passages of 3 documents" in said
+    assert "warning: no text in pumps/manual.pdf page 2; left out 1 files of other kinds (1 .png)" in said
+    by_id = {row["doc_id"]: row for row in kept}
+    assert by_id["pumps/manual.pdf#2"]["text"].strip() == "Grease it in May."
+    assert {key: by_id["pumps/manual.pdf#2"][key] for key in ("source", "page", "chunk")} == {
+        "source": "pumps/manual.pdf", "page": 3, "chunk": 2,
+    }  # fmt: skip
+    assert by_id["tides.md#2"]["title"] == "Tides"
+    assert by_id["tides.md#2"]["page"] is None
+    assert max(len(row["text"]) for row in kept) <= 120
+    assert main(["index", path, "--corpus", str(folder)]) == 0
+    assert "exists already" in capsys.readouterr().out
+
+
+def test_the_same_folder_on_s3_is_the_same_index(
+    s3: S3Server, folder: Path, config: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = open_storage(s3.fresh("handbook"))
+    for file in folder.rglob("*.*"):
+        there.upload(file, file.relative_to(folder).as_posix())
+    path = config()
+    assert main(["index", path, "--corpus", there.root, "--json"]) == 0
+    (first,) = json.loads(capsys.readouterr().out)
+    assert [row["doc_id"] for row in rows(tmp_path / "index")] == [
+        "notes.txt#1", "pumps/manual.pdf#1", "pumps/manual.pdf#2", "tides.md#1",
+    ]  # fmt: skip
+    assert main(["index", path, "--corpus", str(folder), "--json"]) == 0
+    (second,) = json.loads(capsys.readouterr().out)
+    assert second["done"] == first["done"].replace("built", "exists already, nothing to do")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("broken.pdf", b"%PDF-1.4 nothing", "broken.pdf: cannot be read as PDF"),
+        ("latin.txt", "café".encode("latin-1"), "latin.txt: is not UTF-8"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(
+    name: str, data: bytes, words: str, folder: Path, config: Callable[..., str], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (folder / name).write_bytes(data)
+    assert main(["index", config(), "--corpus", str(folder)]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_folder_with_nothing_to_read(config: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main(["index", config(), "--corpus", str(tmp_path / "empty")]) == 2
+    assert "holds no *.parquet file and no document (.txt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("split", [{"size": 10, "overlap": 10}, {"by": "tokens"}, {"tokenizer": "x"}, {"size": 0}])
+def test_a_split_that_cannot_be(
+    split: dict[str, Any], config: Callable[..., str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["index", config(split=split), "--corpus", str(folder)]) == 2
+    assert "corpus.split" in capsys.readouterr().err

