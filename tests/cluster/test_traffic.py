@@ -20,7 +20,7 @@ from tests.support.cluster.s3_server import S3Server
 
 @pytest.fixture
 def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    monkeypatch.setattr(s3_client, "backoff", lambda: lambda: None)
+    monkeypatch.setattr(s3_client, "pause", lambda _: 0.0)
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         take_traffic()

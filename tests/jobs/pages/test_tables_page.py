@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.__main__ import main
-from jobs.chain.chosen import NOT_CHOSEN
 from jobs.chain.drift import DRIFT
+from jobs.chain.stages.choices import NOT_CHOSEN
 from jobs.runs.folder import open_run
 from rewriters.guards import preserve
 from rewriters.guards.guards import NEAR_DUPLICATE, NO_VOCABULARY, OVERRIDE, REPAIRED
