@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.run.pools import Pool
+from cluster.run.pool_sizes import Pool
 from cluster.run.stage import Stage
 from cluster.storage.files import FileStorage
 from jobs.chain.pipeline import CHAIN, stages

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from cluster.errors import ConfigError
 from cluster.kuberay.settings import KubernetesSettings
 from cluster.placement import NodeGroup
-from cluster.run.pools import AUTO, TASK_CPUS, Pool, PoolRequest, stage_of_pool
+from cluster.run.pool_sizes import AUTO, TASK_CPUS, Pool, PoolRequest, stage_of_pool
 
 _ROUNDING = 1e-9  # 1 / 0.1 workers of a tenth of a GPU must be 10
 

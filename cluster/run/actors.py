@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from cluster.run.pools import Pool
+from cluster.run.pool_sizes import Pool
 
 Result = TypeVar("Result")
 

@@ -15,8 +15,8 @@ from cluster.costs import Totals, add_totals
 from cluster.isolation import Isolation, Isolations
 from cluster.metrics.tracked import TrackedMetrics
 from cluster.outages import Outage, merged
-from cluster.run.budget import Budget
-from cluster.run.pools import TASK_CPUS
+from cluster.run.grants import Budget
+from cluster.run.pool_sizes import TASK_CPUS
 from cluster.run.snapshot import BlockAttempt, BlockTotals, Retry, ShardState, Snapshot, StageProgress
 
 _KEPT_COMMITS = 1000  # committed shards that are remembered, for attempts that end after the commit

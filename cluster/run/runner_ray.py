@@ -17,7 +17,7 @@ import pyarrow as pa
 from cluster.metrics.tracked import TrackedMetrics
 from cluster.run.meter import Meter, run_block
 from cluster.run.outage_reports import OutageReports
-from cluster.run.pools import TASK_CPUS
+from cluster.run.pool_sizes import TASK_CPUS
 from cluster.run.progress import ProgressTracker
 from cluster.run.session import data_context
 from cluster.run.snapshot import NOTHING, Snapshot

@@ -13,7 +13,7 @@ from typing import Any
 from cluster.errors import ClusterError
 from cluster.placement import UNLIMITED_NODES, NodeGroup
 from cluster.run.own_job import working_folder_has
-from cluster.run.pools import AUTO, TASK_CPUS, PoolRequest, in_process_pools, local_pools, resources, size_pools
+from cluster.run.pool_sizes import AUTO, TASK_CPUS, PoolRequest, in_process_pools, local_pools, resources, size_pools
 
 IN_PROCESS = "none"  # `cluster.address` for no Ray, with all stages in this process
 _MOST_LOCAL_GPUS = 16

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from cluster.errors import ConfigError
 from cluster.kuberay.settings import KubernetesSettings
 from cluster.placement import NodeGroup
-from cluster.run.pools import AUTO, PoolRequest
+from cluster.run.pool_sizes import AUTO, PoolRequest
 from cluster.settings import Settings
 
 FORM = "@"  # prefix of the tags of a union's members, which are no part of a config key

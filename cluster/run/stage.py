@@ -16,7 +16,7 @@ import pyarrow as pa
 from cluster import costs
 from cluster.errors import ClusterError
 from cluster.metrics.table import MetricSample
-from cluster.run.pools import Pool
+from cluster.run.pool_sizes import Pool
 
 Worker = Callable[[pa.Table], pa.Table]
 _UNLINKED = pa.schema([])

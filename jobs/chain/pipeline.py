@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from cluster.metrics.table import MetricSample
-from cluster.run.pools import Pool
+from cluster.run.pool_sizes import Pool
 from cluster.run.stage import Stage, Worker, link
 from jobs.chain.arms.requests import called
 from jobs.chain.arms.shared_work import OpenedBy, Reading, SharedWork

@@ -76,7 +76,7 @@ def write_report(
 def _write(out: str, html: str) -> None:
     """Writes a page to a file or an object on S3, which has the report's usual name below a prefix."""
     from cluster.storage import remote
-    from cluster.storage.output import written
+    from cluster.storage.whole_file import written
     from jobs.runs.folder import REPORT
 
     with written(out + REPORT if remote(out) and out.endswith("/") else out) as file:

@@ -49,7 +49,7 @@ def try_(options: argparse.Namespace) -> int:
     from jobs.pages.try_one import page
     from jobs.terminal.log_files import logged
     from jobs.try_one.ask import greeting, queries
-    from jobs.try_one.loaded import LoadedConfig
+    from jobs.try_one.stages import LoadedConfig
     from jobs.try_one.trial import Given, read_values, trial_values
 
     given = Given(options.context, read_values(options.value))

@@ -20,7 +20,7 @@ from jobs.clicks.fields import rows_of
 from jobs.config.config import Config
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, event_files, log_files
-from jobs.log.judge import group_rows, hex_ids
+from jobs.log.rejections import group_rows, hex_ids
 from jobs.log.rows import read_rows
 
 MEMORY = "1GB"

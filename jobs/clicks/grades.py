@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
 from cluster.storage import remote
-from cluster.storage.output import written
+from cluster.storage.whole_file import written
 from jobs.clicks.interactions import Cells
 from jobs.clicks.models import ClickEstimate
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from cluster.cause import cause
 from cluster.errors import DmqrError, RetrieverError
 from cluster.run.actors import map_on_actors
-from cluster.run.pools import AUTO, PoolRequest
+from cluster.run.pool_sizes import AUTO, PoolRequest
 from cluster.run.session import IN_PROCESS, Session
 from jobs.config.config import Config
 from jobs.job.pools import device

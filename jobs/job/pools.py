@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from cluster.errors import ConfigError, RewriterError
-from cluster.run.pools import AUTO, Pool, PoolRequest, in_process_pools, local_pools
+from cluster.run.pool_sizes import AUTO, Pool, PoolRequest, in_process_pools, local_pools
 from cluster.run.session import IN_PROCESS, usable_gpus
 from cluster.settings import Settings
 from jobs.config.config import Config

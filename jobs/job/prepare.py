@@ -23,7 +23,7 @@ from jobs.job.indexes import (
     searched_indexes,
 )
 from jobs.job.keys import identity, run_id
-from jobs.job.measure_names import named_judgements
+from jobs.job.measure_checks import named_judgements
 from jobs.job.opening import retriever_facts
 from jobs.job.pools import with_precisions
 from jobs.job.rewriting import config_error, read_rewriting

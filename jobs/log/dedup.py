@@ -28,8 +28,8 @@ from cluster.run.spread import spread
 from cluster.storage import Storage, remote
 from jobs.log.check import LogColumns, RowGroup, check_log
 from jobs.log.files import LogFile
-from jobs.log.judge import REASONS
 from jobs.log.parts import PLAN, DedupTask, PartFiles, merge_range, query, read_part
+from jobs.log.rejections import REASONS
 
 PART_ROWS = 1 << 19  # or one row group: small enough for many nodes; in larger parts fewer texts are hashed repeatedly
 RANGE_ROWS, RANGE_BYTES = 1 << 18, 1 << 25  # of texts and forms, grouped at a time by phase two

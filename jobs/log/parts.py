@@ -21,7 +21,7 @@ from cluster.run.shards import File
 from cluster.storage import open_storage
 from cluster.storage.s3_duckdb import bounded_duckdb, no_room
 from jobs.log.check import LogColumns, RowGroup
-from jobs.log.judge import Groups, Ints, Rejection, encode, group_rows, hex_ids, normal_forms
+from jobs.log.rejections import Groups, Ints, Rejection, encode, group_rows, hex_ids, normal_forms
 from jobs.log.rows import read_rows
 from jobs.tables import OPTIONAL_QUERIES, STORED, VALUES
 

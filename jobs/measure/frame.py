@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from cluster.errors import ConfigError
 from jobs.chain.arms.arms import RUN
 from jobs.chain.cuts import cut_from
-from jobs.job.measure_names import check_grades, check_measures, deepest_rank, depths
+from jobs.job.measure_checks import check_grades, check_measures, deepest_rank, depths
 from jobs.log.judgements import Judgements, Key
 from jobs.measure import judged_rows
 from jobs.measure.arrays import Floats, Numbers

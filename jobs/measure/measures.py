@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from jobs.config.sections import EvaluateSettings
 from jobs.measure.arrays import Floats
 
-MEASURES = ("nDCG@10", "R@10", "P@5", "Success@5", "RR@10")  # the default of `evaluate.measures`
+MEASURES: tuple[str, ...] = tuple(EvaluateSettings().measures)  # by default
 DEPTH = 10  # the deepest cutoff of one of them
 CHUNK = 2000  # lists measured at a time
 
@@ -28,7 +29,7 @@ class ListMeasures:
         """Prepares the measures.
 
         Args:
-            names: measures that ir_measures knows (`check_measures` of jobs/job/measure_names.py).
+            names: measures that ir_measures knows (`check_measures` of jobs/job/measure_checks.py).
             grades: doc_id -> grade, of each list to be measured. A grade below zero is measured as zero.
         """
         import ir_measures

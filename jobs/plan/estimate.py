@@ -16,7 +16,7 @@ from typing import Any
 from cluster import costs
 from cluster.run.shards import Manifest, spent
 from jobs.job.prepare import Prepared
-from jobs.run.pool_sizes import mostly_reused, previous_run
+from jobs.run.pool_calibration import mostly_reused, previous_run
 from jobs.run.spending import tries_per_request
 from jobs.runs.starts import Start, driver_spent, known_starts, waited_seconds
 from rewriters.engines.openai.token_count import TokenCounter

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster.run.lease import check_free
-from cluster.run.pools import Pool, PoolRequest, local_pools
+from cluster.run.pool_sizes import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
 from cluster.run.shards import SUCCESS, check_inputs, manifests, read_plan
 from cluster.storage import open_storage
@@ -28,7 +28,7 @@ from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.work import ablation_rows, all_searches, planned_saving
 from jobs.run.draft import check_version
 from jobs.run.job import Job, run_of
-from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, pool_words, seconds_words, with_seconds
+from jobs.run.pool_calibration import CALIBRATION, has_auto, known_seconds, pool_words, seconds_words, with_seconds
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.run.spending import expected_requests, tries_per_request
 from jobs.runs.tally import summed

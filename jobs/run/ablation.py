@@ -11,7 +11,7 @@ from jobs.chain.arms.compile import Compiled, compile_arms
 from jobs.chain.arms.pools import pooled_config
 from jobs.config.config import Config
 from jobs.job.keys import SCHEMA_VERSION, VERSIONS, run_id
-from jobs.job.measure_names import check_measures, deepest_rank
+from jobs.job.measure_checks import check_measures, deepest_rank
 from jobs.job.prepare import Prepared, log_columns, prepare
 from jobs.log.check import has_values
 from jobs.run.job import Job

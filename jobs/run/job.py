@@ -8,7 +8,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from cluster.run.pools import Pool, PoolRequest
+from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.session import IN_PROCESS
 from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage

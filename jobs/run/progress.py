@@ -17,7 +17,7 @@ from cluster.run.lease import HEARTBEAT_SECONDS, Lease
 from cluster.storage import Storage
 from jobs.chain.metric_samples import exports_metrics
 from jobs.job.prepare import Prepared
-from jobs.run.stopping import outcome
+from jobs.run.limits import outcome
 from jobs.runs.starts import PROGRESS
 from jobs.terminal.state import State
 

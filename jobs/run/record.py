@@ -20,7 +20,7 @@ from jobs.job.indexes import States, changes, last_states, read_states, warn_of
 from jobs.job.keys import SCHEMA_VERSION
 from jobs.job.prepare import Prepared
 from jobs.run.driver_costs import DriverCosts
-from jobs.run.pool_sizes import PoolSizes
+from jobs.run.pool_calibration import PoolSizes
 from jobs.run.whole_job import whole_job
 from jobs.runs.starts import driver_spent, known_starts, node_time
 from jobs.terminal.logs import event

@@ -26,12 +26,12 @@ from jobs.run.draft import check_version, draft_plan, store_plan
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.finish import finish, put_latest
 from jobs.run.job import Job
-from jobs.run.pool_sizes import PoolSizes
+from jobs.run.limits import Signals, Stall, Sums, limit, outcome
+from jobs.run.pool_calibration import PoolSizes
 from jobs.run.progress import driver_gauges, progress_file, tracked_metrics
 from jobs.run.record import Record
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.run.spending import RunMoney
-from jobs.run.stopping import Signals, Stall, Sums, limit, outcome
 from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.traces import Traces, traced
 from jobs.run.watch import Watch

@@ -20,7 +20,7 @@ from cluster.run.settings import TraceSettings
 from cluster.run.shards import Manifest
 from cluster.run.snapshot import BlockAttempt
 from jobs.job.prepare import Prepared
-from jobs.run.stopping import outcome
+from jobs.run.limits import outcome
 from jobs.runs.sums import by_reason
 from jobs.terminal.logs import event
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from cluster.costs import DRIVER, START_UP, Prices, Totals
-from cluster.run.pools import stage_of_pool
+from cluster.run.pool_sizes import stage_of_pool
 from jobs.runs.starts import TIMES, Start
 
 Share = tuple[str, str]  # stage, and one of TIMES

@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.costs import Totals, add_totals
 from cluster.run.lease import HEARTBEAT_SECONDS, lease_durations
-from cluster.run.pools import stage_of_pool
+from cluster.run.pool_sizes import stage_of_pool
 from cluster.run.shards import Manifest, seconds_by_start
 from cluster.storage import Storage, remote
 

@@ -17,7 +17,7 @@ from cluster.errors import ConfigError
 from cluster.kuberay.create import filled
 from cluster.kuberay.manifests import LONGEST_NAME, Manifest, check_rayjob, job_policy, nightly, rayjob
 from cluster.kuberay.worker_groups import explicit_pools, reach, worker_groups
-from cluster.run.pools import Pool, stage_of_pool
+from cluster.run.pool_sizes import Pool, stage_of_pool
 from jobs.chain.arms.arms import arms_of
 from jobs.chain.arms.pools import arm_pools, arm_rerankers, engines_of, pooled_config
 from jobs.config.config import Config

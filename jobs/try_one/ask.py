@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from cluster.errors import ConfigError
 from jobs.terminal.formats import one_line, shortened
 from jobs.terminal.formats import queries as counted
-from jobs.try_one.loaded import LoadedConfig
+from jobs.try_one.stages import LoadedConfig
 
 PROMPT = "query> "
 NAMED = 6  # recorded queries that are named

@@ -1,4 +1,4 @@
-"""What `try` is given besides a query, and what comes of sending one through every stage; `jobs/try_one/loaded.py` makes it."""
+"""What `try` is given besides a query, and what comes of sending one through every stage; `jobs/try_one/stages.py` makes it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from jobs.chain.answer import fused, ranked
 from jobs.config.config import Config
-from jobs.job.measure_names import check_grades, check_measures, deepest_rank
+from jobs.job.measure_checks import check_grades, check_measures, deepest_rank
 from jobs.log.judgements import Judgements
 from jobs.measure.arrays import Floats
 from jobs.measure.measures import ListMeasures

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from cluster.errors import ConfigError
 from cluster.storage import remote
-from cluster.storage.output import written
+from cluster.storage.whole_file import written
 from jobs.config.config import Config
 from jobs.runs.folder import RunFolder
 from jobs.tune.conclusions import choices, conclusion_written, conclusions, tuning_notes

@@ -7,7 +7,6 @@ loop of retries, `Connection.retry`. `bulk`, `documents` and `search` find the i
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
@@ -15,9 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 from cluster.cause import redacted
 from cluster.errors import RetrieverError
 from cluster.http import Refusals
-from cluster.outages import answered, failed, pause
+from cluster.outages import answered, failed
 from retrievers.elastic.access import read_access
-from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, body_words, transport_words
+from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, body_words, repeated, transport_words
 from retrievers.elastic.settings import ElasticSettings
 
 PRODUCT = "Elasticsearch"
@@ -151,24 +150,15 @@ class Connection:
         return self.retry(lambda: self.send(method, path, body, **options), seconds)
 
     def retry(self, send: Callable[[], T], patience: float, stop: threading.Event | None = None) -> T:
-        """Call ``send`` until it raises no `ServerUnavailable`, with backoff.
-
-        Args:
-            send: called again after each failure.
-            patience: seconds from the first call, after which no further one is made.
-            stop: once set, ends the wait and the retries.
+        """Returns what `send` returns, as `repeated` does.
 
         Raises:
             RetrieverError: the server stayed unavailable.
         """
-        failures, began = 0, time.monotonic()
-        while True:
-            try:
-                return send()
-            except ServerUnavailable as error:
-                failures += 1
-                if time.monotonic() - began >= patience or (stop or threading.Event()).wait(pause(failures)):
-                    raise self.unavailable(error) from None
+        try:
+            return repeated(send, patience, stop)
+        except ServerUnavailable as error:
+            raise self.unavailable(error) from None
 
     def unavailable(self, error: object) -> RetrieverError:
         """Returns the error for a server that stayed unavailable."""

@@ -1,12 +1,17 @@
-"""Failures of requests to Elasticsearch: those after which the same request may succeed later, and those that are final."""
+"""Failures of requests to Elasticsearch: those after which the same request is sent again, and those that are final."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from cluster.errors import RetrieverError
 from cluster.http import encodable
+from cluster.outages import pause
+
+T = TypeVar("T")
 
 BUSY = (429, 502, 503, 504)
 """Statuses, of a request or of an item, after which the same may succeed later."""
@@ -39,6 +44,27 @@ class RequestRefused(RetrieverError):
         self.status, self.kind = status, kind
         self.said = f"{kind}: {reason}" if reason else kind
         super().__init__("elastic-refused", f"{where}: {self.said}; correct the config")
+
+
+def repeated(send: Callable[[], T], patience: float, stop: threading.Event | None = None) -> T:
+    """Returns what `send` returns; it is called again, after pauses that grow, while it raises `ServerUnavailable`.
+
+    Args:
+        send: A request.
+        patience: Seconds from the first call, after which no further one is made.
+        stop: Once set, ends the wait and the repetitions.
+
+    Raises:
+        ServerUnavailable: The server stayed unavailable.
+    """
+    failures, began = 0, time.monotonic()
+    while True:
+        try:
+            return send()
+        except ServerUnavailable:
+            failures += 1
+            if time.monotonic() - began >= patience or (stop or threading.Event()).wait(pause(failures)):
+                raise
 
 
 def transport_words(error: Any) -> str:

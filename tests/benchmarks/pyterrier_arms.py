@@ -48,7 +48,7 @@ from recorded_sets import DATA, ENCODER, INDEXES, read_qrels, recorded_rows, rec
 
 from jobs.chain.arms.arms import arms_of
 from jobs.config.load import load_config
-from jobs.job.measure_names import check_measures, deepest_rank
+from jobs.job.measure_checks import check_measures, deepest_rank
 from jobs.measure.frame import measure
 from jobs.pages.closing import compared, write_pages
 from jobs.run.ablation import prepare_ablation

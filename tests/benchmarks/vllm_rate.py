@@ -86,7 +86,7 @@ def stage(model: str, count: int, tokens: int) -> tuple[float, int]:
     import pyarrow as pa
     import ray
 
-    from cluster.run.pools import Pool
+    from cluster.run.pool_sizes import Pool
     from cluster.run.runner_ray import RayRunner
     from cluster.run.session import WORKER_ENVIRONMENT
     from cluster.run.stage import Stage, link

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from cluster.run.actors import map_on_actors
-from cluster.run.pools import Pool, PoolRequest
+from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.session import Session
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from cluster.errors import ClusterError
 from cluster.placement import NodeGroup
-from cluster.run.pools import Pool, PoolRequest
+from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import Session
 from tests.support.cluster import few_stages

@@ -14,7 +14,7 @@ import pytest
 from cluster.costs import COSTS
 from cluster.isolation import Isolation
 from cluster.run.meter import Meter
-from cluster.run.pools import Pool, PoolRequest
+from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.progress import ProgressTracker
 from cluster.run.runner_ray import RayRunner, node_alive, tracker_options
 from cluster.run.session import Session

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.storage.output import written
+from cluster.storage.whole_file import written
 
 
 def test_a_file_is_there_once_it_is_whole(tmp_path: Path) -> None:

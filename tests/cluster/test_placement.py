@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.placement import UNLIMITED_NODES, Demand, NodeGroup, can_hold, reachable
-from cluster.run.pools import apportion
+from cluster.run.pool_sizes import apportion
 
 GROUPS = st.lists(st.builds(NodeGroup, st.integers(0, 2), st.integers(0, 6), st.integers(0, 3)), max_size=2)
 DEMANDS = st.lists(st.builds(Demand, st.sampled_from([0.5, 1, 2, 3]), st.sampled_from([0, 0.3, 0.5, 1, 2])), max_size=5)

@@ -11,7 +11,7 @@ import pytest
 
 from cluster.costs import COSTS, Totals, entry
 from cluster.outages import Outage
-from cluster.run.pools import TASK_CPUS, Pool
+from cluster.run.pool_sizes import TASK_CPUS, Pool
 from cluster.run.progress import ProgressTracker
 from cluster.run.runner_ray import shards_in_flight
 from cluster.run.snapshot import BlockTotals, block_totals

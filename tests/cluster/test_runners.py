@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ClusterError
-from cluster.run.pools import Pool, PoolRequest
+from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import Session

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.errors import ClusterError
 from cluster.placement import UNLIMITED_NODES, NodeGroup
-from cluster.run.pools import TASK_CPUS, Pool, PoolRequest, Resources, local_pools, resources, size_pools
+from cluster.run.pool_sizes import TASK_CPUS, Pool, PoolRequest, Resources, local_pools, resources, size_pools
 from cluster.run.session import InProcessSession, open_session
 
 CORES = os.cpu_count() or 1

@@ -12,7 +12,7 @@ import pytest
 from cluster.costs import COSTS, START_UP, entry
 from cluster.errors import ClusterError, UnavailableError
 from cluster.run.meter import Meter
-from cluster.run.pools import Pool
+from cluster.run.pool_sizes import Pool
 from cluster.run.stage import Stage, heartbeat, reporting_to
 
 IN = pa.schema([("n", pa.int64()), ("costs", COSTS)])

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cluster.storage.output import written
+from cluster.storage.whole_file import written
 from jobs.measure.compare.comparison_notes import cut_notes, named_notes
 from jobs.measure.compare.difference import PART
 from jobs.measure.compare.standing import FAMILIES, MARKS, PLACES, Standing, cut_mark, mark, standing

@@ -11,7 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
-from cluster.storage.output import written
+from cluster.storage.whole_file import written
 from jobs.measure.frame import Frame
 from jobs.measure.query_context import NOTHING, asked_with, filter_columns
 from jobs.runs.folder import RunFolder

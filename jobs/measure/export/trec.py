@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
 from cluster.storage import remote
-from cluster.storage.output import written
+from cluster.storage.whole_file import written
 from jobs.chain.arms.arms import RUN
 from jobs.measure.export.ir_metadata import metadata_header
 from jobs.measure.frame import Frame

@@ -10,7 +10,7 @@ from cluster.errors import ConfigError
 from cluster.kuberay.settings import CpuResources, KubernetesSettings
 from cluster.kuberay.worker_groups import WorkerGroup, explicit_pools, reach, worker_groups
 from cluster.placement import NodeGroup
-from cluster.run.pools import TASK_CPUS, Pool, PoolRequest, size_pools
+from cluster.run.pool_sizes import TASK_CPUS, Pool, PoolRequest, size_pools
 
 SETTINGS = KubernetesSettings()
 REQUESTS = st.builds(

@@ -19,7 +19,7 @@ from jobs.config.load import load_config
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
 from jobs.runs.folder import open_run
-from jobs.try_one.loaded import LoadedConfig
+from jobs.try_one.stages import LoadedConfig
 from retrievers.local.build import build_local_index
 from tests.support.jobs.in_process_runs import prepared_job, run_in_process
 from tests.support.jobs.report_runs import page

@@ -25,7 +25,7 @@ from jobs.pages.report.figures import Figures
 from jobs.pages.report.samples import samples
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.terminal.live_display import LiveDisplay
-from jobs.try_one.loaded import LoadedConfig
+from jobs.try_one.stages import LoadedConfig
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from tests.support.jobs.report_runs import RunMaker

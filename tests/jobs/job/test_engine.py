@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from cluster.errors import ConfigError, RetrieverError, RewriterError
-from cluster.run.pools import PoolRequest
+from cluster.run.pool_sizes import PoolRequest
 from jobs.config.load import load_config
 from jobs.job.engine import MAX_BLOCKS, blocks_in_flight, check, resolve
 from jobs.job.pools import requested_pools

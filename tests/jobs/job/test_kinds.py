@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from cluster.errors import ConfigError
-from cluster.run.pools import Pool
+from cluster.run.pool_sizes import Pool
 from jobs.chain.pipeline import stages
 from jobs.chain.store.files import NO_STORE
 from jobs.config.load import load_config

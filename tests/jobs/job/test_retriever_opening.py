@@ -15,7 +15,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.placement import NodeGroup
-from cluster.run.pools import Pool, size_pools
+from cluster.run.pool_sizes import Pool, size_pools
 from cluster.storage.files import FileStorage
 from jobs.chain.pipeline import stages
 from jobs.config.config import Config

@@ -16,7 +16,7 @@ import pytest
 
 from cluster.costs import Prices
 from cluster.errors import ConfigError
-from cluster.run.pools import local_pools
+from cluster.run.pool_sizes import local_pools
 from cluster.run.shards import Manifest
 from jobs.chain.arms.requests import most_requests
 from jobs.config.config import Config

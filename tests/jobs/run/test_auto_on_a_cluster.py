@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.placement import NodeGroup
-from cluster.run.pools import PoolRequest, size_pools
+from cluster.run.pool_sizes import PoolRequest, size_pools
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from tests.support.jobs.in_process_runs import run_in_process

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.run.budget import Budget
+from cluster.run.grants import Budget
 from jobs.chain.allowance import Allowance
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.run.pool_sizes import PoolSizes
-from jobs.run.stopping import Stopped
+from jobs.run.limits import Stopped
+from jobs.run.pool_calibration import PoolSizes
 from jobs.terminal.formats import money
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.rewriters.fake_server import FakeServer

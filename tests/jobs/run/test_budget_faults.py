@@ -22,7 +22,7 @@ from jobs.chain.completer import Completer
 from jobs.chain.completions import key_of
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.run.stopping import Stopped
+from jobs.run.limits import Stopped
 from rewriters.engines import Request
 from rewriters.engines.settings import OpenaiSettings
 from tests.support.jobs.in_process_runs import run_in_process

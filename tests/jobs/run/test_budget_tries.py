@@ -13,7 +13,7 @@ import pytest
 
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
-from jobs.run.stopping import Stopped
+from jobs.run.limits import Stopped
 from rewriters.outcome.retries import FIRST_TRY
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import rows

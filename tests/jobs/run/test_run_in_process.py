@@ -24,7 +24,7 @@ from jobs.chain.stages.order import Order
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
-from jobs.run.stopping import Stopped
+from jobs.run.limits import Stopped
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import ROOT, check_files, check_same_rows, rows
 

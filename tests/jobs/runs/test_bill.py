@@ -31,7 +31,7 @@ from jobs.pages.report.spending import spending
 from jobs.pages.summary import closing_values
 from jobs.plan.estimate import estimate
 from jobs.run.driver_costs import COUNT_SECONDS, DriverCosts
-from jobs.run.stopping import Stopped
+from jobs.run.limits import Stopped
 from jobs.runs.bill import bill
 from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.starts import BROKEN, TIMES, known_starts, node_time, unknown_losses

@@ -19,8 +19,8 @@ from cluster.storage import Storage, open_storage
 from cluster.storage.files import FileStorage
 from jobs.__main__ import main
 from jobs.run import progress
+from jobs.run.limits import Stopped
 from jobs.run.progress import progress_file
-from jobs.run.stopping import Stopped
 from jobs.runs.starts import PROGRESS
 from jobs.terminal.state import StageState, State
 from tests.support.cluster.s3_server import S3Server

@@ -19,7 +19,7 @@ import yaml
 
 from cluster.errors import ConfigError
 from cluster.kuberay.create import FAILED, JOB_VARIABLE, filled
-from cluster.run.pools import Pool
+from cluster.run.pool_sizes import Pool
 from cluster.storage import open_storage
 from jobs.__main__ import main
 from jobs.cli.command_line.arguments import parser

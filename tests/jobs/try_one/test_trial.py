@@ -26,7 +26,7 @@ from jobs.chain.stages.rewrite import Rewrite
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.pages.try_one import page
-from jobs.try_one.loaded import LoadedConfig
+from jobs.try_one.stages import LoadedConfig
 from jobs.try_one.trial import Trial, document_counts
 from retrievers.local.build import build_local_index
 from rewriters.outcome.retries import FIRST_TRY

@@ -28,7 +28,7 @@ from jobs.pages.summary import closing_table
 from jobs.pages.try_one import page
 from jobs.plan.work import all_searches, planned_saving
 from jobs.runs.folder import RunFolder
-from jobs.try_one.loaded import LoadedConfig
+from jobs.try_one.stages import LoadedConfig
 from jobs.try_one.trial import trial_values
 from jobs.tune.tune import tune
 from retrievers.predictors import predicted, statistics_of

@@ -23,7 +23,7 @@ from jobs.log.check import LogColumns
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate.evaluate import evaluate
 from jobs.runs.folder import open_run
-from jobs.try_one.loaded import LoadedConfig
+from jobs.try_one.stages import LoadedConfig
 from jobs.try_one.trial import Given, Trial, trial_values
 from rewriters.normalise import query_id
 from tests.support.jobs.in_flight import chain

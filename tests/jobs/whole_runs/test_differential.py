@@ -15,7 +15,7 @@ from jobs.chain.arms.arms import BASELINE, FULL, Arm
 from jobs.chain.arms.requests import SAMPLES_APART
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.job.measure_names import deepest_rank
+from jobs.job.measure_checks import deepest_rank
 from jobs.job.prepare import prepare
 from jobs.job.rewriting import read_rewriting
 from jobs.run.ablation import prepare_ablation

@@ -24,7 +24,7 @@ from jobs.pages.report import report
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
-from jobs.try_one.loaded import LoadedConfig
+from jobs.try_one.stages import LoadedConfig
 from jobs.try_one.trial import Given
 from retrievers.local.build import build_local_index
 from retrievers.retriever import SearchText, open_retriever

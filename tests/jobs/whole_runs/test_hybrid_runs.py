@@ -30,7 +30,7 @@ from jobs.runs.folder import open_run
 from jobs.submit.reachable import unseen_paths
 from jobs.submit.sent_config import sent_config
 from jobs.terminal.live_display import LiveDisplay
-from jobs.try_one.loaded import LoadedConfig
+from jobs.try_one.stages import LoadedConfig
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.local.build import build_local_index
 from retrievers.settings import RerankSettings

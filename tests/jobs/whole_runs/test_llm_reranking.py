@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.config.load import load_config
-from jobs.try_one.loaded import LoadedConfig
+from jobs.try_one.stages import LoadedConfig
 from tests.support.retrievers.tiny_llm import make_gemma
 
 QUERY = "how does a lighthouse lamp work"

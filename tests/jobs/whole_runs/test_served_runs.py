@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError, DmqrError, Stopped
-from cluster.run.pools import Pool
+from cluster.run.pool_sizes import Pool
 from jobs.chain.stages.order import Order
 from jobs.chain.store.files import NO_STORE
 from jobs.config.load import load_config
@@ -24,7 +24,7 @@ from jobs.plan.plan import plan
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import run_of
 from jobs.terminal.live_display import LiveDisplay
-from jobs.try_one.loaded import LoadedConfig
+from jobs.try_one.stages import LoadedConfig
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import rows
 from tests.support.jobs.workers import scored

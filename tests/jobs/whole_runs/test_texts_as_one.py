@@ -24,7 +24,7 @@ from jobs.pages.report.figures import Figures
 from jobs.pages.try_one import page
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import RunFolder
-from jobs.try_one.loaded import LoadedConfig
+from jobs.try_one.stages import LoadedConfig
 from jobs.tune.judged_lists import gather
 from jobs.tune.vectors import open_vectors
 from retrievers.analyzer import open_analyzer

@@ -15,7 +15,7 @@ import pytest
 from jobs.config.load import load_config
 from jobs.job.keys import fingerprint, identity
 from jobs.pages.try_one import page
-from jobs.try_one.loaded import LoadedConfig
+from jobs.try_one.stages import LoadedConfig
 from jobs.try_one.trial import trial_values
 from retrievers.retriever import SearchText, open_retriever
 from retrievers.served.encoder import OpenaiEncoder

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from cluster.costs import COSTS, entry
-from cluster.run.pools import Pool
+from cluster.run.pool_sizes import Pool
 from cluster.run.stage import Stage, heartbeat, link, reserver
 
 PLACE = pa.schema([("shard", pa.int32())])

@@ -20,7 +20,7 @@ from cluster.isolation import Isolation
 from cluster.kuberay.settings import KubernetesSettings
 from cluster.kuberay.worker_groups import explicit_pools
 from cluster.run.meter import run_block
-from cluster.run.pools import PoolRequest
+from cluster.run.pool_sizes import PoolRequest
 from cluster.run.session import Session
 from cluster.run.settings import ClusterSettings
 from cluster.run.shards import check_inputs
@@ -39,8 +39,8 @@ from jobs.job.pools import check_shares
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
 from jobs.run.finish import check_balances, run_balances
-from jobs.run.pool_sizes import PoolSizes
-from jobs.run.stopping import Signals, Stall, Sums, limit
+from jobs.run.limits import Signals, Stall, Sums, limit
+from jobs.run.pool_calibration import PoolSizes
 from jobs.run.traces import Traces
 from jobs.runs.tally import Tally
 from jobs.tables import SHARD

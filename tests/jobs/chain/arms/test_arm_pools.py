@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.run.pools import PoolRequest
+from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import arms_of
 from jobs.chain.arms.pools import arm_pools, arm_rerankers, engines_of, pooled_config
 from jobs.config.config import Config

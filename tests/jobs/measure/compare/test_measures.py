@@ -6,7 +6,7 @@ import ir_measures
 import pytest
 
 from cluster.errors import ConfigError
-from jobs.job.measure_names import WHOLE, check_grades, check_measures, deepest_rank
+from jobs.job.measure_checks import WHOLE, check_grades, check_measures, deepest_rank
 from jobs.log.judgements import Judgements
 from jobs.measure.measures import MEASURES, measured_lists
 

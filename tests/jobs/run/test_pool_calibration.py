@@ -17,7 +17,7 @@ import pytest
 from cluster.costs import Totals
 from cluster.errors import ClusterError, ConfigError
 from cluster.placement import NodeGroup
-from cluster.run.pools import Pool, PoolRequest, size_pools
+from cluster.run.pool_sizes import Pool, PoolRequest, size_pools
 from cluster.run.session import Session
 from cluster.run.shards import Manifest, Shard
 from cluster.storage import open_storage
@@ -26,7 +26,7 @@ from jobs.config.load import load_config
 from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared, prepare
 from jobs.plan.plan import plan, plan_table
-from jobs.run.pool_sizes import PoolSizes
+from jobs.run.pool_calibration import PoolSizes
 from jobs.runs.tally import Tally
 from jobs.terminal.live_display import LiveDisplay
 from tests.support.jobs.in_process_runs import run_in_process

@@ -2,7 +2,7 @@
 
 They are known from this run's committed shards, or from the newest finished run of the same name and the same settings (the
 night before), where workers had the same CPUs or GPUs. Without either, the run calibrates itself: its first shards go through
-one worker of each stage, and then the pools are sized (`cluster.run.pools.apportion`). Those shards are committed like all
+one worker of each stage, and then the pools are sized (`cluster.run.pool_sizes.apportion`). Those shards are committed like all
 others.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from cluster import costs
 from cluster.errors import ConfigError
-from cluster.run.pools import AUTO, Pool, PoolRequest, stage_of_pool
+from cluster.run.pool_sizes import AUTO, Pool, PoolRequest, stage_of_pool
 from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Shard
 from jobs.job.keys import settings_fingerprint

@@ -30,7 +30,7 @@ from jobs.config.config import Config
 from jobs.job.engine import open_worker_engine
 from jobs.job.opening import open_documents
 from jobs.job.prepare import prepare_query
-from jobs.log.judge import Rejection, judge
+from jobs.log.rejections import Rejection, judge
 from jobs.log.rows import newest
 from jobs.run.job import run_of
 from jobs.tables import LOST, ORIGINAL, QUERIES
