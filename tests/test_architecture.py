@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -201,6 +202,13 @@ def test_tests_mirror_the_rooms_of_jobs() -> None:
     folders = {path.name for path in (ROOT / "tests" / "jobs").iterdir() if path.is_dir() and any(path.rglob("test_*.py"))}
     assert folders <= {*rooms(), "whole_runs"}
     assert not list((ROOT / "tests" / "jobs").glob("test_*.py"))
+
+
+def test_files_that_comments_and_pages_name_are_there() -> None:
+    named = re.compile(r"(?<![\w./-])((?:cluster|jobs|retrievers|rewriters|tests)/(?:[\w-]+/)*[\w-]+\.py)\b")
+    pages = [*FILES, *(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    gone = {(name_of(page), name) for page in pages for name in named.findall(page.read_text(encoding="utf-8"))}
+    assert not sorted((page, name) for page, name in gone if not (ROOT / name).exists())
 
 
 def test_a_test_imports_what_it_shares_from_support_alone() -> None:

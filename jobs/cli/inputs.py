@@ -12,7 +12,7 @@ from cluster.errors import ConfigError
 
 if TYPE_CHECKING:
     from cluster.costs import Prices
-    from jobs.config.sections import EvaluateSettings
+    from jobs.config.settings import EvaluateSettings
     from jobs.log.judgements import Judgements
     from jobs.runs.folder import RunFolder
 

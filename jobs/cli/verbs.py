@@ -84,7 +84,7 @@ def try_(options: argparse.Namespace) -> int:
 
 def plan(options: argparse.Namespace) -> int:
     """Shows what a run would do and cost."""
-    from jobs.config.sections import AblateSettings
+    from jobs.config.settings import AblateSettings
     from jobs.job.prepare import prepare
     from jobs.plan.plan import plan, plan_table
     from jobs.run.ablation import prepare_ablation

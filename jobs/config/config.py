@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
 from cluster.settings import NOT_IDENTITY, Names, Settings
-from jobs.config.sections import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
+from jobs.config.settings import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
 from jobs.log.settings import LogSettings
 from retrievers.kinds import AnyRetrieverSettings
 from retrievers.lists import TOGETHER

@@ -11,7 +11,7 @@ from jobs.log.judgements import MAX_GRADE, Judgements, read_qrels
 if TYPE_CHECKING:
     import ir_measures
 
-    from jobs.config.sections import EvaluateSettings
+    from jobs.config.settings import EvaluateSettings
 
 WHOLE = 1000
 """Documents of a list that a measure without a cutoff reads: as many as the runs of TREC's ad hoc tracks have."""

@@ -57,7 +57,7 @@ class Frame:
     lengths: Numbers
     """(arms, keys): documents of each list, down to `depth`."""
     least: Numbers
-    """(arms,): the fewest documents of a list from which something may have been cut off (jobs/measure/evaluate/looked.py)."""
+    """(arms,): the fewest documents of a list from which something may have been cut off (jobs/measure/measured_depth.py)."""
     unjudged: Floats
     """(arms,): share of the results, down to `depth`, without a judgement; NaN for an arm without results."""
     failed: Numbers
@@ -71,7 +71,7 @@ class Frame:
     rejected: int
     """Number of counted keys that are rejected log rows; they count zero."""
     clusters: Numbers
-    """(keys,): number of the cluster of near-duplicate queries (jobs/measure/compare/clusters.py); each rejected row is one."""
+    """(keys,): number of the cluster of near-duplicate queries (jobs/measure/clusters.py); each rejected row is one."""
     depth: int
     """The deepest rank that a measure reads."""
     key: Key

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from jobs.config.sections import EvaluateSettings
+from jobs.config.settings import EvaluateSettings
 from jobs.measure.arrays import Floats
 
 MEASURES: tuple[str, ...] = tuple(EvaluateSettings().measures)  # by default

@@ -13,7 +13,7 @@ from rich.text import Text
 from cluster.costs import Prices
 from cluster.errors import ConfigError, DmqrError
 from jobs.clicks.interactions import clicked
-from jobs.config.sections import EvaluateSettings
+from jobs.config.settings import EvaluateSettings
 from jobs.counts import QUANTITIES, by_arm
 from jobs.log.judgements import Judgements
 from jobs.measure.compare.arm_costs import ArmCost, arm_costs

@@ -1,7 +1,7 @@
 """A connection to Elasticsearch: sends requests, tells their failures apart, repeats those that may succeed later.
 
-The client's own retries are off: they do not pause, and they ignore single items of a bulk or msearch answer. There is one
-loop of retries, `Connection.retry`. `bulk`, `documents` and `search` find the items of an answer that must be sent again.
+The client's own retries are off: they do not pause, and they ignore single items of a bulk or msearch answer. Single requests
+are repeated by `failures.repeated`; `bulk`, `documents` and `search` find the items of an answer that must be sent again.
 """
 
 from __future__ import annotations

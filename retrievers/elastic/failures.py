@@ -1,4 +1,8 @@
-"""Failures of requests to Elasticsearch: those after which the same request is sent again, and those that are final."""
+"""Failures of requests to Elasticsearch: those after which the same request is sent again, and those that are final.
+
+`repeated` is the loop of single requests and bulks; searches, which are also sent smaller and fewer at a time, have theirs in
+`retrievers/elastic/search.py`.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from cluster.errors import ConfigError, nearest
 from jobs.config.config import Config
 from jobs.config.load import problem
-from jobs.config.sections import Subsets
+from jobs.config.settings import Subsets
 from retrievers.fusion import takes_part
 from rewriters.pool import named
 

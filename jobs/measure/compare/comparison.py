@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cluster.errors import ConfigError, nearest
-from jobs.config.sections import EvaluateSettings
+from jobs.config.settings import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.arrays import Floats
 from jobs.measure.compare.comparison_notes import comparison_notes

@@ -13,7 +13,7 @@ import pytest
 
 from cluster.costs import Prices
 from cluster.storage.files import FileStorage
-from jobs.config.sections import LimitSettings
+from jobs.config.settings import LimitSettings
 from jobs.run.limits import Signals, Stall, Stopped, Sums, limit
 from jobs.runs.tally import Tally
 from jobs.terminal.live_display import LiveDisplay

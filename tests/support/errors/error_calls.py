@@ -33,7 +33,7 @@ from cluster.storage.s3 import S3Storage
 from jobs.chain.stages.write import Write
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.config.sections import LimitSettings
+from jobs.config.settings import LimitSettings
 from jobs.index import actors
 from jobs.job.pools import check_shares
 from jobs.log.check import LogColumns, check_log
