@@ -31,6 +31,8 @@ def report(options: argparse.Namespace) -> int:
     shown |= {} if options.samples is None else {"samples": options.samples}
     if folder.is_ablation:
         found = compared(folder, judgements, with_measures(folder.config.evaluate, options.measures), prices)
+        if judgements is not None and found.comparison is not None and (options.qrels or options.key):
+            check_matched(judgements, found.comparison.warning, found.comparison.frame.not_committed)
         if options.out is None:
             write_pages(found, **shown)
         else:

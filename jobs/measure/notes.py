@@ -78,7 +78,7 @@ def interval_notes(what: str, clusters: int, keys: int, untested: Sequence[str])
         untested: what has none, though there are several clusters.
     """
     if clusters < 2:
-        return ["no interval and no test: it takes two distinct queries"]
+        return ["no interval and no test: it takes two queries that are no near-duplicates"]
     few = "; of so few clusters a rough one" * (clusters < FEW_QUERIES)
     notes = [f"difference: {what}: paired t-test{' over clusters' * (clusters < keys)}{few}"]
     if untested:

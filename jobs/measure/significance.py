@@ -68,9 +68,9 @@ class Gap(NamedTuple):
     p: float
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """Returns the ends of its interval."""
-        return self.low, self.high
+    def interval(self) -> tuple[float, float] | None:
+        """Returns the ends of its interval; None where all differ by the same, which tells no variance."""
+        return None if np.isnan(self.low) else (self.low, self.high)
 
     @property
     def won(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,16 +87,16 @@ class _Paths:
         self._values = self._config.model_dump(mode="json", exclude_unset=True)
         values: dict[str, Any] = self._part(self._values, Field(Config))
         for arm in (ablate := values.get("ablate", {})).get("arms", {}).values():
-            arm |= {key: self._part(value, self._field(key)) for key, value in arm.items()}
+            arm |= {key: self._part(value, self._field(key, arm)) for key, value in arm.items()}
         for key, several in ablate.get("grid", {}).items():
-            ablate["grid"][key] = [self._part(one, self._field(key)) for one in several]
+            ablate["grid"][key] = [self._part(one, self._field(key, {})) for one in several]
         return values
 
-    def _field(self, key: str) -> Field:
-        """Returns the field at a key in dotted form, as arms have it; kinds on the way are those of the config."""
-        field, values = Field(Config), self._values
-        for part in key.split("."):
-            field = field.inside(part, values.get("kind"))
+    def _field(self, key: str, arm: Mapping[str, Any]) -> Field:
+        """Returns the field at a key in dotted form; kinds on the way are those of the arm, else of the config."""
+        field, values, parts = Field(Config), self._values, key.split(".")
+        for number, part in enumerate(parts):
+            field = field.inside(part, arm.get(".".join([*parts[:number], "kind"]), values.get("kind")))
             values = inner if isinstance(inner := values.get(part), dict) else {}
         return field
 

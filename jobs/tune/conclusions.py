@@ -80,5 +80,8 @@ def _compared(what: str, name: str, found: Gap | None, words: str) -> str:
     """Returns whether one step beats another, and by how much."""
     if found is None:
         return f"{what}: there is nothing to compare {name} with"
+    if found.interval is None:
+        same = "by the same for every query, so there is no test"
+        return f"{what} differs from {words} {same}: {name} {figure(found.mean, '+')}"
     verb = _VERBS.get(interval_verdict(*found.interval), "does not beat")
     return f"{what} {verb} {words}: {name} {figure(found.mean, '+')} ({ends_in_words(found.interval)}; p {p_words(found.p)})"

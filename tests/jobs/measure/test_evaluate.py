@@ -412,7 +412,7 @@ def test_what_is_not_known_is_a_dash() -> None:
     assert "retrieve.keep_runs is false" in " ".join(shown)
     shown = lines(replace(SHOWN, intervals=None, queries=1, clusters=1))
     assert shown[2] == "nDCG@10 0.7500 0.7000 +0.0500 -"
-    assert "no interval and no test: it takes two distinct queries" in " ".join(shown)
+    assert "no interval and no test: it takes two queries that are no near-duplicates" in " ".join(shown)
 
 
 def test_few_queries_are_said() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
@@ -95,6 +97,18 @@ def test_quality_by_traffic(run: RunFolder) -> None:
     assert every.results == pytest.approx(19 / 39)
     found = page(run, None, evaluation(0.2, 0.1), judged=judged())
     assert found.row("glance", "head (few)")[:3] == ["1", "20", "−0.5000"]
+
+
+def test_the_same_words_after_other_turns_are_no_near_duplicates(run: RunFolder) -> None:
+    for path in run.tables["queries"]:
+        rows = pq.read_table(path)
+        turns = pa.array([f"a turn about {name}" for name in rows["query"].to_pylist()])
+        rows = rows.set_column(rows.schema.get_field_index("query"), "query", pa.array(["tell me more"] * rows.num_rows))
+        pq.write_table(rows.append_column("context", turns), path)
+    values = {query_id(n): (n / JUDGED, 0.0) for n in range(JUDGED)}
+    *thirds, _ = by_traffic(run, Judged({}, values))
+    assert [one.interval is None for one in thirds] == [one.queries < 2 for one in thirds]
+    assert any(one.interval for one in thirds)
 
 
 def test_all_queries_that_find_nothing_by_traffic(run: RunFolder) -> None:

@@ -189,3 +189,25 @@ def test_requirements_that_cannot_be_sent(place: Path, text: str, words: str) ->
     (place / "some.txt").write_text(text)
     with pytest.raises(ConfigError, match=words):
         package_lists(None, ["some.txt"])
+
+
+def test_an_arm_that_changes_the_kind_of_a_retriever_apart_has_paths_of_that_kind(
+    values: dict[str, Any], config_file: Callable[[Any], str], place: Path
+) -> None:
+    values["retrieve"]["retrievers"] = {
+        "bm25": {"kind": "local", "index": "index"},
+        "far": {"kind": "elastic", "index": "docs"},
+    }
+    name = "retrieve.retrievers"
+    arms = {
+        "new": {f"{name}.dense.kind": "local", f"{name}.dense.index": "other"},
+        "to_local": {f"{name}.far.kind": "local", f"{name}.far.index": "other"},
+        "to_elastic": {f"{name}.bm25.kind": "elastic", f"{name}.bm25.index": "docs"},
+    }
+    values["ablate"] = {"arms": arms}
+    found, _ = sent(values, config_file)
+    assert found["ablate"]["arms"] == {
+        "new": arms["new"] | {f"{name}.dense.index": f"{place}/other"},
+        "to_local": arms["to_local"] | {f"{name}.far.index": f"{place}/other"},
+        "to_elastic": arms["to_elastic"],
+    }

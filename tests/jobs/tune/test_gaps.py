@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from jobs.measure.significance import gap, paired_test
+from jobs.tune.conclusions import _compared
 from jobs.tune.search import as_good_as_the_best
 
 VALUES = st.lists(st.floats(0, 1), min_size=3, max_size=40)
@@ -51,6 +52,15 @@ def test_it_is_the_test_of_ablations() -> None:
 def test_no_difference_at_all_has_p_1() -> None:
     found = gap(np.zeros(9), np.arange(9))
     assert (found.mean, found.low, found.high, found.p, found.won) == (0, 0, 0, 1, False)
+
+
+def test_where_all_gain_alike_nothing_is_said_to_be_beaten_or_not() -> None:
+    found = gap(np.ones(30), np.arange(30))
+    assert found.interval is None
+    said = _compared("rewriting", "equal weights", found, "never rewriting")
+    assert said == (
+        "rewriting differs from never rewriting by the same for every query, so there is no test: equal weights +1.0000"
+    )
 
 
 def test_one_cluster_has_no_interval() -> None:

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from jobs.measure.clusters import query_clusters
 from jobs.measure.evaluate.traffic import THIRDS, traffic_thirds
+from jobs.measure.judged_rows import asked_queries
 from jobs.measure.significance import FEW_QUERIES, paired_test
 from jobs.pages.report.judged_queries import Judged
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database
-from rewriters.normalise import normalise
 
 ALL = "all, by traffic"
 
@@ -50,11 +50,8 @@ def by_traffic(run: RunFolder, judged: Judged | None) -> list[TrafficRow]:
         if not third:
             return []
         connection.register("wanted", pa.table({"query_id": pa.array(sorted(judged.values), pa.string())}))
-        found = connection.execute(
-            "SELECT query_id, log_count, query FROM read_parquet(?) SEMI JOIN wanted USING (query_id) ORDER BY query_id",
-            [run.tables["queries"]],
-        ).fetchall()
-    every = [(judged.values[query_id], asked, normalise(query)) for query_id, asked, query in found]
+        found = sorted(asked_queries(connection, run).items())
+    every = [(judged.values[query_id], one.log_count, str(one.words)) for query_id, one in found]
     rows = [_row(name, [one for one in every if third[one[1]] == name]) for name in THIRDS]
     return [row for row in rows if row.queries] + [_row(ALL, every, weighted=True)]
 

@@ -270,3 +270,17 @@ def test_further_names_of_an_arm_are_not_tested_and_parts_are_marked(compared: C
     assert "mine is keyword under another name" in table
     assert "keyword &" in table
     assert compared(arms, baseline="k=60").baseline == "full"
+
+
+def test_an_arm_of_the_grid_whose_queries_all_gain_alike_has_no_test(tmp_path: Path) -> None:
+    grid = [arm(f"k={n}", "grid") for n in range(3)]
+    found = lists([one["name"] for one in [*ARMS, *grid] if not one["members"]])
+    found["original"] = {row["query_id"]: ["d9", "d2"] for row in QUERIES}
+    found["k=0"] = {row["query_id"]: ["d0", "d2"] for row in QUERIES}
+    run = ablation(tmp_path, [*ARMS, *grid], found, QUERIES, shard_size=20)
+    compared = compare(run, Judgements("", GRADES), EvaluateSettings(measures=["Success@1"]))
+    alike, other = (compared.by_arm[name, "Success@1"] for name in ("k=0", "k=1"))
+    assert (alike.difference, alike.q) == (1.0, None)
+    assert other.q == pytest.approx(
+        stats.false_discovery_control([compared.by_arm[f"k={n}", "Success@1"].p for n in (1, 2)])[0]
+    )
