@@ -13,7 +13,7 @@ from cluster.storage import object_at, open_file, open_storage, remote
 from retrievers.corpora.files import Source, corpus_files
 from retrievers.passages.corpus import Passages, split_documents, write_passages
 from retrievers.passages.documents import READERS, ending
-from retrievers.passages.files import Found, TextFile, chosen, text_files
+from retrievers.passages.files import FoundFiles, TextFile, chosen, text_files
 from retrievers.settings import CorpusSettings
 
 _NAMED = 3  # of what is counted
@@ -63,13 +63,13 @@ def passages(
     return Sources(sources, _notes(made, left_out))
 
 
-def _documents(path: str) -> Found:
+def _documents(path: str) -> FoundFiles:
     """Returns the documents of a path or URL; none where it has Parquet files."""
     if not remote(path):
-        return text_files(Path(path)) if Path(path).exists() else Found([], [])
+        return text_files(Path(path)) if Path(path).exists() else FoundFiles([], [])
     if object_at(path) is not None:
         name = path.rpartition("/")[2]
-        return Found([TextFile(path, name, partial(open_file, path))] if ending(name) else [], [])
+        return FoundFiles([TextFile(path, name, partial(open_file, path))] if ending(name) else [], [])
     storage = open_storage(path)
     return chosen({entry.key: partial(open_file, storage.url(entry.key)) for entry in storage.list()}, path)
 

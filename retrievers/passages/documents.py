@@ -23,7 +23,7 @@ class Page(NamedTuple):
     text: str
 
 
-class Document(NamedTuple):
+class PlainDocument(NamedTuple):
     """A document as it was read.
 
     Attributes:
@@ -35,7 +35,7 @@ class Document(NamedTuple):
     pages: list[Page]
 
 
-def read_document(name: str, data: bytes) -> Document:
+def read_document(name: str, data: bytes) -> PlainDocument:
     """Returns the title and the pages of a document, by the ending of its file's name.
 
     Raises:
@@ -50,23 +50,23 @@ def ending(name: str) -> str:
     return found[0].lower() if found and found[0].lower() in READERS else ""
 
 
-def _plain(name: str, data: bytes) -> Document:
-    return Document(None, [Page(None, _decoded(name, data))])
+def _plain(name: str, data: bytes) -> PlainDocument:
+    return PlainDocument(None, [Page(None, _decoded(name, data))])
 
 
-def _markdown(name: str, data: bytes) -> Document:
+def _markdown(name: str, data: bytes) -> PlainDocument:
     from markdown_it import MarkdownIt
 
     text = re.sub(r"\A---\n.*?\n(?:---|\.\.\.)\n", "", _decoded(name, data), flags=re.DOTALL)  # front matter
     return _of_html(MarkdownIt("commonmark").enable("table").render(text))
 
 
-def _html(name: str, data: bytes) -> Document:
+def _html(name: str, data: bytes) -> PlainDocument:
     del name
     return _of_html(data)
 
 
-def _of_html(html: str | bytes) -> Document:
+def _of_html(html: str | bytes) -> PlainDocument:
     """Returns the text that a page of HTML shows, a line for each block; its title is <title>, else the first heading."""
     from bs4 import BeautifulSoup
 
@@ -84,7 +84,7 @@ def _of_html(html: str | bytes) -> Document:
         if one.name in _BLOCKS:
             one.insert_after(space)
     lines = (" ".join(line.split()) for line in soup.get_text().split("\n"))
-    return Document(title, [Page(None, re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip())])
+    return PlainDocument(title, [Page(None, re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip())])
 
 
 _LINES, _CELLS = ("br", "dd", "dt", "li", "tr"), ("td", "th")
@@ -94,7 +94,7 @@ _BLOCKS = (
 )  # fmt: skip
 
 
-def _pdf(name: str, data: bytes) -> Document:
+def _pdf(name: str, data: bytes) -> PlainDocument:
     from pypdf import PdfReader
     from pypdf.errors import PyPdfError
 
@@ -109,7 +109,7 @@ def _pdf(name: str, data: bytes) -> Document:
         raise RetrieverError(
             "corpus-invalid", f"corpus {name}: cannot be read as PDF: {said}; mend it, or leave the file out"
         ) from None
-    return Document(None, pages)  # titles that PDFs have of their own are seldom those that they show
+    return PlainDocument(None, pages)  # titles that PDFs have of their own are seldom those that they show
 
 
 def _paragraphs(text: str) -> str:
@@ -126,7 +126,7 @@ def _decoded(name: str, data: bytes) -> str:
         ) from None
 
 
-READERS: dict[str, Callable[[str, bytes], Document]] = {
+READERS: dict[str, Callable[[str, bytes], PlainDocument]] = {
     ".txt": _plain, ".text": _plain, ".md": _markdown, ".markdown": _markdown, ".html": _html, ".htm": _html, ".xhtml": _html,
     ".pdf": _pdf,
 }  # fmt: skip

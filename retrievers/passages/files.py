@@ -23,7 +23,7 @@ class TextFile(NamedTuple):
     open: Callable[[], BinaryIO]
 
 
-class Found(NamedTuple):
+class FoundFiles(NamedTuple):
     """The documents of a folder.
 
     Attributes:
@@ -35,16 +35,16 @@ class Found(NamedTuple):
     left_out: list[str]
 
 
-def text_files(path: Path) -> Found:
+def text_files(path: Path) -> FoundFiles:
     """Returns the documents of a file or folder, in its subfolders, too; none of a folder with Parquet files."""
     if path.is_file():
-        return Found([_file(path, path.name)] if ending(path.name) else [], [])
+        return FoundFiles([_file(path, path.name)] if ending(path.name) else [], [])
     files = [file for file in sorted(path.rglob("*")) if file.is_file()]
     paths = {file.relative_to(path).as_posix(): file for file in files}
     return chosen({name: _opening(file) for name, file in paths.items()}, str(path))
 
 
-def chosen(found: dict[str, Callable[[], BinaryIO]], folder: str) -> Found:
+def chosen(found: dict[str, Callable[[], BinaryIO]], folder: str) -> FoundFiles:
     """Returns the documents among the files of a folder.
 
     Args:
@@ -53,9 +53,9 @@ def chosen(found: dict[str, Callable[[], BinaryIO]], folder: str) -> Found:
     """
     shown = {name: one for name, one in found.items() if not any(part[:1] in "._" for part in name.split("/"))}
     if any(name.endswith(".parquet") for name in shown):
-        return Found([], [])
+        return FoundFiles([], [])
     files = [TextFile(f"{folder.rstrip('/')}/{name}", name, one) for name, one in shown.items() if ending(name)]
-    return Found(files, [name for name in shown if not ending(name)])
+    return FoundFiles(files, [name for name in shown if not ending(name)])
 
 
 def _file(path: Path, source: str) -> TextFile:

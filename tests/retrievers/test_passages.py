@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cluster.errors import RetrieverError
 from retrievers.passages.corpus import Passages, split_documents, write_passages
-from retrievers.passages.documents import Document, Page, read_document
+from retrievers.passages.documents import Page, PlainDocument, read_document
 from retrievers.passages.files import text_files
 from retrievers.passages.split import split
 from retrievers.settings import CorpusSettings, SplitSettings
@@ -77,13 +77,13 @@ def test_markdown_is_read_as_it_shows() -> None:
         b"| a | b |\n|---|---|\n| 1 | 2 |\n"
     )
     text = "The Tides\n\nHigh water is early.\n\none\ntwo\n\na b\n1 2"
-    assert read_document("a/b.md", data) == Document("The Tides", [Page(None, text)])
+    assert read_document("a/b.md", data) == PlainDocument("The Tides", [Page(None, text)])
 
 
 def test_html_is_read_as_it_shows() -> None:
     head = "<html><head><title>Bread &amp; salt</title><style>p {}</style></head>"
     page = head + "<body><p>A\n<b>b</b>old<br>loaf</p><script>x()</script>"
-    assert read_document("x.HTML", page.encode()) == Document("Bread & salt", [Page(None, "A bold\nloaf")])
+    assert read_document("x.HTML", page.encode()) == PlainDocument("Bread & salt", [Page(None, "A bold\nloaf")])
     latin = "<meta charset='iso-8859-1'><p>Käse</p>".encode("latin-1")
     assert read_document("x.htm", latin).pages == [Page(None, "Käse")]
 

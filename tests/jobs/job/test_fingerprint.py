@@ -16,7 +16,7 @@ from jobs.job.keys import VERSIONS, fingerprint, identity, identity_fields
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.local.settings import LocalSettings
 from retrievers.settings import EncoderSettings
-from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSettings
+from rewriters.engines.settings import AnthropicSettings, OpenaiSettings, RecordedSettings, VllmSettings
 from rewriters.pool import load
 
 # Not part of what comes out: where, how fast, how long, what is shown.
@@ -36,6 +36,7 @@ APART = {
         "timeout_seconds", "patience_minutes",
     },
 }  # fmt: skip
+APART["AnthropicSettings"] = APART["OpenaiSettings"]
 SERVER = {
     "base_url",
     "api_key_env",
@@ -168,7 +169,7 @@ def test_what_resolves_counts_by_what_it_resolves_to() -> None:
     assert identity_fields(dense) == {"kind": "elastic", "encoder": {"pooling": "mean"}}
 
 
-ENGINES = (OpenaiSettings, RecordedSettings, VllmSettings)
+ENGINES = (AnthropicSettings, OpenaiSettings, RecordedSettings, VllmSettings)
 
 
 @pytest.mark.parametrize(

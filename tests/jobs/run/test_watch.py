@@ -159,7 +159,8 @@ def test_what_is_under_way_is_added_to_what_is_committed(monkeypatch: pytest.Mon
     assert (state.errors, list(state.reasons.items())) == (3, [("echo", 4), ("truncated", 3)])
     assert state.usd == pytest.approx(1.0 + 1.0 + 1.0)
     assert state.quantities == {
-        "requests": 30, "prompt_tokens": 1_000_000, "cached_tokens": 0, "completion_tokens": 100_000, "searches": 0, "saved": 0,
+        "requests": 30, "prompt_tokens": 1_000_000, "cached_tokens": 0, "cache_write_tokens": 0,
+        "completion_tokens": 100_000, "searches": 0, "saved": 0,
         "pairs": 40, "reused": 0,
     }  # fmt: skip
 
