@@ -109,7 +109,7 @@ def test_the_contract(model: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest
     assert own.score([], []).shape == (0,)
     backwards = own.score(queries[::-1], passages[::-1])[::-1]
     np.testing.assert_allclose(backwards, whole, atol=2e-4)
-    monkeypatch.setattr("retrievers.rerankers.llm.CHUNK", 3)
+    monkeypatch.setattr("retrievers.rerankers.cross_encoder.CHUNK", 3)
     capfd.readouterr()
     np.testing.assert_allclose(own.score(queries * 2, passages * 2), np.tile(whole, 2), atol=2e-4)
     assert capfd.readouterr().err == ""  # no bars

@@ -18,9 +18,10 @@ from cluster.placement import NodeGroup
 from cluster.run.pool_sizes import Pool, size_pools
 from cluster.storage.files import FileStorage
 from jobs.chain.pipeline import stages
+from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.job.pools import check_shares, requested_pools, shared_limits, sharing_workers
+from jobs.job.pools import check_shares, requested_pools, rerankers_of, shared_limits, sharing_workers
 from jobs.job.prepare import Prepared
 from jobs.log.check import LogColumns
 from retrievers.elastic.build import build_elastic_index
@@ -29,7 +30,7 @@ from retrievers.elastic.settings import ElasticSettings
 from retrievers.local.settings import LocalSettings
 from retrievers.retriever import SearchText, open_documents, open_retriever
 from retrievers.settings import OpenaiEncoderSettings
-from tests.support.retrievers.blocks import typed
+from tests.support.jobs.one_arm import one_arm
 from tests.support.retrievers.proxy import Proxy
 
 Values = dict[str, Any]
@@ -140,11 +141,15 @@ def test_never_more_requests_at_once_than_the_job_may_have(
         prepared = Prepared(
             config, "c", [], LogColumns("q"), {}, None, {}, None, None, FileStorage(str(tmp_path)), "run"
         )  # fmt: skip
-        line = {stage.name: stage for stage in stages(prepared, dict.fromkeys(requested_pools(config), Pool(2, 1, 0)), 1)}
+        pools = dict.fromkeys(requested_pools(config), Pool(2, 1, 0))
+        chain = stages(prepared, one_arm(config), config, pools, rerankers_of(config), 1, NO_STORE)
+        line = {stage.name: stage for stage in chain}
+        (searched,) = line["retrieve"].settings["work"].retrievers.values()
+        (documents,) = line["score"].settings["documents"].values()
         work: list[Callable[[], object]] = []
         for _ in range(2):
-            searching = open_retriever("bm25", typed(line["retrieve"].settings["retrievers"]["bm25"]))
-            reading = open_documents(*line["score"].settings["documents"])
+            searching = open_retriever("bm25", searched.settings)
+            reading = open_documents(*documents)
             work += [
                 partial(searching.search, [SearchText(f"sea {i}") for i in range(1000)], 10),
                 partial(reading.texts, ids),

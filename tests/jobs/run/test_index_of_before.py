@@ -117,7 +117,7 @@ def test_it_goes_on_as_the_index_was_built(path: str) -> None:
 def test_it_is_refused_over_an_index_that_was_built_anew(path: str) -> None:
     folder = killed(path)
     build(path)
-    again = prepared_job(path)
+    again = prepared_job(path).prepared
     assert again.run_id != folder.name
     with pytest.raises(ClusterError) as refused:
         check_indexes_unchanged(again)

@@ -219,7 +219,7 @@ def test_a_night_is_submitted_twice_stopped_in_order_and_submitted_again(
     assert f"job {job_id}-3: succeeded, exit code 0" in told
     assert SECRET not in listed + told + again.err + followed.err
     assert SECRET.encode() not in b"".join(path.read_bytes() for path in folder.parent.rglob("*") if path.is_file())
-    assert open_storage(str(output)).folders() == ["night", folder.parent.name]
+    assert open_storage(str(output)).folders() == ["night", folder.parent.name, "store"]
     check_whole(again.folder, calm, timed, committed_at_the_stop=found.committed)
 
 
