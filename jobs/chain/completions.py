@@ -8,7 +8,7 @@ from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from cluster.costs import Totals
+from cluster.costs import TOKENS, Totals
 from cluster.storage import Storage
 from jobs.chain.fill import Portion
 from jobs.chain.journal import (
@@ -142,11 +142,9 @@ class Completions:
         c = made.completion
         return {
             **key._asdict(), "prompt": made.prompt, "text": c.text, "finish_reason": c.finish_reason, "model": c.model,
-            "prompt_tokens": c.prompt_tokens, "cached_tokens": c.cached_tokens,
-            "completion_tokens": c.completion_tokens, "usage": c.usage, "seconds": c.seconds,
+            **{name: getattr(c, name) for name in TOKENS}, "usage": c.usage, "seconds": c.seconds,
             "device_seconds": c.seconds * self._gpus, "attempts": c.attempts, "start": self._start, "lost": 0,
             "latency": c.latency, "left_out": c.left_out,
-            "cache_write_tokens": c.cache_write_tokens,
         }  # fmt: skip
 
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from cluster.errors import RetrieverError
 from cluster.storage import object_at, open_file, open_storage, remote
-from retrievers.corpora.files import Source, corpus_files
+from jobs.terminal.formats import and_more
+from retrievers.corpora.files import Source, corpus_files, is_corpus_file
 from retrievers.passages.corpus import Passages, split_documents, write_passages
 from retrievers.passages.documents import READERS, ending
 from retrievers.passages.files import FoundFiles, TextFile, chosen, text_files
@@ -49,21 +50,27 @@ def passages(
     made: list[Passages] = []
     left_out: list[str] = []
     for number, path in enumerate(corpus):
-        found = _documents(path)
+        keys = _keys(path)
+        found = _documents(path, keys)
         to = folder / f"{number}.parquet"
         left_out += found.left_out if found.files else []
         if found.files:
             made.append(write_passages(found.files, columns, to, progress))
             sources.append(str(to))
         elif columns.split is not None:
-            made.append(split_documents(corpus_files(parquet_files(path)), columns, to, progress))
+            made.append(split_documents(corpus_files(parquet_files(path, keys)), columns, to, progress))
             sources.append(str(to))
         else:
-            sources += parquet_files(path)
+            sources += parquet_files(path, keys)
     return Sources(sources, _notes(made, left_out))
 
 
-def _documents(path: str) -> FoundFiles:
+def _keys(path: str) -> list[str]:
+    """Returns the keys of the objects below a URL; of an object, and of a path, none."""
+    return [entry.key for entry in open_storage(path).list()] if remote(path) and object_at(path) is None else []
+
+
+def _documents(path: str, keys: Sequence[str]) -> FoundFiles:
     """Returns the documents of a path or URL; none where it has Parquet files."""
     if not remote(path):
         return text_files(Path(path)) if Path(path).exists() else FoundFiles([], [])
@@ -71,11 +78,11 @@ def _documents(path: str) -> FoundFiles:
         name = path.rpartition("/")[2]
         return FoundFiles([TextFile(path, name, partial(open_file, path))] if ending(name) else [], [])
     storage = open_storage(path)
-    return chosen({entry.key: partial(open_file, storage.url(entry.key)) for entry in storage.list()}, path)
+    return chosen({key: partial(open_file, storage.url(key)) for key in keys}, path)
 
 
-def parquet_files(path: str) -> list[str | Source]:
-    """Returns the Parquet files of a path or URL: of S3 as streams, an object or all *.parquet below a folder.
+def parquet_files(path: str, keys: Sequence[str]) -> list[str | Source]:
+    """Returns the Parquet files of a path or URL: of S3 as streams, an object or those among the keys below a folder.
 
     Raises:
         RetrieverError: There are none below a URL.
@@ -89,13 +96,12 @@ def parquet_files(path: str) -> list[str | Source]:
         return [path]
     if object_at(path) is not None:
         return [_source(path)]
-    storage = open_storage(path)
-    found = [entry.key for entry in storage.list() if entry.key.endswith(".parquet")]
-    found = [key for key in found if not key.rpartition("/")[2].startswith((".", "_"))]
+    found = [key for key in keys if is_corpus_file(key)]
     if not found:
         raise RetrieverError(
             "corpus-missing", f"corpus {path}: no such object, and no *.parquet or document below it; correct --corpus"
         )
+    storage = open_storage(path)
     return [_source(storage.url(key)) for key in found]
 
 
@@ -109,15 +115,9 @@ def _notes(made: Sequence[Passages], left_out: Sequence[str]) -> list[str]:
         notes.append(f"{sum(one.passages for one in made):,} passages of {sum(one.documents for one in made):,} documents")
     without = [name for one in made for name in one.without_text]
     if without:
-        notes.append(f"warning: no text in {_some(without)}")
+        notes.append(f"warning: no text in {and_more(without, _NAMED)}")
     if left_out:
         endings = Counter(Path(name).suffix.lower() or "without an ending" for name in left_out)
-        kinds = _some([f"{n:,} {one}" for one, n in endings.most_common()])
+        kinds = and_more([f"{n:,} {one}" for one, n in endings.most_common()], _NAMED)
         notes.append(f"left out {len(left_out):,} files of other kinds ({kinds})")
     return notes
-
-
-def _some(names: Sequence[str]) -> str:
-    """Returns the first names, and the number of the others."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")

@@ -8,7 +8,7 @@ from jobs.log.judgements import Key
 from jobs.measure.clusters import SIMILARITY
 from jobs.measure.measured_depth import MARK, Looked
 from jobs.measure.significance import FEW_QUERIES, LEVEL
-from jobs.terminal.formats import figure
+from jobs.terminal.formats import and_more, figure
 
 _WORDS: dict[Key, tuple[str, str]] = {  # key -> several of them, the config key to look at where none is in the log
     "log_id": ("log rows", "log.id_column and evaluate.key"),
@@ -124,11 +124,6 @@ def uneven_notes(measures: Sequence[str], lists: str) -> list[str]:
     """
     words = f"lists of {lists} end at different depths, so it is of the cuts, too"
     return [f"{MARK} at a difference by {' or '.join(measures)}: {words}"] if measures else []
-
-
-def and_more(names: Sequence[str], most: int = 4) -> str:
-    """Returns the first names, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def marked(words: str, cut: bool) -> str:

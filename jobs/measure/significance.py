@@ -290,18 +290,20 @@ def _power(effect: Floats, keys: Floats) -> Floats:
 
 
 def holm(p: Floats) -> Floats:
-    """Returns the p-values of a family of tests, adjusted by Holm's step-down method (1979)."""
-    order = np.argsort(p, kind="stable")
-    adjusted = np.empty(len(p))
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]))
+    """Returns the p-values of a family of tests, adjusted by Holm's step-down method (1979); NaN is no test and stays."""
+    order = np.argsort(p, kind="stable")[: int((~np.isnan(p)).sum())]  # NaN is sorted last
+    adjusted = np.full(len(p), np.nan)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate((len(order) - np.arange(len(order))) * p[order]))
     return adjusted
 
 
 def false_discovery_rates(p: Floats) -> Floats:
-    """Returns the q-values of a family of tests by Benjamini's and Hochberg's method (1995)."""
+    """Returns the q-values of a family of tests, of any shape, by Benjamini's and Hochberg's method (1995); NaN is no test."""
     from scipy import stats
 
-    q: Floats = stats.false_discovery_control(p, method="bh") if len(p) else p
+    q, tested = np.full(p.shape, np.nan), ~np.isnan(p)
+    if tested.any():
+        q[tested] = stats.false_discovery_control(p[tested], method="bh")
     return q
 
 

@@ -66,7 +66,7 @@ def setting_values(setting: Setting) -> dict[str, Any]:
 def _cells(found: Gap | None) -> list[str]:
     if found is None:
         return ["", "", ""]
-    return [figure(found.mean, "+"), ends_in_words(found.interval), "-" if found.interval is None else p_words(found.p)]
+    return [figure(found.mean, "+"), ends_in_words(found.interval), p_words(found.p)]
 
 
 def _values(found: Gap | None) -> Any:

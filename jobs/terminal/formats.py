@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # Characters that a page hides, or that reorder their surroundings, are shown by code point.
@@ -79,6 +79,11 @@ def money(usd: float, of: float | None = None) -> str:
     whole = usd if of is None else of
     places = 2 if whole <= 0 else min(9, max(2, 2 - math.floor(math.log10(whole))))
     return f"${usd:,.{places}f}"
+
+
+def and_more(names: Sequence[str], most: int = 4) -> str:
+    """Returns the first names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def p_words(p: float) -> str:

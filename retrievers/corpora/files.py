@@ -41,6 +41,11 @@ Paths = str | Path | Source | Sequence[str | Path | Source]
 """A corpus: a Parquet file, a folder of them, or a list of these."""
 
 
+def is_corpus_file(name: str) -> bool:
+    """Returns whether a file of a folder is one of a corpus's Parquet files, by its path."""
+    return name.endswith(".parquet") and not name.rpartition("/")[2].startswith((".", "_"))
+
+
 def corpus_files(paths: Paths) -> list[Path | Source]:
     """Returns the Parquet files of a corpus; of a folder all `*.parquet` in it and its subfolders.
 
@@ -59,7 +64,7 @@ def corpus_files(paths: Paths) -> list[Path | Source]:
             )
         path = Path(name)
         if path.is_dir():
-            found = sorted(f for f in path.rglob("*.parquet") if not f.name.startswith((".", "_")))
+            found = sorted(file for file in path.rglob("*.parquet") if is_corpus_file(file.as_posix()))
             if not found:
                 raise RetrieverError("corpus-missing", f"corpus {path}: the folder holds no *.parquet file; give another")
             files += found

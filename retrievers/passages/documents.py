@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from cluster.cause import one_line
 from cluster.errors import RetrieverError
 
 
@@ -103,16 +104,16 @@ def _pdf(name: str, data: bytes) -> PlainDocument:
         reader = PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):
             raise RetrieverError("corpus-invalid", f"corpus {name}: needs a password; remove it, or leave the file out")
-        pages = [Page(number, _paragraphs(page.extract_text())) for number, page in enumerate(reader.pages, start=1)]
+        pages = [Page(number, _undivided(page.extract_text())) for number, page in enumerate(reader.pages, start=1)]
     except (PyPdfError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OSError) as error:
-        said = " ".join(str(error).split())[:200] or type(error).__name__
+        said = one_line(error, 200) or type(error).__name__
         raise RetrieverError(
             "corpus-invalid", f"corpus {name}: cannot be read as PDF: {said}; mend it, or leave the file out"
         ) from None
     return PlainDocument(None, pages)  # titles that PDFs have of their own are seldom those that they show
 
 
-def _paragraphs(text: str) -> str:
+def _undivided(text: str) -> str:
     """Returns the text of a page with words joined that were divided at the end of a line."""
     return re.sub(r"(?<=[^\W\d_])-\n(?=[a-zß-ÿ])", "", text)
 

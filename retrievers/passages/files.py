@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from retrievers.corpora.files import is_corpus_file
 from retrievers.passages.documents import ending
 
 
@@ -38,10 +39,9 @@ class FoundFiles(NamedTuple):
 def text_files(path: Path) -> FoundFiles:
     """Returns the documents of a file or folder, in its subfolders, too; none of a folder with Parquet files."""
     if path.is_file():
-        return FoundFiles([_file(path, path.name)] if ending(path.name) else [], [])
+        return FoundFiles([TextFile(str(path), path.name, _opening(path))] if ending(path.name) else [], [])
     files = [file for file in sorted(path.rglob("*")) if file.is_file()]
-    paths = {file.relative_to(path).as_posix(): file for file in files}
-    return chosen({name: _opening(file) for name, file in paths.items()}, str(path))
+    return chosen({file.relative_to(path).as_posix(): _opening(file) for file in files}, str(path))
 
 
 def chosen(found: dict[str, Callable[[], BinaryIO]], folder: str) -> FoundFiles:
@@ -51,15 +51,11 @@ def chosen(found: dict[str, Callable[[], BinaryIO]], folder: str) -> FoundFiles:
         found: Path in the folder -> opens the file.
         folder: For messages.
     """
-    shown = {name: one for name, one in found.items() if not any(part[:1] in "._" for part in name.split("/"))}
-    if any(name.endswith(".parquet") for name in shown):
+    if any(map(is_corpus_file, found)):
         return FoundFiles([], [])
+    shown = {name: one for name, one in found.items() if not any(part[:1] in "._" for part in name.split("/"))}
     files = [TextFile(f"{folder.rstrip('/')}/{name}", name, one) for name, one in shown.items() if ending(name)]
     return FoundFiles(files, [name for name in shown if not ending(name)])
-
-
-def _file(path: Path, source: str) -> TextFile:
-    return TextFile(str(path), source, _opening(path))
 
 
 def _opening(path: Path) -> Callable[[], BinaryIO]:

@@ -145,5 +145,5 @@ def _members(
 
 def _adjusted(p: Floats, chosen: Sequence[int], method: Callable[[Floats], Floats]) -> dict[int, float]:
     """Returns the corrected p of the places that have one: where all keys differ by the same, there is no test."""
-    tested = [place for place in chosen if not np.isnan(p[place])]
-    return dict(zip(tested, method(p[tested]).tolist(), strict=True)) if tested else {}
+    corrected = zip(chosen, method(p[list(chosen)]).tolist(), strict=True)
+    return {place: one for place, one in corrected if not np.isnan(one)}

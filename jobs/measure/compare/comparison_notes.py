@@ -8,7 +8,6 @@ import numpy as np
 
 from jobs.measure.compare.difference import GRID, PART, QUESTIONS, SAMPLES, Comparison
 from jobs.measure.notes import (
-    and_more,
     interval_notes,
     interval_words,
     judged_note,
@@ -17,7 +16,7 @@ from jobs.measure.notes import (
     zero_notes,
 )
 from jobs.measure.significance import ALPHA, DRAWS
-from jobs.terminal.formats import figure
+from jobs.terminal.formats import and_more, figure
 
 
 def comparison_notes(comparison: Comparison) -> list[str]:

@@ -95,8 +95,7 @@ def _tests(frame: Frame, parts: Sequence[tuple[str, Places]], baseline: str) -> 
         return [{} for _ in parts]
     found = [paired_test(series[:, chosen], np.unique(frame.clusters[chosen], return_inverse=True)[1]) for _, chosen in parts]
     p = np.array([one.p for one in found])
-    q = np.full(p.shape, np.nan)
-    q[np.isfinite(p)] = false_discovery_rates(p[np.isfinite(p)])
+    q = false_discovery_rates(p)
     columns = [np.stack([one.low, one.high, one.p, rates], axis=1).tolist() for one, rates in zip(found, q, strict=True)]
     return [{frame.arms[n]: SliceTest(*row) for n, row in zip(others, rows, strict=True)} for rows in columns]
 

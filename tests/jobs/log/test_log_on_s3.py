@@ -106,7 +106,7 @@ def test_a_store_that_is_away_is_told_as_that_and_as_nothing_else(
     files = find_log_files(there.root)
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
-        corpus = sources.parquet_files(there.root)
+        corpus = sources.parquet_files(there.root, [entry.key for entry in there.list()])
         rows = read_log(files, COLUMNS)
         next(rows)
         proxy.faults = [Fault("slow_down", method="GET", times=10**6)]

@@ -37,7 +37,6 @@ class MessagesServer(FakeServer):
 
     def prompt(self, body: Body) -> str:
         """The prompt of a request, whose parts may be marked."""
-        assert self.headers is not None
         content = body["messages"][0]["content"]
         return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
