@@ -10,10 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from cluster.http import parsed_json
 from rewriters.engines import Request
-from rewriters.engines.openai.fields import without
-from rewriters.engines.openai.protocol import ChatResponse, RequestFailure, Usage, failure, json_body, token_count
+from rewriters.engines.openai.protocol import (
+    ChatResponse,
+    RequestFailure,
+    Usage,
+    failure,
+    json_body,
+    reported,
+    token_count,
+    with_args,
+)
 
 VERSION = "2023-06-01"
 PATH = "/messages"
@@ -69,9 +76,7 @@ def request_body(
         fields["output_config"] = config | {"format": {"type": "json_schema", "schema": _plain_schema(request.schema)}}
     if thinking.get("type") in ("enabled", "adaptive"):
         omitted = {*omitted, *(f"{name} {fields[name]}" for name in _THINKING if name in fields)}
-    own = {name: value for name, value in fields.items() if name not in given}
-    kept, left_out = without(own, omitted)
-    return kept | {name: value for name, value in given.items() if value is not None}, left_out
+    return with_args(fields, given, omitted)
 
 
 def parse_response(status: int, headers: Mapping[str, str], content: bytes) -> ChatResponse | RequestFailure:
@@ -81,7 +86,7 @@ def parse_response(status: int, headers: Mapping[str, str], content: bytes) -> C
     try:
         return _parse_message(content)
     except ValueError as problem:
-        return RequestFailure("bad_answer", f"HTTP {status}, but {problem}", usage=_reported(content))
+        return RequestFailure("bad_answer", f"HTTP {status}, but {problem}", usage=reported(content, _usage))
 
 
 def _content(request: Request) -> str | list[dict[str, Any]]:
@@ -128,12 +133,3 @@ def _usage(found: Mapping[str, Any]) -> Usage:
     written = token_count(usage.get("cache_creation_input_tokens")) or 0
     prompt = None if fresh is None else fresh + read + written
     return Usage(prompt, token_count(usage.get("output_tokens")), read, written)
-
-
-def _reported(content: bytes) -> Usage:
-    """Returns the usage in an answer that is no message."""
-    try:
-        found = parsed_json(content)
-    except (ValueError, RecursionError):
-        found = None
-    return _usage(found if isinstance(found, dict) else {})

@@ -92,6 +92,13 @@ def request_body(
     if request.schema:
         schema = {"name": schema_name(request.recorded_as or request.name), "schema": request.schema, "strict": True}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return with_args(fields, args, omitted)
+
+
+def with_args(
+    fields: Mapping[str, Any], args: Mapping[str, Any], omitted: Collection[str]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Returns the fields of a request with those of the config in their place, and what was left out of it, sorted."""
     own = {name: value for name, value in fields.items() if name not in args}
     kept, left_out = without(own, omitted)
     return kept | {name: value for name, value in args.items() if value is not None}, left_out
@@ -116,7 +123,7 @@ def parse_response(status: int, headers: Mapping[str, str], content: bytes) -> C
             reason, message = "broken_off", str(problem)
             if not isinstance(problem, _BrokenOffError):
                 reason, message = "bad_answer", f"HTTP {status}, but {problem}: {error_text(content) or 'nothing'}"
-            return RequestFailure(reason, message, usage=_reported(content))
+            return RequestFailure(reason, message, usage=reported(content, _usage))
     return failure(status, headers, content)
 
 
@@ -193,13 +200,13 @@ def _usage(found: Mapping[str, Any]) -> Usage:
     return Usage(prompt, token_count(usage.get("completion_tokens")), min(cached or 0, prompt or 0))
 
 
-def _reported(content: bytes) -> Usage:
-    """Returns the usage in an answer that is no completion."""
+def reported(content: bytes, usage: Callable[[Mapping[str, Any]], Usage]) -> Usage:
+    """Returns the usage in an answer that is no completion; `usage` reads it from an object."""
     try:
         found = json_body(content)
     except ValueError:
         found = None
-    return _usage(found if isinstance(found, dict) else {})
+    return usage(found if isinstance(found, dict) else {})
 
 
 def _text(content: object) -> str:
