@@ -13,8 +13,14 @@ from dataclasses import astuple, dataclass, fields
 from typing import ClassVar, Self, TypeVar
 
 OVERRIDE_REQUESTS = "override_requests"  # requests that were not made, since people have written all of their texts
-QUANTITIES = {"requests": "rewrite", "searches": "retrieve", "pairs": "rerank"}  # of work -> value of `costs.stage`
+# Of work -> value of `costs.stage`.
+QUANTITIES = {"requests": "rewrite", "searches": "retrieve", "pairs": "rerank", "answers": "answer"}
 _ARM = "arm/"
+
+
+def cost_quantity(quantity: str) -> str:
+    """Returns the column of costs/ that counts a quantity of work: each answer is a request."""
+    return "requests" if quantity == "answers" else quantity
 
 
 @dataclass(frozen=True)

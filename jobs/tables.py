@@ -49,10 +49,12 @@ NOTES = (
     MASKED,
     SENT_WITHOUT,
     TRIED_AGAIN,
+    "wrong_citation",
     *GUARDED,
 )
 # Reasons in errors/ of queries on which a stage's worker raised, or under which its workers died: its fallback stands in.
 FAILED, KILLED = "failed", "killed_worker"
+WRONG_CITATION = "wrong_citation"  # the reason of a note on an answer that cites a document which it was not given
 BY_FALLBACK = (FAILED, KILLED)
 
 REWRITE = pa.struct(
@@ -94,6 +96,20 @@ SOURCE = pa.struct(
         ("retriever", pa.string()),
         ("rank", pa.int32()),
         ("score", pa.float64()),
+    ]
+)
+# An LLM's answer to a query, from the first results: `documents` in the order of their numbers in the prompt, with the labels
+# of relevance that they have there; `cited` are those that the answer cites.
+ANSWER = pa.struct(
+    [
+        ("text", pa.string()),
+        ("cut", pa.bool_()),  # by the token limit
+        ("cited", pa.list_(pa.string())),
+        ("documents", pa.list_(pa.struct([("doc_id", pa.string()), ("label", pa.string())]))),
+        ("left_out", pa.int32()),  # documents for which `answer.context_tokens` left no room
+        ("cut_documents", pa.int32()),
+        ("model", pa.string()),
+        ("prompt_hash", pa.string()),
     ]
 )
 SCORE = pa.struct([("doc_id", pa.string()), ("model", pa.string()), ("score", pa.float64())])
@@ -154,6 +170,7 @@ STORED: dict[str, pa.Schema] = {
     ),
     "selections": pa.schema([("query_id", pa.string()), *SELECTION]),
     "scores": pa.schema([("query_id", pa.string()), *SCORE]),
+    "answers": pa.schema([("query_id", pa.string()), ("arm", pa.string()), *ANSWER]),
     "costs": pa.schema([("query_id", pa.string()), *COST]),
     "errors": pa.schema([("query_id", pa.string()), ("log_id", pa.string()), *ERROR]),
 }

@@ -112,9 +112,23 @@ class DocumentStore(Protocol):
         """
         ...
 
+    def places(self, doc_ids: Sequence[str]) -> list[str]:
+        """Returns where each document is from, as an answer cites it: source and page of its columns; "" where it has none."""
+        ...
+
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
         """Returns whether each document is in the store."""
         ...
+
+
+SOURCE, PAGE, CHUNK = "source", "page", "chunk"
+"""Columns of a corpus that say where a passage is from."""
+
+
+def place_of(columns: Mapping[str, Any]) -> str:
+    """Returns the source of a document and its page, if it has one; "" without a source."""
+    source, page = columns.get(SOURCE), columns.get(PAGE)
+    return "" if not source else f"{source}, page {page}" if page is not None else str(source)
 
 
 def open_retriever(

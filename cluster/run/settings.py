@@ -115,6 +115,8 @@ class ClusterSettings(Settings):
     """The worker pool of retrieval."""
     rerank: PoolSettings = PoolSettings()
     """The worker pool of scoring."""
+    answer: PoolSettings = PoolSettings()
+    """The worker pool of answering."""
     metrics: bool = True
     """Whether the run's metrics are on Ray's Prometheus endpoint; with address none there is no endpoint."""
     kubernetes: KubernetesSettings = KubernetesSettings()

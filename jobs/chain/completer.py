@@ -68,6 +68,7 @@ class Completer:
 
     def __init__(
         self,
+        stage: str,
         engines: Mapping[str, EngineSettings],
         storage: Storage,
         start: int,
@@ -80,7 +81,8 @@ class Completer:
         """Starts the engines.
 
         Args:
-            engines: settings for `open_worker_engine` by `Request.engine`; the common one is "".
+            stage: the value of `costs.stage`.
+            engines: settings for `open_worker_engine` by `Request.engine`.
             storage: the run's folder.
             start: the number of this start of the run, from 1.
             key: returns the key of a request's completion in the run.
@@ -89,6 +91,7 @@ class Completer:
             unsaved_seconds: the config's `limits.unsaved_seconds`.
             most_tokens: of any answer.
         """
+        self._stage = stage
         placed = on_devices(engines.values(), gpus)
         self._opened = {key: open_worker_engine(settings) for key, settings in placed.items()}  # equal ones once
         self._engines = {name: self._opened[settings.model_dump_json()] for name, settings in engines.items()}
@@ -107,7 +110,7 @@ class Completer:
         if self._allowance is not None and prices is not None:
             self._models = {name: one.identity().get("model", "") for name, one in self._engines.items()}
             up = sum(self.start_up.values())
-            self._allowance.spend(prices.usd({"rewrite": {"": {"seconds": up, "device_seconds": up * gpus}}}))
+            self._allowance.spend(prices.usd({stage: {"": {"seconds": up, "device_seconds": up * gpus}}}))
 
     def close(self) -> None:
         """Closes the engines."""
@@ -134,7 +137,7 @@ class Completer:
         """Returns the cost entry of a completion."""
         c = made.completion
         return entry(
-            "rewrite", request.name, c.seconds, engine=self._engines[request.engine].kind, model=c.model, attempt=c.attempts,
+            self._stage, request.name, c.seconds, engine=self._engines[request.engine].kind, model=c.model, attempt=c.attempts,
             requests=c.attempts, **{name: getattr(c, name) for name in TOKENS}, usage=c.usage, error=c.error_reason,
             start=made.start, device_seconds=made.device_seconds, provider=self._providers[request.engine],
             latency=c.latency,
@@ -144,7 +147,7 @@ class Completer:
         """Returns the cost of requests whose answers a kill has lost; their tokens are not known."""
         engine = self._engines[request.engine].kind
         return entry(
-            "rewrite", request.name, engine=engine, attempt=requests, requests=requests, error=LOST, start=self._start,
+            self._stage, request.name, engine=engine, attempt=requests, requests=requests, error=LOST, start=self._start,
             provider=self._providers[request.engine],
         )  # fmt: skip
 
@@ -184,16 +187,16 @@ class Completer:
             "seconds": seconds, "device_seconds": seconds * self._gpus, "requests": c.attempts,
             **{name: getattr(c, name) for name in TOKENS},
         }  # fmt: skip
-        one: Totals = {"rewrite": {f"@{c.model}": added}}
+        one: Totals = {self._stage: {f"@{c.model}": added}}
         add_totals(spent, one)
         return self._prices.usd(one) if self._prices is not None else 0.0
 
     def _first_price(self, request: Request) -> float:
         """Returns the most that a request may cost, by tokens: a token has a character at least, or two bytes of one."""
         longest = request.decoding.get("max_tokens") or self._most_tokens
-        tokens: dict[str, float] = {"prompt_tokens": len(request.prompt), "completion_tokens": longest}
-        rewrite = {f"@{self._models.get(request.engine, '')}": tokens}
-        return self._prices.usd({"rewrite": rewrite}) if self._prices is not None else 0.0
+        tokens: dict[str, float] = {"prompt_tokens": len(request.system) + len(request.prompt), "completion_tokens": longest}
+        priced = {f"@{self._models.get(request.engine, '')}": tokens}
+        return self._prices.usd({self._stage: priced}) if self._prices is not None else 0.0
 
 
 def on_devices(engines: Iterable[EngineSettings], gpus: float) -> dict[str, EngineSettings]:

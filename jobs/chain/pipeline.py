@@ -6,7 +6,7 @@ columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from jobs.chain.arms.shared_work import OpenedBy, Reading, SharedWork
 from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
 from jobs.chain.stages.counts import added_failures
 from jobs.chain.stages.fuse import Fuse
+from jobs.chain.stages.generate import Generate, without_answers
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.read import Read
 from jobs.chain.stages.retrieve import Retrieve, without_lists
@@ -34,6 +35,7 @@ from jobs.job.pools import Workers, device, sharing_workers
 from jobs.job.prepare import Prepared
 from jobs.job.shipping import absolute
 from jobs.tables import SHARD
+from retrievers.kinds import RetrieverSettings
 from retrievers.settings import RerankSettings
 
 Fallback = Callable[[pa.Table, Exception], pa.Table]
@@ -48,18 +50,21 @@ class Step:
     pool: str | None = None  # key of the config's `cluster`; None: a stateless stage, run as tasks
     costs_as: str | None = None  # value of `costs.stage` where it differs from the name
     fallback: Fallback | None = None
+    asks: bool = False  # an LLM: its workers ask for money before they spend it
 
 
 CHAIN = (
     Step("read", Read),
-    Step("rewrite", Rewrite, "rewrite", "rewrite"),  # once for each common engine
+    Step("rewrite", Rewrite, "rewrite", "rewrite", asks=True),  # once for each common engine
     Step("retrieve", Retrieve, "retrieve", fallback=without_lists),
     Step("fuse", Fuse),
     Step("score", Score, "rerank", "rerank", without_scores),  # only with a reranker
     Step("order", Order),
+    Step("generate", Generate, "answer", "answer", without_answers, asks=True),  # only where an LLM answers
     Step("write", Write),
 )
 COSTED = tuple(dict.fromkeys(step.costs_as or step.name for step in CHAIN))  # the values of `costs.stage`, in chain order
+ASKING = tuple(step.costs_as or step.name for step in CHAIN if step.asks)
 
 
 def stages(
@@ -83,12 +88,16 @@ def stages(
         "write": {"write": {"work": work, "run": run, "start": start}},
     }
     if work.rerankers:
-        opened = {one.documents: work.retrievers[one.documents] for one in work.rerankers}
-        documents = {key: (one.name, one.settings) for key, one in opened.items()}
+        documents = _documents(work, {one.documents for one in work.rerankers})
         scoring = {"rerankers": work.rerankers, "documents": documents, "device": device(pools["rerank"]), "store": store}
         arguments["score"] = {"score": scoring}
     blocks = [engine.blocks_in_flight(one.settings, size) for one in work.engines.values()]
     at_once = dict(zip(arguments["rewrite"], blocks, strict=False))  # without an engine a stage that adds no text
+    if work.generations:
+        documents = _documents(work, {one.documents for one in work.answers if one.generation is not None})
+        asking = _asking(prepared, start, store) | {"gpus": pools["answer"].gpus}
+        arguments["generate"] = {"generate": {"work": work, "documents": documents} | asking}
+        at_once["generate"] = max(engine.blocks_in_flight(one.engine.settings, size) for one in work.generations)
     samples = _samples(prepared, work)
     found = [
         Stage(
@@ -112,15 +121,7 @@ def _rewriting(
     prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], start: int, store: StoreFiles
 ) -> dict[str, dict[str, Any]]:
     """Returns a stage for each common engine with the arguments of its workers; without any, one that adds no text."""
-    limits = prepared.config.limits
-    common = {
-        "run": prepared.storage.root,
-        "store": store,
-        "start": start,
-        "prices": prepared.prices if limits.max_cost_usd is not None else None,
-        "unsaved_seconds": limits.unsaved_seconds,
-        "counts_needs": work.only is None,
-    }
+    common = _asking(prepared, start, store) | {"counts_needs": work.only is None}
     names, found = called(work.readings), {}
     for number, key in enumerate(work.engines or [None], start=1):
         readings = [
@@ -131,6 +132,23 @@ def _rewriting(
         name = "rewrite" if number == 1 else f"rewrite_{number}"
         found[name] = common | {"readings": readings, "gpus": pools[name].gpus if name in pools else 0.0}
     return found
+
+
+def _asking(prepared: Prepared, start: int, store: StoreFiles) -> dict[str, Any]:
+    """Returns the arguments of every stage that asks an LLM."""
+    limits = prepared.config.limits
+    return {
+        "run": prepared.storage.root,
+        "store": store,
+        "start": start,
+        "prices": prepared.prices if limits.max_cost_usd is not None else None,
+        "unsaved_seconds": limits.unsaved_seconds,
+    }
+
+
+def _documents(work: SharedWork, keys: Collection[str]) -> dict[str, tuple[str, RetrieverSettings]]:
+    """Returns name and settings of the retrievers with the texts of documents, by key."""
+    return {key: (one.name, one.settings) for key, one in work.retrievers.items() if key in keys}
 
 
 def _arms_of(work: SharedWork, reading: Reading) -> list[tuple[str, frozenset[str]]]:

@@ -23,6 +23,7 @@ from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings
 from rewriters.engines.settings import AnyEngineSettings
 from rewriters.pool import named
 from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings, is_path
+from rewriters.steps.settings import AnswerSettings
 
 MOST_LABEL = 64  # characters
 BESIDE_RUNS = "<output>/store"  # the store's folder by default
@@ -180,6 +181,8 @@ class Config(Settings):
     """How the lists of a query are fused into one."""
     rerank: RerankSettings = RerankSettings()
     """How the candidates are reranked."""
+    answer: AnswerSettings | None = None
+    """Whether and how an LLM answers each query from its first results; null: it does not."""
     limits: Annotated[LimitSettings, NOT_IDENTITY] = LimitSettings()
     """Limits at which the job stops."""
     evaluate: Annotated[EvaluateSettings, NOT_IDENTITY] = EvaluateSettings()
@@ -227,9 +230,26 @@ class Config(Settings):
                 raise ValueError("rewrite.select: qpp searches one text of each query; remove together: true of the retrievers")
             if lexical_retriever(retrievers) is None:
                 raise ValueError("rewrite.select: qpp needs the terms of a local BM25 index; name such a retriever")
+        self._check_answer()
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
             raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it")
         return self
+
+    def _check_answer(self) -> None:
+        if self.answer is None:
+            return
+        if self.answer.engine is None and self.rewrite.engine is None:
+            raise ValueError("answer.engine is missing, and there is no rewrite.engine; name one")
+        if self.answer.documents > self.results:
+            raise ValueError(
+                f"answer.documents: {self.answer.documents} of {self.results} results; take fewer, or raise "
+                f"{'fuse.keep' if self.rerank.kind == 'none' else 'rerank.keep and fuse.keep'}"
+            )
+
+    @property
+    def results(self) -> int:
+        """Returns the most results of a query."""
+        return self.fuse.keep if self.rerank.kind == "none" else min(self.fuse.keep, self.rerank.keep)
 
     def names(self) -> dict[str, Names]:
         """Returns what its own fields name; a store beside the runs has no place of its own."""
@@ -260,7 +280,7 @@ class Config(Settings):
     @property
     def reads_texts(self) -> bool:
         """Returns whether a stage reads the texts of documents."""
-        return self.rerank.kind != "none" or self.fuse.duplicates == "drop"
+        return self.rerank.kind != "none" or self.fuse.duplicates == "drop" or self.answer is not None
 
     @property
     def used_redundancy(self) -> str:

@@ -31,12 +31,16 @@ VERSIONS = {"parse": PARSE_VERSION, "analyze": ANALYZE_VERSION, "fuse": FUSION_V
 
 
 def identity(
-    config: Config, indexes: Mapping[str, Mapping[str, Any]], rewriting: Mapping[str, Any], reranker: Mapping[str, Any]
+    config: Config,
+    indexes: Mapping[str, Mapping[str, Any]],
+    rewriting: Mapping[str, Any],
+    reranker: Mapping[str, Any],
+    answers: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns the inputs that determine a run's results, as JSON-able values.
 
     Beside the config: the identities of the indexes by retriever, of the strategies with their prompts and the engine with its
-    weights, and of the reranker.
+    weights, of the reranker, and of how answers are made, if they are.
     """
     fields = identity_fields(config)
     if not config.rewrite.planned:
@@ -51,7 +55,7 @@ def identity(
         "indexes": {name: dict(index) for name, index in indexes.items()},
         "order": list(indexes),  # the first one provides the texts, the first dense one the cosines
         "rerank": dict(reranker),
-    }
+    } | ({} if answers is None else {"answer": dict(answers)})
 
 
 def _of_options(config: Config, rewriting: Mapping[str, Any]) -> dict[str, int]:

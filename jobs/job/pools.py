@@ -103,10 +103,15 @@ def _max_workers(request: PoolRequest) -> int:
 Model = TypeVar("Model", bound=Settings)
 
 
-def requested_pools(config: Config, rerankers: Sequence[RerankSettings] | None = None) -> dict[str, PoolRequest]:
+def requested_pools(
+    config: Config,
+    rerankers: Sequence[RerankSettings] | None = None,
+    answering: Sequence[EngineSettings] | None = None,
+) -> dict[str, PoolRequest]:
     """Returns the pools that the job requests, by key of the config's `cluster`.
 
-    `rerankers`: those that each reranking worker has; None: the config's own.
+    `rerankers`: those that each reranking worker has; `answering`: the engines that each answering worker has; None: the
+    config's own.
     """
     rerankers = rerankers_of(config) if rerankers is None else rerankers
     encodes = any(one.encoder and one.encoder.loaded for one in all_indexed(config.retrieve.retrievers).values())
@@ -116,6 +121,9 @@ def requested_pools(config: Config, rerankers: Sequence[RerankSettings] | None =
     if rerankers:
         request = config.cluster.rerank.pool_request(can_use_gpu=any(one.loads for one in rerankers))
         pools["rerank"] = request if request.can_use_gpu else replace(request, workers=request.workers or 1)
+    answering = answer_engines(config) if answering is None else answering
+    if answering:
+        pools["answer"] = _asking("answer", config.cluster.answer.pool_request(), answering)
     return limit_workers(config, pools, rerankers)
 
 
@@ -169,29 +177,38 @@ def engines_of_strategies(*configs: Config) -> list[EngineSettings]:
     return list(found.values())
 
 
-def _rewriting(config: Config) -> PoolRequest:
-    """Returns the pool of the rewriting stage.
+def answer_engines(config: Config) -> list[EngineSettings]:
+    """Returns the engine that answers, if any does."""
+    engine = None if config.answer is None else config.answer.engine or config.rewrite.engine
+    return [] if engine is None else [engine]
 
-    A vLLM engine runs on as many accelerators as its arguments set, and a worker has those of strategies, too; for servers
-    one worker is enough.
+
+def _rewriting(config: Config) -> PoolRequest:
+    """Returns the pool of the rewriting stage, whose workers have the engines of strategies, too. Raises as `_asking`."""
+    common = [config.rewrite.engine] if config.rewrite.engine is not None else []
+    return _asking("rewrite", config.cluster.rewrite.pool_request(), [*common, *engines_of_strategies(config)])
+
+
+def _asking(pool: str, request: PoolRequest, of_worker: Sequence[EngineSettings]) -> PoolRequest:
+    """Returns the pool of a stage that asks LLMs, whose workers have these engines, the common one first.
+
+    A vLLM engine runs on as many accelerators as its arguments set; for servers one worker is enough.
 
     Raises:
         ConfigError: a worker has fewer GPUs than one of its engines spans.
     """
-    request = config.cluster.rewrite.pool_request()
-    common = config.rewrite.engine
-    engines = {one.model_dump_json(): one for one in (common, *engines_of_strategies(config)) if one is not None}
+    engines = {one.model_dump_json(): one for one in of_worker}
     spans = [one.gpus for one in engines.values() if one.gpus]
     if spans:
         largest = max(spans)
         if largest > 1 and request.gpus and request.gpus < largest:  # 0: vLLM's build for CPUs
             raise ConfigError(
                 "cluster-small",
-                f"cluster.rewrite.gpus: a worker has {request.gpus:g}, but its engine spans {largest} (tensor_parallel_size x "
-                "pipeline_parallel_size of rewrite.engine.args, or of a strategy's engine); leave it out",
+                f"cluster.{pool}.gpus: a worker has {request.gpus:g}, but its engine spans {largest} (tensor_parallel_size x "
+                f"pipeline_parallel_size of {pool}.engine.args, or of a strategy's engine); leave it out",
             )
         gpus = float(sum(spans)) if request.gpus is None else request.gpus
         return replace(request, gpus=gpus, can_use_gpu=True, takes_spare_gpus=True)
-    if common is not None and common.at_server:
+    if of_worker and of_worker[0].at_server:
         return replace(request, workers=1 if request.workers in (None, AUTO) else request.workers)
     return request

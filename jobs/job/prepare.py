@@ -27,6 +27,7 @@ from jobs.job.measure_checks import named_judgements
 from jobs.job.opening import retriever_facts
 from jobs.job.pools import with_precisions
 from jobs.job.rewriting import config_error, read_rewriting
+from jobs.job.steps import ReadyStep, ready_answers
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, log_files
 from jobs.log.judgements import Judgements, read_answers
@@ -62,6 +63,7 @@ class Prepared:
     searched: tuple[SearchedIndex, ...] = ()  # the retrievers, of an ablation those of all arms
     states: States = field(default_factory=dict)  # of indexes that may change in place, now
     prices_file: Mapping[str, str] | None = None  # its name and SHA-256
+    answers: ReadyStep | None = None  # how the queries are answered, if they are
 
     @property
     def storage(self) -> Storage:
@@ -130,7 +132,9 @@ def _prepare(
     searched = searched_indexes(config.retrieve.retrievers, indexes)
     noted = {name: one.get("state") for name, one in indexed_identities(facts).items()}
     engine_settings, rewriting, rewriting_identity, warnings = resolved_rewriting(config, rewriting)
-    identified_by = identity(config, indexes, rewriting_identity, reranking_identity(config))
+    answers = ready_answers(config)
+    of_answers = None if answers is None else answers.identity()
+    identified_by = identity(config, indexes, rewriting_identity, reranking_identity(config), of_answers)
     name = run_id(config, identified_by)
     config_file = str(Path(config_path).absolute())
     return Prepared(
@@ -151,6 +155,7 @@ def _prepare(
         prices_file=prices_file,
         searched=searched,
         states={one.place: noted[one.name] for one in searched if noted[one.name] is not None},
+        answers=answers,
     )
 
 
@@ -203,13 +208,16 @@ def reranking_identity(config: Config) -> dict[str, Any]:
 
 
 def unpriced_models(config: Config, prices: Prices | None) -> tuple[str, ...]:
-    """Returns a warning if tokens of a server's model count as free."""
-    asked = config.rewrite.engine
-    model = "" if asked is None else asked.counted_by[0]
-    if prices is None or asked is None or not asked.at_server or model in prices.tokens:
+    """Returns the warnings of models at servers whose tokens count as free."""
+    asked = [config.rewrite.engine, config.answer and config.answer.engine]
+    found = dict.fromkeys(one.counted_by[0] for one in asked if one is not None and one.at_server)
+    if prices is None:
         return ()
-    near = nearest(model, prices.tokens) if prices.tokens else ""
-    return (f"prices.yaml: tokens: no price for the model {model!r}{near}, so its tokens count as free; add it there",)
+    near = {model: nearest(model, prices.tokens) if prices.tokens else "" for model in found if model not in prices.tokens}
+    return tuple(
+        f"prices.yaml: tokens: no price for the model {model!r}{like}, so its tokens count as free; add it there"
+        for model, like in near.items()
+    )
 
 
 def resolved_rewriting(

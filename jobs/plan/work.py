@@ -10,7 +10,7 @@ from cluster.costs import stage_sums
 from jobs.chain.arms.compile import Compiled
 from jobs.chain.arms.requests import at_most, most_requests
 from jobs.config.config import Config
-from jobs.counts import QUANTITIES
+from jobs.counts import QUANTITIES, cost_quantity
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import arm_needs
 from jobs.tables import ORIGINAL
@@ -63,7 +63,7 @@ def saved(run: RunFolder) -> Saving:
     for kind, stage in QUANTITIES.items():
         sums = stage_sums(run.spent, stage)
         reused[kind] = int(sums.get("reused", 0))
-        executed[kind] = int(sums.get(kind, 0)) + reused[kind]
+        executed[kind] = int(sums.get(cost_quantity(kind), 0)) + reused[kind]
     return Saving(naive, executed, reused)
 
 
@@ -79,10 +79,12 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         naive["requests"] += len(most_requests(replace(rewriting, pool=pool)))
         naive["searches"] += sum(all_searches(arm.config, texts).values())
         naive["pairs"] += arm.config.fuse.keep if arm.config.rerank.kind != "none" else 0
+        naive["answers"] += arm.config.answer is not None
     executed = {
         "requests": len({key for reading in work.readings for key in at_most(reading)}),
         "searches": _searches(compiled),
         "pairs": naive["pairs"],
+        "answers": naive["answers"],
     }
     all_naive, all_executed = ({kind: count * queries for kind, count in of.items()} for of in (naive, executed))
     return Saving(all_naive, all_executed, dict.fromkeys(QUANTITIES, 0))
@@ -111,6 +113,6 @@ def ablation_rows(planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for kind in QUANTITIES:
         naive, executed = planned["naive"][kind], planned["executed"][kind]
         if naive:
-            times = f"{naive / executed:.1f} times less" if executed < naive else "the pairs that arms share are known later"
+            times = f"{naive / executed:.1f} times less" if executed < naive else f"the {kind} that arms share are known later"
             yield f"  {kind}", f"up to {executed:,} in place of {naive:,}: {times}"
     yield "  folder", planned["folder"]

@@ -89,6 +89,7 @@ def run_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tabl
     no_hits = sum(n for of, n in counts_of(counts, ErrorCount) if of.reason == "no_hits")
     return [
         *log_balances(plan, counts, rows),
+        ("answers committed", counts.get("answers", 0), "rows of answers", rows.get("answers", 0)),
         (
             "queries x planned strategies", plan.counts["queries"] * len(prepared.config.rewrite.planned),
             "those with rewrites + with an error + not selected + left out by a guard",
@@ -113,6 +114,7 @@ def ablation_balances(
         *log_balances(plan, counts, rows),
         ("rewrites committed", counts.get("rewrites", 0), "rows of rewrites", rows["rewrites"]),
         ("results committed", counts.get("results", 0), "rows of results", rows["results"]),
+        ("answers committed", counts.get("answers", 0), "rows of answers", rows.get("answers", 0)),
     ]
     for arm, own in by_arm(counts, arms).items():
         answered = own["queries_with_results"] + own["no_hits"]

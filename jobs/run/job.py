@@ -13,7 +13,7 @@ from cluster.run.session import IN_PROCESS
 from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage
 from jobs.chain.arms.compile import Compiled, compile_run
-from jobs.chain.arms.pools import arm_pools, arm_rerankers
+from jobs.chain.arms.pools import arm_answering, arm_pools, arm_rerankers
 from jobs.chain.arms.requests import at_most
 from jobs.chain.journal import Key
 from jobs.chain.pipeline import stages
@@ -52,7 +52,8 @@ class Job:
     @property
     def pools(self) -> dict[str, PoolRequest]:
         """Returns the pools that the job requests."""
-        return arm_pools(self.pooled, [one.settings for one in self.compiled.work.engines.values()], self.rerankers)
+        engines = [one.settings for one in self.compiled.work.engines.values()]
+        return arm_pools(self.pooled, engines, self.rerankers, arm_answering(self.compiled.arms))
 
     @cached_property
     def requests_per_query(self) -> int:
@@ -61,7 +62,7 @@ class Job:
         for reading in self.compiled.work.readings:
             for key in at_most(reading):
                 tries[key] = max(tries.get(key, 0), 1 + tries_per_request(reading.asked))
-        return sum(tries.values())
+        return sum(tries.values()) + sum(one.generation is not None for one in self.compiled.work.answers)
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:
@@ -71,6 +72,7 @@ class Job:
             "runs": work.keep_lists,
             "candidates": work.keep_candidates,
             "scores": bool(work.rerankers),
+            "answers": bool(work.generations),
             "selections": any(reading.rewriting.selects for reading in work.readings),
             "tails": any(answer.looked > answer.keep for answer in work.answers),
         }
@@ -83,7 +85,9 @@ class Job:
             RewriterError: An engine would rewrite no query.
         """
         local = self.prepared.config.cluster.address in ("local", IN_PROCESS)
-        engines = {one.key: one.settings for reading in self.compiled.work.readings for one in reading.engines.values()}
+        work = self.compiled.work
+        engines = {one.key: one.settings for reading in work.readings for one in reading.engines.values()}
+        engines |= {one.engine.key: one.engine.settings for one in work.generations}
         for one in engines.values():
             engine.check(one, local)
 

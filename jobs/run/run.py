@@ -309,8 +309,8 @@ class Driver:
         beyond = [page.done + page.in_flight + page.waiting for name, page in stages.items() if name == "retrieve"]
         judged = self.tally.counts["queries"] + (sum(beyond) if watch.state.stages else 0)
         total = max(1, self.plan.counts["queries"])
-        asked = costs.stage_sums(watch.spent, "rewrite")
-        requests = asked.get("requests", 0) + asked.get("reused", 0)
+        asked = [costs.stage_sums(watch.spent, stage) for stage in ASKING]
+        requests = sum(one.get("requests", 0) + one.get("reused", 0) for one in asked)
         planned = total * self.job.requests_per_query
         paid = min(1.0, requests / planned) if planned else judged / total
         sums = Sums(judged, watch.counts, watch.spent, paid, halted or watch.snapshot.halted > 0, spending.around())

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cluster import costs
 from jobs.chain.completions import uncommitted
+from jobs.chain.pipeline import ASKING
 from jobs.job.prepare import Prepared
 from jobs.run.driver_costs import DriverCosts
 from jobs.runs.starts import Start, driver_spent
@@ -14,8 +15,6 @@ from rewriters.normalise import query_id
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectRandom
-
-GRANTED = "rewrite"  # the stage whose workers ask before they spend
 
 
 class RunMoney:
@@ -57,7 +56,7 @@ class RunMoney:
         for row in uncommitted(self._storage, tally.shards) if self.limited else ():
             if row["text"] is not None:
                 quantities = {name: row[name] or 0 for name in costs.COMPLETION_QUANTITIES} | {"requests": row["attempts"]}
-                costs.add_totals(sums, {GRANTED: {f"{row['request']}@{row['model']}": quantities}})
+                costs.add_totals(sums, {ASKING[0]: {f"{row['request']}@{row['model']}": quantities}})  # of any of them
         return sums
 
     def _nodes(self, node_seconds: Mapping[str, float]) -> float:
@@ -86,4 +85,5 @@ def expected_requests(rewriting: Rewriting, texts: Sequence[str]) -> float | Non
 
 
 def _other(spent: costs.Totals) -> costs.Totals:
-    return {stage: parts for stage, parts in spent.items() if stage != GRANTED}
+    """Returns what stages have spent whose workers do not ask before they spend."""
+    return {stage: parts for stage, parts in spent.items() if stage not in ASKING}

@@ -13,7 +13,7 @@ from retrievers.elastic.failures import ServerUnavailable
 from retrievers.elastic.index import ElasticIndex, field_of, gone
 from retrievers.elastic.query import filtered
 from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
-from retrievers.retriever import Alive, distinct, no_heartbeat
+from retrievers.retriever import SOURCE, Alive, distinct, no_heartbeat, place_of
 
 _BATCH = 500  # documents per request
 
@@ -84,6 +84,15 @@ class ElasticDocuments:
                 alive()
         return [found[place] for place in inverse.tolist()]
 
+    def places(self, doc_ids: Sequence[str]) -> list[str]:
+        """Returns where each document is from, as `DocumentStore.places`; raises as `fetch`."""
+        field = "columns" if self._index.note else SOURCE
+        found: dict[str, Any] = {}
+        for start in range(0, len(doc_ids), _BATCH):
+            found |= self._found(doc_ids[start : start + _BATCH], field)
+        sources = [found.get(doc_id, {}) for doc_id in doc_ids]
+        return [place_of(one.get("columns") or {} if self._index.note else one) for one in sources]
+
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
         """Returns whether each document is in the index, and left by the filter; raises as `fetch`."""
         found: set[str] = set()
@@ -95,7 +104,7 @@ class ElasticDocuments:
         if self._only is None:
             return fetch(self._connection, self._index.name, doc_ids, field)
         # a look-up by id passes a filter by
-        return fetch_filtered(self._connection, self._index.name, doc_ids, self._field, self._only)
+        return fetch_filtered(self._connection, self._index.name, doc_ids, field or self._field, self._only)
 
     def _part(self, doc_ids: list[str]) -> list[str]:
         found = self._found(doc_ids, self._field)

@@ -22,7 +22,7 @@ from retrievers.encoder import encoder_differences, encoder_identity, open_encod
 from retrievers.local.bm25 import BM25Search
 from retrievers.local.dense import DenseSearch
 from retrievers.local.settings import LocalSettings
-from retrievers.retriever import Alive, Retriever, check_planned, error_context, no_heartbeat
+from retrievers.retriever import PAGE, SOURCE, Alive, Retriever, check_planned, error_context, no_heartbeat, place_of
 from retrievers.settings import FieldWeights
 
 FORMAT = 1
@@ -64,15 +64,24 @@ class LocalDocuments:
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
         """Returns the indexed text of each document, as `DocumentStore.texts`. Cost: a binary search per document."""
+        return self._read(doc_ids, ["title", "text"], joined)
+
+    def places(self, doc_ids: Sequence[str]) -> list[str]:
+        """Returns where each document is from, as `DocumentStore.places`."""
+        columns = [name for name in (SOURCE, PAGE) if name in self._batches[0].schema.names] if self._batches else []
+        return self._read(doc_ids, columns, lambda part: map(place_of, part.to_pylist())) if columns else [""] * len(doc_ids)
+
+    def _read(self, doc_ids: Sequence[str], columns: list[str], read: Callable[[pa.RecordBatch], Iterable[str]]) -> list[str]:
+        """Returns what `read` makes of each document's columns."""
         found = [""] * len(doc_ids)
-        places: dict[int, list[tuple[int, int]]] = {}
+        batches: dict[int, list[tuple[int, int]]] = {}
         for place, row in enumerate(self.rows(doc_ids)):
             batch = int(np.searchsorted(self._ends, row, side="right"))
             start = int(self._ends[batch]) - self._batches[batch].num_rows
-            places.setdefault(batch, []).append((place, row - start))
-        for batch, expected in places.items():
-            part = self._batches[batch].select(["title", "text"]).take(pa.array([row for _, row in expected]))
-            for (place, _), text in zip(expected, joined(part), strict=True):
+            batches.setdefault(batch, []).append((place, row - start))
+        for batch, expected in batches.items():
+            part = self._batches[batch].select(columns).take(pa.array([row for _, row in expected]))
+            for (place, _), text in zip(expected, read(part), strict=True):
                 found[place] = text
         return found
 

@@ -15,9 +15,9 @@ from retrievers.models import resolve_model
 from retrievers.passages.documents import read_document
 from retrievers.passages.files import TextFile
 from retrievers.passages.split import split
+from retrievers.retriever import CHUNK, PAGE, SOURCE
 from retrievers.settings import CorpusSettings, SplitSettings
 
-SOURCE, PAGE, CHUNK = "source", "page", "chunk"  # what an answer cites
 _ROWS = 1024  # passages written at a time, and documents of Parquet read at a time
 
 Progress = Callable[[str, int, int], None]

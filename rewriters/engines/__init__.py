@@ -23,8 +23,9 @@ from rewriters.engines.settings import EngineSettings
 class Request:
     """One call for one query.
 
-    name: "dmqr" for the joint call, else the strategy's name. prompt: the rendered text. prompt_hash: of the
-    template, 16 hex digits. schema: the JSON schema that the answer should follow, or None for plain text.
+    name: "dmqr" for the joint call, else the name of the strategy or step. prompt: the rendered text. system: the rendered
+    system message, the same for all queries ("": none). prompt_hash: of the templates of both, 16 hex digits. schema: the
+    JSON schema that the answer should follow, or None for plain text.
     recorded_as: its name in recordings, without parameters ("": the name). sample: from 0, of several answers to one prompt.
     engine: the strategy whose own engine answers it ("": the common one). variables: the hash of the values of the
     template's variables other than the query and its context ("": there are none). shared: how many characters the prompt
@@ -43,6 +44,7 @@ class Request:
     engine: str = ""
     variables: str = ""
     shared: int = 0
+    system: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError
 from jobs.chain.arms.arms import FULL, RUN, Arm
 from jobs.chain.arms.equal_arms import DistinctArms, system
-from jobs.chain.arms.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
+from jobs.chain.arms.shared_work import Answer, AnsweredBy, Generation, OpenedBy, ScoredBy, Search, SharedWork, digest
 from jobs.chain.arms.texts import ArmTexts
 from jobs.chain.chosen import choosing_of
 from jobs.chain.cuts import Cuts, cut_from, cuts_of
@@ -22,6 +22,7 @@ from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
 from jobs.job.rewriting import read_rewriting
+from jobs.job.steps import ReadyStep, ready_answers
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
@@ -93,7 +94,7 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
     configs = {arm.name: config for arm, config in answered}
     texts = ArmTexts(facts.rewriting, configs[arms[0].name])
     lists = _Lists(facts, answered)
-    rerankers = _Distinct[ScoredBy]()
+    rerankers, generations = _Distinct[ScoredBy](), _Generations()
     answers, fingerprints, distinct = [], {}, DistinctArms()
     for arm in arms:
         if arm.members:
@@ -107,13 +108,14 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
         scored_by = facts.reranker(config, documents, lists.retrievers[documents]) if reranked else None
         kept = min(keep, config.fuse.keep, config.rerank.keep if reranked else keep)
         drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
+        shown = 0 if config.answer is None else config.answer.documents
         looked = min(keep, config.fuse.keep) if drops else keep
         cuts = texts.cuts(reading)
         answer = Answer(
             arm.name,
             lists.search(config, reading, cuts_of(config, cuts)),
             frozenset(config.rewrite.planned),
-            _fusing(config, max(looked, config.fuse.keep if reranked or arm is arms[0] or drops else 0)),
+            _fusing(config, max(looked, shown, config.fuse.keep if reranked or arm is arms[0] or drops else 0)),
             documents,
             rerankers.place(scored_by.label, scored_by) if scored_by is not None else None,
             config.rerank.combine,
@@ -123,15 +125,19 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
             config.fuse.keep,
             config.retrieve.depth,
             choosing_of(config, partial(lists.open, config)),
+            generations.add(config, facts.answers(config), arm),
         )
         if not distinct.add(arm, system(config, facts.rewriting(config)[1], answer)):
             continue
         answers.append(answer)
-        fingerprints[arm.name] = fingerprint(identity(config, facts.indexes(config), identified_by, facts.reranking(config)))
+        ready = facts.answers(config)
+        of_answers = None if ready is None else ready.identity()
+        known = identity(config, facts.indexes(config), identified_by, facts.reranking(config), of_answers)
+        fingerprints[arm.name] = fingerprint(known)
     work = SharedWork(
         tuple(texts.readings), dict(lists.retrievers),
         tuple(lists.searches.values), tuple(rerankers.values), tuple(answers), sources,
-        configs[arms[0].name].retrieve.filters,
+        configs[arms[0].name].retrieve.filters, generations=tuple(generations.values),
     )  # fmt: skip
     parts = {arm: part for arm in fingerprints if (part := texts.part_of(arm))}
     return Compiled(distinct.arms, work, fingerprints, parts)
@@ -183,6 +189,7 @@ class _Facts:
                 "documents": None,
                 "rewriting": (prepared.engine, prepared.rewriting, identified_by["rewrite"]),
                 "reranking": identified_by["rerank"],
+                "answers": prepared.answers,
             }
             self._known = {_fact(name, config): value for name, value in known.items()}
             self._known |= {("state", one.place): prepared.states.get(one.place) for one in prepared.searched}
@@ -197,6 +204,7 @@ class _Facts:
                 self._once(_fact("documents", config), lambda: check_documents(config, indexes))
             self.rewriting(config)
             self.reranking(config)
+            self.answers(config)
             return config
 
     def config(self, config: Config) -> Config:
@@ -206,12 +214,15 @@ class _Facts:
 
     def rewriting(self, config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any]]:
         """Returns the settings of an arm's engine, what it rewrites with, and its identity."""
-
-        def resolved(settings: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
-            return self._once(("engine", digest(settings.model_dump())), lambda: engine.resolve(settings))
-
         read = _fact("rewriting", config)
-        return self._once(read, lambda: resolved_rewriting(config, read_rewriting(config), resolved)[:3])
+        return self._once(read, lambda: resolved_rewriting(config, read_rewriting(config), self._resolved)[:3])
+
+    def answers(self, config: Config) -> ReadyStep | None:
+        """Returns how the answers of an arm are made."""
+        return self._once(_fact("answers", config), lambda: ready_answers(config, self._resolved))
+
+    def _resolved(self, settings: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
+        return self._once(("engine", digest(settings.model_dump())), lambda: engine.resolve(settings))
 
     def indexes(self, config: Config) -> dict[str, dict[str, Any]]:
         """Returns retriever -> identity of its index."""
@@ -245,9 +256,32 @@ def _fact(name: str, config: Config) -> Hashable:
         return name, digest([retrieve.model_dump(), rerank.model_dump(), bool(config.rewrite.planned)])
     if name == "rewriting":
         return name, digest([config.rewrite.model_dump(), config.log.context_column])
+    if name == "answers":
+        own = None if config.answer is None else config.answer.model_dump()
+        return name, digest([own, config.rewrite.engine and config.rewrite.engine.model_dump(), config.log.context_column])
     if name == "reranking":
         return name, digest(config.reranking.model_dump())
     return name, digest([[key, one.model_dump()] for key, one in retrieve.retrievers.items()])
+
+
+class _Generations(_Distinct[Generation]):
+    """How answers are generated, each once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._named: dict[str, str] = {}  # name -> what it asks
+
+    def add(self, config: Config, ready: ReadyStep | None, arm: Arm) -> int | None:
+        """Returns the index of how an arm's answers are generated; None: they are not."""
+        if ready is None or config.answer is None:
+            return None
+        made_by = AnsweredBy(ready.engine, ready.engine_identity)
+        name, asked = ready.step.name, digest([ready.identity(), made_by.key])
+        if self._named.setdefault(name, asked) != asked:
+            name = f"{name} of {arm.name.replace('@', ' ')}"
+        mask = tuple(config.rewrite.guards.mask)
+        one = Generation(name, config.answer, ready.step, made_by, ready.decoding, mask)
+        return self.place(one.key, one)
 
 
 class _Lists:

@@ -66,4 +66,5 @@ def system(config: Config, rewriting: Rewriting, answer: Answer) -> Hashable:
     fusion = digest([fuse.model_dump(exclude=unused), config.used_redundancy, lists, joined, by_retriever])
     documents = answer.documents if fuse.duplicates == "drop" else ""
     reranked = (answer.reranker, answer.combine) if answer.reranker is not None else None
-    return answer.search, answer.strategies, answer.choosing, fusion, documents, reranked, answer.keep, answer.looked
+    ordered = answer.search, answer.strategies, answer.choosing, fusion, documents, reranked
+    return *ordered, answer.keep, answer.looked, answer.generation

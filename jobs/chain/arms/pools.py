@@ -9,7 +9,7 @@ from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import Arm
 from jobs.chain.arms.shared_work import digest
 from jobs.config.config import Config
-from jobs.job.pools import requested_pools, rerankers_of
+from jobs.job.pools import answer_engines, requested_pools, rerankers_of
 from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
@@ -55,13 +55,25 @@ def arm_rerankers(arms: Iterable[Arm]) -> list[RerankSettings]:
     return list({digest(one.model_dump()): one for one in rerankers}.values())
 
 
-def arm_pools(pooled: Config, engines: Sequence[EngineSettings], rerankers: Sequence[RerankSettings]) -> dict[str, PoolRequest]:
+def arm_answering(arms: Iterable[Arm]) -> list[EngineSettings]:
+    """Returns the engines that answer, as the config names them, each once: each answering worker has them all."""
+    engines = [one for arm in arms if not arm.members for one in answer_engines(arm.config)]
+    return list({digest(one.model_dump()): one for one in engines}.values())
+
+
+def arm_pools(
+    pooled: Config,
+    engines: Sequence[EngineSettings],
+    rerankers: Sequence[RerankSettings],
+    answering: Sequence[EngineSettings] = (),
+) -> dict[str, PoolRequest]:
     """Returns the requested pools: those of a run, and one for each further engine, as a run with that engine has it.
 
     The first of `engines` is that of `pooled`, which is by `pooled_config`.
     """
-    pools = requested_pools(pooled, rerankers)
+    pools = requested_pools(pooled, rerankers, answering)
     for number, engine in enumerate(engines[1:], start=2):
         rewriting = pooled.rewrite.model_copy(update={"engine": engine})
-        pools[f"rewrite_{number}"] = requested_pools(pooled.model_copy(update={"rewrite": rewriting}), rerankers)["rewrite"]
+        further = requested_pools(pooled.model_copy(update={"rewrite": rewriting}), rerankers, answering)
+        pools[f"rewrite_{number}"] = further["rewrite"]
     return pools

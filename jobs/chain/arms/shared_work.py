@@ -29,6 +29,8 @@ from retrievers.kinds import RetrieverSettings
 from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
+from rewriters.steps.settings import AnswerSettings
+from rewriters.steps.step import LlmStep
 
 SCORES_VERSION = 3  # of what stored scores are known by; of 2, by the ids of documents
 
@@ -110,6 +112,33 @@ class Search:
 
 
 @dataclass(frozen=True)
+class Generation:
+    """How an LLM answers queries from the first results of an arm.
+
+    Attributes:
+        name: In costs and errors: that of the prompt's file, with the first arm that has another one of this name.
+        settings: Of the documents that it is given.
+        step: What it is asked.
+        engine: That answers.
+        decoding: Passed to the engine.
+        mask: Kinds of personal data that are masked in the query.
+    """
+
+    name: str
+    settings: AnswerSettings
+    step: LlmStep
+    engine: AnsweredBy
+    decoding: Mapping[str, Any]
+    mask: tuple[str, ...] = ()
+
+    @cached_property
+    def key(self) -> str:
+        """Returns what tells it from others."""
+        shown = self.settings.model_dump(exclude={"engine", "prompt", "variables", "decoding"})
+        return digest([self.step.identity(), self.engine.key, dict(self.decoding), list(self.mask), shown])
+
+
+@dataclass(frozen=True)
 class Answer:
     """How one arm is answered.
 
@@ -128,6 +157,7 @@ class Answer:
         candidates: Fused documents that are handed on, as `fuse.keep` has it; the reranker scores these.
         retrieved: Hits of a list, as `retrieve.depth` has it; other arms may have made the list deeper.
         choosing: How one text of each query is chosen; None: all are fused.
+        generation: Index in `SharedWork.generations`; None: no LLM answers.
     """
 
     arm: str
@@ -143,6 +173,7 @@ class Answer:
     candidates: int
     retrieved: int
     choosing: Choosing | None = None
+    generation: int | None = None
 
 
 @dataclass(frozen=True)
@@ -262,6 +293,8 @@ class SharedWork:
     """Whether the lists of the first answer are written to runs/."""
     keep_candidates: bool = True
     """Whether its fused candidates are written to candidates/."""
+    generations: tuple[Generation, ...] = ()
+    """How answers are generated."""
 
     @property
     def only(self) -> Answer | None:
@@ -272,6 +305,12 @@ class SharedWork:
     def engines(self) -> dict[str, AnsweredBy]:
         """Returns the common engines of all arms by key, each once: each has workers of its own."""
         return {one.engines[""].key: one.engines[""] for one in self.readings if one.engines}
+
+    def ranked(self, number: int) -> int:
+        """Returns how many documents of a query an answer, by its index, ranks: results, and what is read behind them."""
+        answer = self.answers[number]
+        shown = 0 if answer.generation is None else self.generations[answer.generation].settings.documents
+        return max(answer.keep, answer.looked, shown)
 
     def reranker_of(self, arm: str) -> str | None:
         """Returns the label of an arm's reranker; None: it has none."""

@@ -66,7 +66,7 @@ class Retrieve:
             ("stored", pa.list_(FILE)),  # files written but not committed yet, in the block's first row
         ]
     )
-    DROPS = ("context", "values")
+    DROPS = ("values",)
 
     def __init__(self, work: SharedWork, device: str, run: str, store: StoreFiles) -> None:
         """Opens the retrievers.

@@ -14,18 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cluster.costs import Prices, entry
+from cluster.costs import Prices
 from cluster.run.stage import shard_of
-from cluster.storage import open_storage
-from jobs.chain.arms.requests import SAMPLES_APART, as_made, longest_answer, made_with, request_key
+from jobs.chain.arms.requests import SAMPLES_APART, as_made, longest_answer
 from jobs.chain.arms.shared_work import Reading
-from jobs.chain.completer import Answered, Completer
-from jobs.chain.completions import REUSED, Completions
+from jobs.chain.asking import Asking, ShardAnswers
+from jobs.chain.completer import Answered
+from jobs.chain.completions import REUSED
 from jobs.chain.journal import Key
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.users import Users
-from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
-from jobs.chain.store.files import Space, StoreFiles
+from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
 from jobs.counts import MadeWork
 from jobs.tables import with_appended
@@ -109,41 +108,36 @@ class Rewrite:
             unsaved_seconds: the config's `limits.unsaved_seconds`.
             counts_needs: whether there are several arms, of which each needs some of the requests.
         """
-        self._readings, self._store, self._counts_needs = readings, store, counts_needs
+        self._readings, self._counts_needs = readings, counts_needs
         self._choosers = [Rewriter(one.reading.rewriting) for one in readings]
         self._rewriters = [Rewriter(one.reading.asked) for one in readings]
         engines = [one.reading.engines[""] for one in readings]  # the common one first
         engines += [engine for one in readings for engine in one.reading.engines.values()]
-        self._made_with: dict[tuple[str, str, int], tuple[Any, str]] = {}
-        self._made_by = {one.key: one.space for one in engines}
         most = max((longest_answer(one.reading.asked) for one in readings), default=0)
-        self._completer = Completer(
-            {one.key: one.settings for one in engines}, open_storage(run), start, self._key, gpus, prices, unsaved_seconds,
-            most,
-        )  # fmt: skip
-        self.start_up = self._completer.start_up
+        self._asking = Asking("rewrite", engines, run, store, start, gpus, prices, unsaved_seconds, most)
+        self._key, self.start_up = self._asking.key, self._asking.start_up
 
     def close(self) -> None:
         """Closes the engines."""
-        self._completer.close()
+        self._asking.close()
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the texts of all readings, errors and costs."""
         queries = queries_of(table)
-        own, used = self._completer.open(shard_of(table)), dict[Key, Request]()
+        answers = self._asking.open(shard_of(table))
+        made = answers.made
         questions = [[self._question(place, query) for query in queries] for place in range(len(self._readings))]
-        made = self._answers(own, used, [one for of in questions for one in of if one])
+        answers.add(one for of in questions for one in of if one)
         asked = [
             [self._asked(place, query, question, made) for query, question in zip(queries, of, strict=True)]
             for place, of in enumerate(questions)
         ]
-        made |= self._answers(own, used, [one for of in asked for of_query in of for one in of_query.requests])
+        answers.add(one for of in asked for of_query in of for one in of_query.requests)
         while again := self._again(asked, made):
-            made |= self._answers(own, used, again)
-        own.merge()
-        put_completions(self._store, {self._fact(key, request): made[key] for key, request in used.items()})
+            answers.add(again)
+        answers.close()
         read = self._read(len(queries), asked, made)
-        spent = [self._costs([of[row] for of in asked], made, own) for row in range(len(queries))]
+        spent = [self._costs([of[row] for of in asked], answers) for row in range(len(queries))]
         table = with_appended(with_appended(table, "errors", read.errors), "costs", spent)
         nothing: list[list[dict[str, Any]]] = [[] for _ in queries]
         needed = self._counts(asked, made) if self._counts_needs else Counter[str]()
@@ -153,13 +147,6 @@ class Rewrite:
             else:
                 table = table.append_column(field, pa.array(values, field.type))
         return with_counts(table, needed)
-
-    def _key(self, request: Request) -> Key:
-        """Returns the key of a completion among those of all engines and decodings."""
-        known = request.engine, repr(request.decoding), id(request.schema)
-        if known not in self._made_with:  # with the schema, so that its id is not another's
-            self._made_with[known] = request.schema, made_with(request, self._made_by[request.engine])
-        return request_key(request, self._made_with[known][1])
 
     def _question(self, place: int, query: Query) -> Request | None:
         question = self._choosers[place].question(query)
@@ -184,31 +171,6 @@ class Rewrite:
                 of.requests.extend(tries)
                 found += tries
         return found
-
-    def _answers(self, own: Completions, used: dict[Key, Request], requests: Sequence[Request]) -> Answered:
-        """Returns the completions of requests: those of this job, else the store's, else the engines'.
-
-        Args:
-            own: of the shard.
-            used: those of them that the store may have are added.
-            requests: may repeat.
-        """
-        by_key: dict[Key, Request] = {}
-        for request in requests:
-            by_key.setdefault(self._key(request), request)
-        if not by_key:
-            return {}
-        shared = {
-            key: one for key, one in by_key.items() if Space("completions", self._made_by[one.engine]) in self._store.names
-        }
-        used |= shared
-        found = own.get(list(by_key))
-        stored = stored_completions(self._store, [self._fact(*one) for one in shared.items() if one[0] not in found])
-        own.keep(stored)
-        return self._completer.fill(own, by_key)
-
-    def _fact(self, key: Key, request: Request) -> EngineRequest:
-        return EngineRequest(self._made_by[request.engine], key, request.prompt)
 
     def _read(self, rows: int, asked: Sequence[Sequence[_QueryRequests]], made: Answered) -> _Read:
         """Returns what is read of the answers to each query. An error that two readings have, which share answers, is one."""
@@ -267,20 +229,14 @@ class Rewrite:
                     found.setdefault((name, sample), set()).add(arm)
         return {request: frozenset(arms) for request, arms in found.items()}
 
-    def _costs(self, asked: Sequence[_QueryRequests], made: Answered, own: Completions) -> list[dict[str, Any]]:
+    def _costs(self, asked: Sequence[_QueryRequests], answers: ShardAnswers) -> list[dict[str, Any]]:
         """Returns the cost entries of a query, each request once; `asked` is by reading."""
         requests: dict[Key, Request] = {}
         for (_, called, _), of in zip(self._readings, asked, strict=True):
             for request in filter(None, [of.question, *of.requests]):
                 name = called[request.name, request.prompt_hash]
                 requests.setdefault(self._key(request), request if name == request.name else replace(request, name=name))
-        entries = [
-            entry("rewrite", request.name, model=made[key].completion.model, reused=1)
-            if made[key].start == REUSED
-            else self._completer.cost(request, made[key])
-            for key, request in requests.items()
-        ]
-        return entries + [self._completer.lost(request, own.lost[key]) for key, request in requests.items() if own.lost[key]]
+        return answers.costs(requests)
 
 
 class RewriteFurther(Rewrite):

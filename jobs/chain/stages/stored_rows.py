@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,20 @@ def stored_table(schema: pa.Schema, columns: Columns) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
+class FirstRanked(NamedTuple):
+    """The first documents of each query in one arm, by query and rank.
+
+    Attributes:
+        row: Of each.
+        document: Its index in `Candidates.doc_ids`.
+        score: By which it has its rank.
+    """
+
+    row: np.ndarray
+    document: np.ndarray
+    score: np.ndarray
+
+
 class Rankings:
     """The ranks of every arm as rows of results/, and of tails/, where measures read further."""
 
@@ -57,13 +71,18 @@ class Rankings:
         self._at = block.first[self._row] + flat.field("fused").to_numpy()[by_arm]
         self._score = flat.field("score").to_numpy()[by_arm]
 
+    def first(self, number: int, most: int) -> FirstRanked:
+        """Returns the first documents of each query in one arm, at most so many."""
+        row, at, score = self._of(number)
+        kept = ranks(np.bincount(row, minlength=self._block.rows)) <= most
+        return FirstRanked(row[kept], self._block.document[at[kept]], score[kept])
+
     def tables(self, number: int) -> tuple[pa.Table, pa.Table]:
         """Returns the rows of one arm in results/, and those in tails/."""
         block, answer = self._block, self._work.answers[number]
-        part = slice(self._bounds[number], self._bounds[number + 1])
-        row, at, score = self._row[part], self._at[part], self._score[part]
+        row, at, score = self._of(number)
         rank = ranks(np.bincount(row, minlength=block.rows))
-        kept = rank <= answer.keep
+        kept, behind = rank <= answer.keep, (rank > answer.keep) & (rank <= answer.looked)
         reranked = np.full(len(at), np.nan)
         if answer.reranker is not None:  # behind its candidates stand fused documents that it has scored for other arms
             given = block.rank[at] <= answer.candidates
@@ -79,12 +98,17 @@ class Rankings:
             block.sources.take(pa.array(at[kept])),
         ]
         tails = [
-            self._ids.take(pa.array(row[~kept])),
-            pa.repeat(pa.scalar(answer.arm), int((~kept).sum())),
-            pa.array(rank[~kept].astype(np.int32)),
-            block.doc_ids.take(pa.array(block.document[at[~kept]])),
+            self._ids.take(pa.array(row[behind])),
+            pa.repeat(pa.scalar(answer.arm), int(behind.sum())),
+            pa.array(rank[behind].astype(np.int32)),
+            block.doc_ids.take(pa.array(block.document[at[behind]])),
         ]
         return pa.table(results, schema=STORED["results"]), pa.table(tails, schema=ARM_STORED["tails"])
+
+    def _of(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the rows, the places among the block's candidates, and the scores of what one arm has ranked."""
+        part = slice(self._bounds[number], self._bounds[number + 1])
+        return self._row[part], self._at[part], self._score[part]
 
 
 def candidates_table(ids: pa.Array, block: Candidates, keep: int) -> pa.Table:
@@ -113,3 +137,10 @@ def scores_table(schema: pa.Schema, ids: pa.Array, block: Candidates, work: Shar
         "reranker": pa.concat_arrays([pa.repeat(pa.scalar(work.rerankers[number].label), len(of)) for number, of in parts]),
     }
     return stored_table(schema, columns)
+
+
+def answers_table(ids: pa.Array, table: pa.Table, work: SharedWork) -> pa.Table:
+    """Returns the rows of answers/: those of all arms."""
+    columns = flattened(ids, table, "answers")
+    arms = pa.array([one.arm for one in work.answers], pa.string())
+    return stored_table(STORED["answers"], columns | {"arm": arms.take(columns["answer"])})

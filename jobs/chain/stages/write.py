@@ -21,7 +21,15 @@ from cluster.storage.traffic import take_traffic
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.counts import first_failed, loss_counts, one_arm_counts
-from jobs.chain.stages.stored_rows import Rankings, candidates_table, costs_columns, flattened, scores_table, stored_table
+from jobs.chain.stages.stored_rows import (
+    Rankings,
+    answers_table,
+    candidates_table,
+    costs_columns,
+    flattened,
+    scores_table,
+    stored_table,
+)
 from jobs.chain.tables import ARM_STORED
 from jobs.counts import arm_key
 from jobs.tables import COMMITTED, STORED, unnested
@@ -66,6 +74,9 @@ class Write:
             tables["candidates"] = candidates_table(ids, block, work.answers[0].candidates)
         if block.scored:
             tables["scores"] = scores_table(self._schemas["scores"], ids, block, work)
+        if work.generations:
+            tables["answers"] = answers_table(ids, table, work)
+            counts["answers"] = tables["answers"].num_rows
         for name, rows in tables.items():
             if rows.num_rows:
                 files.setdefault(name, []).append(write_table(self._storage, name, shard, rows))

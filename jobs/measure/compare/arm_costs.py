@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.costs import Prices, Totals, add_totals, stage_sums
-from jobs.counts import QUANTITIES, MadeWork
+from jobs.counts import QUANTITIES, MadeWork, cost_quantity
 from jobs.runs.bill import Bill
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import Need, arm_needs
@@ -33,10 +33,12 @@ class ArmCost:
     completion_tokens: float | None
     searches: int
     pairs: int
+    answers: int
     alone_requests: int
-    """Those that no other arm needs; likewise searches and pairs."""
+    """Those that no other arm needs; likewise searches, pairs and answers."""
     alone_searches: int
     alone_pairs: int
+    alone_answers: int
     standalone_usd: float | None
     """What the arm would cost if it ran alone; None without prices, too."""
     marginal_usd: float | None
@@ -71,9 +73,11 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
                 completion_tokens=None if sums is None else sums.get("completion_tokens", 0.0),
                 searches=whole["searches"],
                 pairs=whole["pairs"],
+                answers=whole["answers"],
                 alone_requests=alone["requests"],
                 alone_searches=alone["searches"],
                 alone_pairs=alone["pairs"],
+                alone_answers=alone["answers"],
                 standalone_usd=usd,
                 marginal_usd=_usd(billed, _cost(run, needs.alone)),
                 gain_per_usd=gains[arm] / usd if usd and arm in gains else None,
@@ -91,10 +95,11 @@ def _cost(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
     cost: Totals = {}
     for need in needs:
         sums = run.spent.get(QUANTITIES[need.quantity], {}).get(need.component, {})
-        if need.amount and sums.get(need.quantity, 0) <= sums.get("reused", 0):
+        spent = sums.get(cost_quantity(need.quantity), 0)
+        if need.amount and spent <= sums.get("reused", 0):
             return None
         # costs count attempts at a request, and an arm needs it once, at what all of them cost
-        made = run.counts[MadeWork(need.quantity, need.component).key] or sums.get(need.quantity, 0)
+        made = run.counts[MadeWork(need.quantity, need.component).key] or spent
         share = need.amount / made if need.amount else 0.0
         of = {name: value * share for name, value in sums.items()}
         add_totals(cost, {QUANTITIES[need.quantity]: {need.component: of}})

@@ -62,6 +62,8 @@ def request_body(
         "max_tokens": decoding.get("max_tokens") or LEAST_TOKENS,
         "messages": [{"role": "user", "content": _content(request)}],
     }
+    if request.system:
+        fields["system"] = [{"type": "text", "text": request.system, "cache_control": {"type": "ephemeral"}}]
     fields.update({name: decoding[name] for name in _THINKING if decoding.get(name) is not None})
     if fields.get("top_p") == 1:
         del fields["top_p"]

@@ -84,7 +84,8 @@ def request_body(
     the names of `fields.py`.
     """
     decoding = request.decoding
-    fields: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": request.prompt}]}
+    system = [{"role": "system", "content": request.system}] if request.system else []
+    fields: dict[str, Any] = {"model": model, "messages": [*system, {"role": "user", "content": request.prompt}]}
     fields.update({name: decoding[name] for name in _DECODING if decoding.get(name) is not None})
     if fields.get("top_p") == 1:  # what servers take where it is not sent; some take it from nobody
         del fields["top_p"]

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
+
 from cluster.errors import RewriterError
 
 # By the model_type of config.json, where every model of the type reasons unless it is told not to.
@@ -52,12 +54,20 @@ class Chat:
         """Returns whether vLLM, where it makes the text itself, is to leave special tokens in it."""
         return bool(self._marks)
 
-    def tokens(self, prompt: str, switches: Mapping[str, Any]) -> list[int]:
-        """Returns the tokens of a prompt: one user message by the chat template, if any, with its variables `switches`."""
+    def tokens(self, prompt: str, switches: Mapping[str, Any], system: str = "") -> list[int]:
+        """Returns the tokens of a prompt: by the chat template, if any, with its variables `switches`, else bare."""
         if not self._has_template:
-            return list(self._tokenizer.encode(prompt))
-        message = [{"role": "user", "content": prompt}]
-        return list(self._tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False, **switches))
+            return list(self._tokenizer.encode(f"{system}\n\n{prompt}" if system else prompt))
+        user = {"role": "user", "content": prompt}
+        if not system:
+            return self._templated([user], switches)
+        try:
+            return self._templated([{"role": "system", "content": system}, user], switches)
+        except TemplateError:  # of Gemma 2 and Mistral's first: they know no such role
+            return self._templated([{"role": "user", "content": f"{system}\n\n{prompt}"}], switches)
+
+    def _templated(self, messages: Sequence[Mapping[str, str]], switches: Mapping[str, Any]) -> list[int]:
+        return list(self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False, **switches))
 
     def text(self, prompt: Sequence[int], token_ids: Sequence[int], text: str, switches: Mapping[str, Any]) -> str:
         """Returns an answer without its reasoning, as far as a parser separates it.

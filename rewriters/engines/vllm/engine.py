@@ -194,7 +194,7 @@ class VllmEngine:
         from vllm.inputs import tokens_input
 
         chat, switches = self._chat, request.decoding.get("chat_template_kwargs") or {}
-        prompt = chat.tokens(request.prompt, switches)
+        prompt = chat.tokens(request.prompt, switches, request.system)
         outputs = self._engine.generate(
             tokens_input(prompt), sampling(request, chat), str(next(self._numbers)), lora_request=self._adapter,
             reasoning_parser_kwargs={"chat_template_kwargs": dict(switches)},

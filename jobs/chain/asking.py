@@ -1,0 +1,124 @@
+"""Answers of LLMs to the requests of a worker: those that the job has already, else the store's, else the engines'.
+
+Every stage that asks an LLM does so through here: rewriting, and the steps after retrieval. An answer is stored as soon as it
+is made, and put into the store when its shard is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cluster.costs import Prices, entry
+from cluster.storage import open_storage
+from jobs.chain.arms.requests import made_with, request_key
+from jobs.chain.arms.shared_work import AnsweredBy
+from jobs.chain.completer import Answered, Completer
+from jobs.chain.completions import REUSED, Completions
+from jobs.chain.journal import Key
+from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
+from jobs.chain.store.files import Space, StoreFiles
+from rewriters.engines import Request
+
+
+class Asking:
+    """The engines of a worker. `Request.engine` is an `AnsweredBy.key`."""
+
+    def __init__(
+        self,
+        stage: str,
+        engines: Iterable[AnsweredBy],
+        run: str,
+        store: StoreFiles,
+        start: int,
+        gpus: float = 0.0,
+        prices: Prices | None = None,
+        unsaved_seconds: float = 30.0,
+        most_tokens: int = 0,
+    ) -> None:
+        """Starts the engines.
+
+        Args:
+            stage: The value of `costs.stage`.
+            engines: May repeat; the common one first.
+            run: The job's folder.
+            store: Has completions of other jobs.
+            start: The number of this start of the job, from 1.
+            gpus: The number of accelerators of the worker.
+            prices: Of the job, if it has a budget.
+            unsaved_seconds: The config's `limits.unsaved_seconds`.
+            most_tokens: Of any answer.
+        """
+        engines = list(engines)
+        self.stage, self.store = stage, store
+        self.made_by = {one.key: one.space for one in engines}
+        self._made_with: dict[tuple[str, str, int], tuple[Any, str]] = {}
+        self.completer = Completer(
+            stage, {one.key: one.settings for one in engines}, open_storage(run), start, self.key, gpus, prices,
+            unsaved_seconds, most_tokens,
+        )  # fmt: skip
+        self.start_up = self.completer.start_up
+
+    def close(self) -> None:
+        """Closes the engines."""
+        self.completer.close()
+
+    def open(self, shard: int) -> ShardAnswers:
+        """Returns the answers of a shard, none of which is looked up yet."""
+        return ShardAnswers(self, self.completer.open(shard))
+
+    def key(self, request: Request) -> Key:
+        """Returns the key of a completion among those of all engines and decodings."""
+        known = request.engine, repr(request.decoding), id(request.schema)
+        if known not in self._made_with:  # with the schema, so that its id is not another's
+            self._made_with[known] = request.schema, made_with(request, self.made_by[request.engine])
+        return request_key(request, self._made_with[known][1])
+
+
+class ShardAnswers:
+    """The answers to the requests of one shard."""
+
+    def __init__(self, asking: Asking, own: Completions) -> None:
+        """Looks nothing up; `own` are the job's completions of the shard."""
+        self._asking, self._own = asking, own
+        self._shared: dict[Key, Request] = {}  # those that the store may have
+        self.made: Answered = {}
+        """What was looked up and asked."""
+
+    def add(self, requests: Iterable[Request]) -> None:
+        """Answers requests, which may repeat; their completions are in `made` then.
+
+        Raises:
+            BlockHalted: The job's budget does not allow all of them; those that were answered are stored.
+        """
+        by_key: dict[Key, Request] = {}
+        for request in requests:
+            by_key.setdefault(self._asking.key(request), request)
+        if not by_key:
+            return
+        names, made_by = self._asking.store.names, self._asking.made_by
+        shared = {key: one for key, one in by_key.items() if Space("completions", made_by[one.engine]) in names}
+        self._shared |= shared
+        found = self._own.get(list(by_key))
+        missing = [self._fact(*one) for one in shared.items() if one[0] not in found]
+        self._own.keep(stored_completions(self._asking.store, missing))
+        self.made |= self._asking.completer.fill(self._own, by_key)
+
+    def close(self) -> None:
+        """Merges the journals of the shard, and puts its answers into the store."""
+        self._own.merge()
+        put_completions(self._asking.store, {self._fact(key, one): self.made[key] for key, one in self._shared.items()})
+
+    def costs(self, requests: Mapping[Key, Request]) -> list[dict[str, Any]]:
+        """Returns the cost entries of requests, with what earlier attempts have lost of them."""
+        completer, own = self._asking.completer, self._own
+        entries = [
+            entry(self._asking.stage, request.name, model=self.made[key].completion.model, reused=1)
+            if self.made[key].start == REUSED
+            else completer.cost(request, self.made[key])
+            for key, request in requests.items()
+        ]
+        return entries + [completer.lost(request, own.lost[key]) for key, request in requests.items() if own.lost[key]]
+
+    def _fact(self, key: Key, request: Request) -> EngineRequest:
+        return EngineRequest(self._asking.made_by[request.engine], key, request.prompt)

@@ -1,0 +1,114 @@
+"""The context of an answer: the first documents of a query, as a prompt shows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from jobs.chain.arms.shared_work import Generation
+from rewriters.strategy import render
+
+_CITED = re.compile(r"\[\s*(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\s*\]")
+NO_DOCUMENTS = "(none was found)"
+
+
+class Document(NamedTuple):
+    """A document that an answer may be made from, in order of rank.
+
+    Attributes:
+        doc_id: Of the document.
+        score: By which it has its rank.
+        text: As it is indexed.
+        place: Where it is from; "": not known.
+    """
+
+    doc_id: str
+    score: float
+    text: str
+    place: str
+
+
+class Context(NamedTuple):
+    """What an answer is made from.
+
+    Attributes:
+        text: As the prompt shows it.
+        documents: The doc_ids in it, in the order of their numbers, from 1.
+        labels: Of each; "" where documents have none.
+        left_out: Documents for which there was no room.
+        cut: Documents that were cut.
+    """
+
+    text: str
+    documents: tuple[str, ...]
+    labels: tuple[str, ...]
+    left_out: int
+    cut: int
+
+
+def context_of(of: Generation, documents: Sequence[Document], count_tokens: Callable[[str], int]) -> Context:
+    """Returns the context that documents make.
+
+    A document is left out with all behind it where it would exceed `context_tokens`; the first is cut instead.
+    """
+    settings, room, cut = of.settings, of.settings.context_tokens, 0
+    shown: list[str] = []
+    labels: list[str] = []
+    for number, one in enumerate(documents, start=1):
+        label = "" if settings.labels is None else settings.labels.label(number, len(documents), one.score)
+        text = one.text
+        if settings.document_chars is not None and len(text) > settings.document_chars:
+            text, cut = text[: settings.document_chars].rstrip() + " ...", cut + 1
+        words = _document(of, number, one.place, label, text)
+        if room is not None:
+            tokens = count_tokens(words if not shown else settings.separator + words)
+            if tokens > room and not shown:
+                words = _document(of, number, one.place, label, _cut(text, len(text) * room // tokens))
+                while (tokens := count_tokens(words)) > room and len(text) > 1:
+                    text = _cut(text, len(text) * 4 // 5)
+                    words = _document(of, number, one.place, label, text)
+                cut += 1
+            elif tokens > room:
+                break
+            room -= min(room, tokens)
+        shown.append(words)
+        labels.append(label)
+    doc_ids = tuple(one.doc_id for one in documents[: len(shown)])
+    text = settings.separator.join(shown) or NO_DOCUMENTS
+    return Context(text, doc_ids, tuple(labels), len(documents) - len(shown), cut)
+
+
+def _document(of: Generation, number: int, place: str, label: str, text: str) -> str:
+    values = {
+        "number": str(number),
+        "source": f" (source: {place})" if place else "",
+        "label": f" ({label} relevance)" if label else "",
+        "text": text,
+    }
+    return render(of.step.document, values).rstrip()
+
+
+def _cut(text: str, chars: int) -> str:
+    """Returns the beginning of a text, up to a word's end where there is one."""
+    part = text[: max(1, chars)]
+    return part.rpartition(" ")[0] or part
+
+
+class Citations(NamedTuple):
+    """The documents that an answer cites.
+
+    Attributes:
+        doc_ids: Distinct, in order of their first citation.
+        wrong: Numbers that no document of the context has, distinct.
+    """
+
+    doc_ids: tuple[str, ...]
+    wrong: tuple[int, ...]
+
+
+def citations(answer: str, documents: Sequence[str]) -> Citations:
+    """Returns what an answer cites as [1], [1][3] or [1, 3]; `documents`: doc_ids by their numbers, from 1."""
+    numbers = dict.fromkeys(int(one) for found in _CITED.finditer(answer) for one in re.findall(r"\d+", found[1]))
+    right = tuple(documents[number - 1] for number in numbers if 1 <= number <= len(documents))
+    return Citations(right, tuple(number for number in numbers if not 1 <= number <= len(documents)))

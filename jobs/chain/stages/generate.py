@@ -1,0 +1,208 @@
+"""The answering stage: an LLM answers each query from the first results of each arm; arms with one context share the answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from cluster.costs import Prices
+from cluster.run.stage import heartbeat, shard_of
+from jobs.chain.arms.shared_work import Generation, SharedWork
+from jobs.chain.asking import Asking
+from jobs.chain.completions import REUSED
+from jobs.chain.contexts import Context, Document, citations, context_of
+from jobs.chain.journal import Key
+from jobs.chain.stages.candidates import Candidates
+from jobs.chain.stages.counts import with_counts
+from jobs.chain.stages.score import planned_documents
+from jobs.chain.stages.stored_rows import Rankings
+from jobs.chain.stages.users import Users
+from jobs.chain.store.files import StoreFiles
+from jobs.chain.tables import ARM_ANSWER
+from jobs.counts import MadeWork
+from jobs.tables import WRONG_CITATION, with_appended, with_columns, with_failure
+from retrievers.kinds import RetrieverSettings
+from rewriters.engines import Request
+from rewriters.engines.openai.token_count import TokenCounter
+from rewriters.guards.mask import Mask, unmasked
+from rewriters.query import Query
+from rewriters.steps.reading import StepResult, read_step
+
+
+class _Asked(NamedTuple):
+    """What an arm asks of one query."""
+
+    request: Request
+    context: Context
+    mask: Mask
+    key: Key
+
+
+class Generate:
+    """A worker of the answering stage, with all engines that answer."""
+
+    NEEDS = ("shard", "query_id", "query", "context", "documents", "fused", "ranked", "counts")
+    ADDS = pa.schema([("answers", pa.list_(ARM_ANSWER))])
+
+    def __init__(
+        self,
+        work: SharedWork,
+        documents: Mapping[str, tuple[str, RetrieverSettings]],
+        run: str,
+        store: StoreFiles,
+        start: int,
+        gpus: float = 0.0,
+        prices: Prices | None = None,
+        unsaved_seconds: float = 30.0,
+    ) -> None:
+        """Starts the engines and opens the documents.
+
+        Args:
+            work: Of all arms.
+            documents: (name, settings) of the retrievers whose indexes have the texts, by `Answer.documents`.
+            run: The job's folder.
+            store: Has completions of other jobs.
+            start: The number of this start of the job, from 1.
+            gpus: The number of accelerators of the worker.
+            prices: Of the job, if it has a budget.
+            unsaved_seconds: The config's `limits.unsaved_seconds`.
+        """
+        self._work = work
+        most = max(int(one.decoding.get("max_tokens", 0)) for one in work.generations)
+        engines = [one.engine for one in work.generations]
+        self._asking = Asking("answer", engines, run, store, start, gpus, prices, unsaved_seconds, most)
+        self.start_up = self._asking.start_up
+        self._counters = [_counter(one) for one in work.generations]
+        self._documents = {key: planned_documents(*of, work.retrievers[key].corpus) for key, of in documents.items()}
+
+    def close(self) -> None:
+        """Closes the engines."""
+        self._asking.close()
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Returns the block with the answers of all arms, errors and costs."""
+        asked = self._asked(table)
+        answers = self._asking.open(shard_of(table))
+        answers.add(one.request for of in asked.values() for one in of)
+        answers.close()
+        results: dict[Key, StepResult] = {}
+        rows: list[list[dict[str, Any]]] = [[] for _ in range(table.num_rows)]
+        errors: list[dict[tuple[Any, ...], dict[str, Any]]] = [{} for _ in rows]
+        requests: list[dict[Key, Request]] = [{} for _ in rows]
+        counts: Counter[str] = Counter()
+        users: dict[str, tuple[dict[Key, int], list[tuple[str, list[Key]]]]] = {}
+        for number, of_arm in asked.items():
+            arm, of = self._work.answers[number].arm, self._generation(number)
+            for row, one in enumerate(of_arm):
+                made = answers.made[one.key].completion
+                if one.key not in results:
+                    results[one.key] = read_step(of.step, made, one.request.query)
+                requests[row].setdefault(one.key, replace(one.request, name=of.name))
+                result, component = results[one.key], f"{of.name}@{made.model}"
+                numbers, needed = users.setdefault(component, ({}, []))
+                numbers.setdefault(one.key, len(numbers))
+                if not needed or needed[-1][0] != arm:
+                    needed.append((arm, []))
+                needed[-1][1].append(one.key)
+                if result.text is None:
+                    error = _error(of, result, made.text, made.attempts)
+                    errors[row][error["component"], error["reason"], error["raw"]] = error
+                    continue
+                text = unmasked(result.text, one.mask.values)
+                cited = citations(text, one.context.documents)
+                if cited.wrong:
+                    note = _wrong_citation(of, cited.wrong, len(one.context.documents), text)
+                    errors[row][note["component"], note["reason"], note["raw"]] = note
+                rows[row].append(_answer(number, one, made.model, text, result.cut, cited.doc_ids))
+                counts["answers_cut"] += result.cut
+        for component, (numbers, needed) in users.items():
+            if self._work.only is None:
+                of_component = Users(len(numbers))
+                for arm, keys in needed:
+                    of_component.add([arm], np.array([numbers[key] for key in keys]))
+                counts.update(of_component.counts("answers", component))
+                counts[MadeWork("answers", component).key] += sum(answers.made[key].start != REUSED for key in numbers)
+        found = pa.array(rows, pa.list_(ARM_ANSWER))
+        table = with_appended(with_columns(table, self.ADDS, [found]), "errors", [list(of.values()) for of in errors])
+        table = with_appended(table, "costs", [answers.costs(of) for of in requests])
+        return with_counts(table, +counts)
+
+    def _asked(self, table: pa.Table) -> dict[int, list[_Asked]]:
+        """Returns, by index of the answers that are generated, what is asked of each query."""
+        work = self._work
+        columns = (table.column(name).to_pylist() for name in ("query_id", "query", "context"))
+        queries = [Query(*values) for values in zip(*columns, strict=True)]
+        block = Candidates(table, len(work.answers), len(work.rerankers))
+        ranked = Rankings(table, block, work)
+        first = {
+            number: ranked.first(number, work.generations[answer.generation].settings.documents)
+            for number, answer in enumerate(work.answers)
+            if answer.generation is not None
+        }
+        doc_ids = block.doc_ids.to_pylist()
+        texts: dict[str, dict[str, tuple[str, str]]] = {}
+        for key, documents in self._documents.items():
+            wanted = {place for number, of in first.items() if work.answers[number].documents == key for place in of.document}
+            ids = list(dict.fromkeys(doc_ids[place] for place in sorted(wanted)))
+            texts[key] = dict(zip(ids, zip(documents.texts(ids, heartbeat), documents.places(ids), strict=True), strict=True))
+        found = {}
+        for number, of in first.items():
+            known = texts[work.answers[number].documents]
+            shown: list[list[Document]] = [[] for _ in queries]
+            for row, place, score in zip(of.row.tolist(), of.document.tolist(), of.score.tolist(), strict=True):
+                shown[row].append(Document(doc_ids[place], score, *known[doc_ids[place]]))
+            found[number] = [self._ask(number, query, one) for query, one in zip(queries, shown, strict=True)]
+        return found
+
+    def _ask(self, number: int, query: Query, documents: Sequence[Document]) -> _Asked:
+        of, mask = self._generation(number), Mask(self._generation(number).mask)
+        context = context_of(of, documents, self._counters[self._work.answers[number].generation or 0])
+        request = of.step.request(query, {"documents": context.text}, mask, of.decoding, of.engine.key)
+        return _Asked(request, context, mask, self._asking.key(request))
+
+    def _generation(self, number: int) -> Generation:
+        place = self._work.answers[number].generation
+        assert place is not None
+        return self._work.generations[place]
+
+
+def _counter(of: Generation) -> Callable[[str], int]:
+    """Returns what counts the tokens of a context: the tokenizer of the model that answers, where it is known."""
+    return TokenCounter(*of.engine.settings.counted_by).count if of.settings.context_tokens is not None else len
+
+
+def _answer(number: int, asked: _Asked, model: str, text: str, cut: bool, cited: Sequence[str]) -> dict[str, Any]:
+    context = asked.context
+    documents = [
+        {"doc_id": doc_id, "label": label or None} for doc_id, label in zip(context.documents, context.labels, strict=True)
+    ]
+    return {
+        "answer": number, "text": text, "cut": cut, "cited": list(cited), "documents": documents,
+        "left_out": context.left_out, "cut_documents": context.cut, "model": model, "prompt_hash": asked.request.prompt_hash,
+    }  # fmt: skip
+
+
+def _error(of: Generation, result: StepResult, raw: str | None, attempts: int) -> dict[str, Any]:
+    return {
+        "stage": "answer", "component": of.name, "reason": result.reason, "message": result.message, "raw": raw,
+        "attempts": attempts,
+    }  # fmt: skip
+
+
+def _wrong_citation(of: Generation, wrong: Sequence[int], shown: int, text: str) -> dict[str, Any]:
+    numbers = ", ".join(map(str, wrong))
+    message = f"the answer cites {numbers}, and its context has {shown} documents"
+    return {
+        "stage": "answer", "component": of.name, "reason": WRONG_CITATION, "message": message, "raw": text, "attempts": 1,
+    }  # fmt: skip
+
+
+def without_answers(table: pa.Table, error: Exception) -> pa.Table:
+    """Returns a query on which the stage failed, without answers and with a row in errors; RetrieverErrors are raised."""
+    table = with_failure(table, "answer", error)
+    return with_columns(table, Generate.ADDS, [pa.array([[]] * table.num_rows, pa.list_(ARM_ANSWER))])

@@ -1,0 +1,98 @@
+"""From a completion to the result of a step, or the reason why there is none. An answer that cannot be read is no result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from rewriters.engines import Completion
+from rewriters.normalise import normalise
+from rewriters.reading.json_object import DECODER
+from rewriters.reading.thinking import strip_thinking
+from rewriters.steps.step import LlmStep
+
+READING_VERSION = 1  # raised when an answer would be read differently; part of a run's fingerprint
+MESSAGES = {
+    "empty": "the LLM gave no text",
+    "truncated": "the token limit cut the answer before it could be read; raise decoding.max_tokens",
+    "unparsable": "the answer has not the form that the prompt asks for",
+    "refusal": "the model refuses",
+    "content_filter": "a filter of the server cut the answer, or refused the prompt",
+    "too_long": "the answer is longer than max_chars of its prompt's file",
+}
+_JSON_STARTS = 50  # braces that are tried as the beginning of an object
+
+
+class StepResult(NamedTuple):
+    """What one completion says.
+
+    Attributes:
+        text: The answer without reasoning; None: there is none.
+        grade: Of output `grade`.
+        fields: Of output `object`: key -> text.
+        cut: Whether the token limit cut the text.
+        reason: Why there is no result; None: there is one.
+        message: The reason in words.
+    """
+
+    text: str | None
+    grade: int | None = None
+    fields: Mapping[str, str] = MappingProxyType({})
+    cut: bool = False
+    reason: str | None = None
+    message: str | None = None
+
+
+def read_step(step: LlmStep, completion: Completion, query: str) -> StepResult:
+    """Returns the result of a step. Raises nothing, whatever the text."""
+    if completion.error_reason is not None or completion.text is None:
+        reason = completion.error_reason or "empty"
+        return StepResult(None, reason=reason, message=completion.error_message or MESSAGES["empty"])
+    if completion.finish_reason in ("refusal", "content_filter"):
+        return _failed(str(completion.finish_reason))
+    text, cut = strip_thinking(completion.text, query).strip(), completion.finish_reason == "length"
+    if not text:
+        return _failed("truncated" if cut else "empty")
+    if step.output == "text":
+        return _failed("too_long") if len(text) > step.max_chars else StepResult(text, cut=cut)
+    if step.output == "grade":
+        grade = _grade(step, text)
+        return StepResult(text, grade) if grade is not None else _failed("truncated" if cut else "unparsable")
+    found = _object(step, text)
+    return StepResult(text, fields=found) if found is not None else _failed("truncated" if cut else "unparsable")
+
+
+def _failed(reason: str) -> StepResult:
+    return StepResult(None, reason=reason, message=MESSAGES[reason])
+
+
+def _grade(step: LlmStep, text: str) -> int | None:
+    """Returns the grade that an answer names: the whole answer, or its last line, alone or behind a label; None: it names none.
+
+    A text with several grades names none, unless its last line names one: a digit somewhere in a sentence is no grade.
+    """
+    grades = {normalise(name): grade for name, grade in step.grades.items()}
+    for line in (text, text.splitlines()[-1]):
+        plain = normalise(re.sub(r"[*_`#\"'()\[\]{}]", " ", line)).strip(" .:;,")
+        if plain in grades:
+            return grades[plain]
+        labelled = re.fullmatch(r"[\w ]{1,40}[:=]\s*(?P<grade>[\w ]{1,40})", plain)
+        if labelled and labelled["grade"].strip() in grades:
+            return grades[labelled["grade"].strip()]
+    return None
+
+
+def _object(step: LlmStep, text: str) -> dict[str, str] | None:
+    """Returns the texts of the last JSON object of an answer that has all keys of the step; None: there is none."""
+    found: dict[str, str] | None = None
+    for at in [place.start() for place in re.finditer(r"\{", text)][:_JSON_STARTS]:
+        try:
+            pairs: Any = DECODER.raw_decode(text, at)[0]
+        except (ValueError, RecursionError):
+            continue
+        values = {key: value for key, value in pairs if isinstance(value, str)}
+        if all(values.get(key, "").strip() for key in step.keys):
+            found = {key: values[key].strip() for key in step.keys}
+    return found

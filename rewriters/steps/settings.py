@@ -1,0 +1,78 @@
+"""Settings of the steps that an LLM does, as frozen models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from cluster.settings import NOT_IDENTITY, Names, Settings
+from rewriters.engines.settings import AnyEngineSettings
+from rewriters.settings import DecodingSettings, is_path
+
+
+def _checked(value: Any) -> Any:
+    return DecodingSettings.model_validate(value).model_dump(exclude_unset=True)
+
+
+class LlmStepSettings(Settings):
+    """Of any step that an LLM does."""
+
+    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT]
+    """A built-in prompt of `rewriters/steps/`, or a YAML file of the same form; its text counts for the fingerprint."""
+    variables: Annotated[dict[str, str], NOT_IDENTITY] = {}
+    """Values of the variables that the prompt's file declares."""
+    engine: AnyEngineSettings | None = None
+    """The LLM engine; null: `rewrite.engine`."""
+    decoding: Annotated[dict[str, Any], BeforeValidator(_checked)] = {}
+    """Sampling parameters, in place of those of the prompt's file; temperature 0 unless one of them says another."""
+
+    def names(self) -> dict[str, Names]:
+        """Returns what its own fields name; a built-in prompt is no file."""
+        return {name: what for name, what in super().names().items() if name != "prompt" or is_path(self.prompt)}
+
+
+class LabelSettings(Settings):
+    """How documents are labelled by relevance (High, Medium, Low)."""
+
+    by: Literal["rank", "score"] = "rank"
+    """rank: by thirds of their ranks; score: by thresholds of the score that they are ranked by."""
+    high: float | None = None
+    """With `by: score`: a document is High from this score on."""
+    medium: float | None = None
+    """With `by: score`: a document is Medium from this score on, and else Low."""
+
+    @model_validator(mode="after")
+    def _thresholds(self) -> LabelSettings:
+        given = self.high is not None and self.medium is not None
+        if (self.by == "score") != given or (self.high is None) != (self.medium is None):
+            raise ValueError("high and medium go with by: score, which needs both")
+        if self.high is not None and self.medium is not None and self.high < self.medium:
+            raise ValueError(f"high {self.high:g} is below medium {self.medium:g}; exchange them")
+        return self
+
+    def label(self, rank: int, shown: int, score: float) -> str:
+        """Returns the label of a document; `shown`: how many there are. Ranks begin at 1."""
+        if self.high is not None and self.medium is not None:
+            return "High" if score >= self.high else "Medium" if score >= self.medium else "Low"
+        return ("High", "Medium", "Low")[(rank - 1) * 3 // max(1, shown)]
+
+
+class AnswerSettings(LlmStepSettings):
+    """Answers to the queries, from their first results."""
+
+    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "answer"
+    """answer, short_answer (a few words, for exact match), or a YAML file of the same form, whose text counts for the
+    fingerprint."""
+    documents: Annotated[int, Field(ge=1)] = 5
+    """How many of the first results an answer is made from."""
+    context_tokens: Annotated[int, Field(ge=1)] | None = None
+    """The most tokens of the documents together: later ones are left out, the first one is cut; null: no limit."""
+    document_chars: Annotated[int, Field(ge=1)] | None = None
+    """The most characters of a document; null: no limit."""
+    labels: LabelSettings | None = None
+    """The label of relevance that stands behind each document; null: none."""
+    separator: str = "\n\n"
+    """What stands between two documents."""
+    language: Annotated[str, Field(min_length=1)] | None = None
+    """That answers are written in, in words such as German; null: the query's."""

@@ -1,0 +1,162 @@
+"""A step that an LLM does with a query and what was found for it: a value that says what is asked, and how the answer is read.
+
+Its form is YAML, as a strategy's is. The built-in ones are the files of this folder, found by the same door as a file of the
+user.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from cluster.errors import RewriterError, nearest
+from cluster.settings import FROZEN
+from rewriters.engines import Request
+from rewriters.guards.mask import Mask
+from rewriters.pool import OF_THE_QUERY, read_local, read_yaml
+from rewriters.query import Query
+from rewriters.settings import DecodingSettings, is_path
+from rewriters.strategy import render, shared_prefix, template_hash, variables
+
+_FOLDER = Path(__file__).parent
+_SET_HERE = ("name", "own_file")
+
+
+class LlmStep(BaseModel):
+    """What an LLM is asked at a step; an immutable value."""
+
+    model_config = FROZEN
+
+    name: str
+    """The file's name."""
+    system: str = ""
+    """The system message; the same for all queries, so that a server caches it."""
+    prompt: str
+    """The template of the user's message. Its variables are those of the step (`{query}`, `{documents}`, ...) and the file."""
+    document: str = "{text}"
+    """The template of one of its documents: `{number}`, `{source}`, `{label}`, `{text}`."""
+    output: Literal["text", "grade", "object"] = "text"
+    """What the LLM answers: a text, one of `grades`, or a JSON object with `keys`."""
+    grades: dict[str, int] = {}
+    """Of a grade: the words or digits that name one -> its number."""
+    keys: tuple[str, ...] = ()
+    """Of an object: its keys."""
+    max_chars: Annotated[int, Field(ge=1)] = 8000
+    """A longer text fails as `too_long`."""
+    decoding: dict[str, Any] = {}
+    """Replaces values of the default decoding; temperature 0 unless it says another."""
+    own_file: bool = False
+    """Whether the user wrote it."""
+
+    @property
+    def prompt_hash(self) -> str:
+        """Returns the hash of what is asked, 16 hex digits."""
+        return template_hash("\x1e".join((self.system, self.prompt, self.document)))
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what decides its results apart from the engine, as JSON values."""
+        return self.model_dump(mode="json", exclude={"own_file", "name", "decoding"}, exclude_defaults=True)
+
+    def request(
+        self, query: Query, values: Mapping[str, str], mask: Mask, decoding: Mapping[str, Any], engine: str, sample: int = 0
+    ) -> Request:
+        """Returns the request for a query.
+
+        Args:
+            query: As it was asked; personal data in it are masked.
+            values: Of the variables beside the query; they tell this request of the query from its others.
+            mask: Of the query.
+            decoding: Of the engine.
+            engine: Its key.
+            sample: From 0, of several answers to one prompt.
+        """
+        told = template_hash(json.dumps(dict(values), sort_keys=True, ensure_ascii=False)) if values else ""
+        shown = {**values, "query": mask(query.text), "context": mask(query.context) if query.context else "(none)"}
+        if sample:
+            decoding = {**decoding, "seed": decoding.get("seed", 0) + sample}
+        return Request(
+            query.query_id, query.text, self.name, render(self.prompt, shown), self.prompt_hash,
+            _schema(self.keys) if self.output == "object" else None, decoding, self.name, sample, engine, told,
+            shared_prefix(self.prompt, shown, shown), self.system,
+        )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _rules_hold(self) -> LlmStep:
+        if (self.output == "grade") != bool(self.grades):
+            raise ValueError("grades are of output grade, which needs them")
+        if (self.output == "object") != bool(self.keys):
+            raise ValueError("keys are of output object, which needs them")
+        return self
+
+
+def _schema(keys: tuple[str, ...]) -> dict[str, Any]:
+    """Returns the JSON schema of an object with these texts."""
+    properties = {key: {"type": "string"} for key in keys}
+    return {"type": "object", "properties": properties, "required": list(keys), "additionalProperties": False}
+
+
+def shipped_steps() -> list[str]:
+    """Returns the sorted names of the built-in steps."""
+    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+
+
+def load_step(
+    source: str,
+    known: frozenset[str],
+    where: str,
+    parameters: Mapping[str, str] | None = None,
+    language: str | None = None,
+    read: Callable[[str], str] = read_local,
+) -> LlmStep:
+    """Returns the step of a file, with its own variables filled in.
+
+    Args:
+        source: A name of a file here, or the path of a file of the user.
+        known: The variables that the stage fills in.
+        where: The key of the config that names it, for messages.
+        parameters: Values of the variables that the file declares, in place of its own.
+        language: That the answer is written in; None: the query's.
+        read: Returns the text of a file of the user; raises OSError or UnicodeDecodeError.
+
+    Raises:
+        RewriterError: It is unknown, or the file is wrong.
+    """
+    if is_path(source):
+        place, text = source, lambda: read(source)
+    elif source in shipped_steps():
+        place, text = f"steps/{source}.yaml", lambda: read_local(str(_FOLDER / f"{source}.yaml"))
+    else:
+        raise RewriterError("step", f"{where}: unknown step {source!r}{nearest(source, shipped_steps())}")
+    fields = read_yaml("step", f"{where}: {place}", text, "correct the path, or the file")
+    if not isinstance(fields, dict):
+        raise RewriterError("step", f"{where}: {place}: should hold the fields of a step, found {type(fields).__name__}")
+    declared = {str(name): str(value) for name, value in (fields.pop("variables", None) or {}).items()}
+    for key in set(fields) & set(_SET_HERE):
+        raise RewriterError("step", f"{where}: {place}: {key} is not a field of a file; remove it")
+    for key in (parameters or {}).keys() - declared.keys():
+        raise RewriterError("step", f"{where}: {place}: has no variable {key!r}{nearest(key, declared)}")
+    try:
+        fields["decoding"] = DecodingSettings.model_validate(fields.get("decoding") or {}).model_dump(exclude_unset=True)
+        step = LlmStep.model_validate(fields | {"name": Path(source).stem, "own_file": is_path(source)})
+    except ValidationError as error:
+        raise RewriterError("step", f"{where}: {place}: {_first(error)}; correct it") from error
+    filled = declared | dict(parameters or {}) | {"language": language or OF_THE_QUERY}
+    step = step.model_copy(update={name: render(getattr(step, name), filled) for name in ("system", "prompt")})
+    for name in sorted((variables(step.prompt) | variables(step.system)) - known):
+        line = f"{where}: {place}: no variable {{{name}}}{nearest(name, known)}; correct it, or declare it"
+        raise RewriterError("step", line)
+    if variables(step.system):
+        raise RewriterError("step", f"{where}: {place}: system is the same for all queries; put its variables into prompt")
+    return step
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = f"unknown key{nearest(str(first['loc'][-1]), [*LlmStep.model_fields, 'variables'])}"
+    return f"{place}: {message[0].lower()}{message[1:]}" if place else message
