@@ -20,6 +20,7 @@ from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_sess
 from cluster.run.shards import SUCCESS, Plan, check_inputs, read_manifest, read_plan
 from cluster.shared_folder import check_shared
 from cluster.storage.traffic import add_traffic
+from jobs.chain.pipeline import ASKING
 from jobs.job.prepare import Prepared, check_shared_store
 from jobs.job.shipping import package_folders
 from jobs.run.draft import check_version, draft_plan, store_plan
