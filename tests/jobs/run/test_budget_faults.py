@@ -156,7 +156,9 @@ def test_money_is_granted_before_it_is_spent_whatever_fails(tmp_path: Path, seed
             "general": OpenaiSettings(kind="openai", model="dear", base_url=dear.address, max_in_flight=16),
         }
         with reporting_to(lambda _share, _spent: None, reserve):
-            completer = Completer("rewrite", engines, open_storage(str(tmp_path)), 1, key_of, prices=prices, most_tokens=4 * TOKENS)
+            completer = Completer(
+                "rewrite", engines, open_storage(str(tmp_path)), 1, key_of, prices=prices, most_tokens=4 * TOKENS
+            )
         ended: list[str] = []
 
         def block(shard: int, *order: str) -> None:
