@@ -72,6 +72,11 @@ class Completions:
         wanted = set(keys)
         return {key: _record(row) for key, row in (found | merged).items() if key in wanted and row["text"] is not None}
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Returns all stored completions of the shard, as rows of COMPLETIONS."""
+        merged, found = self._known
+        return [row for row in (found | merged).values() if row["text"] is not None]
+
     def sent(self, key: Key) -> None:
         """Records that a request is about to be sent; any thread may call it."""
         if self._journal is not None:

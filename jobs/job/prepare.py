@@ -209,7 +209,7 @@ def reranking_identity(config: Config) -> dict[str, Any]:
 
 def unpriced_models(config: Config, prices: Prices | None) -> tuple[str, ...]:
     """Returns the warnings of models at servers whose tokens count as free."""
-    asked = [config.rewrite.engine, config.answer and config.answer.engine]
+    asked = [config.rewrite.engine, None if config.answer is None else config.answer.engine]
     found = dict.fromkeys(one.counted_by[0] for one in asked if one is not None and one.at_server)
     if prices is None:
         return ()

@@ -68,13 +68,24 @@ def ready_step(
     Raises:
         ConfigError, RewriterError, RetrieverError: The prompt is wrong, or the engine cannot be had.
     """
-    try:
-        step = load_step(settings.prompt, known, f"{where}.prompt", settings.variables, language, read_text)
-    except RewriterError as error:
-        raise ConfigError(error.code, str(error)) from error
+    step = _step(settings, where, known, language)
     found, identified_by = resolve(engine_of(config, settings))
     decoding = DecodingSettings.model_validate({**step.decoding, **settings.decoding}).model_dump()
     return ReadyStep(step, found, identified_by, decoding)
+
+
+def _step(settings: LlmStepSettings, where: str, known: frozenset[str], language: str | None) -> LlmStep:
+    try:
+        return load_step(settings.prompt, known, f"{where}.prompt", settings.variables, language, read_text)
+    except RewriterError as error:
+        raise ConfigError(error.code, str(error)) from error
+
+
+def asked_steps(config: Config) -> dict[str, dict[str, Any]]:
+    """Returns key of the config -> what is asked at its step, apart from its engine; raises ConfigError."""
+    if config.answer is None:
+        return {}
+    return {"answer": _step(config.answer, "answer", OF_ANSWERS, config.answer.language).identity()}
 
 
 def ready_answers(config: Config, resolve: Resolve = engine.resolve) -> ReadyStep | None:

@@ -59,6 +59,12 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
         yield Padding(Text(words, style="dim"), (0, 0, 1, 2))
     else:
         yield Padding(Text("nothing was found"), (0, 0, 1, 2))
+    if config.answer is not None:
+        answer = row["answer"]
+        made_of = 0 if answer is None else len(answer["documents"])
+        of = f"{answer['model']}, from {made_of} result{'s' * (made_of != 1)}" if answer else "none: see below"
+        yield _section("answer", of)
+        yield Padding(_answer(trial), (0, 0, 1, 2))
     found, results = trial.document_counts["found"], trial.document_counts["results"]
     yield _section("fell away", f"{found:,} documents were found, {results:,} are results")
     yield Padding(_dropped(trial), (0, 0, 1, 2))
@@ -84,6 +90,9 @@ def _several(trials: Sequence[Trial], prompts: bool) -> Iterator[RenderableType]
     longest = max(len(trial.row["hits"]) for trial in trials)
     for place in range(min(longest, SHOWN_RESULTS)):
         table.add_row(str(place + 1), *(_cell(trial, place, None if trial is trials[0] else first) for trial in trials))
+    if any(trial.config.answer is not None for trial in trials):
+        title("answer")
+        table.add_row("", *(Text(_answer_text(trial)) for trial in trials))
     title("cost")  # no seconds: the first trial also warms up caches for the others
     table.add_row("", *(_quantities(trial) for trial in trials))
     table.add_row("found", *(f"{trial.document_counts['found']:,} documents" for trial in trials))
@@ -272,6 +281,26 @@ def _cost(trial: Trial) -> str:
 def _quantities(trial: Trial) -> str:
     sums = costs.stage_sums(trial.spent)
     return ", ".join(counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)) or "-"
+
+
+def _answer_text(trial: Trial) -> str:
+    answer = trial.row["answer"]
+    return "-" if answer is None else printable(answer["text"])
+
+
+def _answer(trial: Trial) -> Table:
+    """Returns the answer, and the documents that it was made from, with those that it cites marked."""
+    table, answer = _grid(0, 1), trial.row["answer"]
+    if answer is None:
+        return table
+    table.add_row("", Text(printable(answer["text"])))
+    for number, one in enumerate(answer["documents"], start=1):
+        label = f", {one['label']} relevance" if one["label"] else ""
+        cited = ", cited" if one["doc_id"] in answer["cited"] else ""
+        table.add_row(Text(f"[{number}]", style="dim"), Text(f"{one_line(one['doc_id'])}{label}{cited}", style="dim"))
+    if answer["left_out"]:
+        table.add_row("", Text(f"no room for {answer['left_out']:,} more (answer.context_tokens)", style="dim"))
+    return table
 
 
 def _cell(trial: Trial, place: int, first: dict[str, int] | None) -> Text:

@@ -28,18 +28,18 @@ _FINGERPRINT = "[0-9a-f]{12}"
 _LOOKED_UP = ("model", "revision", "lora", "index", "path", "tokenizer")  # whose content is of a run's identity, not the name
 
 
-def submission_id(config: Config, rewriting: Mapping[str, Any], verb: Verb) -> str:
-    """Returns the id under which a job is submitted first, by its config as sent, and the identity of its texts."""
+def submission_id(config: Config, rewriting: Mapping[str, Any], verb: Verb, steps: Mapping[str, Any]) -> str:
+    """Returns the id under which a job is submitted first, by its config as sent, and the identity of its texts and steps."""
+    answers = [] if config.answer is None else [config.answer]
+    parts = [config.rewrite, config.retrieve, config.rerank, *answers]
     known = {
         "verb": verb,
         "identity": identity(config, {}, rewriting, {}),
-        "looked_up": [
-            list(_looked_up(part.model_dump(mode="json"))) for part in (config.rewrite, config.retrieve, config.rerank)
-        ],
+        "looked_up": [list(_looked_up(part.model_dump(mode="json"))) for part in parts],
         "log": config.log.model_dump(mode="json"),
         "output": config.output,
         "ablate": config.ablate.model_dump(mode="json") if verb == "ablate" else None,
-    }
+    } | ({"steps": dict(steps)} if steps else {})
     digest = hashlib.sha256(json.dumps(known, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
     return "-".join(part for part in (config.name, config.shown_label, digest) if part)
 

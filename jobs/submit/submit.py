@@ -16,6 +16,7 @@ from cluster.storage import remote
 from jobs.config.config import Config
 from jobs.job.prepare import read_prices
 from jobs.job.rewriting import config_error, read_rewriting
+from jobs.job.steps import asked_steps
 from jobs.log.judgements import read_answers, read_qrels
 from jobs.submit.ids import Verb, attempts, metadata, next_id, submission_id
 from jobs.submit.sent_config import SentConfig, named_texts, sent_config, write_package
@@ -73,7 +74,7 @@ def submission(config: Config, config_path: str, verb: Verb, command: str, packa
     if config.evaluate.answers and Path(config.evaluate.answers).is_file():
         read_answers(config.evaluate.answers, config.evaluate.key)
     resolved = Config.model_validate(sent.values)
-    base = submission_id(resolved, _rewriting(config), verb)
+    base = submission_id(resolved, _rewriting(config), verb, asked_steps(config))
     return Submission(base, sent, config_path, verb, metadata(resolved, command), packages)
 
 

@@ -24,6 +24,7 @@ from cluster.run.stage import Stage
 from jobs.chain.arms.requests import key_in_reading
 from jobs.chain.completions import Completions
 from jobs.chain.cuts import cuts_of
+from jobs.chain.journal import row_key
 from jobs.chain.search_texts import query_texts
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
@@ -268,7 +269,17 @@ class LoadedConfig:
                 values |= {"answer": error["raw"], "message": error["message"]}
             names = ("model", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "requests")
             found.append(values | {name: cost[name] for name in names})
-        return found
+        of_steps = [one for one in store.rows() if row_key(one) not in answered]
+        return found + [_step_request(one, row["costs"]) for one in of_steps]
+
+
+def _step_request(made: Row, costs: list[Row]) -> Row:
+    """Returns an answered request of a step after retrieval, from its stored completion."""
+    cost = next((one for one in costs if one["component"] == made["request"]), {})
+    names = ("model", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "requests")
+    values = {name: made[name] for name in ("request", "prompt", "prompt_hash", "sample", "finish_reason")}
+    more = {"schema": None, "decoding": {}, "answer": made["text"], "error": None, "message": None}
+    return values | more | {name: cost.get(name, made.get(name)) for name in names}
 
 
 def _error_of(errors: list[Row], request: str, reason: str | None) -> Row | None:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError
 from jobs.chain.arms.arms import FULL, RUN, Arm
+from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.equal_arms import DistinctArms, system
-from jobs.chain.arms.shared_work import Answer, AnsweredBy, Generation, OpenedBy, ScoredBy, Search, SharedWork, digest
+from jobs.chain.arms.generations import Generations
+from jobs.chain.arms.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
 from jobs.chain.arms.texts import ArmTexts
 from jobs.chain.chosen import choosing_of
 from jobs.chain.cuts import Cuts, cut_from, cuts_of
@@ -94,7 +96,7 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
     configs = {arm.name: config for arm, config in answered}
     texts = ArmTexts(facts.rewriting, configs[arms[0].name])
     lists = _Lists(facts, answered)
-    rerankers, generations = _Distinct[ScoredBy](), _Generations()
+    rerankers, generations = Distinct[ScoredBy](), Generations()
     answers, fingerprints, distinct = [], {}, DistinctArms()
     for arm in arms:
         if arm.members:
@@ -158,21 +160,6 @@ def _naming(arm: Arm) -> Iterator[None]:
         if error.code in _OF_INDEXES and arm.changes.keys() - {"rewrite.strategies", "rewrite.select"}:
             line = f"{line.rpartition('; ')[0] or line}; {_OWN_INDEX}"
         raise type(error)(error.code, f"ablate: arm {arm.name!r}: {line}") from error
-
-
-class _Distinct(Generic[Value]):
-    """Values in order of first use, each once."""
-
-    def __init__(self) -> None:
-        self._places: dict[Hashable, int] = {}
-        self.values: list[Value] = []
-
-    def place(self, key: Hashable, value: Value) -> int:
-        """Returns the index of the first value of a key."""
-        if key not in self._places:
-            self._places[key] = len(self.values)
-            self.values.append(value)
-        return self._places[key]
 
 
 class _Facts:
@@ -264,33 +251,13 @@ def _fact(name: str, config: Config) -> Hashable:
     return name, digest([[key, one.model_dump()] for key, one in retrieve.retrievers.items()])
 
 
-class _Generations(_Distinct[Generation]):
-    """How answers are generated, each once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._named: dict[str, str] = {}  # name -> what it asks
-
-    def add(self, config: Config, ready: ReadyStep | None, arm: Arm) -> int | None:
-        """Returns the index of how an arm's answers are generated; None: they are not."""
-        if ready is None or config.answer is None:
-            return None
-        made_by = AnsweredBy(ready.engine, ready.engine_identity)
-        name, asked = ready.step.name, digest([ready.identity(), made_by.key])
-        if self._named.setdefault(name, asked) != asked:
-            name = f"{name} of {arm.name.replace('@', ' ')}"
-        mask = tuple(config.rewrite.guards.mask)
-        one = Generation(name, config.answer, ready.step, made_by, ready.decoding, mask)
-        return self.place(one.key, one)
-
-
 class _Lists:
     """Searches, and the retrievers that make them."""
 
     def __init__(self, facts: _Facts, answered: Sequence[tuple[Arm, Config]]) -> None:
         self._facts = facts
         self.retrievers: dict[str, OpenedBy] = {}
-        self.searches = _Distinct[Search]()
+        self.searches = Distinct[Search]()
         self._depths: dict[str, int] = {}  # deepest list, by retriever
         for _, config in answered:
             for name in config.retrieve.retrievers:

@@ -16,7 +16,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.chain.chosen import Choosing
 from jobs.chain.cuts import Cuts
@@ -29,8 +29,9 @@ from retrievers.kinds import RetrieverSettings
 from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
-from rewriters.steps.settings import AnswerSettings
-from rewriters.steps.step import LlmStep
+
+if TYPE_CHECKING:
+    from jobs.chain.arms.generations import Generation
 
 SCORES_VERSION = 3  # of what stored scores are known by; of 2, by the ids of documents
 
@@ -109,33 +110,6 @@ class Search:
     def dense_key(self) -> str | None:
         """Returns the key of the retriever that compares texts by cosines; None: there is none."""
         return None if self.dense is None else self.retrievers[self.dense]
-
-
-@dataclass(frozen=True)
-class Generation:
-    """How an LLM answers queries from the first results of an arm.
-
-    Attributes:
-        name: In costs and errors: that of the prompt's file, with the first arm that has another one of this name.
-        settings: Of the documents that it is given.
-        step: What it is asked.
-        engine: That answers.
-        decoding: Passed to the engine.
-        mask: Kinds of personal data that are masked in the query.
-    """
-
-    name: str
-    settings: AnswerSettings
-    step: LlmStep
-    engine: AnsweredBy
-    decoding: Mapping[str, Any]
-    mask: tuple[str, ...] = ()
-
-    @cached_property
-    def key(self) -> str:
-        """Returns what tells it from others."""
-        shown = self.settings.model_dump(exclude={"engine", "prompt", "variables", "decoding"})
-        return digest([self.step.identity(), self.engine.key, dict(self.decoding), list(self.mask), shown])
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,17 @@ import pyarrow as pa
 
 from cluster.costs import Prices
 from cluster.run.stage import heartbeat, shard_of
-from jobs.chain.arms.shared_work import Generation, SharedWork
-from jobs.chain.asking import Asking
+from jobs.chain.arms.generations import Generation
+from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.completions import REUSED
-from jobs.chain.contexts import Context, Document, citations, context_of
 from jobs.chain.journal import Key
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.score import planned_documents
 from jobs.chain.stages.stored_rows import Rankings
 from jobs.chain.stages.users import Users
+from jobs.chain.steps.asking import Asking
+from jobs.chain.steps.contexts import Context, FoundText, citations, context_of
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_ANSWER
 from jobs.counts import MadeWork
@@ -34,7 +35,7 @@ from rewriters.query import Query
 from rewriters.steps.reading import StepResult, read_step
 
 
-class _Asked(NamedTuple):
+class _AnswerAsked(NamedTuple):
     """What an arm asks of one query."""
 
     request: Request
@@ -132,7 +133,7 @@ class Generate:
         table = with_appended(table, "costs", [answers.costs(of) for of in requests])
         return with_counts(table, +counts)
 
-    def _asked(self, table: pa.Table) -> dict[int, list[_Asked]]:
+    def _asked(self, table: pa.Table) -> dict[int, list[_AnswerAsked]]:
         """Returns, by index of the answers that are generated, what is asked of each query."""
         work = self._work
         columns = (table.column(name).to_pylist() for name in ("query_id", "query", "context"))
@@ -153,17 +154,17 @@ class Generate:
         found = {}
         for number, of in first.items():
             known = texts[work.answers[number].documents]
-            shown: list[list[Document]] = [[] for _ in queries]
+            shown: list[list[FoundText]] = [[] for _ in queries]
             for row, place, score in zip(of.row.tolist(), of.document.tolist(), of.score.tolist(), strict=True):
-                shown[row].append(Document(doc_ids[place], score, *known[doc_ids[place]]))
+                shown[row].append(FoundText(doc_ids[place], score, *known[doc_ids[place]]))
             found[number] = [self._ask(number, query, one) for query, one in zip(queries, shown, strict=True)]
         return found
 
-    def _ask(self, number: int, query: Query, documents: Sequence[Document]) -> _Asked:
+    def _ask(self, number: int, query: Query, documents: Sequence[FoundText]) -> _AnswerAsked:
         of, mask = self._generation(number), Mask(self._generation(number).mask)
         context = context_of(of, documents, self._counters[self._work.answers[number].generation or 0])
         request = of.step.request(query, {"documents": context.text}, mask, of.decoding, of.engine.key)
-        return _Asked(request, context, mask, self._asking.key(request))
+        return _AnswerAsked(request, context, mask, self._asking.key(request))
 
     def _generation(self, number: int) -> Generation:
         place = self._work.answers[number].generation
@@ -176,7 +177,7 @@ def _counter(of: Generation) -> Callable[[str], int]:
     return TokenCounter(*of.engine.settings.counted_by).count if of.settings.context_tokens is not None else len
 
 
-def _answer(number: int, asked: _Asked, model: str, text: str, cut: bool, cited: Sequence[str]) -> dict[str, Any]:
+def _answer(number: int, asked: _AnswerAsked, model: str, text: str, cut: bool, cited: Sequence[str]) -> dict[str, Any]:
     context = asked.context
     documents = [
         {"doc_id": doc_id, "label": label or None} for doc_id, label in zip(context.documents, context.labels, strict=True)

@@ -18,12 +18,12 @@ from cluster.costs import Prices
 from cluster.run.stage import shard_of
 from jobs.chain.arms.requests import SAMPLES_APART, as_made, longest_answer
 from jobs.chain.arms.shared_work import Reading
-from jobs.chain.asking import Asking, ShardAnswers
 from jobs.chain.completer import Answered
 from jobs.chain.completions import REUSED
 from jobs.chain.journal import Key
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.users import Users
+from jobs.chain.steps.asking import Asking, ShardAnswers
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
 from jobs.counts import MadeWork

@@ -74,7 +74,8 @@ def test_each_query_is_answered_from_its_first_results(job: str, server: FakeSer
     assert answers.keys() == set(QUERIES) - {REFUSED}
     for query, one in answers.items():
         given = [each["doc_id"] for each in one["documents"]]
-        assert one["arm"] == "run" and given == results[one["query_id"]][:2]
+        assert one["arm"] == "run"
+        assert given == results[one["query_id"]][:2]
         wrong = "yeast" in query or query == WITHOUT_HITS
         assert one["cited"] == ([] if wrong else given[:1])
     errors = [(texts[one["query_id"]], one["reason"]) for one in rows(run, "errors") if one["stage"] == "answer"]
@@ -103,7 +104,7 @@ def test_arms_with_one_context_share_an_answer_and_each_is_its_run(job: str, ser
     assert len(needed) == len(set(needed)) == len(asked_once)
     for arm, changes in {"full": {}, **arms}.items():
         settings = [f"{key}={value}" for key, value in changes.items()]
-        alone = [one for one in rows(finished(prepared_work(job, ["store=null", *settings], None)), "answers")]
+        alone = rows(finished(prepared_work(job, ["store=null", *settings], None)), "answers")
         for one in alone:
             one.pop("arm")
         assert sorted(alone, key=repr) == sorted(of_arms[arm], key=repr), arm

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from jobs.chain.arms.shared_work import Generation
+from jobs.chain.arms.generations import Generation
 from rewriters.strategy import render
 
 _CITED = re.compile(r"\[\s*(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\s*\]")
 NO_DOCUMENTS = "(none was found)"
 
 
-class Document(NamedTuple):
+class FoundText(NamedTuple):
     """A document that an answer may be made from, in order of rank.
 
     Attributes:
@@ -47,7 +47,7 @@ class Context(NamedTuple):
     cut: int
 
 
-def context_of(of: Generation, documents: Sequence[Document], count_tokens: Callable[[str], int]) -> Context:
+def context_of(of: Generation, documents: Sequence[FoundText], count_tokens: Callable[[str], int]) -> Context:
     """Returns the context that documents make.
 
     A document is left out with all behind it where it would exceed `context_tokens`; the first is cut instead.
