@@ -28,6 +28,7 @@ RUNGS = (
     "override",
 )  # values of `parsed_as`: the parser's fallback steps, best first
 
+WRONG_CITATION = "wrong_citation"  # the reason of a note on an answer that cites a document which it was not given
 ERROR = pa.struct(
     [
         ("stage", pa.string()),
@@ -49,12 +50,11 @@ NOTES = (
     MASKED,
     SENT_WITHOUT,
     TRIED_AGAIN,
-    "wrong_citation",
+    WRONG_CITATION,
     *GUARDED,
 )
 # Reasons in errors/ of queries on which a stage's worker raised, or under which its workers died: its fallback stands in.
 FAILED, KILLED = "failed", "killed_worker"
-WRONG_CITATION = "wrong_citation"  # the reason of a note on an answer that cites a document which it was not given
 BY_FALLBACK = (FAILED, KILLED)
 
 REWRITE = pa.struct(

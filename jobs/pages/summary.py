@@ -12,7 +12,7 @@ from rich.text import Text
 from cluster import costs
 from cluster.costs import Prices, Totals
 from jobs.chain.pipeline import COSTED
-from jobs.counts import OVERRIDE_REQUESTS, FurtherTexts, RungTexts, counts_of
+from jobs.counts import OVERRIDE_REQUESTS, ErrorCount, FurtherTexts, RungTexts, counts_of
 from jobs.job.indexes import encoder_words
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
 from jobs.measure.measures import title
@@ -29,7 +29,7 @@ from jobs.runs.sums import (
     searches_saved,
     selected_by_type,
 )
-from jobs.tables import ORIGINAL, RUNGS
+from jobs.tables import ORIGINAL, RUNGS, WRONG_CITATION
 from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
 from jobs.terminal.tables import facts
 
@@ -54,6 +54,8 @@ def _rows(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) 
     if guards := guard_words(run):
         yield "guards", guards
     yield "results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries"
+    if run.config.answer is not None:
+        yield "answers", _answers(counts)
     yield "errors", _errors(counts)
     yield from fallback_rows(counts)
     yield from spending_rows(run, prices)
@@ -116,6 +118,14 @@ def notes(run: RunFolder, evaluation: Evaluation | None, prices: Prices | None) 
     if config.used_redundancy not in ("none", config.fuse.redundancy):
         said.append("redundancy: overlap in place of cosine, since no retriever is dense")
     return said
+
+
+def _answers(counts: Mapping[str, int]) -> str:
+    wrong = sum(n for of, n in counts_of(counts, ErrorCount) if of.reason == WRONG_CITATION)
+    parts = [f"{counts.get('answers', 0):,}"]
+    parts += [f"{cut:,} cut by the token limit"] if (cut := counts.get("answers_cut", 0)) else []
+    parts += [f"{wrong:,} cite a document that they were not given"] if wrong else []
+    return ", ".join(parts)
 
 
 def _rewrites(counts: Mapping[str, int]) -> str:

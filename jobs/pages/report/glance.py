@@ -218,6 +218,10 @@ def stages(figures: Figures, spending: Spending) -> list[StageRow]:
         known = costs.stage_sums(run.spent, "rerank").get("reused", 0)
         pairs = f"{number(total['pairs'] + known)} pairs"
         words["rerank"] = pairs + (f", {number(known)} of them from the store" if known else ""), went
+    if run.config.answer is not None:
+        cut = counts["answers_cut"]
+        made = [f"{number(counts['answers'])} answers", f"{number(cut)} cut by the token limit" if cut else ""]
+        words["answer"] = queries(worked), [*made, _failed(figures, "answer")]
     dedup = [
         f"{number(planned['queries'])} distinct queries",
         f"{number(figures.repeated)} repeated",

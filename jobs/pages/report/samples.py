@@ -62,6 +62,8 @@ class Sample:
     lists: dict[str, list[Hit]] = field(default_factory=dict)
     """Without kept lists: retriever -> the results that the original's list has among its first."""
     hits: list[Hit] = field(default_factory=list)
+    answer: dict[str, Any] | None = None
+    """As in answers/; None: no LLM answered."""
     errors: list[dict[str, Any]] = field(default_factory=list)
     grades: Mapping[str, int] = field(default_factory=dict)
     """doc_id -> grade, of the judged documents."""
@@ -175,6 +177,8 @@ def _fill(figures: Figures, rows: _Rows, found: Mapping[str, Sample]) -> None:
         found[row["query_id"]].rewrites.append(row)
     for row in rows("errors", "query_id, stage, component, reason, message"):
         found[row["query_id"]].errors.append(row)
+    for row in rows("answers", "query_id, text, cut, cited, documents, left_out, model"):
+        found[row["query_id"]].answer = row
     for row in rows("selections", "query_id, query_type, strategies, reason"):
         not_selected = [name for name in figures.strategies if name not in row["strategies"]]
         found[row["query_id"]].selection = row | {"not_selected": not_selected}
