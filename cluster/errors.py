@@ -154,6 +154,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "A strategy does not exist, is listed twice, or has an invalid file. `original` must not be listed.",
             "Use one of the known strategies, or correct the file: [Adding a strategy](strategies.md#adding-a-strategy).",
         ),
+        "step": (
+            "The prompt of a step, such as `answer.prompt`, does not exist, or has an invalid file.",
+            "Use one of the known prompts, or correct the file: [Answers](answers.md#what-is-asked).",
+        ),
         "selection": (
             "A file of rules or demonstrations is wrong, or names a strategy that the pool does not have.",
             "Correct the file or `rewrite.select`, or add the strategy to `rewrite.strategies`.",

@@ -1,0 +1,149 @@
+"""Steps of LLMs: their files, the requests that they make, and how answers are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.errors import RewriterError
+from rewriters.engines import Completion
+from rewriters.guards.mask import Mask
+from rewriters.query import Query
+from rewriters.steps.reading import MESSAGES, read_step
+from rewriters.steps.settings import AnswerSettings, LabelSettings
+from rewriters.steps.step import LlmStep, load_step, shipped_steps
+
+KNOWN = frozenset({"query", "context", "documents"})
+GRADED = LlmStep(name="grade", prompt="{query}", output="grade", grades={"relevant": 2, "ambiguous": 1, "irrelevant": 0})
+OBJECT = LlmStep(name="parts", prompt="{query}", output="object", keys=("question", "why"))
+
+
+def said(text: str | None, finish_reason: str = "stop") -> Completion:
+    return Completion(text, finish_reason, "tiny")
+
+
+@pytest.mark.parametrize("name", shipped_steps())
+def test_a_built_in_step_fills_its_prompt(name: str) -> None:
+    step = load_step(name, KNOWN, "answer.prompt", language="German")
+    request = step.request(Query("id", "why {text}?"), {"documents": "[1] {query}"}, Mask(()), {"seed": 0}, "engine")
+    assert "German" in step.system
+    assert "[1] {query}" in request.prompt
+    assert request.prompt.endswith("why {text}?")
+    assert request.system == step.system
+    assert request.prompt[: request.shared] == "Documents:\n\n"
+
+
+def test_requests_are_told_apart_by_what_they_show() -> None:
+    step, query = load_step("answer", KNOWN, "answer.prompt"), Query("id", "q")
+    first, other = (step.request(query, {"documents": text}, Mask(()), {}, "e") for text in ("a", "b"))
+    assert first.variables != other.variables
+    assert first.prompt_hash == other.prompt_hash
+    assert step.request(query, {"documents": "a"}, Mask(()), {"seed": 3}, "e", 2).decoding == {"seed": 5}
+
+
+def test_personal_data_of_the_query_are_masked() -> None:
+    mask = Mask(["mail"])
+    request = load_step("answer", KNOWN, "a").request(Query("id", "mail of joe@corp.org"), {"documents": "x"}, mask, {}, "e")
+    assert "joe@corp.org" not in request.prompt
+    assert mask.values
+
+
+def test_a_file_of_the_user_may_declare_variables(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("variables: {domain: law}\nsystem: About {domain}.\nprompt: '{documents} {query}'\n")
+    assert load_step(str(path), KNOWN, "answer.prompt").system == "About law."
+    assert load_step(str(path), KNOWN, "answer.prompt", {"domain": "bread"}).system == "About bread."
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("prompt: '{querry}'", "no variable {querry}; did you mean 'query'"),
+        ("prompt: '{query}'\nsystem: '{query}'", "system is the same for all queries"),
+        ("prompt: '{query}'\nouput: text", "unknown key"),
+        ("prompt: '{query}'\noutput: grade", "grades are of output grade"),
+        ("prompt: '{query}'\nname: x", "name is not a field"),
+        ("prompt: '{query}'\ndecoding: {temperature: -1}", "temperature"),
+        ("- a", "should hold the fields"),
+        (": :", "is not YAML"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(text)
+    with pytest.raises(RewriterError) as refused:
+        load_step(str(path), KNOWN, "answer.prompt")
+    assert words in str(refused.value)
+    assert str(refused.value).startswith("answer.prompt: ")
+    assert "\n" not in str(refused.value)
+
+
+def test_an_unknown_name_has_its_nearest() -> None:
+    with pytest.raises(RewriterError, match="unknown step 'anwser'; did you mean 'answer'"):
+        load_step("anwser", KNOWN, "answer.prompt")
+
+
+def test_reasoning_is_no_part_of_an_answer() -> None:
+    step = load_step("answer", KNOWN, "a")
+    assert read_step(step, said("<think>hm</think> It is 4 [1]."), "q").text == "It is 4 [1]."
+    assert read_step(step, said("<think>hm"), "q").reason == "empty"
+    assert read_step(step, said("<think>hm", "length"), "q").reason == "truncated"
+    assert read_step(step, said("It is", "length"), "q").cut
+    assert read_step(step, said("no", "refusal"), "q").reason == "refusal"
+    assert read_step(step, said("a" * 8001), "q").reason == "too_long"
+    failed = read_step(step, Completion(None, None, "tiny", error_reason="timeout", error_message="late"), "q")
+    assert (failed.reason, failed.message) == ("timeout", "late")
+
+
+@pytest.mark.parametrize(
+    ("text", "grade"),
+    [
+        ("relevant", 2), ("**Irrelevant**.", 0), ("The document says so.\nGrade: ambiguous", 1), ("Grade: 2", None),
+        ("It is relevant, not irrelevant.", None), ("relevant or ambiguous", None), ("", None), ("I cannot 0", None),
+    ],
+)  # fmt: skip
+def test_a_grade_is_the_answer_or_its_last_line(text: str, grade: int | None) -> None:
+    assert read_step(GRADED, said(text), "q").grade == grade
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"question": "a", "why": "b"}', {"question": "a", "why": "b"}),
+        ('Here: ```json\n{"why": "b", "question": "a", "more": 1}\n```', {"question": "a", "why": "b"}),
+        ('{"question": "a"}', None),
+        ('{"question": "", "why": "b"}', None),
+        ('{"question": "a", "why": ', None),
+    ],
+)
+def test_an_object_has_all_its_keys(text: str, found: dict[str, str] | None) -> None:
+    result = read_step(OBJECT, said(text), "q")
+    assert (dict(result.fields) or None) == found
+    assert (result.reason is None) == (found is not None)
+
+
+@given(st.text(max_size=300), st.sampled_from(["stop", "length", "refusal"]), st.sampled_from([GRADED, OBJECT]))
+def test_nothing_that_a_model_writes_raises(text: str, ended: str, step: LlmStep) -> None:
+    result = read_step(step, said(text, ended), "q")
+    assert (result.reason is None) == (result.text is not None)
+    assert result.reason is None or result.message == MESSAGES[result.reason]
+
+
+def test_labels_go_by_thirds_or_thresholds() -> None:
+    by_rank = LabelSettings()
+    assert [by_rank.label(rank, 7, 0.0) for rank in range(1, 8)] == ["High"] * 3 + ["Medium"] * 2 + ["Low"] * 2
+    assert [by_rank.label(rank, 2, 0.0) for rank in (1, 2)] == ["High", "Medium"]
+    by_score = LabelSettings(by="score", high=3, medium=1)
+    assert [by_score.label(1, 9, score) for score in (3, 2.9, 1, 0.9)] == ["High", "Medium", "Medium", "Low"]
+    for wrong in (
+        {"by": "score"},
+        {"high": 1},
+        {"by": "score", "high": 1, "medium": 2},
+        {"by": "rank", "high": 2, "medium": 1},
+    ):
+        with pytest.raises(ValueError, match=r"high|medium"):
+            LabelSettings(**wrong)
+    assert AnswerSettings().prompt == "answer"
