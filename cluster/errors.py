@@ -154,17 +154,13 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "A strategy does not exist, is listed twice, or has an invalid file. `original` must not be listed.",
             "Use one of the known strategies, or correct the file: [Adding a strategy](strategies.md#adding-a-strategy).",
         ),
-        "step": (
-            "The prompt of a step, such as `answer.prompt`, does not exist, or has an invalid file.",
-            "Use one of the known prompts, or correct the file: [Answers](answers.md#what-is-asked).",
-        ),
         "selection": (
             "A file of rules or demonstrations is wrong, or names a strategy that the pool does not have.",
             "Correct the file or `rewrite.select`, or add the strategy to `rewrite.strategies`.",
         ),
         "prompt": (
-            "The joint prompt cannot be read, has an unknown variable, or does not end with `{query}`.",
-            "Correct the file; the rules: [A joint prompt of your own](strategies.md#a-joint-prompt-of-your-own).",
+            "The joint prompt, or that of a step (`answer.prompt`), does not exist, or has an invalid file or unknown variable.",
+            "Correct the file: [joint prompts](strategies.md#a-joint-prompt-of-your-own), [steps](answers.md#what-is-asked).",
         ),
         "guard-file": (
             "The overrides or the vocabulary cannot be read, has a wrong row, or was changed while the job ran.",

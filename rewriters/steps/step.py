@@ -130,27 +130,27 @@ def load_step(
     elif source in shipped_steps():
         place, text = f"steps/{source}.yaml", lambda: read_local(str(_FOLDER / f"{source}.yaml"))
     else:
-        raise RewriterError("step", f"{where}: unknown step {source!r}{nearest(source, shipped_steps())}")
-    fields = read_yaml("step", f"{where}: {place}", text, "correct the path, or the file")
+        raise RewriterError("prompt", f"{where}: unknown step {source!r}{nearest(source, shipped_steps())}")
+    fields = read_yaml("prompt", f"{where}: {place}", text, "correct the path, or the file")
     if not isinstance(fields, dict):
-        raise RewriterError("step", f"{where}: {place}: should hold the fields of a step, found {type(fields).__name__}")
+        raise RewriterError("prompt", f"{where}: {place}: should hold the fields of a step, found {type(fields).__name__}")
     declared = {str(name): str(value) for name, value in (fields.pop("variables", None) or {}).items()}
     for key in set(fields) & set(_SET_HERE):
-        raise RewriterError("step", f"{where}: {place}: {key} is not a field of a file; remove it")
+        raise RewriterError("prompt", f"{where}: {place}: {key} is not a field of a file; remove it")
     for key in (parameters or {}).keys() - declared.keys():
-        raise RewriterError("step", f"{where}: {place}: has no variable {key!r}{nearest(key, declared)}")
+        raise RewriterError("prompt", f"{where}: {place}: has no variable {key!r}{nearest(key, declared)}")
     try:
         fields["decoding"] = DecodingSettings.model_validate(fields.get("decoding") or {}).model_dump(exclude_unset=True)
         step = LlmStep.model_validate(fields | {"name": Path(source).stem, "own_file": is_path(source)})
     except ValidationError as error:
-        raise RewriterError("step", f"{where}: {place}: {_first(error)}; correct it") from error
+        raise RewriterError("prompt", f"{where}: {place}: {_first(error)}; correct it") from error
     filled = declared | dict(parameters or {}) | {"language": language or OF_THE_QUERY}
     step = step.model_copy(update={name: render(getattr(step, name), filled) for name in ("system", "prompt")})
     for name in sorted((variables(step.prompt) | variables(step.system)) - known):
         line = f"{where}: {place}: no variable {{{name}}}{nearest(name, known)}; correct it, or declare it"
-        raise RewriterError("step", line)
+        raise RewriterError("prompt", line)
     if variables(step.system):
-        raise RewriterError("step", f"{where}: {place}: system is the same for all queries; put its variables into prompt")
+        raise RewriterError("prompt", f"{where}: {place}: system is the same for all queries; put its variables into prompt")
     return step
 
 

@@ -222,8 +222,8 @@ LOG = [
 ]
 ENGINES = [
     job("strategy", "unknown strategy 'generl'", "rewrite.strategies=[generl]"),
-    job("step", "unknown step 'anwser'; did you mean 'answer'?", "answer.prompt=anwser"),
-    job("step", "is not YAML", "answer.prompt=./broken.yaml", spoil=file("broken.yaml", "prompt: [")),
+    job("prompt", "unknown step 'anwser'; did you mean 'answer'?", "answer.prompt=anwser"),
+    job("prompt", "is not YAML", "answer.prompt=./broken.yaml", spoil=file("broken.yaml", "prompt: [")),
     job("strategy", "is not YAML", "rewrite.strategies=[./broken.yaml]", spoil=file("broken.yaml", "label: [")),
     job("strategy", "at temperature 0 are all the same", "rewrite.strategies=[{rewrite: {n: 3}}]"),
     job("selection", "'decompose' is not among rewrite.strategies", "rewrite.select=classified"),
