@@ -159,7 +159,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Correct the file or `rewrite.select`, or add the strategy to `rewrite.strategies`.",
         ),
         "prompt": (
-            "The joint prompt, or that of a step (`answer.prompt`), does not exist, or has an invalid file or unknown variable.",
+            "The joint prompt, or that of a step (`answer.prompt`), does not exist, is invalid, or has an unknown variable.",
             "Correct the file: [joint prompts](strategies.md#a-joint-prompt-of-your-own), [steps](answers.md#what-is-asked).",
         ),
         "guard-file": (

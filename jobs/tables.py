@@ -112,6 +112,17 @@ ANSWER = pa.struct(
         ("prompt_hash", pa.string()),
     ]
 )
+# What a judge, an LLM, says of a result. `sample`: from 0, of several judgements of the same.
+JUDGEMENT = pa.struct(
+    [
+        ("kind", pa.string()),
+        ("doc_id", pa.string()),
+        ("grade", pa.int32()),
+        ("sample", pa.int32()),
+        ("model", pa.string()),
+        ("prompt_hash", pa.string()),
+    ]
+)
 SCORE = pa.struct([("doc_id", pa.string()), ("model", pa.string()), ("score", pa.float64())])
 VALUES = pa.map_(pa.string(), pa.string())  # column of the log -> the query's value, null if it has none
 FILE = pa.struct([("table", pa.string()), ("key", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
@@ -171,6 +182,7 @@ STORED: dict[str, pa.Schema] = {
     "selections": pa.schema([("query_id", pa.string()), *SELECTION]),
     "scores": pa.schema([("query_id", pa.string()), *SCORE]),
     "answers": pa.schema([("query_id", pa.string()), ("arm", pa.string()), *ANSWER]),
+    "judgements": pa.schema([("query_id", pa.string()), *JUDGEMENT]),
     "costs": pa.schema([("query_id", pa.string()), *COST]),
     "errors": pa.schema([("query_id", pa.string()), ("log_id", pa.string()), *ERROR]),
 }

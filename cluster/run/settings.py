@@ -117,6 +117,8 @@ class ClusterSettings(Settings):
     """The worker pool of scoring."""
     answer: PoolSettings = PoolSettings()
     """The worker pool of answering."""
+    judge: PoolSettings = PoolSettings()
+    """The worker pool of judging."""
     metrics: bool = True
     """Whether the run's metrics are on Ray's Prometheus endpoint; with address none there is no endpoint."""
     kubernetes: KubernetesSettings = KubernetesSettings()

@@ -22,6 +22,7 @@ from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_sa
 from jobs.chain.stages.counts import added_failures
 from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.generate import Generate, without_answers
+from jobs.chain.stages.judge import Judge, without_judgements
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.read import Read
 from jobs.chain.stages.retrieve import Retrieve, without_lists
@@ -61,6 +62,7 @@ CHAIN = (
     Step("score", Score, "rerank", "rerank", without_scores),  # only with a reranker
     Step("order", Order),
     Step("generate", Generate, "answer", "answer", without_answers, asks=True),  # only where an LLM answers
+    Step("judge", Judge, "judge", "judge", without_judgements, asks=True),  # only where an LLM judges
     Step("write", Write),
 )
 COSTED = tuple(dict.fromkeys(step.costs_as or step.name for step in CHAIN))  # the values of `costs.stage`, in chain order
@@ -98,6 +100,11 @@ def stages(
         asking = _asking(prepared, start, store) | {"gpus": pools["answer"].gpus}
         arguments["generate"] = {"generate": {"work": work, "documents": documents} | asking}
         at_once["generate"] = max(engine.blocks_in_flight(one.engine.settings, size) for one in work.generations)
+    if work.judging:
+        judged = {one.documents for one in work.answers} if any(one.documents for one in work.judging) else set()
+        asking = _asking(prepared, start, store) | {"gpus": pools["judge"].gpus}
+        arguments["judge"] = {"judge": {"work": work, "documents": _documents(work, judged)} | asking}
+        at_once["judge"] = engine.blocks_in_flight(work.judging[0].engine.settings, size)
     samples = _samples(prepared, work)
     found = [
         Stage(

@@ -49,9 +49,29 @@ def judgements_of(options: argparse.Namespace, folder: RunFolder, where: str) ->
     return read_qrels(qrels, where if options.qrels else "evaluate.qrels", options.key or settings.key) if qrels else None
 
 
-def with_measures(settings: EvaluateSettings, measures: Sequence[str] | None) -> EvaluateSettings:
-    """Returns the settings with the measures of `--measures`, if it is given."""
-    return settings if measures is None else settings.model_copy(update={"measures": list(measures)})
+def judged_or_named(options: argparse.Namespace, folder: RunFolder, where: str) -> Judgements | None:
+    """Returns the judgements that the argument `where` names, else those of the run's config, else those of its judge.
+
+    Raises:
+        ConfigError: they cannot be read.
+    """
+    from jobs.measure.judged.relevance import judged_relevance
+
+    if getattr(options, "judged", False):
+        if options.qrels is not None:
+            raise ConfigError("argument", f"--judged: measures by the run's judge, and {where} names a file; leave one out")
+        return judged_relevance(folder)
+    named = judgements_of(options, folder, where)
+    return judged_relevance(folder) if named is None else named
+
+
+def measured_by(
+    settings: EvaluateSettings, judgements: Judgements | None, measures: Sequence[str] | None = None
+) -> EvaluateSettings:
+    """Returns the settings with the measures of `--measures`, if it is given, else those that the judgements are for."""
+    if measures is None:
+        measures = settings.measures if judgements is None else judgements.measures(settings.measures)
+    return settings.model_copy(update={"measures": list(measures)})
 
 
 def check_matched(judgements: Judgements, warning: str | None, not_committed: int) -> None:

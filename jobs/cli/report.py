@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from jobs.cli.inputs import check_matched, check_samples, judgements_of, prices_of, with_measures
+from jobs.cli.inputs import check_matched, check_samples, judged_or_named, measured_by, prices_of
 
 if TYPE_CHECKING:
     from cluster.costs import Prices
@@ -26,11 +26,11 @@ def report(options: argparse.Namespace) -> int:
     folder = open_run(options.run)
     prices = prices_of(options, folder)
     check_samples(options)
-    judgements = judgements_of(options, folder, "--qrels")
+    judgements = judged_or_named(options, folder, "--qrels")
     shown = folder.config.report.model_dump() | ({"texts": False} if options.no_texts else {})
     shown |= {} if options.samples is None else {"samples": options.samples}
     if folder.is_ablation:
-        found = compared(folder, judgements, with_measures(folder.config.evaluate, options.measures), prices)
+        found = compared(folder, judgements, measured_by(folder.config.evaluate, judgements, options.measures), prices)
         if judgements is not None and found.comparison is not None and (options.qrels or options.key):
             check_matched(judgements, found.comparison.warning, found.comparison.frame.not_committed)
         if options.out is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, DmqrError
 from cluster.run.shards import SUCCESS
-from jobs.cli.inputs import check_matched, check_samples, judgements_of, prices_of, with_measures
+from jobs.cli.inputs import check_matched, check_samples, judged_or_named, judgements_of, measured_by, prices_of
 from jobs.cli.job_verbs import logs, stop
 from jobs.cli.log_verbs import again, drive, finished, load, warn
 from jobs.cli.printing import print_json, print_page, show
@@ -103,6 +103,7 @@ def run(options: argparse.Namespace) -> int:
     """Brings a run to its end, measures it and writes its report."""
     from jobs.cli.report import write_report
     from jobs.job.prepare import prepare
+    from jobs.measure.judged.relevance import judged_relevance
     from jobs.pages.report.judged_queries import measured
     from jobs.pages.summary import closing_table, closing_values
     from jobs.run.job import run_of
@@ -119,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
         folder = open_run(prepared.storage.root)
         evaluation, judged = None, None
         with finished(folder, log, "the run is finished, its evaluation failed") as said:
-            evaluation, judged = measured(folder, prepared.judgements)
+            evaluation, judged = measured(folder, prepared.judgements or judged_relevance(folder))
         if evaluation is not None and evaluation.warning is not None:
             event("warning", evaluation.warning, logging.WARNING)
         if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
@@ -137,6 +138,7 @@ def run(options: argparse.Namespace) -> int:
 
 def ablate(options: argparse.Namespace) -> int:
     """Gathers what the arms of a config need, answers each, compares them and writes the report."""
+    from jobs.measure.judged.relevance import judged_relevance
     from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, write_pages
     from jobs.run.ablation import prepare_ablation
     from jobs.run.run import run
@@ -150,7 +152,8 @@ def ablate(options: argparse.Namespace) -> int:
         folder = open_run(prepared.storage.root)
         settings, prices, found = prepared.config.evaluate, prepared.prices, None
         with finished(folder, log, "the ablation is finished, the comparison of its arms failed"):
-            found = compared(folder, prepared.judgements, settings, prices)
+            judgements = prepared.judgements or judged_relevance(folder)
+            found = compared(folder, judgements, measured_by(settings, judgements), prices)
         if found is None:  # at least what the arms have made and cost
             found = compared(folder, None, settings, prices)
         progress.phase("writing the report")
@@ -204,7 +207,6 @@ def diff(options: argparse.Namespace) -> int:
 
 def evaluate(options: argparse.Namespace) -> int:
     """Measures a run's results against judgements, or compares the arms of an ablation by them."""
-    from jobs.log.judgements import read_qrels
     from jobs.measure.compare.comparison import compare
     from jobs.measure.evaluate.evaluate import evaluation, evaluation_table, evaluation_values
     from jobs.measure.export import tables, trec
@@ -216,9 +218,11 @@ def evaluate(options: argparse.Namespace) -> int:
     if options.per_query:
         tables.check_ending(options.per_query, "--per-query")
     folder = open_run(options.run)
-    judgements = read_qrels(options.qrels, "QRELS", options.key or folder.config.evaluate.key)
+    judgements = judged_or_named(options, folder, "QRELS")
+    if judgements is None:
+        raise ConfigError("argument", f"{folder.storage.root}: has no judgements of its own; name a file: QRELS")
     if folder.is_ablation:
-        compared = compare(folder, judgements, with_measures(folder.config.evaluate, options.measures))
+        compared = compare(folder, judgements, measured_by(folder.config.evaluate, judgements, options.measures))
         check_matched(judgements, compared.warning, compared.frame.not_committed)
         if options.per_query:
             tables.write_long(options.per_query, compared.frame)

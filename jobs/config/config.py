@@ -23,7 +23,7 @@ from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings
 from rewriters.engines.settings import AnyEngineSettings
 from rewriters.pool import named
 from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings, is_path
-from rewriters.steps.settings import AnswerSettings
+from rewriters.steps.settings import AnswerSettings, JudgeSettings
 
 MOST_LABEL = 64  # characters
 BESIDE_RUNS = "<output>/store"  # the store's folder by default
@@ -183,6 +183,8 @@ class Config(Settings):
     """How the candidates are reranked."""
     answer: AnswerSettings | None = None
     """Whether and how an LLM answers each query from its first results; null: it does not."""
+    judge: JudgeSettings | None = None
+    """Whether and how an LLM judges the results; null: it does not."""
     limits: Annotated[LimitSettings, NOT_IDENTITY] = LimitSettings()
     """Limits at which the job stops."""
     evaluate: Annotated[EvaluateSettings, NOT_IDENTITY] = EvaluateSettings()
@@ -231,6 +233,7 @@ class Config(Settings):
             if lexical_retriever(retrievers) is None:
                 raise ValueError("rewrite.select: qpp needs the terms of a local BM25 index; name such a retriever")
         self._check_answer()
+        self._check_judge()
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
             raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it")
         return self
@@ -240,11 +243,28 @@ class Config(Settings):
             return
         if self.answer.engine is None and self.rewrite.engine is None:
             raise ValueError("answer.engine is missing, and there is no rewrite.engine; name one")
-        if self.answer.documents > self.results:
+        self._check_shown("answer.documents", self.answer.documents)
+
+    def _check_judge(self) -> None:
+        if self.judge is None:
+            return
+        if self.judge.engine is None and self.rewrite.engine is None:
+            raise ValueError("judge.engine is missing, and there is no rewrite.engine; name one")
+        if self.judge.relevance is not None:
+            self._check_shown("judge.relevance.documents", self.judge.relevance.documents)
+
+    def _check_shown(self, where: str, documents: int) -> None:
+        if documents > self.results:
             raise ValueError(
-                f"answer.documents: {self.answer.documents} of {self.results} results; take fewer, or raise "
+                f"{where}: {documents} of {self.results} results; take fewer, or raise "
                 f"{'fuse.keep' if self.rerank.kind == 'none' else 'rerank.keep and fuse.keep'}"
             )
+
+    @property
+    def shown(self) -> int:
+        """Returns how many of the first results LLMs are shown."""
+        judged = 0 if self.judge is None or self.judge.relevance is None else self.judge.relevance.documents
+        return max(judged, 0 if self.answer is None else self.answer.documents)
 
     @property
     def results(self) -> int:
@@ -280,7 +300,7 @@ class Config(Settings):
     @property
     def reads_texts(self) -> bool:
         """Returns whether a stage reads the texts of documents."""
-        return self.rerank.kind != "none" or self.fuse.duplicates == "drop" or self.answer is not None
+        return self.rerank.kind != "none" or self.fuse.duplicates == "drop" or self.shown > 0
 
     @property
     def used_redundancy(self) -> str:

@@ -35,12 +35,12 @@ def identity(
     indexes: Mapping[str, Mapping[str, Any]],
     rewriting: Mapping[str, Any],
     reranker: Mapping[str, Any],
-    answers: Mapping[str, Any] | None = None,
+    steps: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns the inputs that determine a run's results, as JSON-able values.
 
     Beside the config: the identities of the indexes by retriever, of the strategies with their prompts and the engine with its
-    weights, of the reranker, and of how answers are made, if they are.
+    weights, of the reranker, and of the steps that LLMs do after retrieval, by key of the config.
     """
     fields = identity_fields(config)
     if not config.rewrite.planned:
@@ -55,7 +55,7 @@ def identity(
         "indexes": {name: dict(index) for name, index in indexes.items()},
         "order": list(indexes),  # the first one provides the texts, the first dense one the cosines
         "rerank": dict(reranker),
-    } | ({} if answers is None else {"answer": dict(answers)})
+    } | dict(steps or {})
 
 
 def _of_options(config: Config, rewriting: Mapping[str, Any]) -> dict[str, int]:

@@ -124,6 +124,8 @@ def requested_pools(
     answering = answer_engines(config) if answering is None else answering
     if answering:
         pools["answer"] = _asking("answer", config.cluster.answer.pool_request(), answering)
+    if judging := judge_engines(config):  # the same for all arms
+        pools["judge"] = _asking("judge", config.cluster.judge.pool_request(), judging)
     return limit_workers(config, pools, rerankers)
 
 
@@ -180,6 +182,12 @@ def engines_of_strategies(*configs: Config) -> list[EngineSettings]:
 def answer_engines(config: Config) -> list[EngineSettings]:
     """Returns the engine that answers, if any does."""
     engine = None if config.answer is None else config.answer.engine or config.rewrite.engine
+    return [] if engine is None else [engine]
+
+
+def judge_engines(config: Config) -> list[EngineSettings]:
+    """Returns the engine that judges, if any does."""
+    engine = None if config.judge is None else config.judge.engine or config.rewrite.engine
     return [] if engine is None else [engine]
 
 

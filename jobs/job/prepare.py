@@ -27,7 +27,7 @@ from jobs.job.measure_checks import named_judgements
 from jobs.job.opening import retriever_facts
 from jobs.job.pools import with_precisions
 from jobs.job.rewriting import config_error, read_rewriting
-from jobs.job.steps import ReadyStep, ready_answers
+from jobs.job.steps import ReadySteps, ready_steps
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, log_files
 from jobs.log.judgements import Judgements, read_answers
@@ -63,7 +63,7 @@ class Prepared:
     searched: tuple[SearchedIndex, ...] = ()  # the retrievers, of an ablation those of all arms
     states: States = field(default_factory=dict)  # of indexes that may change in place, now
     prices_file: Mapping[str, str] | None = None  # its name and SHA-256
-    answers: ReadyStep | None = None  # how the queries are answered, if they are
+    steps: ReadySteps = field(default_factory=ReadySteps)  # that LLMs do after retrieval
 
     @property
     def storage(self) -> Storage:
@@ -132,9 +132,8 @@ def _prepare(
     searched = searched_indexes(config.retrieve.retrievers, indexes)
     noted = {name: one.get("state") for name, one in indexed_identities(facts).items()}
     engine_settings, rewriting, rewriting_identity, warnings = resolved_rewriting(config, rewriting)
-    answers = ready_answers(config)
-    of_answers = None if answers is None else answers.identity()
-    identified_by = identity(config, indexes, rewriting_identity, reranking_identity(config), of_answers)
+    steps = ready_steps(config)
+    identified_by = identity(config, indexes, rewriting_identity, reranking_identity(config), steps.identity())
     name = run_id(config, identified_by)
     config_file = str(Path(config_path).absolute())
     return Prepared(
@@ -155,7 +154,7 @@ def _prepare(
         prices_file=prices_file,
         searched=searched,
         states={one.place: noted[one.name] for one in searched if noted[one.name] is not None},
-        answers=answers,
+        steps=steps,
     )
 
 
@@ -209,7 +208,8 @@ def reranking_identity(config: Config) -> dict[str, Any]:
 
 def unpriced_models(config: Config, prices: Prices | None) -> tuple[str, ...]:
     """Returns the warnings of models at servers whose tokens count as free."""
-    asked = [config.rewrite.engine, None if config.answer is None else config.answer.engine]
+    steps = [one for one in (config.answer, config.judge) if one is not None]
+    asked = [config.rewrite.engine, *(one.engine for one in steps)]
     found = dict.fromkeys(one.counted_by[0] for one in asked if one is not None and one.at_server)
     if prices is None:
         return ()

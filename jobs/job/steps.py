@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.errors import ConfigError, RewriterError
@@ -13,12 +13,16 @@ from jobs.job.rewriting import read_text
 from rewriters.engines.settings import EngineSettings
 from rewriters.settings import DecodingSettings
 from rewriters.steps.reading import READING_VERSION
-from rewriters.steps.settings import LlmStepSettings
+from rewriters.steps.settings import HIGHEST, LlmStepSettings
 from rewriters.steps.step import LlmStep, load_step
 
 Resolve = Callable[[EngineSettings], tuple[EngineSettings, dict[str, Any]]]
 OF_ANSWERS = frozenset({"query", "context", "documents"})
 """The variables of a prompt for answers."""
+OF_JUDGEMENTS = {"relevance": frozenset({"query", "context", "document"})}
+"""What is judged -> the variables of its prompt."""
+GRADE_KEYS = {"relevance": "overall"}
+"""What is judged -> the key of an object of grades that is the grade."""
 
 
 @dataclass(frozen=True)
@@ -52,23 +56,26 @@ def engine_of(config: Config, settings: LlmStepSettings) -> EngineSettings:
     return found
 
 
-def ready_step(
-    config: Config, settings: LlmStepSettings, where: str, known: frozenset[str], language: str | None, resolve: Resolve
-) -> ReadyStep:
-    """Returns a step of a config.
+@dataclass(frozen=True)
+class ReadySteps:
+    """All steps of a job that an LLM does after retrieval.
 
-    Args:
-        config: Of the job.
-        settings: Of the step.
-        where: Its key in the config.
-        known: The variables that its stage fills in.
-        language: That it answers in; None: the query's.
-        resolve: Returns an engine's settings and identity, as `jobs.job.engine.resolve`.
-
-    Raises:
-        ConfigError, RewriterError, RetrieverError: The prompt is wrong, or the engine cannot be had.
+    Attributes:
+        answers: How queries are answered; None: they are not.
+        judge: What is judged -> how.
     """
-    step = _step(settings, where, known, language)
+
+    answers: ReadyStep | None = None
+    judge: Mapping[str, ReadyStep] = field(default_factory=dict)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what decides their results, by key of the config, as JSON values."""
+        found: dict[str, Any] = {} if self.answers is None else {"answer": self.answers.identity()}
+        return found | ({"judge": {kind: one.identity() for kind, one in self.judge.items()}} if self.judge else {})
+
+
+def _ready(config: Config, settings: LlmStepSettings, step: LlmStep, resolve: Resolve) -> ReadyStep:
+    """Returns a step with its engine."""
     found, identified_by = resolve(engine_of(config, settings))
     decoding = DecodingSettings.model_validate({**step.decoding, **settings.decoding}).model_dump()
     return ReadyStep(step, found, identified_by, decoding)
@@ -83,13 +90,45 @@ def _step(settings: LlmStepSettings, where: str, known: frozenset[str], language
 
 def asked_steps(config: Config) -> dict[str, dict[str, Any]]:
     """Returns key of the config -> what is asked at its step, apart from its engine; raises ConfigError."""
-    if config.answer is None:
-        return {}
-    return {"answer": _step(config.answer, "answer", OF_ANSWERS, config.answer.language).identity()}
+    found = {}
+    if config.answer is not None:
+        found["answer"] = _step(config.answer, "answer", OF_ANSWERS, config.answer.language).identity()
+    for kind in config.judge.kinds if config.judge is not None else ():
+        found[f"judge.{kind}"] = _judging(config, kind).identity()
+    return found
 
 
-def ready_answers(config: Config, resolve: Resolve = engine.resolve) -> ReadyStep | None:
-    """Returns how the answers of a config are made; None: it has none. Raises as `ready_step`."""
-    if config.answer is None:
-        return None
-    return ready_step(config, config.answer, "answer", OF_ANSWERS, config.answer.language, resolve)
+def _judging(config: Config, kind: str) -> LlmStep:
+    """Returns what the judge is asked for one kind; raises ConfigError."""
+    assert config.judge is not None
+    where, settings = f"judge.{kind}", config.judge.step(kind)
+    step = _step(settings, where, OF_JUDGEMENTS[kind], None)
+    if step.output == "grades" and GRADE_KEYS.get(kind) not in (None, *step.keys):
+        words = f"its keys lack {GRADE_KEYS[kind]}, which is the grade; add it"
+        raise ConfigError("prompt", f"{where}.prompt: {settings.prompt}: {words}")
+    if step.output not in ("grade", "grades"):
+        words = f"output: {step.output} gives no grade; make it grade or grades"
+        raise ConfigError("prompt", f"{where}.prompt: {settings.prompt}: {words}")
+    if kind == "relevance" and (wrong := sorted(set(step.grades.values()) - set(range(HIGHEST + 1)))):
+        words = f"grades are from 0 to {HIGHEST}, found {wrong[0]}; correct it"
+        raise ConfigError("prompt", f"{where}.prompt: {settings.prompt}: {words}")
+    return step
+
+
+def ready_steps(config: Config, resolve: Resolve = engine.resolve) -> ReadySteps:
+    """Returns the steps of a config that LLMs do after retrieval.
+
+    `resolve` returns an engine's settings and identity, as `jobs.job.engine.resolve`.
+
+    Raises:
+        ConfigError, RewriterError, RetrieverError: A prompt is wrong, or an engine cannot be had.
+    """
+    answers = None
+    if config.answer is not None:
+        step = _step(config.answer, "answer", OF_ANSWERS, config.answer.language)
+        answers = _ready(config, config.answer, step, resolve)
+    judge = {}
+    for kind in config.judge.kinds if config.judge is not None else ():
+        assert config.judge is not None
+        judge[kind] = _ready(config, config.judge.step(kind), _judging(config, kind), resolve)
+    return ReadySteps(answers, judge)

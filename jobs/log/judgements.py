@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from cluster.errors import ConfigError, UnavailableError
@@ -16,6 +16,17 @@ Key = Literal["log_id", "query_id", "query"]
 MAX_GRADE = 1000  # trec_eval keeps a counter for every grade up to the highest
 
 
+class Judge(NamedTuple):
+    """The LLM that made judgements."""
+
+    model: str
+    """Several, with commas, if several judged."""
+    measures: tuple[str, ...]
+    """To measure by, since it judged the first results only."""
+    notes: tuple[str, ...] = ()
+    """What is to be said of its judgements; a sentence each."""
+
+
 class Judgements(NamedTuple):
     """Relevance judgements: key -> doc_id -> grade (0 and less: not relevant).
 
@@ -25,6 +36,12 @@ class Judgements(NamedTuple):
     path: str
     grades: dict[str, dict[str, int]]
     key: Key = "log_id"
+    judge: Judge | None = None
+    """None: people judged."""
+
+    def measures(self, named: Sequence[str]) -> list[str]:
+        """Returns what to measure by: the named measures, of a judge its own."""
+        return list(named if self.judge is None else self.judge.measures)
 
 
 def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") -> Judgements:

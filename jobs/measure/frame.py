@@ -21,7 +21,7 @@ from cluster.errors import ConfigError
 from jobs.chain.arms.arms import RUN
 from jobs.chain.cuts import cut_from
 from jobs.job.measure_checks import check_grades, check_measures, deepest_rank, depths
-from jobs.log.judgements import Judgements, Key
+from jobs.log.judgements import Judge, Judgements, Key
 from jobs.measure import judged_rows
 from jobs.measure.arrays import Floats, Numbers
 from jobs.measure.clusters import query_clusters
@@ -82,6 +82,8 @@ class Frame:
     """The words of each query in normal form, those of earlier turns, too."""
     unknown: UnknownDocuments | None = None
     """The judged documents that no index of the config itself has; None where they were not looked up, too."""
+    judge: Judge | None = None
+    """The LLM that judged; None: people did."""
 
     @cached_property
     def weights(self) -> Floats:
@@ -169,15 +171,17 @@ def measure(run: RunFolder, judgements: Judgements, measures: Sequence[str] | No
     Args:
         run: a run or an ablation.
         judgements: of log rows or queries.
-        measures: names that ir_measures knows; None: those of the config.
+        measures: names that ir_measures knows; None: those of the config, or of the judge.
         alone: whether to measure the original query of a run alone, too.
 
     Raises:
         ConfigError: a measure cannot be computed, or files of the run cannot be read.
     """
-    names = check_measures(measures or run.config.evaluate.measures)
+    names = check_measures(measures or judgements.measures(run.config.evaluate.measures))
     check_grades(names, judgements)
-    alone = alone and not run.is_ablation and run.config.retrieve.keep_runs and not run.config.joining
+    alone = (
+        alone and judgements.judge is None and not run.is_ablation and run.config.retrieve.keep_runs and not run.config.joining
+    )
     arms = arms_of(run) if run.is_ablation else _own_arms(run)[: 1 + alone]
     with database(run) as connection:
         counted = counted_keys(connection, run, judgements)
@@ -221,6 +225,7 @@ def measure(run: RunFolder, judgements: Judgements, measures: Sequence[str] | No
         depth=grid.depth,
         key=judgements.key,
         unmatched=counted.unmatched,
+        judge=judgements.judge,
     )
 
 

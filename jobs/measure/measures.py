@@ -19,7 +19,7 @@ GradedList = tuple[Mapping[str, int], Sequence[str]]
 
 def title(name: str) -> str:
     """Returns a measure as it is shown: DMQR-RAG calls Success@5 H@5."""
-    return "Success@5 (H@5)" if name == "Success@5" else name
+    return f"{name} (H@5)" if name.startswith("Success") and name.endswith("@5") else name
 
 
 class ListMeasures:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jobs.log.judgements import Key
+from jobs.log.judgements import Judge, Key
 from jobs.measure.clusters import SIMILARITY
 from jobs.measure.measured_depth import MARK, Looked
 from jobs.measure.significance import FEW_QUERIES, LEVEL
@@ -39,6 +39,14 @@ def nothing_measured(judged: int, not_committed: int, unmatched: tuple[str, str]
 def counts_in_words(*counts: tuple[int, str]) -> str:
     """Returns the counts above 0 with what they are of, in one line."""
     return ", ".join(f"{count:,} {words}" for count, words in counts if count)
+
+
+def judge_notes(judge: Judge | None) -> list[str]:
+    """Returns what is to be said of the LLM that judged; nothing where people did."""
+    if judge is None:
+        return []
+    words = "an LLM, and LLMs over-rate: the differences tell more than the height of the figures"
+    return [f"judged by {judge.model}, {words}", *judge.notes]
 
 
 def judged_note(

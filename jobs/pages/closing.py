@@ -76,7 +76,8 @@ def compared(
         prices,
         saved(folder),
         comparison,
-        None if judgements is None else funnel(folder, judgements),
+        # a judge grades the results alone, so it knows nothing of what was lost on the way
+        None if judgements is None or judgements.judge is not None else funnel(folder, judgements),
         strategies,
         no_clicks,
         arm_costs(folder, prices, gains),
@@ -96,7 +97,7 @@ def closing_page(found: ComparedArms) -> RenderableType:
     """Returns what the terminal shows of an ablation: the work that arms shared, what it cost, and how they compare."""
     table = facts(_rows(found), found.folder.record["run_id"])
     if found.comparison is None:
-        return Group(table, Text("not measured: evaluate.qrels names no judgements"))
+        return Group(table, Text("not measured: evaluate.qrels names no judgements, and no judge.relevance is set"))
     return Group(table, Text(""), comparison_table(found.comparison))
 
 

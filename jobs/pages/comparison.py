@@ -66,7 +66,9 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
         for place, arm in enumerate(frame.arms)
     ]
     counts = {name: getattr(frame, name) for name in ("judged", "missing", "not_committed", "rejected", "depth", "key")}
+    judged_by = {} if frame.judge is None else {"judged_by": frame.judge.model}
     values = {
+        **judged_by,
         "baseline": comparison.baseline,
         "min_effect": comparison.min_effect,
         "measures": list(frame.measures),

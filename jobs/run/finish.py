@@ -90,6 +90,7 @@ def run_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tabl
     return [
         *log_balances(plan, counts, rows),
         ("answers committed", counts.get("answers", 0), "rows of answers", rows.get("answers", 0)),
+        ("judgements committed", counts.get("judgements", 0), "rows of judgements", rows.get("judgements", 0)),
         (
             "queries x planned strategies", plan.counts["queries"] * len(prepared.config.rewrite.planned),
             "those with rewrites + with an error + not selected + left out by a guard",
@@ -115,6 +116,7 @@ def ablation_balances(
         ("rewrites committed", counts.get("rewrites", 0), "rows of rewrites", rows["rewrites"]),
         ("results committed", counts.get("results", 0), "rows of results", rows["results"]),
         ("answers committed", counts.get("answers", 0), "rows of answers", rows.get("answers", 0)),
+        ("judgements committed", counts.get("judgements", 0), "rows of judgements", rows.get("judgements", 0)),
     ]
     for arm, own in by_arm(counts, arms).items():
         answered = own["queries_with_results"] + own["no_hits"]

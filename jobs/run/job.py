@@ -62,7 +62,9 @@ class Job:
         for reading in self.compiled.work.readings:
             for key in at_most(reading):
                 tries[key] = max(tries.get(key, 0), 1 + tries_per_request(reading.asked))
-        return sum(tries.values()) + sum(one.generation is not None for one in self.compiled.work.answers)
+        work = self.compiled.work
+        judged = sum(one.documents for one in work.judging) * len(work.answers)
+        return sum(tries.values()) + sum(one.generation is not None for one in work.answers) + judged
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:
@@ -73,6 +75,7 @@ class Job:
             "candidates": work.keep_candidates,
             "scores": bool(work.rerankers),
             "answers": bool(work.generations),
+            "judgements": bool(work.judging),
             "selections": any(reading.rewriting.selects for reading in work.readings),
             "tails": any(answer.looked > answer.keep for answer in work.answers),
         }
@@ -87,7 +90,7 @@ class Job:
         local = self.prepared.config.cluster.address in ("local", IN_PROCESS)
         work = self.compiled.work
         engines = {one.key: one.settings for reading in work.readings for one in reading.engines.values()}
-        engines |= {one.engine.key: one.engine.settings for one in work.generations}
+        engines |= {one.engine.key: one.engine.settings for one in (*work.generations, *work.judging)}
         for one in engines.values():
             engine.check(one, local)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rewriters.engines import Completion
 from rewriters.normalise import normalise
-from rewriters.reading.json_object import DECODER
+from rewriters.reading.json_object import DECODER, NUMBERS
 from rewriters.reading.thinking import strip_thinking
 from rewriters.steps.step import LlmStep
 
@@ -23,6 +24,7 @@ MESSAGES = {
     "too_long": "the answer is longer than max_chars of its prompt's file",
 }
 _JSON_STARTS = 50  # braces that are tried as the beginning of an object
+Value = TypeVar("Value")
 
 
 class StepResult(NamedTuple):
@@ -32,6 +34,7 @@ class StepResult(NamedTuple):
         text: The answer without reasoning; None: there is none.
         grade: Of output `grade`.
         fields: Of output `object`: key -> text.
+        grades: Of output `grades`: key -> grade.
         cut: Whether the token limit cut the text.
         reason: Why there is no result; None: there is one.
         message: The reason in words.
@@ -40,6 +43,7 @@ class StepResult(NamedTuple):
     text: str | None
     grade: int | None = None
     fields: Mapping[str, str] = MappingProxyType({})
+    grades: Mapping[str, int] = MappingProxyType({})
     cut: bool = False
     reason: str | None = None
     message: str | None = None
@@ -57,11 +61,19 @@ def read_step(step: LlmStep, completion: Completion, query: str) -> StepResult:
         return _failed("truncated" if cut else "empty")
     if step.output == "text":
         return _failed("too_long") if len(text) > step.max_chars else StepResult(text, cut=cut)
+    return _read(step, text) or _failed("truncated" if cut else "unparsable")
+
+
+def _read(step: LlmStep, text: str) -> StepResult | None:
+    """Returns what an answer of a form says; None: it has not the form."""
     if step.output == "grade":
         grade = _grade(step, text)
-        return StepResult(text, grade) if grade is not None else _failed("truncated" if cut else "unparsable")
-    found = _object(step, text)
-    return StepResult(text, fields=found) if found is not None else _failed("truncated" if cut else "unparsable")
+        return None if grade is None else StepResult(text, grade)
+    if step.output == "grades":
+        graded = _object(step, text, partial(_named_grade, step))
+        return None if graded is None else StepResult(text, grades=graded)
+    found = _object(step, text, _text)
+    return None if found is None else StepResult(text, fields=found)
 
 
 def _failed(reason: str) -> StepResult:
@@ -84,15 +96,30 @@ def _grade(step: LlmStep, text: str) -> int | None:
     return None
 
 
-def _object(step: LlmStep, text: str) -> dict[str, str] | None:
-    """Returns the texts of the last JSON object of an answer that has all keys of the step; None: there is none."""
-    found: dict[str, str] | None = None
+def _named_grade(step: LlmStep, value: Any) -> int | None:
+    """Returns the grade that a value of an object is: a number, or a text that names one; None: it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    name = f"{value:g}" if isinstance(value, int | float) else normalise(value)
+    return {normalise(known): grade for known, grade in step.grades.items()}.get(name)
+
+
+def _text(value: Any) -> str | None:
+    return value.strip() or None if isinstance(value, str) else None
+
+
+def _object(step: LlmStep, text: str, read: Callable[[Any], Value | None]) -> dict[str, Value] | None:
+    """Returns the values of the last JSON object of an answer that has all keys of the step; None: there is none.
+
+    `read` returns what a value says; None: it says nothing, so the object has not its key.
+    """
+    found: dict[str, Value] | None = None
     for at in [place.start() for place in re.finditer(r"\{", text)][:_JSON_STARTS]:
         try:
-            pairs: Any = DECODER.raw_decode(text, at)[0]
+            pairs: Any = (NUMBERS if step.output == "grades" else DECODER).raw_decode(text, at)[0]
         except (ValueError, RecursionError):
             continue
-        values = {key: value for key, value in pairs if isinstance(value, str)}
-        if all(values.get(key, "").strip() for key in step.keys):
-            found = {key: values[key].strip() for key in step.keys}
+        values = {key: known for key, value in pairs if (known := read(value)) is not None}
+        if all(key in values for key in step.keys):
+            found = {key: values[key] for key in step.keys}
     return found

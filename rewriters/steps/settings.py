@@ -10,6 +10,8 @@ from cluster.settings import NOT_IDENTITY, Names, Settings
 from rewriters.engines.settings import AnyEngineSettings
 from rewriters.settings import DecodingSettings, is_path
 
+HIGHEST = 3  # grade of relevance
+
 
 def _checked(value: Any) -> Any:
     return DecodingSettings.model_validate(value).model_dump(exclude_unset=True)
@@ -76,3 +78,60 @@ class AnswerSettings(LlmStepSettings):
     """What stands between two documents."""
     language: Annotated[str, Field(min_length=1)] | None = None
     """That answers are written in, in words such as German; null: the query's."""
+
+
+class JudgedSettings(Settings):
+    """Of anything that the judge grades."""
+
+    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT]
+    """A built-in prompt of `rewriters/steps/`, or a YAML file of the same form; its text counts for the fingerprint."""
+    variables: Annotated[dict[str, str], NOT_IDENTITY] = {}
+    """Values of the variables that the prompt's file declares."""
+
+    def names(self) -> dict[str, Names]:
+        """Returns what its own fields name; a built-in prompt is no file."""
+        return {name: what for name, what in super().names().items() if name != "prompt" or is_path(self.prompt)}
+
+
+class RelevanceSettings(JudgedSettings):
+    """How relevant the first results are, from 0 to 3."""
+
+    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "relevance"
+    """relevance, or a YAML file of the same form, whose text counts for the fingerprint."""
+    documents: Annotated[int, Field(ge=1)] = 5
+    """How many of the first results are judged; of an ablation those of each arm, each document once."""
+    document_chars: Annotated[int, Field(ge=1)] | None = None
+    """The most characters of a document that the judge is shown; null: no limit."""
+    relevant: Annotated[int, Field(ge=1, le=HIGHEST), NOT_IDENTITY] = 2
+    """The lowest grade of a relevant document, for measures that know only relevant and not relevant."""
+
+
+class JudgeSettings(Settings):
+    """An LLM that judges results and answers."""
+
+    engine: AnyEngineSettings | None = None
+    """The LLM engine; null: `rewrite.engine`, which judges its own work then."""
+    decoding: Annotated[dict[str, Any], BeforeValidator(_checked)] = {}
+    """Sampling parameters, in place of those of the prompts' files; temperature 0 unless one of them says another."""
+    family: Annotated[str, Field(min_length=1), NOT_IDENTITY] | None = None
+    """The family of the judge's model; null: its name up to the first digit. A judge of the family of what it judges is
+    warned of."""
+    relevance: RelevanceSettings | None = None
+    """Whether and how the relevance of results is judged; null: it is not."""
+
+    @model_validator(mode="after")
+    def _judges(self) -> JudgeSettings:
+        if not self.kinds:
+            raise ValueError("judges nothing; set relevance: {}, or leave judge out")
+        return self
+
+    @property
+    def kinds(self) -> dict[str, JudgedSettings]:
+        """Returns what is judged -> its settings."""
+        found = {"relevance": self.relevance}
+        return {kind: one for kind, one in found.items() if one is not None}
+
+    def step(self, kind: str) -> LlmStepSettings:
+        """Returns what an LLM is asked for one kind, as settings of a step."""
+        one = self.kinds[kind]
+        return LlmStepSettings(prompt=one.prompt, variables=one.variables, engine=self.engine, decoding=self.decoding)

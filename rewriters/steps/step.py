@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -39,8 +40,8 @@ class LlmStep(BaseModel):
     """The template of the user's message. Its variables are those of the step (`{query}`, `{documents}`, ...) and the file."""
     document: str = "{text}"
     """The template of one of its documents: `{number}`, `{source}`, `{label}`, `{text}`."""
-    output: Literal["text", "grade", "object"] = "text"
-    """What the LLM answers: a text, one of `grades`, or a JSON object with `keys`."""
+    output: Literal["text", "grade", "object", "grades"] = "text"
+    """What the LLM answers: a text, one of `grades`, a JSON object with `keys`, or such an object with a grade of each."""
     grades: dict[str, int] = {}
     """Of a grade: the words or digits that name one -> its number."""
     keys: tuple[str, ...] = ()
@@ -80,23 +81,26 @@ class LlmStep(BaseModel):
             decoding = {**decoding, "seed": decoding.get("seed", 0) + sample}
         return Request(
             query.query_id, query.text, self.name, render(self.prompt, shown), self.prompt_hash,
-            _schema(self.keys) if self.output == "object" else None, decoding, self.name, sample, engine, told,
+            self._schema, decoding, self.name, sample, engine, told,
             shared_prefix(self.prompt, shown, shown), self.system,
         )  # fmt: skip
 
     @model_validator(mode="after")
     def _rules_hold(self) -> LlmStep:
-        if (self.output == "grade") != bool(self.grades):
-            raise ValueError("grades are of output grade, which needs them")
-        if (self.output == "object") != bool(self.keys):
-            raise ValueError("keys are of output object, which needs them")
+        if (self.output in ("grade", "grades")) != bool(self.grades):
+            raise ValueError("grades are of output grade or grades, which need them")
+        if (self.output in ("object", "grades")) != bool(self.keys):
+            raise ValueError("keys are of output object or grades, which need them")
         return self
 
-
-def _schema(keys: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the JSON schema of an object with these texts."""
-    properties = {key: {"type": "string"} for key in keys}
-    return {"type": "object", "properties": properties, "required": list(keys), "additionalProperties": False}
+    @cached_property
+    def _schema(self) -> dict[str, Any] | None:
+        """Returns the JSON schema of an object; None: the answer is none."""
+        if not self.keys:
+            return None
+        value = {"type": "string"} if self.output == "object" else {"type": "integer", "enum": sorted({*self.grades.values()})}
+        properties = {key: dict(value) for key in self.keys}
+        return {"type": "object", "properties": properties, "required": list(self.keys), "additionalProperties": False}
 
 
 def shipped_steps() -> list[str]:

@@ -13,6 +13,7 @@ from jobs.chain.arms.arms import FULL, RUN, Arm
 from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.equal_arms import DistinctArms, system
 from jobs.chain.arms.generations import Generations
+from jobs.chain.arms.judging import judging_of
 from jobs.chain.arms.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
 from jobs.chain.arms.texts import ArmTexts
 from jobs.chain.chosen import choosing_of
@@ -24,7 +25,7 @@ from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
 from jobs.job.rewriting import read_rewriting
-from jobs.job.steps import ReadyStep, ready_answers
+from jobs.job.steps import ReadySteps, ready_steps
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
@@ -110,14 +111,13 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
         scored_by = facts.reranker(config, documents, lists.retrievers[documents]) if reranked else None
         kept = min(keep, config.fuse.keep, config.rerank.keep if reranked else keep)
         drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
-        shown = 0 if config.answer is None else config.answer.documents
         looked = min(keep, config.fuse.keep) if drops else keep
         cuts = texts.cuts(reading)
         answer = Answer(
             arm.name,
             lists.search(config, reading, cuts_of(config, cuts)),
             frozenset(config.rewrite.planned),
-            _fusing(config, max(looked, shown, config.fuse.keep if reranked or arm is arms[0] or drops else 0)),
+            _fusing(config, max(looked, config.shown, config.fuse.keep if reranked or arm is arms[0] or drops else 0)),
             documents,
             rerankers.place(scored_by.label, scored_by) if scored_by is not None else None,
             config.rerank.combine,
@@ -127,19 +127,19 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
             config.fuse.keep,
             config.retrieve.depth,
             choosing_of(config, partial(lists.open, config)),
-            generations.add(config, facts.answers(config), arm),
+            generations.add(config, facts.steps(config).answers, arm),
         )
         if not distinct.add(arm, system(config, facts.rewriting(config)[1], answer)):
             continue
         answers.append(answer)
-        ready = facts.answers(config)
-        of_answers = None if ready is None else ready.identity()
-        known = identity(config, facts.indexes(config), identified_by, facts.reranking(config), of_answers)
+        steps = facts.steps(config).identity()
+        known = identity(config, facts.indexes(config), identified_by, facts.reranking(config), steps)
         fingerprints[arm.name] = fingerprint(known)
     work = SharedWork(
         tuple(texts.readings), dict(lists.retrievers),
         tuple(lists.searches.values), tuple(rerankers.values), tuple(answers), sources,
         configs[arms[0].name].retrieve.filters, generations=tuple(generations.values),
+        judging=judging_of(configs[arms[0].name], facts.steps(configs[arms[0].name])),
     )  # fmt: skip
     parts = {arm: part for arm in fingerprints if (part := texts.part_of(arm))}
     return Compiled(distinct.arms, work, fingerprints, parts)
@@ -176,7 +176,7 @@ class _Facts:
                 "documents": None,
                 "rewriting": (prepared.engine, prepared.rewriting, identified_by["rewrite"]),
                 "reranking": identified_by["rerank"],
-                "answers": prepared.answers,
+                "steps": prepared.steps,
             }
             self._known = {_fact(name, config): value for name, value in known.items()}
             self._known |= {("state", one.place): prepared.states.get(one.place) for one in prepared.searched}
@@ -191,7 +191,7 @@ class _Facts:
                 self._once(_fact("documents", config), lambda: check_documents(config, indexes))
             self.rewriting(config)
             self.reranking(config)
-            self.answers(config)
+            self.steps(config)
             return config
 
     def config(self, config: Config) -> Config:
@@ -204,9 +204,9 @@ class _Facts:
         read = _fact("rewriting", config)
         return self._once(read, lambda: resolved_rewriting(config, read_rewriting(config), self._resolved)[:3])
 
-    def answers(self, config: Config) -> ReadyStep | None:
-        """Returns how the answers of an arm are made."""
-        return self._once(_fact("answers", config), lambda: ready_answers(config, self._resolved))
+    def steps(self, config: Config) -> ReadySteps:
+        """Returns what LLMs do with the results of an arm."""
+        return self._once(_fact("steps", config), lambda: ready_steps(config, self._resolved))
 
     def _resolved(self, settings: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
         return self._once(("engine", digest(settings.model_dump())), lambda: engine.resolve(settings))
@@ -243,8 +243,8 @@ def _fact(name: str, config: Config) -> Hashable:
         return name, digest([retrieve.model_dump(), rerank.model_dump(), bool(config.rewrite.planned)])
     if name == "rewriting":
         return name, digest([config.rewrite.model_dump(), config.log.context_column])
-    if name == "answers":
-        own = None if config.answer is None else config.answer.model_dump()
+    if name == "steps":
+        own = [None if one is None else one.model_dump() for one in (config.answer, config.judge)]
         return name, digest([own, config.rewrite.engine and config.rewrite.engine.model_dump(), config.log.context_column])
     if name == "reranking":
         return name, digest(config.reranking.model_dump())

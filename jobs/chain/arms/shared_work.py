@@ -32,6 +32,7 @@ from rewriters.rewriter import Rewriting
 
 if TYPE_CHECKING:
     from jobs.chain.arms.generations import Generation
+    from jobs.chain.arms.judging import Judging
 
 SCORES_VERSION = 3  # of what stored scores are known by; of 2, by the ids of documents
 
@@ -269,6 +270,8 @@ class SharedWork:
     """Whether its fused candidates are written to candidates/."""
     generations: tuple[Generation, ...] = ()
     """How answers are generated."""
+    judging: tuple[Judging, ...] = ()
+    """What an LLM judges, of all arms alike."""
 
     @property
     def only(self) -> Answer | None:
@@ -284,7 +287,7 @@ class SharedWork:
         """Returns how many documents of a query an answer, by its index, ranks: results, and what is read behind them."""
         answer = self.answers[number]
         shown = 0 if answer.generation is None else self.generations[answer.generation].settings.documents
-        return max(answer.keep, answer.looked, shown)
+        return max(answer.keep, answer.looked, shown, *(one.documents for one in self.judging))
 
     def reranker_of(self, arm: str) -> str | None:
         """Returns the label of an arm's reranker; None: it has none."""

@@ -144,3 +144,8 @@ def answers_table(ids: pa.Array, table: pa.Table, work: SharedWork) -> pa.Table:
     columns = flattened(ids, table, "answers")
     arms = pa.array([one.arm for one in work.answers], pa.string())
     return stored_table(STORED["answers"], columns | {"arm": arms.take(columns["answer"])})
+
+
+def judgements_table(ids: pa.Array, table: pa.Table) -> pa.Table:
+    """Returns the rows of judgements/."""
+    return stored_table(STORED["judgements"], flattened(ids, table, "judgements"))

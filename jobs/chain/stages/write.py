@@ -27,6 +27,7 @@ from jobs.chain.stages.stored_rows import (
     candidates_table,
     costs_columns,
     flattened,
+    judgements_table,
     scores_table,
     stored_table,
 )
@@ -77,6 +78,9 @@ class Write:
         if work.generations:
             tables["answers"] = answers_table(ids, table, work)
             counts["answers"] = tables["answers"].num_rows
+        if work.judging:
+            tables["judgements"] = judgements_table(ids, table)
+            counts["judgements"] = tables["judgements"].num_rows
         for name, rows in tables.items():
             if rows.num_rows:
                 files.setdefault(name, []).append(write_table(self._storage, name, shard, rows))

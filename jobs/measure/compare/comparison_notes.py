@@ -10,6 +10,7 @@ from jobs.measure.compare.difference import GRID, PART, QUESTIONS, SAMPLES, Comp
 from jobs.measure.notes import (
     interval_notes,
     interval_words,
+    judge_notes,
     judged_note,
     looked_notes,
     uneven_notes,
@@ -24,6 +25,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     if comparison.warning is not None:
         return [f"warning: {comparison.warning}"]
     return [
+        *judge_notes(comparison.frame.judge),
         *cut_notes(comparison),
         *named_notes(comparison),
         *_counted(comparison),

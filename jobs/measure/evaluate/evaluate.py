@@ -15,7 +15,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.log.judgements import Judgements, Key, read_qrels
+from jobs.log.judgements import Judge, Judgements, Key, read_qrels
 from jobs.measure.frame import Frame, kept, measure
 from jobs.measure.measured_depth import Looked
 from jobs.measure.measures import DEPTH, MEASURES, title
@@ -23,6 +23,7 @@ from jobs.measure.notes import (
     ends_in_words,
     interval_notes,
     interval_words,
+    judge_notes,
     judged_note,
     looked_notes,
     marked,
@@ -88,6 +89,8 @@ class Evaluation:
     """The same of the original alone."""
     uneven: frozenset[str] = frozenset()
     """Measures of which lists of the results and of the original end at different depths, one of them cut."""
+    judge: Judge | None = None
+    """The LLM that judged; None: people did."""
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -157,6 +160,7 @@ def evaluation(run: RunFolder, judgements: Judgements, frame: Frame) -> Evaluati
         looked=looked[0],
         original_looked=looked[1] if alone else {},
         uneven=frozenset(name for place, name in enumerate(frame.measures) if alone and frame.uneven(0, 1, place)),
+        judge=frame.judge,
     )
 
 
@@ -206,7 +210,8 @@ def evaluation_values(evaluation: Evaluation) -> dict[str, Any]:
     said = {"warning": one.warning, "notes": evaluation_notes(one)}
     unknown = one.unknown
     counts["unknown_documents"] = None if unknown is None else {"unknown": unknown.unknown, "looked_up": unknown.looked_up}
-    return {"key": one.key} | counts | {"measures": measures} | said
+    judged_by = {} if one.judge is None else {"judged_by": one.judge.model}
+    return {"key": one.key} | judged_by | counts | {"measures": measures} | said
 
 
 def evaluation_notes(evaluation: Evaluation) -> list[str]:
@@ -215,7 +220,7 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
     if one.warning is not None:
         return [f"warning: {one.warning}"]
     left_out = (one.missing, "not in the log"), (one.not_committed, "of queries not committed yet")
-    notes = [judged_note(one.key, one.counted, one.queries, *left_out, clusters=one.clusters)]
+    notes = [*judge_notes(one.judge), judged_note(one.key, one.counted, one.queries, *left_out, clusters=one.clusters)]
     notes += [] if one.unknown is None else [one.unknown.note]
     notes += zero_notes((one.without_results, "without results"), (one.rejected, "rejected"))
     if one.unjudged is not None:
@@ -223,7 +228,8 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
         first = f"{100 * one.unjudged:.1f} % of the results' first {min(one.kept, one.depth)}"
         notes.append(f"not judged, so not relevant: {first}{alone}")
     if one.original is None:
-        why = f"{' and '.join(one.joining)} searched it as one with its rewrites" if one.joining else ""
+        why = "the judge graded the results only" if one.judge is not None else ""
+        why = why or (f"{' and '.join(one.joining)} searched it as one with its rewrites" if one.joining else "")
         notes.append(f"original alone: not measured, since {why or 'retrieve.keep_runs is false'}")
     elif one.reranked:
         notes.append(f"{one.alone}: the results are reranked, so the difference is of rewriting and reranking together")

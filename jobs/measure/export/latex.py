@@ -11,6 +11,7 @@ from jobs.measure.compare.comparison_notes import cut_notes, named_notes
 from jobs.measure.compare.difference import PART
 from jobs.measure.compare.standing import FAMILIES, MARKS, PLACES, Standing, cut_mark, mark, standing
 from jobs.measure.measured_depth import MARK
+from jobs.measure.notes import judge_notes
 
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison
@@ -80,6 +81,7 @@ def _caption(found: Standing, left_out: int) -> str:
         f"Best in bold, second best underlined. {levels} against {latex(comparison.baseline)}: paired $t$-test, "
         + "; ".join(corrections),
     ]
+    said += [latex(note) for note in judge_notes(comparison.frame.judge)]
     said += [f"Upper bounds that choose by judgements: {_and([latex(arm) for arm in found.bounds])}"] * bool(found.bounds)
     said += [f"{_SIGNS[MARK]} {latex(note.removeprefix(MARK).strip())}" for note in cut_notes(comparison)]
     said += [_named(note) for note in named_notes(comparison)]

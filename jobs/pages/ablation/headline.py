@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from jobs.job.indexes import noted_changes
 from jobs.measure.compare.comparison_notes import cut_notes
 from jobs.measure.compare.standing import FAMILIES, Standing, verdict
+from jobs.measure.notes import judge_notes
 from jobs.plan.work import Saving
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import number, p_equals, percent, sentence, signed
@@ -99,6 +100,7 @@ def ablation_notices(run: RunFolder, comparison: Comparison | None, found: Stand
         words = "; ".join(notes).removeprefix("warning: ")
         return [*said, f"{sentence(words)} What needs no judgements is still shown."]
     frame = found.comparison.frame
+    said += [sentence(note) for note in judge_notes(frame.judge)]
     said += [f"{note}." for note in cut_notes(found.comparison)]
     lacking = [one["name"] for one in arms if one["name"] not in frame.arms]
     if lacking:

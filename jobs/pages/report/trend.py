@@ -76,10 +76,12 @@ def trend(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) 
     runs = [*(one for one in listed[:this] if one.state == "finished"), mine][-NIGHTS:]
     if len(runs) < 2:
         return None
+    judges = [(one.evaluation or {}).get("judged_by") for one in runs]
+    runs = [one if by == judges[-1] else replace(one, evaluation=None) for one, by in zip(runs, judges, strict=True)]
     changed = [False, *(after.settings != before.settings for before, after in pairwise(runs))]
-    measure = leading_measure(runs)
+    measure = leading_measure(runs)  # of the nights that were judged by the same
     nights = [
-        TrendRow(one, one is mine, new, one.measured("results", measure), one.measured("difference", measure))
+        TrendRow(one, one is runs[-1], new, one.measured("results", measure), one.measured("difference", measure))
         for one, new in zip(runs, changed, strict=True)
     ]
     quality = {"results": "results", "original": "original alone"}

@@ -1,0 +1,44 @@
+"""Families of models: a judge of the family of what it judges favours it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from jobs.runs.folder import RunFolder
+
+_ASKED = {"rewrite": "rewrites", "answer": "answers"}  # value of `costs.stage` -> what its LLMs write
+
+
+def family(model: str) -> str:
+    """Returns the family of a model: its name up to the first digit, in lower case, without the folder before it."""
+    name = model.rstrip("/").rpartition("/")[2].casefold()
+    return (re.match(r"\D*", name) or [""])[0].strip(" -_.:v") or name
+
+
+def models_of(run: RunFolder, stage: str) -> list[str]:
+    """Returns the models that a stage has asked, sorted."""
+    return sorted({component.rpartition("@")[2] for component in run.spent.get(stage, {})} - {""})
+
+
+def family_notes(judges: list[str], named: str | None, others: Mapping[str, list[str]]) -> list[str]:
+    """Returns a warning if a judge is of the family of a model whose work it judges; else nothing.
+
+    Args:
+        judges: Models that judged.
+        named: The family of the judge as the config has it; None: by its name.
+        others: What models write -> the models.
+    """
+    families = {named.casefold()} if named is not None else {family(one) for one in judges}
+    alike = {what: [one for one in models if family(one) in families] for what, models in others.items()}
+    said = " and ".join(f"of {', '.join(models)}, which wrote the {what}" for what, models in alike.items() if models)
+    if not said:
+        return []
+    remedy = "name another judge.engine, or judge.family if it is none"
+    return [f"warning: the judge {', '.join(judges)} is of the family {said}; models favour their own; {remedy}"]
+
+
+def judged_families(run: RunFolder, judges: list[str]) -> list[str]:
+    """Returns `family_notes` of the judge of a run."""
+    named = None if run.config.judge is None else run.config.judge.family
+    return family_notes(judges, named, {what: models_of(run, stage) for stage, what in _ASKED.items()})

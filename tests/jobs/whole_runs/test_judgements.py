@@ -1,0 +1,198 @@
+"""Judgements of whole jobs in this process, from an LLM's server: what is asked, what is stored, and what is paid again."""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.__main__ import main
+from jobs.measure.compare.comparison import compare
+from jobs.measure.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
+from jobs.measure.export.latex import latex_table
+from jobs.measure.judged.family import family, family_notes
+from jobs.measure.judged.relevance import judged_relevance
+from jobs.pages.comparison import comparison_values
+from jobs.runs.folder import RunFolder
+from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work
+from tests.support.rewriters.fake_server import FakeServer
+
+UNREADABLE = QUERIES[1]  # the judge answers in prose about the first of its documents that it sees
+
+
+def prompt_of(body: dict[str, Any]) -> str:
+    return str(body["messages"][-1]["content"])
+
+
+def grade_of(query: str, text: str) -> int:
+    """The grade that the judge gives, by chance of the texts."""
+    return zlib.crc32(f"{query}|{text}".encode()) % 4
+
+
+def parts(prompt: str) -> tuple[str, str]:
+    """The query and the document that a prompt of relevance shows."""
+    query, _, text = prompt.removeprefix("Query: ").partition("\n\nDocument:\n")
+    return query, text
+
+
+def said(body: dict[str, Any]) -> str:
+    query, text = parts(prompt_of(body))
+    if query == UNREADABLE and grade_of(query, text) == 0:
+        return "I would rather say 2 or 3."
+    grade = grade_of(query, text)
+    return json.dumps({"match": 3 - grade, "trust": 0, "overall": grade})
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer(["judge-70b"], text=said) as one:
+        yield one
+
+
+@pytest.fixture
+def job(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], server: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    engine = {"kind": "openai", "model": "judge-70b", "base_url": server.address, "attempts": 1}
+    values["judge"] = {"engine": engine, "relevance": {"documents": 3}}
+    return job_in_process(tmp_path, values, bm25, config_file)
+
+
+def rows(run: RunFolder, table: str) -> list[dict[str, Any]]:
+    return pq.read_table(Path(run.storage.root, table)).to_pylist()
+
+
+def asked(server: FakeServer) -> list[str]:
+    """The prompts that were sent, but those that ask whether the server is there."""
+    return [prompt_of(one) for one in server.bodies if prompt_of(one).startswith("Query: ")]
+
+
+def first_results(run: RunFolder, arms: int = 3) -> set[tuple[str, str]]:
+    """(query, doc_id) of the first results of any arm."""
+    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
+    return {(texts[one["query_id"]], one["doc_id"]) for one in rows(run, "results") if one["rank"] <= arms}
+
+
+def test_the_first_results_are_judged(job: str, server: FakeServer, passages: dict[str, str]) -> None:
+    run = finished(prepared_work(job, [], None))
+    first = first_results(run)
+    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
+    assert sorted(asked(server)) == sorted({f"Query: {query}\n\nDocument:\n{passages[doc]}" for query, doc in first})
+    unread = {(query, doc) for query, doc in first if query == UNREADABLE and grade_of(query, passages[doc]) == 0}
+    judged = rows(run, "judgements")
+    found = {(texts[one["query_id"]], one["doc_id"]): one["grade"] for one in judged}
+    assert found == {(query, doc): grade_of(query, passages[doc]) for query, doc in first - unread}
+    assert {(one["kind"], one["model"], one["sample"]) for one in judged} == {("relevance", "judge-70b", 0)}
+    errors = [one for one in rows(run, "errors") if one["stage"] == "judge"]
+    assert len(errors) == len(unread)
+    assert all(one["reason"] == "unparsable" and one["message"].startswith("document '") for one in errors)
+    costs = [one for one in rows(run, "costs") if one["stage"] == "judge"]
+    assert sum(one["requests"] for one in costs) == len(asked(server))
+
+
+def test_a_second_run_asks_nothing_again(job: str, server: FakeServer) -> None:
+    first = finished(prepared_work(job, [], None))
+    sent = len(asked(server))
+    second = finished(prepared_work(job, ["fuse.keep=40"], None))
+    assert second.storage.root != first.storage.root
+    assert rows(second, "judgements") == rows(first, "judgements")
+    assert len(asked(server)) == sent
+    deeper = finished(prepared_work(job, ["judge.relevance.documents=4"], None))
+    assert len(asked(server)) - sent == len(first_results(deeper, 4) - first_results(first))
+
+
+def test_each_document_is_judged_once_for_all_arms(job: str, server: FakeServer) -> None:
+    arms = {"rrf": {"fuse.method": "rrf"}, "short": {"fuse.depth": 2}}
+    ablation = finished(prepared_work(job, [], {"arms": arms}))
+    needed = first_results(ablation)
+    assert len(asked(server)) == len(set(asked(server))) == len(needed)
+    of_ablation = {tuple(one.values()) for one in rows(ablation, "judgements")}
+    for changes in ({}, *arms.values()):
+        settings = [f"{key}={value}" for key, value in changes.items()]
+        alone = finished(prepared_work(job, ["store=null", *settings], None))
+        assert {tuple(one.values()) for one in rows(alone, "judgements")} <= of_ablation
+
+
+def means(run: RunFolder, of: list[dict[str, Any]], passages: dict[str, str]) -> list[float]:
+    """nDCG@3, P@3 and Success@3 of results, a grade of 2 or 3 being relevant, over the queries that the judge has judged."""
+    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
+    judged = {(one["query_id"], one["doc_id"]): one["grade"] for one in rows(run, "judgements")}
+    with_results = {one["query_id"] for one in rows(run, "results")}
+    counted = [one for one in texts if one not in with_results or any(query_id == one for query_id, _ in judged)]
+    sums = [0.0, 0.0, 0.0]
+    for query_id in counted:
+        ranked = sorted((one for one in of if one["query_id"] == query_id and one["rank"] <= 3), key=lambda one: one["rank"])
+        grades = [judged.get((query_id, one["doc_id"]), 0) for one in ranked]
+        ideal = sorted((grade for (one, _), grade in judged.items() if one == query_id), reverse=True)[:3]
+        gain, best = (sum(grade / math.log2(2 + place) for place, grade in enumerate(one)) for one in (grades, ideal))
+        sums[0] += gain / best if best else 0.0
+        sums[1] += sum(grade >= 2 for grade in grades) / 3
+        sums[2] += any(grade >= 2 for grade in grades)
+    return [one / len(counted) for one in sums]
+
+
+def test_measures_by_the_judge_need_no_file(job: str, passages: dict[str, str]) -> None:
+    run = finished(prepared_work(job, [], None))
+    judgements = judged_relevance(run)
+    assert judgements is not None
+    found = evaluate(run, judgements)
+    assert found.measures == ("nDCG@3", "P(rel=2)@3", "Success(rel=2)@3")
+    assert list(found.results.values()) == pytest.approx(means(run, rows(run, "results"), passages))
+    assert found.original is None
+    notes = evaluation_notes(found)
+    assert notes[0].startswith("judged by judge-70b, an LLM")
+    assert "original alone: not measured, since the judge graded the results only" in notes
+    assert evaluation_values(found)["judged_by"] == "judge-70b"
+
+
+def test_arms_are_compared_by_the_judge(job: str, passages: dict[str, str]) -> None:
+    arms = {"rrf": {"fuse.method": "rrf"}, "short": {"fuse.depth": 2}}
+    run = finished(prepared_work(job, [], {"arms": arms}))
+    judgements = judged_relevance(run)
+    assert judgements is not None
+    settings = run.config.evaluate.model_copy(update={"measures": judgements.measures(run.config.evaluate.measures)})
+    found = compare(run, judgements, settings)
+    for arm in ("full", "original", "rrf", "short"):
+        own = [one for one in rows(run, "results") if one["arm"] == arm]
+        expected = means(run, own, passages)
+        assert [found.by_arm[arm, name].mean for name in found.frame.measures] == pytest.approx(expected)
+    assert found.notes[0].startswith("judged by judge-70b")
+    assert comparison_values(found)["judged_by"] == "judge-70b"
+    assert "judged by judge-70b" in latex_table(found)
+
+
+def test_the_verbs_measure_by_the_judge(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", job]) == 0
+    out = capsys.readouterr().out
+    assert "nDCG@3" in out
+    folder = out.splitlines()[-1]
+    assert main(["evaluate", folder]) == 0
+    assert "judged by judge-70b" in capsys.readouterr().out
+    assert main(["report", folder]) == 0
+    assert "judged by judge-70b" in Path(folder, "report.html").read_text().casefold()
+    assert main(["evaluate", folder, "--judged", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["judged_by"] == "judge-70b"
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("Qwen/Qwen3-8B", "qwen"), ("qwen2.5:7b", "qwen"), ("gpt-4.1-mini", "gpt"), ("/models/llama-3/", "llama"), ("4o", "4o")],
+)
+def test_a_family_is_the_name_up_to_the_first_digit(model: str, name: str) -> None:
+    assert family(model) == name
+
+
+def test_a_judge_of_the_family_of_the_rewriter_is_warned_of() -> None:
+    others = {"rewrites": ["Qwen3-8B"], "answers": ["gpt-4.1"]}
+    (note,) = family_notes(["qwen2.5-72b"], None, others)
+    assert note.startswith("warning: the judge qwen2.5-72b is of the family of Qwen3-8B, which wrote the rewrites; ")
+    assert family_notes(["qwen2.5-72b"], "other", others) == []
+    assert "answers" in family_notes(["mistral"], "GPT", others)[0]
