@@ -15,6 +15,7 @@ from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
 from cluster.settings import NOT_IDENTITY, Names, Settings
 from jobs.config.settings import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
+from jobs.config.step_checks import check_steps
 from jobs.log.settings import LogSettings
 from retrievers.kinds import AnyRetrieverSettings
 from retrievers.lists import TOGETHER
@@ -232,33 +233,10 @@ class Config(Settings):
                 raise ValueError("rewrite.select: qpp searches one text of each query; remove together: true of the retrievers")
             if lexical_retriever(retrievers) is None:
                 raise ValueError("rewrite.select: qpp needs the terms of a local BM25 index; name such a retriever")
-        self._check_answer()
-        self._check_judge()
+        check_steps(self.answer, self.judge, self.rewrite.engine, self.results, self.rerank.kind)
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
             raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it")
         return self
-
-    def _check_answer(self) -> None:
-        if self.answer is None:
-            return
-        if self.answer.engine is None and self.rewrite.engine is None:
-            raise ValueError("answer.engine is missing, and there is no rewrite.engine; name one")
-        self._check_shown("answer.documents", self.answer.documents)
-
-    def _check_judge(self) -> None:
-        if self.judge is None:
-            return
-        if self.judge.engine is None and self.rewrite.engine is None:
-            raise ValueError("judge.engine is missing, and there is no rewrite.engine; name one")
-        if self.judge.relevance is not None:
-            self._check_shown("judge.relevance.documents", self.judge.relevance.documents)
-
-    def _check_shown(self, where: str, documents: int) -> None:
-        if documents > self.results:
-            raise ValueError(
-                f"{where}: {documents} of {self.results} results; take fewer, or raise "
-                f"{'fuse.keep' if self.rerank.kind == 'none' else 'rerank.keep and fuse.keep'}"
-            )
 
     @property
     def shown(self) -> int:

@@ -16,7 +16,7 @@ Key = Literal["log_id", "query_id", "query"]
 MAX_GRADE = 1000  # trec_eval keeps a counter for every grade up to the highest
 
 
-class Judge(NamedTuple):
+class JudgedBy(NamedTuple):
     """The LLM that made judgements."""
 
     model: str
@@ -36,7 +36,7 @@ class Judgements(NamedTuple):
     path: str
     grades: dict[str, dict[str, int]]
     key: Key = "log_id"
-    judge: Judge | None = None
+    judge: JudgedBy | None = None
     """None: people judged."""
 
     def measures(self, named: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ from cluster.errors import ConfigError
 from jobs.chain.arms.arms import RUN
 from jobs.chain.cuts import cut_from
 from jobs.job.measure_checks import check_grades, check_measures, deepest_rank, depths
-from jobs.log.judgements import Judge, Judgements, Key
+from jobs.log.judgements import JudgedBy, Judgements, Key
 from jobs.measure import judged_rows
 from jobs.measure.arrays import Floats, Numbers
 from jobs.measure.clusters import query_clusters
@@ -82,7 +82,7 @@ class Frame:
     """The words of each query in normal form, those of earlier turns, too."""
     unknown: UnknownDocuments | None = None
     """The judged documents that no index of the config itself has; None where they were not looked up, too."""
-    judge: Judge | None = None
+    judge: JudgedBy | None = None
     """The LLM that judged; None: people did."""
 
     @cached_property

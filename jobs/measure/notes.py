@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jobs.log.judgements import Judge, Key
+from jobs.log.judgements import JudgedBy, Key
 from jobs.measure.clusters import SIMILARITY
 from jobs.measure.measured_depth import MARK, Looked
 from jobs.measure.significance import FEW_QUERIES, LEVEL
@@ -41,7 +41,7 @@ def counts_in_words(*counts: tuple[int, str]) -> str:
     return ", ".join(f"{count:,} {words}" for count, words in counts if count)
 
 
-def judge_notes(judge: Judge | None) -> list[str]:
+def judge_notes(judge: JudgedBy | None) -> list[str]:
     """Returns what is to be said of the LLM that judged; nothing where people did."""
     if judge is None:
         return []

@@ -22,6 +22,7 @@ from jobs.measure.compare.funnel import Funnel, funnel
 from jobs.measure.compare.worth import Worth, worth
 from jobs.measure.export.latex import write_latex
 from jobs.measure.export.tables import write_long
+from jobs.measure.judged.family import models_of
 from jobs.measure.list_portions import lists_kept
 from jobs.pages.ablation import ablation_report
 from jobs.pages.comparison import comparison_table, comparison_values
@@ -111,6 +112,9 @@ def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
             again = f", {reused:,} of them from the store" if reused else ""
             times = f"{naive / executed:.1f} times less" if executed else "nothing"
             yield kind, f"{executed:,} in place of {naive:,} ({times}){again}"
+    if folder.config.judge is not None:
+        judges = ", ".join(models_of(folder, "judge")) or "a judge"
+        yield "judgements", f"{folder.counts.get('judgements', 0):,} by {judges}, each document of a query once for all arms"
     for arm, flags in arm_guards(folder).items():
         yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
     for arm, by_strategy in arm_choices(folder).items():

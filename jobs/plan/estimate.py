@@ -47,7 +47,7 @@ class Estimate:
     pools: str = ""
     """The pools of the basis."""
     without_answers: bool = False
-    """Whether the requests for answers are in none of the sums: how long their documents are is not known yet."""
+    """Whether the requests for answers and judgements are in none of the sums: what they are shown is not known yet."""
     waited: float = 0.0
     """Seconds in which the basis waited for services; the busy time of the workers that waited is part of `seconds`."""
 
@@ -146,7 +146,7 @@ def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str], searches:
     if usd is not None and prepared.prices is not None:
         usd += prepared.prices.usd({"retrieve": {f"{name}@": {"searches": left * most} for name, most in searches.items()}})
     tries = tries_per_request(prepared.rewriting)
-    apart = prepared.config.answer is not None
+    apart = prepared.config.answer is not None or prepared.config.judge is not None
     return Estimate(
         basis, prompt, None, completion, at_most=True, tries_apart=tries, seconds=None, usd=usd, without_answers=apart
     )

@@ -40,7 +40,7 @@ from retrievers.models import bytes_to_fetch
 
 PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
 # A shard writes a file of each that has rows.
-SHARD_TABLES = {"rewrites", "selections", "results", "scores", "answers", "costs", "runs", "candidates", "errors"}
+SHARD_TABLES = {"rewrites", "selections", "results", "scores", "answers", "judgements", "costs", "runs", "candidates", "errors"}
 
 
 def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None) -> dict[str, Any]:
@@ -106,6 +106,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
             "searches": left * sum(searches.values()),
             "pairs": left * config.fuse.keep if config.rerank.kind != "none" else 0,
             "answers": left if config.answer is not None else 0,
+            "judgements": left * job.compiled.work.most_judgements,
             "files": (shards - len(done)) * (tables + 1 + bool(calls)) + (0 if stored else PLAN_FILES),
         },
         "expected": None if expected is None else expected.values(),
@@ -155,6 +156,8 @@ def plan_table(planned: dict[str, Any]) -> Table:
     table.add_row("pairs", f"up to {left['pairs']:,} to rerank" if left["pairs"] else "none to rerank")
     if left.get("answers"):
         table.add_row("answers", f"up to {left['answers']:,}, a request each")
+    if left.get("judgements"):
+        table.add_row("judgements", f"up to {left['judgements']:,}, a request each (what arms share is judged once)")
     for words in planned.get("encoders", []):
         table.add_row("encoder", Text(words))
     for model, size in planned.get("downloads", {}).items():
@@ -185,7 +188,7 @@ def over_budget(planned: dict[str, Any]) -> str | None:
 
 def _apart(expected: dict[str, Any]) -> str:
     tries = ", tries apart" if expected.get("tries_apart") else ""
-    return f"{tries}, answers apart" if expected.get("without_answers") else tries
+    return f"{tries}, answers and judgements apart" if expected.get("without_answers") else tries
 
 
 def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:

@@ -63,8 +63,8 @@ class Job:
             for key in at_most(reading):
                 tries[key] = max(tries.get(key, 0), 1 + tries_per_request(reading.asked))
         work = self.compiled.work
-        judged = sum(one.documents for one in work.judging) * len(work.answers)
-        return sum(tries.values()) + sum(one.generation is not None for one in work.answers) + judged
+        answers = sum(one.generation is not None for one in work.answers)
+        return sum(tries.values()) + answers + work.most_judgements
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:
@@ -90,7 +90,8 @@ class Job:
         local = self.prepared.config.cluster.address in ("local", IN_PROCESS)
         work = self.compiled.work
         engines = {one.key: one.settings for reading in work.readings for one in reading.engines.values()}
-        engines |= {one.engine.key: one.engine.settings for one in (*work.generations, *work.judging)}
+        for asked in [one.engine for one in work.generations] + [one.engine for one in work.judging]:
+            engines[asked.key] = asked.settings
         for one in engines.values():
             engine.check(one, local)
 

@@ -251,6 +251,7 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "similar_recorded": trial.similar,
         "lists": [run | {"hits": run["hits"][: trial.config.fuse.depth]} for run in row["lists"]],
         "answer": row["answer"],
+        "judgements": row.get("judgements", []),
         "results": [{"rank": rank, "text": trial.texts[hit["doc_id"]], **hit} for rank, hit in enumerate(row["hits"], start=1)],
         "fell_away": trial.document_counts,
         "costs": trial.spent,

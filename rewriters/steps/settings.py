@@ -113,6 +113,9 @@ class JudgeSettings(Settings):
     """The LLM engine; null: `rewrite.engine`, which judges its own work then."""
     decoding: Annotated[dict[str, Any], BeforeValidator(_checked)] = {}
     """Sampling parameters, in place of those of the prompts' files; temperature 0 unless one of them says another."""
+    samples: Annotated[int, Field(ge=1, le=5)] = 1
+    """How often the judge is asked the same, with seeds of its own: from 2 on its noise is known, and arms that are nearer to
+    each other are not ordered. The first answers count."""
     family: Annotated[str, Field(min_length=1), NOT_IDENTITY] | None = None
     """The family of the judge's model; null: its name up to the first digit. A judge of the family of what it judges is
     warned of."""

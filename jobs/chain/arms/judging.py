@@ -26,6 +26,7 @@ class Judging:
         mask: Kinds of personal data that are masked in the query.
         documents: How many of the first results of an arm are judged; 0: results are not.
         document_chars: The most characters of a document; None: no limit.
+        samples: How often the same is asked.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class Judging:
     mask: tuple[str, ...] = ()
     documents: int = 0
     document_chars: int | None = None
+    samples: int = 1
 
 
 def judging_of(config: Config, steps: ReadySteps) -> tuple[Judging, ...]:
@@ -43,6 +45,6 @@ def judging_of(config: Config, steps: ReadySteps) -> tuple[Judging, ...]:
     for kind, one in steps.judge.items():
         settings = config.judge.relevance if config.judge is not None and kind == RELEVANCE else None
         shown = (0, None) if settings is None else (settings.documents, settings.document_chars)
-        engine = AnsweredBy(one.engine, one.engine_identity)
-        found.append(Judging(kind, one.step, engine, one.decoding, tuple(config.rewrite.guards.mask), *shown))
+        engine, samples = AnsweredBy(one.engine, one.engine_identity), 1 if config.judge is None else config.judge.samples
+        found.append(Judging(kind, one.step, engine, one.decoding, tuple(config.rewrite.guards.mask), *shown, samples))
     return tuple(found)

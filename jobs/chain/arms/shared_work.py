@@ -289,6 +289,11 @@ class SharedWork:
         shown = 0 if answer.generation is None else self.generations[answer.generation].settings.documents
         return max(answer.keep, answer.looked, shown, *(one.documents for one in self.judging))
 
+    @property
+    def most_judgements(self) -> int:
+        """Returns how often the judge is asked about a query, at most: arms may have other results."""
+        return sum(one.documents * one.samples for one in self.judging) * len(self.answers)
+
     def reranker_of(self, arm: str) -> str | None:
         """Returns the label of an arm's reranker; None: it has none."""
         place = next((answer.reranker for answer in self.answers if answer.arm == arm), None)

@@ -28,7 +28,7 @@ from rewriters.steps.reading import StepResult, read_step
 Row = dict[str, Any]
 
 
-class _Asked(NamedTuple):
+class _JudgementAsked(NamedTuple):
     """What the judge is asked about one thing."""
 
     judging: Judging
@@ -81,7 +81,7 @@ class Judge:
         """Returns the block with the judgements, errors and costs."""
         columns = (table.column(name).to_pylist() for name in ("query_id", "query", "context"))
         queries = [Query(*values) for values in zip(*columns, strict=True)]
-        asked: list[list[_Asked]] = [[] for _ in queries]
+        asked: list[list[_JudgementAsked]] = [[] for _ in queries]
         for judging in self._work.judging:
             for row, one in self._of_documents(judging, table, queries):
                 asked[row].append(one)
@@ -104,7 +104,7 @@ class Judge:
         spent = [answers.costs({one.key: one.request for one in of}) for of in asked]
         return with_appended(with_appended(table, "errors", errors), "costs", spent)
 
-    def _of_documents(self, judging: Judging, table: pa.Table, queries: list[Query]) -> Iterator[tuple[int, _Asked]]:
+    def _of_documents(self, judging: Judging, table: pa.Table, queries: list[Query]) -> Iterator[tuple[int, _JudgementAsked]]:
         """Yields the row and what is asked of each document that is among the first results of any arm."""
         work = self._work
         block = Candidates(table, len(work.answers), len(work.rerankers))
@@ -114,7 +114,7 @@ class Judge:
             first = ranked.first(number, judging.documents)
             pairs = zip(first.row.tolist(), (doc_ids[place] for place in first.document.tolist()), strict=True)
             wanted[answer.documents] |= dict.fromkeys(pairs)
-        mask, told = Mask(judging.mask), set[tuple[int, str, Key]]()
+        told = set[tuple[int, str, Key]]()
         for key, pairs_of in wanted.items():
             ids = list(dict.fromkeys(doc_id for _, doc_id in pairs_of))
             texts = dict(zip(ids, self._documents[key].texts(ids, heartbeat), strict=True))
@@ -122,14 +122,20 @@ class Judge:
                 text = texts[doc_id]
                 if judging.document_chars is not None and len(text) > judging.document_chars:
                     text = text[: judging.document_chars].rstrip() + " ..."
-                request = judging.step.request(queries[row], {"document": text}, mask, judging.decoding, judging.engine.key)
-                asked = _Asked(judging, doc_id, request, self._asking.key(request))
-                if (row, doc_id, asked.key) not in told:  # two indexes have the document
-                    told.add((row, doc_id, asked.key))
-                    yield row, asked
+                for asked in self._asked(judging, queries[row], doc_id, {"document": text}):
+                    if (row, doc_id, asked.key) not in told:  # two indexes have the document
+                        told.add((row, doc_id, asked.key))
+                        yield row, asked
+
+    def _asked(self, judging: Judging, query: Query, doc_id: str, values: Mapping[str, str]) -> Iterator[_JudgementAsked]:
+        """Yields what is asked about one thing, once for each sample."""
+        for sample in range(judging.samples):
+            mask = Mask(judging.mask)
+            request = judging.step.request(query, values, mask, judging.decoding, judging.engine.key, sample)
+            yield _JudgementAsked(judging, doc_id, request, self._asking.key(request))
 
 
-def _judgements(asked: _Asked, result: StepResult, model: str) -> list[Row]:
+def _judgements(asked: _JudgementAsked, result: StepResult, model: str) -> list[Row]:
     kind = asked.judging.kind
     grades = {kind: result.grade} if result.grade is not None else {kind: result.grades[GRADE_KEYS[kind]]}
     return [
@@ -141,7 +147,7 @@ def _judgements(asked: _Asked, result: StepResult, model: str) -> list[Row]:
     ]  # fmt: skip
 
 
-def _error(asked: _Asked, result: StepResult, made: Completion) -> Row:
+def _error(asked: _JudgementAsked, result: StepResult, made: Completion) -> Row:
     return {
         "stage": "judge", "component": asked.judging.step.name, "reason": result.reason,
         "message": f"document {asked.doc_id!r}: {result.message}", "raw": made.text, "attempts": made.attempts,

@@ -15,7 +15,8 @@ def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, An
     """Returns what a job keeps in the store, with what each space is about; answers that are recorded cost nothing."""
     found: dict[Space, Mapping[str, Any]] = {}
     engines = [one for reading in work.readings for one in reading.engines.values()]
-    for engine in engines + [one.engine for one in (*work.generations, *work.judging)]:
+    engines += [one.engine for one in work.generations] + [one.engine for one in work.judging]
+    for engine in engines:
         if not engine.settings.is_recorded:
             found[Space("completions", engine.space)] = {"engine": engine.identity}
     comparing = {work.compared_by(number) for number in range(len(work.searches))}

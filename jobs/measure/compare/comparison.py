@@ -22,6 +22,7 @@ from jobs.measure.compare.comparison_notes import comparison_notes
 from jobs.measure.compare.difference import GRID, QUESTIONS, Comparison, Difference
 from jobs.measure.compare.slices import Slice, slices_of
 from jobs.measure.frame import Frame, arms_of, measure
+from jobs.measure.judged.noise import with_noise
 from jobs.measure.significance import (
     TIE,
     cluster_sums,
@@ -51,7 +52,8 @@ def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings) 
     baseline = next((arm for arm, others in also.items() if settings.baseline in others), settings.baseline)
     if baseline not in names:
         raise ConfigError("config-value", f"evaluate.baseline: {baseline!r} is no arm{nearest(baseline, names)}")
-    frame = replace(measure(run, judgements, settings.measures), unknown=unknown_documents(run, judgements))
+    frame = with_noise(run, measure(run, judgements, settings.measures))
+    frame = replace(frame, unknown=unknown_documents(run, judgements))
     slices, said = slices_of(run, frame, settings.slices, baseline) if frame.keys else ([], [])
     families = {arm["name"]: arm["family"] for arm in arms}
     oracles = frozenset(arm["name"] for arm in arms if arm.get("members"))

@@ -15,8 +15,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.log.judgements import Judge, Judgements, Key, read_qrels
+from jobs.log.judgements import JudgedBy, Judgements, Key, read_qrels
 from jobs.measure.frame import Frame, kept, measure
+from jobs.measure.judged.noise import with_noise
 from jobs.measure.measured_depth import Looked
 from jobs.measure.measures import DEPTH, MEASURES, title
 from jobs.measure.notes import (
@@ -89,7 +90,7 @@ class Evaluation:
     """The same of the original alone."""
     uneven: frozenset[str] = frozenset()
     """Measures of which lists of the results and of the original end at different depths, one of them cut."""
-    judge: Judge | None = None
+    judge: JudgedBy | None = None
     """The LLM that judged; None: people did."""
 
     @property
@@ -160,7 +161,7 @@ def evaluation(run: RunFolder, judgements: Judgements, frame: Frame) -> Evaluati
         looked=looked[0],
         original_looked=looked[1] if alone else {},
         uneven=frozenset(name for place, name in enumerate(frame.measures) if alone and frame.uneven(0, 1, place)),
-        judge=frame.judge,
+        judge=with_noise(run, frame).judge,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from jobs.chain.arms.judging import RELEVANCE
 from jobs.config.config import Config
-from jobs.log.judgements import Judge, Judgements
+from jobs.log.judgements import JudgedBy, Judgements
 from jobs.measure.judged.family import judged_families
 from jobs.measure.judged_rows import database
 from jobs.runs.folder import RunFolder
@@ -63,5 +63,5 @@ def judged_relevance(run: RunFolder, sample: int = 0) -> Judgements | None:
     notes = judged_families(run, names)
     if left_out:
         notes.append(f"left out: {left_out:,} queries with results of which the judge graded none; errors/ says why")
-    judge = Judge(", ".join(names) or "a judge", judged_measures(run.config), tuple(notes))
+    judge = JudgedBy(", ".join(names) or "a judge", judged_measures(run.config), tuple(notes))
     return Judgements(f"{run.storage.root}: judgements/", grades, "query_id", judge)

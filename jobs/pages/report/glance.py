@@ -222,6 +222,8 @@ def stages(figures: Figures, spending: Spending) -> list[StageRow]:
         cut = counts["answers_cut"]
         made = [f"{number(counts['answers'])} answers", f"{number(cut)} cut by the token limit" if cut else ""]
         words["answer"] = queries(worked), [*made, _failed(figures, "answer")]
+    if run.config.judge is not None:
+        words["judge"] = queries(worked), [f"{number(counts['judgements'])} judgements", _failed(figures, "judge")]
     dedup = [
         f"{number(planned['queries'])} distinct queries",
         f"{number(figures.repeated)} repeated",

@@ -16,7 +16,9 @@ from jobs.__main__ import main
 from jobs.measure.compare.comparison import compare
 from jobs.measure.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
 from jobs.measure.export.latex import latex_table
+from jobs.measure.frame import measure
 from jobs.measure.judged.family import family, family_notes
+from jobs.measure.judged.noise import judge_noise
 from jobs.measure.judged.relevance import judged_relevance
 from jobs.pages.comparison import comparison_values
 from jobs.runs.folder import RunFolder
@@ -178,6 +180,7 @@ def test_the_verbs_measure_by_the_judge(job: str, capsys: pytest.CaptureFixture[
     assert "judged by judge-70b" in capsys.readouterr().out
     assert main(["report", folder]) == 0
     assert "judged by judge-70b" in Path(folder, "report.html").read_text().casefold()
+    capsys.readouterr()
     assert main(["evaluate", folder, "--judged", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["judged_by"] == "judge-70b"
 
@@ -196,3 +199,27 @@ def test_a_judge_of_the_family_of_the_rewriter_is_warned_of() -> None:
     assert note.startswith("warning: the judge qwen2.5-72b is of the family of Qwen3-8B, which wrote the rewrites; ")
     assert family_notes(["qwen2.5-72b"], "other", others) == []
     assert "answers" in family_notes(["mistral"], "GPT", others)[0]
+
+
+def test_a_judge_that_is_asked_twice_has_a_noise(job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def again(body: dict[str, Any]) -> str:
+        grade = (grade_of(*parts(prompt_of(body))) + body["seed"]) % 4
+        return json.dumps({"match": 0, "trust": 0, "overall": grade})
+
+    monkeypatch.setattr(server, "_text", again)
+    run = finished(prepared_work(job, ["judge.samples=2"], {"arms": {"rrf": {"fuse.method": "rrf"}}}))
+    assert len(asked(server)) == 2 * len(first_results(run))
+    first, second = (judged_relevance(run, sample) for sample in (0, 1))
+    assert first is not None
+    assert second is not None
+    assert all((grade + 1) % 4 == second.grades[key][doc] for key, of in first.grades.items() for doc, grade in of.items())
+    frames = [measure(run, one) for one in (first, second)]
+    moved = abs(frames[0].values.mean(axis=2) - frames[1].values.mean(axis=2)).max(axis=0)
+    noise = judge_noise(run, frames[0])
+    assert noise is not None
+    assert noise.tolist() == pytest.approx(moved.tolist())
+    assert moved.max() > 0
+    settings = run.config.evaluate.model_copy(update={"measures": list(first.judge.measures if first.judge else ())})
+    notes = compare(run, first, settings).notes
+    assert any(one.startswith("noise of the judge, asked the same again: means move by up to ") for one in notes)
+    assert any(one.startswith("not ordered by ") and "full" in one and "rrf" in one for one in notes)

@@ -17,7 +17,9 @@ from rewriters.steps.settings import AnswerSettings, LabelSettings
 from rewriters.steps.step import LlmStep, load_step, shipped_steps
 
 KNOWN = frozenset({"query", "context", "documents"})
+JUDGED = frozenset({"query", "context", "document"})
 GRADED = LlmStep(name="grade", prompt="{query}", output="grade", grades={"relevant": 2, "ambiguous": 1, "irrelevant": 0})
+GRADES = LlmStep(name="rate", prompt="{query}", output="grades", keys=("a", "b"), grades={str(n): n for n in range(4)})
 OBJECT = LlmStep(name="parts", prompt="{query}", output="object", keys=("question", "why"))
 
 
@@ -25,7 +27,7 @@ def said(text: str | None, finish_reason: str = "stop") -> Completion:
     return Completion(text, finish_reason, "tiny")
 
 
-@pytest.mark.parametrize("name", shipped_steps())
+@pytest.mark.parametrize("name", ["answer", "short_answer"])
 def test_a_built_in_step_fills_its_prompt(name: str) -> None:
     step = load_step(name, KNOWN, "answer.prompt", language="German")
     request = step.request(Query("id", "why {text}?"), {"documents": "[1] {query}"}, Mask(()), {"seed": 0}, "engine")
@@ -34,6 +36,16 @@ def test_a_built_in_step_fills_its_prompt(name: str) -> None:
     assert request.prompt.endswith("why {text}?")
     assert request.system == step.system
     assert request.prompt[: request.shared] == "Documents:\n\n"
+
+
+def test_the_prompt_of_relevance_asks_for_three_grades() -> None:
+    assert shipped_steps() == ["answer", "relevance", "short_answer"]
+    step = load_step("relevance", JUDGED, "judge.relevance.prompt")
+    request = step.request(Query("id", "why {document}?"), {"document": "for {query}"}, Mask(()), {}, "engine")
+    assert request.prompt == "Query: why {document}?\n\nDocument:\nfor {query}"
+    assert request.schema is not None
+    assert request.schema["required"] == ["match", "trust", "overall"]
+    assert request.schema["properties"]["trust"] == {"type": "integer", "enum": [0, 1, 2, 3]}
 
 
 def test_requests_are_told_apart_by_what_they_show() -> None:
@@ -125,7 +137,29 @@ def test_an_object_has_all_its_keys(text: str, found: dict[str, str] | None) -> 
     assert (result.reason is None) == (found is not None)
 
 
-@given(st.text(max_size=300), st.sampled_from(["stop", "length", "refusal"]), st.sampled_from([GRADED, OBJECT]))
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"a": 2, "b": "3"}', {"a": 2, "b": 3}),
+        ('{"a": 1, "b": 1}\n\nNo: ```json\n{"b": 3.0, "a": 0}\n```', {"a": 0, "b": 3}),
+        ('{"a": 2, "b": 4}', None),
+        ('{"a": 2, "b": 2.5}', None),
+        ('{"a": 2, "b": true}', None),
+        ('{"a": 2, "b": -1}', None),
+        ('{"a": 2, "b": NaN}', None),
+        ('{"a": 2, "b": ' + "9" * 5000 + "}", None),
+        ('{"a": 2}', None),
+        ("a: 2, b: 3", None),
+        ("3", None),
+    ],
+)
+def test_an_object_of_grades_has_a_grade_for_each_key(text: str, found: dict[str, int] | None) -> None:
+    result = read_step(GRADES, said(text), "q")
+    assert (dict(result.grades) or None) == found
+    assert result.reason == (None if found else "unparsable")
+
+
+@given(st.text(max_size=300), st.sampled_from(["stop", "length", "refusal"]), st.sampled_from([GRADED, OBJECT, GRADES]))
 def test_nothing_that_a_model_writes_raises(text: str, ended: str, step: LlmStep) -> None:
     result = read_step(step, said(text, ended), "q")
     assert (result.reason is None) == (result.text is not None)

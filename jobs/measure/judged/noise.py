@@ -1,0 +1,61 @@
+"""The noise of a judge: how far means move when it is asked the same again (`judge.samples`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from jobs.measure.arrays import Floats
+from jobs.measure.frame import Frame, measure
+from jobs.measure.judged.relevance import judged_relevance
+from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import and_more, figure
+
+
+def judge_noise(run: RunFolder, frame: Frame) -> Floats | None:
+    """Returns (measures,): the most that the mean of an arm moves from the first answers of the judge to its others.
+
+    It is over the keys that both judge. None: people judged, the judge was asked once, or no key is judged twice.
+
+    Raises:
+        ConfigError: Files of the run cannot be read.
+    """
+    samples = 1 if run.config.judge is None else run.config.judge.samples
+    moved = []
+    for sample in range(1, samples if frame.judge is not None else 1):
+        again = judged_relevance(run, sample)
+        assert again is not None, "it has judged"
+        other = measure(run, again, frame.measures)
+        places = {key: place for place, key in enumerate(other.keys)}
+        mine = [place for place, key in enumerate(frame.keys) if key in places]
+        if mine:
+            theirs = [places[frame.keys[place]] for place in mine]
+            moved.append(np.abs(frame.values[:, :, mine].mean(axis=2) - other.values[:, :, theirs].mean(axis=2)).max(axis=0))
+    return np.max(moved, axis=0) if moved else None
+
+
+def noise_notes(frame: Frame, noise: Floats | None) -> list[str]:
+    """Returns how far means move, and which arms are nearer to each other than that; nothing where it is not known."""
+    if noise is None:
+        return []
+    moved = ", ".join(f"{figure(value)} ({name})" for name, value in zip(frame.measures, noise.tolist(), strict=True))
+    notes = [f"noise of the judge, asked the same again: means move by up to {moved}"]
+    means = frame.values.mean(axis=2)
+    for place, name in enumerate(frame.measures):
+        near = sorted({
+            arm
+            for n, arm in enumerate(frame.arms)
+            if (np.abs(means[:, place] - means[n, place]) < noise[place]).sum() > 1
+        })  # fmt: skip
+        if near:
+            notes.append(f"not ordered by {name}, nearer to another arm than the judge's noise: {and_more(near)}")
+    return notes
+
+
+def with_noise(run: RunFolder, frame: Frame) -> Frame:
+    """Returns a frame whose judge's notes tell its noise, if it is known; raises as `judge_noise`."""
+    if frame.judge is None or not frame.keys:
+        return frame
+    notes = noise_notes(frame, judge_noise(run, frame))
+    return replace(frame, judge=frame.judge._replace(notes=(*frame.judge.notes, *notes)))
