@@ -14,13 +14,13 @@ from typing import ClassVar, Self, TypeVar
 
 OVERRIDE_REQUESTS = "override_requests"  # requests that were not made, since people have written all of their texts
 # Of work -> value of `costs.stage`.
-QUANTITIES = {"requests": "rewrite", "searches": "retrieve", "pairs": "rerank", "answers": "answer"}
+QUANTITIES = {"requests": "rewrite", "searches": "retrieve", "pairs": "rerank", "rounds": "iterate", "answers": "answer"}
 _ARM = "arm/"
 
 
 def cost_quantity(quantity: str) -> str:
-    """Returns the column of costs/ that counts a quantity of work: each answer is a request."""
-    return "requests" if quantity == "answers" else quantity
+    """Returns the column of costs/ that counts a quantity of work: each answer and each refined query is a request."""
+    return "requests" if quantity in ("answers", "rounds") else quantity
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,14 @@ class TextsOfQueries(CountKey):
 
     KIND = "texts"
     query_type: str
+    number: int
+
+
+@dataclass(frozen=True)
+class RoundQueries(CountKey):
+    """Queries whose refined query was searched in a further round."""
+
+    KIND = "round"
     number: int
 
 

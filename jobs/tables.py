@@ -18,6 +18,7 @@ from cluster.isolation import KilledWorkerError
 from rewriters.reasons import FELL_BACK, GUARDED, MASKED, SENT_WITHOUT, TRIED_AGAIN
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
+ITERATE = "iterate"  # that of the refined queries of further rounds; their position is the round
 RUNGS = (
     "json",
     "labelled",
@@ -29,6 +30,7 @@ RUNGS = (
 )  # values of `parsed_as`: the parser's fallback steps, best first
 
 WRONG_CITATION = "wrong_citation"  # the reason of a note on an answer that cites a document which it was not given
+REPEATED_QUERY = "repeated_query"  # of a note on a round whose refined query is one that was searched already
 ERROR = pa.struct(
     [
         ("stage", pa.string()),
@@ -51,6 +53,7 @@ NOTES = (
     SENT_WITHOUT,
     TRIED_AGAIN,
     WRONG_CITATION,
+    REPEATED_QUERY,
     *GUARDED,
 )
 # Reasons in errors/ of queries on which a stage's worker raised, or under which its workers died: its fallback stands in.
@@ -123,6 +126,18 @@ JUDGEMENT = pa.struct(
         ("prompt_hash", pa.string()),
     ]
 )
+# A further round of a query: its best score before, the refined query that was searched, and how many of the first results of
+# its arm are new.
+ROUND = pa.struct(
+    [
+        ("round", pa.int32()),
+        ("best", pa.float64()),  # null without a hit
+        ("text", pa.string()),
+        ("new", pa.int32()),
+        ("model", pa.string()),
+        ("prompt_hash", pa.string()),
+    ]
+)
 SCORE = pa.struct([("doc_id", pa.string()), ("model", pa.string()), ("score", pa.float64())])
 VALUES = pa.map_(pa.string(), pa.string())  # column of the log -> the query's value, null if it has none
 FILE = pa.struct([("table", pa.string()), ("key", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
@@ -181,6 +196,7 @@ STORED: dict[str, pa.Schema] = {
     ),
     "selections": pa.schema([("query_id", pa.string()), *SELECTION]),
     "scores": pa.schema([("query_id", pa.string()), *SCORE]),
+    "rounds": pa.schema([("query_id", pa.string()), ("arm", pa.string()), *ROUND]),
     "answers": pa.schema([("query_id", pa.string()), ("arm", pa.string()), *ANSWER]),
     "judgements": pa.schema([("query_id", pa.string()), *JUDGEMENT]),
     "costs": pa.schema([("query_id", pa.string()), *COST]),

@@ -28,7 +28,7 @@ EXAMPLE_QUERY = (
 """The query of the worked example in the joint prompt; the `example` of each strategy is its rewrite of this query."""
 
 ANY_PLACEHOLDER = re.compile(r"\{\s*[A-Za-z_]\w*\s*\}")
-RESERVED = {"original", "together", "dmqr", "dmqr_adaptive", "classify", "reason"}
+RESERVED = {"original", "together", "iterate", "dmqr", "dmqr_adaptive", "classify", "reason"}
 """Names that no strategy may have: lists and requests that are not a strategy's, and a key of adaptive answers."""
 PLAIN_NAME = "a letter, then letters, digits and _, in lower case"
 

@@ -115,6 +115,8 @@ class ClusterSettings(Settings):
     """The worker pool of retrieval."""
     rerank: PoolSettings = PoolSettings()
     """The worker pool of scoring."""
+    iterate: PoolSettings = PoolSettings()
+    """The worker pool of further rounds, whose workers have retrievers and rerankers, too."""
     answer: PoolSettings = PoolSettings()
     """The worker pool of answering."""
     judge: PoolSettings = PoolSettings()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_sa
 from jobs.chain.stages.counts import added_failures
 from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.generate import Generate, without_answers
+from jobs.chain.stages.iterate import Iterate, without_rounds
 from jobs.chain.stages.judge import Judge, without_judgements
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.read import Read
@@ -61,6 +62,7 @@ CHAIN = (
     Step("fuse", Fuse),
     Step("score", Score, "rerank", "rerank", without_scores),  # only with a reranker
     Step("order", Order),
+    Step("iterate", Iterate, "iterate", "iterate", without_rounds, asks=True),  # only with further rounds
     Step("generate", Generate, "answer", "answer", without_answers, asks=True),  # only where an LLM answers
     Step("judge", Judge, "judge", "judge", without_judgements, asks=True),  # only where an LLM judges
     Step("write", Write),
@@ -95,11 +97,15 @@ def stages(
         arguments["score"] = {"score": scoring}
     blocks = [engine.blocks_in_flight(one.settings, size) for one in work.engines.values()]
     at_once = dict(zip(arguments["rewrite"], blocks, strict=False))  # without an engine a stage that adds no text
-    if work.generations:
-        documents = _documents(work, {one.documents for one in work.answers if one.generation is not None})
-        asking = _asking(prepared, start, store) | {"gpus": pools["answer"].gpus}
-        arguments["generate"] = {"generate": {"work": work, "documents": documents} | asking}
-        at_once["generate"] = max(engine.blocks_in_flight(one.engine.settings, size) for one in work.generations)
+    steps: tuple[tuple[str, Literal["iteration", "generation"], str], ...]
+    steps = ("iterate", "iteration", "iterate"), ("generate", "generation", "answer")  # stage, what it generates, pool
+    for name, of, pool in steps:
+        if generating := work.generating(of):
+            scored = {one.documents for one in work.rerankers} if name == "iterate" else set[str]()
+            documents = _documents(work, scored | {work.answers[number].documents for number, _ in generating})
+            asking = _asking(prepared, start, store) | {"gpus": pools[pool].gpus, "work": work, "documents": documents}
+            arguments[name] = {name: asking | ({"device": device(pools[pool])} if name == "iterate" else {})}
+            at_once[name] = max(engine.blocks_in_flight(one.engine.settings, size) for _, one in generating)
     if work.judging:
         judged = {one.documents for one in work.answers} if any(one.documents for one in work.judging) else set()
         asking = _asking(prepared, start, store) | {"gpus": pools["judge"].gpus}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from jobs.tables import ANSWER, CHOSEN, HIT, LEFT_OUT, REWRITE, SELECTION, SOURCE, STORED
+from jobs.tables import ANSWER, CHOSEN, HIT, LEFT_OUT, REWRITE, ROUND, SELECTION, SOURCE, STORED
 
 _ARM = ("arm", pa.string())
 ARM_REWRITE = pa.struct([*REWRITE, _ARM])
@@ -40,6 +40,9 @@ FUSED = pa.struct(
 )  # in order of arms and ranks; `arm` is an index of `SharedWork.answers`; `sources` is null unless they are kept
 PAIR_SCORE = pa.struct([("reranker", pa.int16()), ("document", pa.int32()), ("score", pa.float64())])
 RANKED = pa.struct([("arm", pa.int16()), ("fused", pa.int32()), ("score", pa.float64())])  # in order of arms and ranks
+# The best score of a retriever's list of the original, or of a refined query, by index of `SharedWork.searches`.
+BEST = pa.struct([("search", pa.int16()), ("retriever", pa.string()), ("score", pa.float64())])
+ARM_ROUND = pa.struct([("answer", pa.int16()), *ROUND])
 ARM_ANSWER = pa.struct([("answer", pa.int16()), *ANSWER])  # `answer` is an index of `SharedWork.answers`
 
 ARM_STORED: dict[str, pa.Schema] = STORED | {

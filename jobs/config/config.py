@@ -24,7 +24,7 @@ from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings
 from rewriters.engines.settings import AnyEngineSettings
 from rewriters.pool import named
 from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings, is_path
-from rewriters.steps.settings import AnswerSettings, JudgeSettings
+from rewriters.steps.settings import AnswerSettings, DocumentStepSettings, IterateSettings, JudgeSettings
 
 MOST_LABEL = 64  # characters
 BESIDE_RUNS = "<output>/store"  # the store's folder by default
@@ -182,6 +182,8 @@ class Config(Settings):
     """How the lists of a query are fused into one."""
     rerank: RerankSettings = RerankSettings()
     """How the candidates are reranked."""
+    iterate: IterateSettings | None = None
+    """Whether queries that find little are rewritten from what was found, and searched again; null: none is."""
     answer: AnswerSettings | None = None
     """Whether and how an LLM answers each query from its first results; null: it does not."""
     judge: JudgeSettings | None = None
@@ -206,7 +208,7 @@ class Config(Settings):
         lists, retrievers = ["original", *(named(entry).name for entry in self.rewrite.strategies)], self.retrieve.retrievers
         joined = [TOGETHER] * any(one.together for one in retrievers.values())
         for where, keys, known in (
-            ("retrieve.routes", self.retrieve.routes, lists),
+            ("retrieve.routes", self.retrieve.routes, lists + ["iterate"] * (self.iterate is not None)),
             ("fuse.weights", self.fuse.weights, lists + joined),
         ):
             for key in keys:
@@ -233,16 +235,27 @@ class Config(Settings):
                 raise ValueError("rewrite.select: qpp searches one text of each query; remove together: true of the retrievers")
             if lexical_retriever(retrievers) is None:
                 raise ValueError("rewrite.select: qpp needs the terms of a local BM25 index; name such a retriever")
-        check_steps(self.answer, self.judge, self.rewrite.engine, self.results, self.rerank.kind)
+        check_steps(self)
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
             raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it")
         return self
 
     @property
+    def steps(self) -> dict[str, DocumentStepSettings]:
+        """Returns key -> settings of the steps that LLMs do from the first results, in order of the chain."""
+        found = {"iterate": self.iterate, "answer": self.answer}
+        return {key: one for key, one in found.items() if one is not None}
+
+    @property
+    def asking(self) -> dict[str, DocumentStepSettings | JudgeSettings]:
+        """Returns key -> settings of all that LLMs do after retrieval."""
+        return {**self.steps, **({} if self.judge is None else {"judge": self.judge})}
+
+    @property
     def shown(self) -> int:
         """Returns how many of the first results LLMs are shown."""
         judged = 0 if self.judge is None or self.judge.relevance is None else self.judge.relevance.documents
-        return max(judged, 0 if self.answer is None else self.answer.documents)
+        return max([judged, *(one.documents for one in self.steps.values())])
 
     @property
     def results(self) -> int:

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from rewriters.engines.settings import EngineSettings
-from rewriters.steps.settings import AnswerSettings, JudgeSettings
+from typing import TYPE_CHECKING
+
+from cluster.errors import nearest
+
+if TYPE_CHECKING:
+    from jobs.config.config import Config
 
 
-def check_steps(
-    answer: AnswerSettings | None, judge: JudgeSettings | None, common: EngineSettings | None, results: int, reranked_by: str
-) -> None:
-    """Checks that each step has an engine, and that there are as many results as it is shown.
-
-    Args:
-        answer: Whether and how queries are answered.
-        judge: Whether and how results are judged.
-        common: `rewrite.engine`.
-        results: The most results of a query.
-        reranked_by: `rerank.kind`.
+def check_steps(config: Config) -> None:
+    """Checks that each step has an engine and results to read, and that rounds go by a score that there is.
 
     Raises:
-        ValueError: One has none, or is shown more.
+        ValueError: It is not so.
     """
-    for where, one in (("answer", answer), ("judge", judge)):
-        if one is not None and one.engine is None and common is None:
+    for where, one in config.asking.items():
+        if one.engine is None and config.rewrite.engine is None:
             raise ValueError(f"{where}.engine is missing, and there is no rewrite.engine; name one")
-    shown = {} if answer is None else {"answer.documents": answer.documents}
-    if judge is not None and judge.relevance is not None:
-        shown["judge.relevance.documents"] = judge.relevance.documents
+    shown = {f"{key}.documents": one.documents for key, one in config.steps.items()}
+    if config.judge is not None and config.judge.relevance is not None:
+        shown["judge.relevance.documents"] = config.judge.relevance.documents
     for where, documents in shown.items():
-        if documents > results:
-            more = "fuse.keep" if reranked_by == "none" else "rerank.keep and fuse.keep"
-            raise ValueError(f"{where}: {documents} of {results} results; take fewer, or raise {more}")
+        if documents > config.results:
+            more = "fuse.keep" if config.rerank.kind == "none" else "rerank.keep and fuse.keep"
+            raise ValueError(f"{where}: {documents} of {config.results} results; take fewer, or raise {more}")
+    if config.iterate is None:
+        return
+    by, retrievers = config.iterate.by, config.retrieve.retrievers
+    if by == "rerank" and config.rerank.kind == "none":
+        raise ValueError("iterate.by: rerank has no score, since rerank.kind is none; name a retriever")
+    if by != "rerank" and by not in retrievers:
+        raise ValueError(f"iterate.by: no retriever {by!r}{nearest(by, [*retrievers, 'rerank'])}")
+    if by in config.joining or (by in retrievers and by not in config.retrieve.route("original")):
+        raise ValueError(f"iterate.by: {by} has no list of the original alone; name another retriever, or rerank")

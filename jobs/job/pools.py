@@ -54,9 +54,14 @@ def shared_limits(config: Config, rerankers: Sequence[RerankSettings] | None = N
     rerankers = rerankers_of(config) if rerankers is None else rerankers
     retrievers = list(config.retrieve.retrievers.values())
     sent = [("retrieve", one.server_limits()) for one in retrievers]
-    if rerankers:  # the first index has the texts to rerank
-        sent.append(("rerank", next(iter(all_indexed(config.retrieve.retrievers).values())).own_limits()))
-    for pool, limits in sent + [("rerank", one.server_limits()) for one in rerankers]:
+    texts = next(iter(all_indexed(config.retrieve.retrievers).values())).own_limits()  # the first index has them
+    if rerankers:
+        sent.append(("rerank", texts))
+    sent += [("rerank", one.server_limits()) for one in rerankers]
+    if config.iterate is not None:  # its workers search and rerank, too
+        sent += [("iterate", limits) for _, limits in sent]
+    sent += [(step, texts) for step in config.asking if step != "iterate"]
+    for pool, limits in sent:
         for server, limit in limits:
             most, pools = found.get(server, SharedLimit(limit, []))
             found[server] = SharedLimit(min(most, limit), pools if pool in pools else [*pools, pool])
@@ -106,11 +111,11 @@ Model = TypeVar("Model", bound=Settings)
 def requested_pools(
     config: Config,
     rerankers: Sequence[RerankSettings] | None = None,
-    answering: Sequence[EngineSettings] | None = None,
+    asking: Mapping[str, Sequence[EngineSettings]] | None = None,
 ) -> dict[str, PoolRequest]:
     """Returns the pools that the job requests, by key of the config's `cluster`.
 
-    `rerankers`: those that each reranking worker has; `answering`: the engines that each answering worker has; None: the
+    `rerankers`: those that each reranking worker has; `asking`: step -> the engines that each of its workers has; None: the
     config's own.
     """
     rerankers = rerankers_of(config) if rerankers is None else rerankers
@@ -121,9 +126,10 @@ def requested_pools(
     if rerankers:
         request = config.cluster.rerank.pool_request(can_use_gpu=any(one.loads for one in rerankers))
         pools["rerank"] = request if request.can_use_gpu else replace(request, workers=request.workers or 1)
-    answering = answer_engines(config) if answering is None else answering
-    if answering:
-        pools["answer"] = _asking("answer", config.cluster.answer.pool_request(), answering)
+    for step, engines in (step_engines(config) if asking is None else asking).items():
+        pools[step] = _asking(step, getattr(config.cluster, step).pool_request(), engines)
+    if "iterate" in pools and (encodes or any(one.loads for one in rerankers)):  # its workers have what these stages have
+        pools["iterate"] = replace(pools["iterate"], can_use_gpu=True)
     if judging := judge_engines(config):  # the same for all arms
         pools["judge"] = _asking("judge", config.cluster.judge.pool_request(), judging)
     return limit_workers(config, pools, rerankers)
@@ -179,10 +185,10 @@ def engines_of_strategies(*configs: Config) -> list[EngineSettings]:
     return list(found.values())
 
 
-def answer_engines(config: Config) -> list[EngineSettings]:
-    """Returns the engine that answers, if any does."""
-    engine = None if config.answer is None else config.answer.engine or config.rewrite.engine
-    return [] if engine is None else [engine]
+def step_engines(config: Config) -> dict[str, list[EngineSettings]]:
+    """Returns step -> the engine that does it."""
+    found = {key: one.engine or config.rewrite.engine for key, one in config.steps.items()}
+    return {key: [engine] for key, engine in found.items() if engine is not None}
 
 
 def judge_engines(config: Config) -> list[EngineSettings]:

@@ -208,8 +208,7 @@ def reranking_identity(config: Config) -> dict[str, Any]:
 
 def unpriced_models(config: Config, prices: Prices | None) -> tuple[str, ...]:
     """Returns the warnings of models at servers whose tokens count as free."""
-    steps = [one for one in (config.answer, config.judge) if one is not None]
-    asked = [config.rewrite.engine, *(one.engine for one in steps)]
+    asked = [config.rewrite.engine, *(one.engine for one in config.asking.values())]
     found = dict.fromkeys(one.counted_by[0] for one in asked if one is not None and one.at_server)
     if prices is None:
         return ()

@@ -13,12 +13,15 @@ from jobs.job.rewriting import read_text
 from rewriters.engines.settings import EngineSettings
 from rewriters.settings import DecodingSettings
 from rewriters.steps.reading import READING_VERSION
-from rewriters.steps.settings import HIGHEST, LlmStepSettings
+from rewriters.steps.settings import HIGHEST, DocumentStepSettings, LlmStepSettings
 from rewriters.steps.step import LlmStep, load_step
 
 Resolve = Callable[[EngineSettings], tuple[EngineSettings, dict[str, Any]]]
-OF_ANSWERS = frozenset({"query", "context", "documents"})
-"""The variables of a prompt for answers."""
+VARIABLES = {
+    "answer": frozenset({"query", "context", "documents"}),
+    "iterate": frozenset({"query", "context", "documents", "tried"}),
+}
+"""Key of the config -> the variables of its prompts."""
 OF_JUDGEMENTS = {"relevance": frozenset({"query", "context", "document"})}
 """What is judged -> the variables of its prompt."""
 GRADE_KEYS = {"relevance": "overall"}
@@ -61,16 +64,16 @@ class ReadySteps:
     """All steps of a job that an LLM does after retrieval.
 
     Attributes:
-        answers: How queries are answered; None: they are not.
+        of_results: Key of the config -> a step that generates a text from the first results.
         judge: What is judged -> how.
     """
 
-    answers: ReadyStep | None = None
+    of_results: Mapping[str, ReadyStep] = field(default_factory=dict)
     judge: Mapping[str, ReadyStep] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
         """Returns what decides their results, by key of the config, as JSON values."""
-        found: dict[str, Any] = {} if self.answers is None else {"answer": self.answers.identity()}
+        found: dict[str, Any] = {key: one.identity() for key, one in self.of_results.items()}
         return found | ({"judge": {kind: one.identity() for kind, one in self.judge.items()}} if self.judge else {})
 
 
@@ -81,6 +84,14 @@ def _ready(config: Config, settings: LlmStepSettings, step: LlmStep, resolve: Re
     return ReadyStep(step, found, identified_by, decoding)
 
 
+def asked_steps(config: Config) -> dict[str, dict[str, Any]]:
+    """Returns key of the config -> what is asked at its step, apart from its engine; raises ConfigError."""
+    found = {key: _of_results(settings, key).identity() for key, settings in config.steps.items()}
+    for kind in config.judge.kinds if config.judge is not None else ():
+        found[f"judge.{kind}"] = _judging(config, kind).identity()
+    return found
+
+
 def _step(settings: LlmStepSettings, where: str, known: frozenset[str], language: str | None) -> LlmStep:
     try:
         return load_step(settings.prompt, known, f"{where}.prompt", settings.variables, language, read_text)
@@ -88,14 +99,9 @@ def _step(settings: LlmStepSettings, where: str, known: frozenset[str], language
         raise ConfigError(error.code, str(error)) from error
 
 
-def asked_steps(config: Config) -> dict[str, dict[str, Any]]:
-    """Returns key of the config -> what is asked at its step, apart from its engine; raises ConfigError."""
-    found = {}
-    if config.answer is not None:
-        found["answer"] = _step(config.answer, "answer", OF_ANSWERS, config.answer.language).identity()
-    for kind in config.judge.kinds if config.judge is not None else ():
-        found[f"judge.{kind}"] = _judging(config, kind).identity()
-    return found
+def _of_results(settings: DocumentStepSettings, key: str) -> LlmStep:
+    """Returns what an LLM is asked at a step that is shown the first results; raises ConfigError."""
+    return _step(settings, key, VARIABLES[key], settings.language)
 
 
 def _judging(config: Config, kind: str) -> LlmStep:
@@ -123,12 +129,9 @@ def ready_steps(config: Config, resolve: Resolve = engine.resolve) -> ReadySteps
     Raises:
         ConfigError, RewriterError, RetrieverError: A prompt is wrong, or an engine cannot be had.
     """
-    answers = None
-    if config.answer is not None:
-        step = _step(config.answer, "answer", OF_ANSWERS, config.answer.language)
-        answers = _ready(config, config.answer, step, resolve)
+    found = {key: _ready(config, one, _of_results(one, key), resolve) for key, one in config.steps.items()}
     judge = {}
     for kind in config.judge.kinds if config.judge is not None else ():
         assert config.judge is not None
         judge[kind] = _ready(config, config.judge.step(kind), _judging(config, kind), resolve)
-    return ReadySteps(answers, judge)
+    return ReadySteps(found, judge)

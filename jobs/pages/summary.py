@@ -12,7 +12,7 @@ from rich.text import Text
 from cluster import costs
 from cluster.costs import Prices, Totals
 from jobs.chain.pipeline import COSTED
-from jobs.counts import OVERRIDE_REQUESTS, ErrorCount, FurtherTexts, RungTexts, counts_of
+from jobs.counts import OVERRIDE_REQUESTS, ErrorCount, FurtherTexts, RoundQueries, RungTexts, counts_of
 from jobs.job.indexes import encoder_words
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
 from jobs.measure.judged.family import models_of
@@ -55,6 +55,8 @@ def _rows(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) 
     if guards := guard_words(run):
         yield "guards", guards
     yield "results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries"
+    if run.config.iterate is not None:
+        yield "rounds", round_words(counts)
     if run.config.answer is not None:
         yield "answers", _answers(counts)
     if run.config.judge is not None:
@@ -121,6 +123,12 @@ def notes(run: RunFolder, evaluation: Evaluation | None, prices: Prices | None) 
     if config.used_redundancy not in ("none", config.fuse.redundancy):
         said.append("redundancy: overlap in place of cosine, since no retriever is dense")
     return said
+
+
+def round_words(counts: Mapping[str, int]) -> str:
+    """Returns how many queries had a further round, by its number."""
+    found = sorted((of.number, n) for of, n in counts_of(counts, RoundQueries))
+    return ", ".join(f"round {number}: {queries(n)}" for number, n in found) or "none: no best score was below the threshold"
 
 
 def _answers(counts: Mapping[str, int]) -> str:

@@ -14,6 +14,7 @@ from cluster import costs
 from jobs.chain.pipeline import COSTED
 from jobs.pages.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
 from jobs.pages.summary import counted
+from jobs.pages.try_steps import answer_table, answer_text, rounds_table
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, money, one_line, printable, shortened
 from jobs.try_one.trial import TextId, Trial, is_chosen, text_names
@@ -46,6 +47,10 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
     yield Padding(_rewrites(trial), (0, 0, 1, 2))
     if prompts:
         yield from requests(trial)
+    if config.iterate is not None:
+        below = f"{config.iterate.by} below {config.iterate.below:g}"
+        yield _section("rounds", f"refined queries, where the best score of {below}")
+        yield Padding(rounds_table(trial), (0, 0, 1, 2))
     part = min(config.fuse.depth, config.retrieve.depth)
     yield _section("lists", f"the first {SHOWN_IN_LISTS} of what each text found; the first {part} take part{_joined(trial)}")
     yield Padding(_lists(trial), (0, 0, 1, 2))
@@ -64,7 +69,7 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
         made_of = 0 if answer is None else len(answer["documents"])
         of = f"{answer['model']}, from {made_of} result{'s' * (made_of != 1)}" if answer else "none: see below"
         yield _section("answer", of)
-        yield Padding(_answer(trial), (0, 0, 1, 2))
+        yield Padding(answer_table(trial), (0, 0, 1, 2))
     if judged := row.get("judgements"):
         yield _section("judged", f"by {judged[0]['model']}, from 0 to 3")
         grades = ", ".join(f"{one_line(one['doc_id'])} {one['grade']}" for one in judged)
@@ -96,7 +101,7 @@ def _several(trials: Sequence[Trial], prompts: bool) -> Iterator[RenderableType]
         table.add_row(str(place + 1), *(_cell(trial, place, None if trial is trials[0] else first) for trial in trials))
     if any(trial.config.answer is not None for trial in trials):
         title("answer")
-        table.add_row("", *(Text(_answer_text(trial)) for trial in trials))
+        table.add_row("", *(Text(answer_text(trial)) for trial in trials))
     title("cost")  # no seconds: the first trial also warms up caches for the others
     table.add_row("", *(_quantities(trial) for trial in trials))
     table.add_row("found", *(f"{trial.document_counts['found']:,} documents" for trial in trials))
@@ -285,26 +290,6 @@ def _cost(trial: Trial) -> str:
 def _quantities(trial: Trial) -> str:
     sums = costs.stage_sums(trial.spent)
     return ", ".join(counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)) or "-"
-
-
-def _answer_text(trial: Trial) -> str:
-    answer = trial.row["answer"]
-    return "-" if answer is None else printable(answer["text"])
-
-
-def _answer(trial: Trial) -> Table:
-    """Returns the answer, and the documents that it was made from, with those that it cites marked."""
-    table, answer = _grid(0, 1), trial.row["answer"]
-    if answer is None:
-        return table
-    table.add_row("", Text(printable(answer["text"])))
-    for number, one in enumerate(answer["documents"], start=1):
-        label = f", {one['label']} relevance" if one["label"] else ""
-        cited = ", cited" if one["doc_id"] in answer["cited"] else ""
-        table.add_row(Text(f"[{number}]", style="dim"), Text(f"{one_line(one['doc_id'])}{label}{cited}", style="dim"))
-    if answer["left_out"]:
-        table.add_row("", Text(f"no room for {answer['left_out']:,} more (answer.context_tokens)", style="dim"))
-    return table
 
 
 def _cell(trial: Trial, place: int, first: dict[str, int] | None) -> Text:

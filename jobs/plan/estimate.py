@@ -46,8 +46,8 @@ class Estimate:
     """Time on the wall with the pools of the basis, without its waiting for services."""
     pools: str = ""
     """The pools of the basis."""
-    without_answers: bool = False
-    """Whether the requests for answers and judgements are in none of the sums: what they are shown is not known yet."""
+    without_steps: bool = False
+    """Whether the requests of rounds, answers and judgements are in none of the sums: what they are shown is not known yet."""
     waited: float = 0.0
     """Seconds in which the basis waited for services; the busy time of the workers that waited is part of `seconds`."""
 
@@ -109,7 +109,7 @@ def _by_manifests(
     return Estimate(
         basis, **tokens, at_most=at_most, tries_apart=0, seconds=sums.get("seconds", 0.0) + once, usd=usd,
         wall_seconds=max(0.0, wall - waited) * scale if before else None, pools=_pools(before), waited=waited,
-        without_answers=False,
+        without_steps=False,
     )  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str], searches:
     if usd is not None and prepared.prices is not None:
         usd += prepared.prices.usd({"retrieve": {f"{name}@": {"searches": left * most} for name, most in searches.items()}})
     tries = tries_per_request(prepared.rewriting)
-    apart = prepared.config.answer is not None or prepared.config.judge is not None
+    apart = bool(prepared.config.asking)
     return Estimate(
-        basis, prompt, None, completion, at_most=True, tries_apart=tries, seconds=None, usd=usd, without_answers=apart
+        basis, prompt, None, completion, at_most=True, tries_apart=tries, seconds=None, usd=usd, without_steps=apart
     )

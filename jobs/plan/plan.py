@@ -40,7 +40,9 @@ from retrievers.models import bytes_to_fetch
 
 PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
 # A shard writes a file of each that has rows.
-SHARD_TABLES = {"rewrites", "selections", "results", "scores", "answers", "judgements", "costs", "runs", "candidates", "errors"}
+SHARD_TABLES = {
+    "rewrites", "selections", "results", "scores", "rounds", "answers", "judgements", "costs", "runs", "candidates", "errors"
+}  # fmt: skip
 
 
 def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None) -> dict[str, Any]:
@@ -105,6 +107,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
             "requests_expected": None if some is None else round(left * some),
             "searches": left * sum(searches.values()),
             "pairs": left * config.fuse.keep if config.rerank.kind != "none" else 0,
+            "rounds": left * config.iterate.rounds if config.iterate is not None else 0,
             "answers": left if config.answer is not None else 0,
             "judgements": left * job.compiled.work.most_judgements,
             "files": (shards - len(done)) * (tables + 1 + bool(calls)) + (0 if stored else PLAN_FILES),
@@ -154,6 +157,8 @@ def plan_table(planned: dict[str, Any]) -> Table:
         table.add_row("cost", planned["unpriced"])
     table.add_row("searches", f"up to {left['searches']:,} (equal texts of a shard are searched once)")
     table.add_row("pairs", f"up to {left['pairs']:,} to rerank" if left["pairs"] else "none to rerank")
+    if left.get("rounds"):
+        table.add_row("rounds", f"up to {left['rounds']:,} refined queries, a request each, where the best score is low")
     if left.get("answers"):
         table.add_row("answers", f"up to {left['answers']:,}, a request each")
     if left.get("judgements"):
@@ -188,7 +193,7 @@ def over_budget(planned: dict[str, Any]) -> str | None:
 
 def _apart(expected: dict[str, Any]) -> str:
     tries = ", tries apart" if expected.get("tries_apart") else ""
-    return f"{tries}, answers and judgements apart" if expected.get("without_answers") else tries
+    return f"{tries}, rounds, answers and judgements apart" if expected.get("without_steps") else tries
 
 
 def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:

@@ -79,11 +79,13 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         naive["requests"] += len(most_requests(replace(rewriting, pool=pool)))
         naive["searches"] += sum(all_searches(arm.config, texts).values())
         naive["pairs"] += arm.config.fuse.keep if arm.config.rerank.kind != "none" else 0
+        naive["rounds"] += 0 if arm.config.iterate is None else arm.config.iterate.rounds
         naive["answers"] += arm.config.answer is not None
     executed = {
         "requests": len({key for reading in work.readings for key in at_most(reading)}),
         "searches": _searches(compiled),
         "pairs": naive["pairs"],
+        "rounds": naive["rounds"],
         "answers": naive["answers"],
     }
     all_naive, all_executed = ({kind: count * queries for kind, count in of.items()} for of in (naive, executed))

@@ -13,7 +13,7 @@ from cluster.run.session import IN_PROCESS
 from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage
 from jobs.chain.arms.compile import Compiled, compile_run
-from jobs.chain.arms.pools import arm_answering, arm_pools, arm_rerankers
+from jobs.chain.arms.pools import arm_pools, arm_rerankers, arm_steps
 from jobs.chain.arms.requests import at_most
 from jobs.chain.journal import Key
 from jobs.chain.pipeline import stages
@@ -53,7 +53,7 @@ class Job:
     def pools(self) -> dict[str, PoolRequest]:
         """Returns the pools that the job requests."""
         engines = [one.settings for one in self.compiled.work.engines.values()]
-        return arm_pools(self.pooled, engines, self.rerankers, arm_answering(self.compiled.arms))
+        return arm_pools(self.pooled, engines, self.rerankers, arm_steps(self.compiled.arms))
 
     @cached_property
     def requests_per_query(self) -> int:
@@ -63,8 +63,8 @@ class Job:
             for key in at_most(reading):
                 tries[key] = max(tries.get(key, 0), 1 + tries_per_request(reading.asked))
         work = self.compiled.work
-        answers = sum(one.generation is not None for one in work.answers)
-        return sum(tries.values()) + answers + work.most_judgements
+        rounds = sum(getattr(one.settings, "rounds", 1) for _, one in work.generating("iteration"))
+        return sum(tries.values()) + rounds + len(work.generating("generation")) + work.most_judgements
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:
@@ -74,7 +74,8 @@ class Job:
             "runs": work.keep_lists,
             "candidates": work.keep_candidates,
             "scores": bool(work.rerankers),
-            "answers": bool(work.generations),
+            "rounds": bool(work.generating("iteration")),
+            "answers": bool(work.generating("generation")),
             "judgements": bool(work.judging),
             "selections": any(reading.rewriting.selects for reading in work.readings),
             "tails": any(answer.looked > answer.keep for answer in work.answers),

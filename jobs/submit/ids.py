@@ -30,8 +30,7 @@ _LOOKED_UP = ("model", "revision", "lora", "index", "path", "tokenizer")  # whos
 
 def submission_id(config: Config, rewriting: Mapping[str, Any], verb: Verb, steps: Mapping[str, Any]) -> str:
     """Returns the id under which a job is submitted first, by its config as sent, and the identity of its texts and steps."""
-    asked = [one for one in (config.answer, config.judge) if one is not None]
-    parts = [config.rewrite, config.retrieve, config.rerank, *asked]
+    parts = [config.rewrite, config.retrieve, config.rerank, *config.asking.values()]
     known = {
         "verb": verb,
         "identity": identity(config, {}, rewriting, {}),

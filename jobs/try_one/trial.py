@@ -87,8 +87,8 @@ Row = dict[str, Any]
 def one_arm_row(table: pa.Table, work: SharedWork) -> Row:
     """Returns a block of one query and one arm after the ordering stage, as Python values.
 
-    `candidates`, `hits` and `answer` are as in their tables; `selection` and `chosen` are null where nothing is chosen,
-    `answer` where no LLM answers.
+    `candidates`, `hits`, `rounds` and `answer` are as in their tables; `selection` and `chosen` are null where nothing is
+    chosen, `answer` where no LLM answers.
     """
     row: Row = table.drop_columns(
         ["documents", "fused", "ranked", *(["scores"] * ("scores" in table.column_names))]
@@ -107,6 +107,7 @@ def one_arm_row(table: pa.Table, work: SharedWork) -> Row:
     selection, chosen = next(iter(row.pop("selections")), None), next(iter(row["chosen"]), None)
     row["selection"] = selection and {name: value for name, value in selection.items() if name != "arm"}
     row["chosen"] = chosen and {name: value for name, value in chosen.items() if name not in ("arm", "number")}
+    row["rounds"] = [{name: value for name, value in one.items() if name != "answer"} for one in row.pop("rounds", ())]
     answer = next(iter(row.pop("answers", ())), None)
     row["answer"] = answer and {name: value for name, value in answer.items() if name != "answer"}
     return row
@@ -250,6 +251,7 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "errors": row["errors"],
         "similar_recorded": trial.similar,
         "lists": [run | {"hits": run["hits"][: trial.config.fuse.depth]} for run in row["lists"]],
+        "rounds": row["rounds"],
         "answer": row["answer"],
         "judgements": row.get("judgements", []),
         "results": [{"rank": rank, "text": trial.texts[hit["doc_id"]], **hit} for rank, hit in enumerate(row["hits"], start=1)],

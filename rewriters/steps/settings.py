@@ -60,14 +60,11 @@ class LabelSettings(Settings):
         return ("High", "Medium", "Low")[(rank - 1) * 3 // max(1, shown)]
 
 
-class AnswerSettings(LlmStepSettings):
-    """Answers to the queries, from their first results."""
+class DocumentStepSettings(LlmStepSettings):
+    """Of a step that is shown the first results of a query."""
 
-    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "answer"
-    """answer, short_answer (a few words, for exact match), or a YAML file of the same form, whose text counts for the
-    fingerprint."""
     documents: Annotated[int, Field(ge=1)] = 5
-    """How many of the first results an answer is made from."""
+    """How many of the first results it is shown."""
     context_tokens: Annotated[int, Field(ge=1)] | None = None
     """The most tokens of the documents together: later ones are left out, the first one is cut; null: no limit."""
     document_chars: Annotated[int, Field(ge=1)] | None = None
@@ -77,7 +74,34 @@ class AnswerSettings(LlmStepSettings):
     separator: str = "\n\n"
     """What stands between two documents."""
     language: Annotated[str, Field(min_length=1)] | None = None
-    """That answers are written in, in words such as German; null: the query's."""
+    """That it writes in, in words such as German; null: the query's."""
+
+
+class AnswerSettings(DocumentStepSettings):
+    """Answers to the queries, from their first results."""
+
+    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "answer"
+    """answer, short_answer (a few words, for exact match), or a YAML file of the same form, whose text counts for the
+    fingerprint."""
+
+
+class IterateSettings(DocumentStepSettings):
+    """Further rounds of rewriting and retrieval, for queries whose best score is low (rewrite, retrieve, read)."""
+
+    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "iterate"
+    """iterate (a refined query, from what was found), or a YAML file of the same form, whose text counts for the
+    fingerprint."""
+    documents: Annotated[int, Field(ge=1)] = 3
+    """How many of the first results the LLM is shown."""
+    by: Annotated[str, Field(min_length=1)]
+    """Whose best score tells whether a query needs another round: a retriever's, of the original's list, then of those of the
+    refined queries; or `rerank`, the best of the reranker's."""
+    below: float
+    """A query whose best score so far is lower has another round; so does one without any hit."""
+    rounds: Annotated[int, Field(ge=1, le=5)] = 1
+    """Rounds at most."""
+    merge: Literal["best", "fuse"] = "best"
+    """How candidates of the rounds are merged: each with its best fused score, or by RRF of the rounds' rankings."""
 
 
 class JudgedSettings(Settings):

@@ -127,7 +127,8 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
             config.fuse.keep,
             config.retrieve.depth,
             choosing_of(config, partial(lists.open, config)),
-            generations.add(config, facts.steps(config).answers, arm),
+            generations.add(config.answer, facts.steps(config).of_results.get("answer"), config, arm),
+            generations.add(config.iterate, facts.steps(config).of_results.get("iterate"), config, arm),
         )
         if not distinct.add(arm, system(config, facts.rewriting(config)[1], answer)):
             continue
@@ -244,7 +245,7 @@ def _fact(name: str, config: Config) -> Hashable:
     if name == "rewriting":
         return name, digest([config.rewrite.model_dump(), config.log.context_column])
     if name == "steps":
-        own = [None if one is None else one.model_dump() for one in (config.answer, config.judge)]
+        own = {key: one.model_dump() for key, one in config.asking.items()}
         return name, digest([own, config.rewrite.engine and config.rewrite.engine.model_dump(), config.log.context_column])
     if name == "reranking":
         return name, digest(config.reranking.model_dump())

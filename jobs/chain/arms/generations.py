@@ -1,4 +1,4 @@
-"""How the queries of arms are answered by LLMs: each way once, whichever arms have it."""
+"""What LLMs generate from the first results of arms, such as answers: each way once, whichever arms have it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.shared_work import AnsweredBy, digest
 from jobs.config.config import Config
 from jobs.job.steps import ReadyStep
-from rewriters.steps.settings import AnswerSettings
+from rewriters.steps.settings import DocumentStepSettings
 from rewriters.steps.step import LlmStep
 
 
 @dataclass(frozen=True)
 class Generation:
-    """How an LLM answers queries from the first results of an arm.
+    """How an LLM generates a text from the first results of an arm: an answer, or a refined query.
 
     Attributes:
         name: In costs and errors: that of the prompt's file, with the first arm that has another one of this name.
-        settings: Of the documents that it is given.
+        settings: Of the documents that it is shown.
         step: What it is asked.
-        engine: That answers.
+        engine: That does it.
         decoding: Passed to the engine.
         mask: Kinds of personal data that are masked in the query.
     """
 
     name: str
-    settings: AnswerSettings
+    settings: DocumentStepSettings
     step: LlmStep
     engine: AnsweredBy
     decoding: Mapping[str, Any]
@@ -44,21 +44,21 @@ class Generation:
 
 
 class Generations(Distinct[Generation]):
-    """How answers are generated, each once."""
+    """How texts are generated, each way once."""
 
     def __init__(self) -> None:
         """Begins without any."""
         super().__init__()
         self._named: dict[str, str] = {}  # name -> what it asks
 
-    def add(self, config: Config, ready: ReadyStep | None, arm: Arm) -> int | None:
-        """Returns the index of how an arm's answers are generated; None: they are not."""
-        if ready is None or config.answer is None:
+    def add(self, settings: DocumentStepSettings | None, ready: ReadyStep | None, config: Config, arm: Arm) -> int | None:
+        """Returns the index of how a step of an arm generates its texts; None: the arm has no such step."""
+        if ready is None or settings is None:
             return None
         made_by = AnsweredBy(ready.engine, ready.engine_identity)
         name, asked = ready.step.name, digest([ready.identity(), made_by.key])
         if self._named.setdefault(name, asked) != asked:
             name = f"{name} of {arm.name.replace('@', ' ')}"
         mask = tuple(config.rewrite.guards.mask)
-        one = Generation(name, config.answer, ready.step, made_by, ready.decoding, mask)
+        one = Generation(name, settings, ready.step, made_by, ready.decoding, mask)
         return self.place(one.key, one)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import Arm
 from jobs.chain.arms.shared_work import digest
 from jobs.config.config import Config
-from jobs.job.pools import answer_engines, requested_pools, rerankers_of
+from jobs.job.pools import requested_pools, rerankers_of, step_engines
 from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
@@ -55,25 +55,28 @@ def arm_rerankers(arms: Iterable[Arm]) -> list[RerankSettings]:
     return list({digest(one.model_dump()): one for one in rerankers}.values())
 
 
-def arm_answering(arms: Iterable[Arm]) -> list[EngineSettings]:
-    """Returns the engines that answer, as the config names them, each once: each answering worker has them all."""
-    engines = [one for arm in arms if not arm.members for one in answer_engines(arm.config)]
-    return list({digest(one.model_dump()): one for one in engines}.values())
+def arm_steps(arms: Iterable[Arm]) -> dict[str, list[EngineSettings]]:
+    """Returns step -> the engines that do it, as the config names them, each once: each of its workers has them all."""
+    found: dict[str, dict[str, EngineSettings]] = {}
+    for arm in arms:
+        for step, engines in step_engines(arm.config).items() if not arm.members else ():
+            found.setdefault(step, {}).update({digest(one.model_dump()): one for one in engines})
+    return {step: list(engines.values()) for step, engines in found.items()}
 
 
 def arm_pools(
     pooled: Config,
     engines: Sequence[EngineSettings],
     rerankers: Sequence[RerankSettings],
-    answering: Sequence[EngineSettings] = (),
+    asking: Mapping[str, Sequence[EngineSettings]] | None = None,
 ) -> dict[str, PoolRequest]:
     """Returns the requested pools: those of a run, and one for each further engine, as a run with that engine has it.
 
     The first of `engines` is that of `pooled`, which is by `pooled_config`.
     """
-    pools = requested_pools(pooled, rerankers, answering)
+    pools = requested_pools(pooled, rerankers, asking or {})
     for number, engine in enumerate(engines[1:], start=2):
         rewriting = pooled.rewrite.model_copy(update={"engine": engine})
-        further = requested_pools(pooled.model_copy(update={"rewrite": rewriting}), rerankers, answering)
+        further = requested_pools(pooled.model_copy(update={"rewrite": rewriting}), rerankers, asking or {})
         pools[f"rewrite_{number}"] = further["rewrite"]
     return pools

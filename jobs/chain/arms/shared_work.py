@@ -16,7 +16,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from jobs.chain.chosen import Choosing
 from jobs.chain.cuts import Cuts
@@ -132,7 +132,8 @@ class Answer:
         candidates: Fused documents that are handed on, as `fuse.keep` has it; the reranker scores these.
         retrieved: Hits of a list, as `retrieve.depth` has it; other arms may have made the list deeper.
         choosing: How one text of each query is chosen; None: all are fused.
-        generation: Index in `SharedWork.generations`; None: no LLM answers.
+        generation: How an LLM answers, an index in `SharedWork.generations`; None: none does.
+        iteration: How an LLM refines the query in further rounds, likewise; None: there are none.
     """
 
     arm: str
@@ -149,6 +150,7 @@ class Answer:
     retrieved: int
     choosing: Choosing | None = None
     generation: int | None = None
+    iteration: int | None = None
 
 
 @dataclass(frozen=True)
@@ -269,7 +271,7 @@ class SharedWork:
     keep_candidates: bool = True
     """Whether its fused candidates are written to candidates/."""
     generations: tuple[Generation, ...] = ()
-    """How answers are generated."""
+    """What LLMs generate from the first results: answers, and refined queries."""
     judging: tuple[Judging, ...] = ()
     """What an LLM judges, of all arms alike."""
 
@@ -277,6 +279,11 @@ class SharedWork:
     def only(self) -> Answer | None:
         """Returns the answer of a job of one arm, whose counts, flags and notes need no arm's name; None: there are several."""
         return self.answers[0] if len(self.answers) == 1 else None
+
+    def generating(self, step: Literal["generation", "iteration"]) -> list[tuple[int, Generation]]:
+        """Returns the answers that have a step, by index, with how it generates."""
+        found = ((number, getattr(one, step)) for number, one in enumerate(self.answers))
+        return [(number, self.generations[place]) for number, place in found if place is not None]
 
     @property
     def engines(self) -> dict[str, AnsweredBy]:
@@ -286,8 +293,9 @@ class SharedWork:
     def ranked(self, number: int) -> int:
         """Returns how many documents of a query an answer, by its index, ranks: results, and what is read behind them."""
         answer = self.answers[number]
-        shown = 0 if answer.generation is None else self.generations[answer.generation].settings.documents
-        return max(answer.keep, answer.looked, shown, *(one.documents for one in self.judging))
+        steps = [place for place in (answer.generation, answer.iteration) if place is not None]
+        shown = [self.generations[place].settings.documents for place in steps]
+        return max(answer.keep, answer.looked, *shown, *(one.documents for one in self.judging))
 
     @property
     def most_judgements(self) -> int:

@@ -17,10 +17,10 @@ from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.lists import search_lists
 from jobs.chain.stages.users import Users
-from jobs.chain.tables import DOCUMENT, FUSED
+from jobs.chain.tables import BEST, DOCUMENT, FUSED
 from jobs.counts import arm_key
 from jobs.job.opening import open_documents
-from jobs.tables import SOURCE, nested, unnested, with_appended, with_columns
+from jobs.tables import ITERATE, SOURCE, nested, unnested, with_appended, with_columns
 from retrievers.fusion import Fused
 from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
 from retrievers.ranking import encode, offsets_of, ranks
@@ -50,7 +50,13 @@ class Fuse:
     """A worker of the fusing stage."""
 
     NEEDS = ("lists", "runs", "cosines", "chosen", "counts")
-    ADDS = pa.schema([("documents", pa.list_(DOCUMENT)), ("fused", pa.list_(FUSED))])
+    ADDS = pa.schema(
+        [
+            ("documents", pa.list_(DOCUMENT)),
+            ("fused", pa.list_(FUSED)),
+            ("best", pa.list_(BEST)),
+        ]  # empty without further rounds
+    )
     DROPS = ("lists", "runs", "cosines")
 
     def __init__(self, work: SharedWork) -> None:
@@ -62,13 +68,16 @@ class Fuse:
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the candidates of every arm; a run's query without any gets a row in errors."""
         work, rows = self._work, table.num_rows
-        chosen = _chosen(table)
+        chosen, best = _chosen(table), [list[dict[str, Any]]() for _ in range(rows)]
+        iterated = {work.answers[at].search for at, _ in work.generating("iteration")}
         found: list[list[_Fused]] = []  # by search
         pairs: list[_Pairs] = []
         counts: Counter[str] = Counter()
         notes: list[list[dict[str, Any]]] = [[] for _ in range(rows)]
         for number, search in enumerate(work.searches):
             lists = search_lists(table, number, search)
+            if number in iterated:
+                _add_best(best, number, lists)
             hits, similar = by_document(lists, rows), _similarity(table, number)
             used = np.zeros(len(hits.pair_query), dtype=bool)
             strategies = {one for one in hits.strategies if one not in (ORIGINAL, TOGETHER)}
@@ -96,7 +105,7 @@ class Fuse:
             found.append(of_search)
             pairs.append(_Pairs(kept, hits.pair_query[kept], hits.doc_ids.take(pa.array(hits.pair_document[kept]))))
             heartbeat()
-        columns = self._columns(rows, found, pairs, counts)
+        columns = [*self._columns(rows, found, pairs, counts), pa.array(best, pa.list_(BEST))]
         table = with_appended(table, "errors", notes)
         component = "arms" if work.only is None else work.only.fuse.method
         table = with_appended(table, "costs", [[costs.entry("fuse", component)]] * rows)
@@ -151,6 +160,15 @@ class Fuse:
             nested(starts, documents, pa.list_(DOCUMENT)),
             nested(offsets_of(np.bincount(flat_row, minlength=rows)), candidates, pa.list_(FUSED)),
         ]
+
+
+def _add_best(best: list[list[dict[str, Any]]], search: int, lists: Lists) -> None:
+    """Adds the best score of each list of the original, or of a refined query, to the rows of a block."""
+    strategies, retrievers = lists.strategy.to_pylist(), lists.retriever.to_pylist()
+    for number in np.flatnonzero(np.diff(lists.offsets)).tolist():
+        if strategies[number] in (ORIGINAL, ITERATE):
+            score = float(lists.scores[lists.offsets[number]])
+            best[lists.query[number]].append({"search": search, "retriever": retrievers[number], "score": score})
 
 
 def _chosen(table: pa.Table) -> Mapping[int, np.ndarray]:

@@ -14,7 +14,6 @@ from cluster.costs import Prices
 from cluster.run.stage import heartbeat, shard_of
 from jobs.chain.arms.generations import Generation
 from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.completions import REUSED
 from jobs.chain.journal import Key
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.counts import with_counts
@@ -74,8 +73,9 @@ class Generate:
             unsaved_seconds: The config's `limits.unsaved_seconds`.
         """
         self._work = work
-        most = max(int(one.decoding.get("max_tokens", 0)) for one in work.generations)
-        engines = [one.engine for one in work.generations]
+        answering = [of for _, of in work.generating("generation")]
+        most = max(int(one.decoding.get("max_tokens", 0)) for one in answering)
+        engines = [one.engine for one in answering]
         self._asking = Asking("answer", engines, run, store, start, gpus, prices, unsaved_seconds, most)
         self.start_up = self._asking.start_up
         self._counters = [_counter(one) for one in work.generations]
@@ -127,7 +127,7 @@ class Generate:
                 for arm, keys in needed:
                     of_component.add([arm], np.array([numbers[key] for key in keys]))
                 counts.update(of_component.counts("answers", component))
-                counts[MadeWork("answers", component).key] += sum(answers.made[key].start != REUSED for key in numbers)
+                counts[MadeWork("answers", component).key] += sum(not answers.is_reused(key) for key in numbers)
         found = pa.array(rows, pa.list_(ARM_ANSWER))
         table = with_appended(with_columns(table, self.ADDS, [found]), "errors", [list(of.values()) for of in errors])
         table = with_appended(table, "costs", [answers.costs(of) for of in requests])
@@ -140,11 +140,7 @@ class Generate:
         queries = [Query(*values) for values in zip(*columns, strict=True)]
         block = Candidates(table, len(work.answers), len(work.rerankers))
         ranked = Rankings(table, block, work)
-        first = {
-            number: ranked.first(number, work.generations[answer.generation].settings.documents)
-            for number, answer in enumerate(work.answers)
-            if answer.generation is not None
-        }
+        first = {number: ranked.first(number, of.settings.documents) for number, of in work.generating("generation")}
         doc_ids = block.doc_ids.to_pylist()
         texts: dict[str, dict[str, tuple[str, str]]] = {}
         for key, documents in self._documents.items():

@@ -66,7 +66,6 @@ class Retrieve:
             ("stored", pa.list_(FILE)),  # files written but not committed yet, in the block's first row
         ]
     )
-    DROPS = ("values",)
 
     def __init__(self, work: SharedWork, device: str, run: str, store: StoreFiles) -> None:
         """Opens the retrievers.
@@ -114,7 +113,7 @@ class Retrieve:
             found.append(_found(search, routed[number], alone[number], lists))
         stored = self._write(table, found[work.answers[0].search]) if work.keep_lists else []
         rest: list[list[Any]] = [[]] * (table.num_rows - 1)
-        table = with_counts(with_appended(table, "costs", spent), counts).drop_columns(list(self.DROPS))
+        table = with_counts(with_appended(table, "costs", spent), counts)
         columns = [
             *passed_on(table.num_rows, work, found, {key: one.lists for key, one in lists.items()}),
             cosines_column(table.num_rows, cosines),
@@ -308,5 +307,5 @@ def _row_texts(
 
 def without_lists(table: pa.Table, error: Exception) -> pa.Table:
     """Returns a query on which a retriever failed, without lists and with a row in errors; RetrieverErrors are raised."""
-    table = with_failure(table, "retrieve", error).drop_columns(list(Retrieve.DROPS))
+    table = with_failure(table, "retrieve", error)
     return with_columns(table, Retrieve.ADDS, (pa.array([[]], field.type) for field in Retrieve.ADDS))

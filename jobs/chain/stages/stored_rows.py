@@ -139,11 +139,11 @@ def scores_table(schema: pa.Schema, ids: pa.Array, block: Candidates, work: Shar
     return stored_table(schema, columns)
 
 
-def answers_table(ids: pa.Array, table: pa.Table, work: SharedWork) -> pa.Table:
-    """Returns the rows of answers/: those of all arms."""
-    columns = flattened(ids, table, "answers")
+def of_arms(ids: pa.Array, table: pa.Table, work: SharedWork, column: str) -> pa.Table:
+    """Returns the rows of a table of what LLMs generate for arms, from a column in flight of the same name."""
+    columns = flattened(ids, table, column)
     arms = pa.array([one.arm for one in work.answers], pa.string())
-    return stored_table(STORED["answers"], columns | {"arm": arms.take(columns["answer"])})
+    return stored_table(STORED[column], columns | {"arm": arms.take(columns["answer"])})
 
 
 def judgements_table(ids: pa.Array, table: pa.Table) -> pa.Table:

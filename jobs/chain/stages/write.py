@@ -23,11 +23,11 @@ from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.counts import first_failed, loss_counts, one_arm_counts
 from jobs.chain.stages.stored_rows import (
     Rankings,
-    answers_table,
     candidates_table,
     costs_columns,
     flattened,
     judgements_table,
+    of_arms,
     scores_table,
     stored_table,
 )
@@ -75,8 +75,10 @@ class Write:
             tables["candidates"] = candidates_table(ids, block, work.answers[0].candidates)
         if block.scored:
             tables["scores"] = scores_table(self._schemas["scores"], ids, block, work)
-        if work.generations:
-            tables["answers"] = answers_table(ids, table, work)
+        if work.generating("iteration"):
+            tables["rounds"] = of_arms(ids, table, work, "rounds")
+        if work.generating("generation"):
+            tables["answers"] = of_arms(ids, table, work, "answers")
             counts["answers"] = tables["answers"].num_rows
         if work.judging:
             tables["judgements"] = judgements_table(ids, table)

@@ -109,12 +109,16 @@ class ShardAnswers:
         self._own.merge()
         put_completions(self._asking.store, {self._fact(key, one): self.made[key] for key, one in self._shared.items()})
 
+    def is_reused(self, key: Key) -> bool:
+        """Returns whether an answer was taken from the store."""
+        return self.made[key].start == REUSED
+
     def costs(self, requests: Mapping[Key, Request]) -> list[dict[str, Any]]:
         """Returns the cost entries of requests, with what earlier attempts have lost of them."""
         completer, own = self._asking.completer, self._own
         entries = [
             entry(self._asking.stage, request.name, model=self.made[key].completion.model, reused=1)
-            if self.made[key].start == REUSED
+            if self.is_reused(key)
             else completer.cost(request, self.made[key])
             for key, request in requests.items()
         ]

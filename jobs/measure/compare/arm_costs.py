@@ -33,11 +33,13 @@ class ArmCost:
     completion_tokens: float | None
     searches: int
     pairs: int
+    rounds: int
     answers: int
     alone_requests: int
-    """Those that no other arm needs; likewise searches, pairs and answers."""
+    """Those that no other arm needs; likewise searches, pairs, rounds and answers."""
     alone_searches: int
     alone_pairs: int
+    alone_rounds: int
     alone_answers: int
     standalone_usd: float | None
     """What the arm would cost if it ran alone; None without prices, too."""
@@ -73,10 +75,12 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
                 completion_tokens=None if sums is None else sums.get("completion_tokens", 0.0),
                 searches=whole["searches"],
                 pairs=whole["pairs"],
+                rounds=whole["rounds"],
                 answers=whole["answers"],
                 alone_requests=alone["requests"],
                 alone_searches=alone["searches"],
                 alone_pairs=alone["pairs"],
+                alone_rounds=alone["rounds"],
                 alone_answers=alone["answers"],
                 standalone_usd=usd,
                 marginal_usd=_usd(billed, _cost(run, needs.alone)),

@@ -14,6 +14,7 @@ from jobs.measure.notes import marked
 from jobs.measure.significance import interval_verdict
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import Spending
+from jobs.pages.summary import round_words
 from jobs.runs.starts import unknown_losses
 from jobs.runs.sums import many_fallbacks
 from jobs.tables import NOTES
@@ -218,6 +219,8 @@ def stages(figures: Figures, spending: Spending) -> list[StageRow]:
         known = costs.stage_sums(run.spent, "rerank").get("reused", 0)
         pairs = f"{number(total['pairs'] + known)} pairs"
         words["rerank"] = pairs + (f", {number(known)} of them from the store" if known else ""), went
+    if run.config.iterate is not None:
+        words["iterate"] = queries(worked), [round_words(counts), _failed(figures, "iterate")]
     if run.config.answer is not None:
         cut = counts["answers_cut"]
         made = [f"{number(counts['answers'])} answers", f"{number(cut)} cut by the token limit" if cut else ""]

@@ -62,6 +62,8 @@ class Sample:
     lists: dict[str, list[Hit]] = field(default_factory=dict)
     """Without kept lists: retriever -> the results that the original's list has among its first."""
     hits: list[Hit] = field(default_factory=list)
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    """As in rounds/, in order."""
     answer: dict[str, Any] | None = None
     """As in answers/; None: no LLM answered."""
     errors: list[dict[str, Any]] = field(default_factory=list)
@@ -177,6 +179,8 @@ def _fill(figures: Figures, rows: _Rows, found: Mapping[str, Sample]) -> None:
         found[row["query_id"]].rewrites.append(row)
     for row in rows("errors", "query_id, stage, component, reason, message"):
         found[row["query_id"]].errors.append(row)
+    for row in rows("rounds", "query_id, round, best, text, new", order="query_id, round"):
+        found[row["query_id"]].rounds.append(row)
     for row in rows("answers", "query_id, text, cut, cited, documents, left_out, model"):
         found[row["query_id"]].answer = row
     for row in rows("selections", "query_id, query_type, strategies, reason"):

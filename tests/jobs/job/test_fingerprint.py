@@ -53,6 +53,8 @@ RESOLVED = {
     "RewriteSettings": {"strategies", "joint_prompt"},
     "SelectAdaptive": {"demonstrations"},
     "SelectClassified": {"rules"},
+    "AnswerSettings": {"prompt", "variables"},
+    "IterateSettings": {"prompt", "variables"},
     "GuardSettings": {"overrides", "repeated", "rare_words"},
     "VocabularySettings": {"path"},
     "VllmSettings": {"model", "revision", "lora", "args", "reasoning_parser"},

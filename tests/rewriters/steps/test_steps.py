@@ -16,7 +16,7 @@ from rewriters.steps.reading import MESSAGES, read_step
 from rewriters.steps.settings import AnswerSettings, LabelSettings
 from rewriters.steps.step import LlmStep, load_step, shipped_steps
 
-KNOWN = frozenset({"query", "context", "documents"})
+KNOWN = frozenset({"query", "context", "documents", "tried"})
 JUDGED = frozenset({"query", "context", "document"})
 GRADED = LlmStep(name="grade", prompt="{query}", output="grade", grades={"relevant": 2, "ambiguous": 1, "irrelevant": 0})
 GRADES = LlmStep(name="rate", prompt="{query}", output="grades", keys=("a", "b"), grades={str(n): n for n in range(4)})
@@ -30,7 +30,9 @@ def said(text: str | None, finish_reason: str = "stop") -> Completion:
 @pytest.mark.parametrize("name", ["answer", "short_answer"])
 def test_a_built_in_step_fills_its_prompt(name: str) -> None:
     step = load_step(name, KNOWN, "answer.prompt", language="German")
-    request = step.request(Query("id", "why {text}?"), {"documents": "[1] {query}"}, Mask(()), {"seed": 0}, "engine")
+    request = step.request(
+        Query("id", "why {text}?"), {"documents": "[1] {query}", "tried": "-"}, Mask(()), {"seed": 0}, "engine"
+    )
     assert "German" in step.system
     assert "[1] {query}" in request.prompt
     assert request.prompt.endswith("why {text}?")

@@ -1,0 +1,97 @@
+"""What is known of the further rounds of a block, while they are made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.chain.arms.generations import Generation
+from jobs.chain.arms.shared_work import Answer, SharedWork
+from jobs.chain.journal import Key
+from jobs.chain.stages.candidates import Candidates
+from jobs.chain.stages.stored_rows import Rankings as RankedArms
+from jobs.chain.steps.merging import Rankings
+from jobs.counts import Work, WorkAlone, arm_key
+from rewriters.engines import Request
+from rewriters.query import Query
+from rewriters.steps.settings import IterateSettings
+
+Place = tuple[int, int]
+"""Index of an arm, and row of the block."""
+
+
+class RoundState:
+    """What is known of the rounds of a block."""
+
+    def __init__(self, table: pa.Table, work: SharedWork) -> None:
+        """Begins before the first round, with the best scores of the originals' lists."""
+        columns = (table.column(name).to_pylist() for name in ("query_id", "query", "context"))
+        self.queries = [Query(*values) for values in zip(*columns, strict=True)]
+        iterating = work.generating("iteration")
+        self.tried: dict[Place, list[str]] = {(arm, row): [] for arm, _ in iterating for row in range(table.num_rows)}
+        self.best: dict[Place, float] = {}
+        self.ended = set[Place]()
+        self.rankings: dict[int, Rankings] = {}
+        self.rounds: list[list[dict[str, Any]]] = [[] for _ in self.queries]
+        self.errors: list[list[dict[str, Any]]] = [[] for _ in self.queries]
+        self.costs: list[list[dict[str, Any]]] = [[] for _ in self.queries]
+        self.requests: list[dict[Key, Request]] = [{} for _ in self.queries]
+        self.needed: dict[str, dict[Key, set[int]]] = {}  # component -> requests -> the arms that need their answers
+        self.counts: Counter[str] = Counter()
+        searches = {arm: work.answers[arm].search for arm, _ in iterating}
+        self._note(table, range(table.num_rows), iterating, searches)
+
+    def note_lists(self, block: pa.Table, rows: Sequence[int], iterating: Sequence[tuple[int, Generation]]) -> None:
+        """Notes the best scores of the lists of a round."""
+        self._note(block, rows, iterating, {arm: place for place, (arm, _) in enumerate(iterating)})
+
+    def _note(
+        self, block: pa.Table, rows: Sequence[int], iterating: Sequence[tuple[int, Generation]], searches: Mapping[int, int]
+    ) -> None:
+        for row, of_row in zip(rows, block.column("best").to_pylist(), strict=True):
+            for arm, of in iterating:
+                for one in of_row:
+                    if one["search"] == searches[arm] and one["retriever"] == iterate_settings(of).by:
+                        self.best[arm, row] = max(self.best.get((arm, row), -np.inf), one["score"])
+
+    def note_reranked(self, arm: int, answer: Answer, block: Candidates) -> None:
+        """Notes the best score that the reranker gave a candidate of each query in an arm."""
+        assert answer.reranker is not None
+        of = block.of(arm)
+        scores = block.reranked[answer.reranker][of.document]
+        for row, score in zip(of.row.tolist(), scores.tolist(), strict=True):
+            if not np.isnan(score):  # it was scored
+                self.best[arm, row] = max(self.best.get((arm, row), -np.inf), score)
+
+    def add(self, block: pa.Table, rows: Sequence[int], alone: str | None) -> None:
+        """Adds what a round has cost; `alone`: the only arm with rounds of several, whose work the costs say."""
+        for row, spent, errors in zip(rows, block.column("costs").to_pylist(), block.column("errors").to_pylist(), strict=True):
+            own = [one for one in spent if one["stage"] != "fuse"]
+            self.costs[row] += own
+            self.errors[row] += [one for one in errors if one["stage"] != "fuse"]  # a round without hits is none of the query
+            for one in own if alone else ():
+                assert alone is not None
+                work = Work("pairs" if one["stage"] == "rerank" else "searches", f"{one['component']}@{one['model'] or ''}")
+                amount = one[work.quantity] + one["reused"]
+                self.counts[arm_key(alone, work.key)] += amount
+                self.counts[arm_key(alone, WorkAlone(work.quantity, work.component).key)] += amount
+        for one in (one for of in block.column("counts").to_pylist() for one in of):
+            if not one["name"].endswith(("stood_in", "no_hits")):  # a round without hits is none of its query
+                self.counts[one["name"]] += one["count"]
+
+    def first(self, table: pa.Table, work: SharedWork, arm: int, row: int) -> list[str]:
+        """Returns the doc_ids of the results of a query in an arm."""
+        one = table.slice(row, 1)
+        block = Candidates(one, len(work.answers), len(work.rerankers))
+        found = RankedArms(one, block, work).first(arm, work.answers[arm].keep)
+        return [block.doc_ids[place].as_py() for place in found.document.tolist()]
+
+
+def iterate_settings(of: Generation) -> IterateSettings:
+    """Returns how the rounds of an arm are made."""
+    assert isinstance(of.settings, IterateSettings)
+    return of.settings

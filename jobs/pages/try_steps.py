@@ -1,0 +1,50 @@
+"""What `try` shows of the steps that LLMs do after retrieval: further rounds, and the answer."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from jobs.terminal.formats import one_line, printable
+from jobs.try_one.trial import Trial
+
+
+def rounds_table(trial: Trial) -> Table:
+    """Returns the rounds that a query had."""
+    table = _grid()
+    for one in trial.row["rounds"]:
+        best = "no hit" if one["best"] is None else f"best score {one['best']:.4g}"
+        words = f" ({best} before; {one['new']} new result{'s' * (one['new'] != 1)})"
+        table.add_row(f"{one['round']}", Text.assemble(one_line(one["text"]), (words, "dim")))
+    if not trial.row["rounds"]:
+        table.add_row("", Text("none: the best score is not below, or the refined query is none (see below)", style="dim"))
+    return table
+
+
+def answer_text(trial: Trial) -> str:
+    """Returns the answer; a dash without one."""
+    answer = trial.row["answer"]
+    return "-" if answer is None else printable(answer["text"])
+
+
+def answer_table(trial: Trial) -> Table:
+    """Returns the answer, and the documents that it was made from, with those that it cites marked."""
+    table, answer = _grid(), trial.row["answer"]
+    if answer is None:
+        return table
+    table.add_row("", Text(printable(answer["text"])))
+    for number, one in enumerate(answer["documents"], start=1):
+        label = f", {one['label']} relevance" if one["label"] else ""
+        cited = ", cited" if one["doc_id"] in answer["cited"] else ""
+        table.add_row(Text(f"[{number}]", style="dim"), Text(f"{one_line(one['doc_id'])}{label}{cited}", style="dim"))
+    if answer["left_out"]:
+        table.add_row("", Text(f"no room for {answer['left_out']:,} more (answer.context_tokens)", style="dim"))
+    return table
+
+
+def _grid() -> Table:
+    """Returns a table without lines, of a narrow and a wide column."""
+    table = Table(box=None, show_header=False, show_edge=False, padding=(0, 2, 0, 0), expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    return table
