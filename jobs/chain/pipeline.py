@@ -21,9 +21,9 @@ from jobs.chain.arms.shared_work import OpenedBy, Reading, SharedWork
 from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
 from jobs.chain.stages.counts import added_failures
 from jobs.chain.stages.fuse import Fuse
-from jobs.chain.stages.generate import Generate, without_answers
-from jobs.chain.stages.iterate import Iterate, without_rounds
-from jobs.chain.stages.judge import Judge, without_judgements
+from jobs.chain.stages.llm.generate import Generate, without_answers
+from jobs.chain.stages.llm.iterate import Iterate, without_rounds
+from jobs.chain.stages.llm.judge import Judge, without_judgements
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.read import Read
 from jobs.chain.stages.retrieve import Retrieve, without_lists

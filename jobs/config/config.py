@@ -243,8 +243,7 @@ class Config(Settings):
     @property
     def steps(self) -> dict[str, DocumentStepSettings]:
         """Returns key -> settings of the steps that LLMs do from the first results, in order of the chain."""
-        found = {"iterate": self.iterate, "answer": self.answer}
-        return {key: one for key, one in found.items() if one is not None}
+        return {key: one for key, one in (("iterate", self.iterate), ("answer", self.answer)) if one is not None}
 
     @property
     def asking(self) -> dict[str, DocumentStepSettings | JudgeSettings]:

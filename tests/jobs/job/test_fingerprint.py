@@ -55,6 +55,7 @@ RESOLVED = {
     "SelectClassified": {"rules"},
     "AnswerSettings": {"prompt", "variables"},
     "IterateSettings": {"prompt", "variables"},
+    "RelevanceSettings": {"prompt", "variables", "relevant"},  # the last is of measures
     "GuardSettings": {"overrides", "repeated", "rare_words"},
     "VocabularySettings": {"path"},
     "VllmSettings": {"model", "revision", "lora", "args", "reasoning_parser"},

@@ -27,7 +27,7 @@ def said(text: str | None, finish_reason: str = "stop") -> Completion:
     return Completion(text, finish_reason, "tiny")
 
 
-@pytest.mark.parametrize("name", ["answer", "short_answer"])
+@pytest.mark.parametrize("name", ["answer", "iterate", "short_answer"])
 def test_a_built_in_step_fills_its_prompt(name: str) -> None:
     step = load_step(name, KNOWN, "answer.prompt", language="German")
     request = step.request(
@@ -41,7 +41,7 @@ def test_a_built_in_step_fills_its_prompt(name: str) -> None:
 
 
 def test_the_prompt_of_relevance_asks_for_three_grades() -> None:
-    assert shipped_steps() == ["answer", "relevance", "short_answer"]
+    assert shipped_steps() == ["answer", "iterate", "relevance", "short_answer"]
     step = load_step("relevance", JUDGED, "judge.relevance.prompt")
     request = step.request(Query("id", "why {document}?"), {"document": "for {query}"}, Mask(()), {}, "engine")
     assert request.prompt == "Query: why {document}?\n\nDocument:\nfor {query}"

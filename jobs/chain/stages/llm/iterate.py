@@ -23,9 +23,9 @@ from jobs.chain.journal import Key
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.fuse import Fuse
+from jobs.chain.stages.llm.round_state import Place, RoundState, iterate_settings
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.retrieve import Retrieve
-from jobs.chain.stages.round_state import Place, RoundState, iterate_settings
 from jobs.chain.stages.score import Score, planned_documents
 from jobs.chain.stages.stored_rows import Rankings as RankedArms
 from jobs.chain.steps.asking import Asking, ShardAnswers

@@ -1,0 +1,1 @@
+"""The stages after retrieval that ask an LLM: further rounds, answers, judgements."""
