@@ -50,6 +50,9 @@ ANSWERS: dict[str, Any] = {
     "medical_standalone": "why does bread dough rise", "medical_synonyms": "mechanism of leavening of dough",
     "medical_context": "why does bread rise, what does yeast do, and how long does it take",
     "book_views": json.dumps(VIEWS),
+    "answer": "Yeast makes gas, which lifts the dough [1].", "short_answer": "yeast",
+    "iterate": json.dumps({"query": "wild yeast of sourdough"}),
+    "relevance": json.dumps({"match": 2, "trust": 3, "overall": 2}),
 }  # fmt: skip
 Run = Callable[..., tuple[Path, Any]]
 
@@ -293,3 +296,40 @@ def test_scores_are_divided_by_the_highest(job: Run) -> None:
     for row in rows(folder, "results"):
         assert row["score"] <= 2.0
         assert row["rank"] > 1 or row["score"] >= 1.0
+
+
+def test_a_domain_ends_in_an_answer_with_labels(job: Run) -> None:
+    folder, _ = job("medical")
+    answers = rows(folder, "answers")
+    assert len(answers) == 3
+    for one in answers:
+        labels = [document["label"] for document in one["documents"]]
+        assert labels == sorted(labels, key=["High", "Medium", "Low"].index)
+        assert one["cited"] == [one["documents"][0]["doc_id"]]
+
+
+def test_a_book_answers_in_three_modes(job: Run) -> None:
+    folder, config = job("book")
+    assert {one["text"] for one in rows(folder, "answers")} == {ANSWERS["answer"]}
+    assert set(config.ablate.arms) == {"hyde", "none"}
+
+
+def test_only_queries_that_find_little_are_refined(job: Run) -> None:
+    folder, _ = job("iterative", "iterate.below=0.6", "iterate.rounds=1")
+    best: dict[str, float] = defaultdict(float)
+    for row in rows(folder, "runs"):
+        if row["retriever"] == "dense" and row["strategy"] == "original":
+            best[row["query_id"]] = max(best[row["query_id"]], row["score"])
+    refined = {row["query_id"] for row in rows(folder, "rounds")}
+    assert refined == {query for query, score in best.items() if score < 0.6}
+    assert calls(folder) == {}
+
+
+def test_the_paper_s_table_has_answers_and_grades(job: Run) -> None:
+    folder, config = job("paper-answers", "judge.engine=null")
+    assert {one["text"] for one in rows(folder, "answers")} == {"yeast"}
+    grades = rows(folder, "judgements")
+    results = Counter(row["query_id"] for row in rows(folder, "results") if row["rank"] <= 5)
+    assert Counter(row["query_id"] for row in grades) == results
+    assert {row["grade"] for row in grades} == {2}
+    assert set(config.ablate.arms) == {"rewrite", "hyde", "rag_fusion"}
