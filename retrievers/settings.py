@@ -211,6 +211,11 @@ class FuseSettings(Settings):
     """How much of the texts is compared; null: all."""
     redundancy: Literal["none", "overlap", "cosine"] = "cosine"
     """Lists that look alike share a vote: by the documents in both, or by the cosine of their texts."""
+    collections: Literal["rank", "minmax", "score"] = "rank"
+    """How `retrieve.collections` are merged, after the lists are fused inside each: rank: weight / (k + rank); minmax: weight x
+    (score - lowest) / (highest - lowest); score: weight x score, of collections whose fused scores have one scale."""
+    collection_weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
+    """collection -> weight (default 1) of its documents where collections are merged. 0 leaves it out."""
 
 
 class RerankSettings(ServerSettings):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from cluster.run.stage import heartbeat
+from retrievers.corpora.collections import NO_COLLECTIONS, fuse_collections
 from retrievers.corpora.duplicates import fuse_distinct
-from retrievers.fusion import Fused, fuse
+from retrievers.fusion import Fused
 from retrievers.lists import Hits
 from retrievers.order import order
 from retrievers.ranking import offsets_of, ranks
@@ -31,15 +33,20 @@ class Ranked(NamedTuple):
 
 
 def fused(
-    hits: Hits, settings: FuseSettings, similarity: Similarity | None = None, documents: DocumentStore | None = None
+    hits: Hits,
+    settings: FuseSettings,
+    similarity: Similarity | None = None,
+    documents: DocumentStore | None = None,
+    collections: Mapping[str, str] = NO_COLLECTIONS,
 ) -> Fused:
     """Returns the candidates of each query.
 
-    Without a dense retriever there is no similarity; `documents` have the texts, where duplicates are dropped.
+    Without a dense retriever there is no similarity; `documents` have the texts, where duplicates are dropped; `collections`
+    has retriever -> its collection, where there are any.
     """
     if settings.duplicates != "drop" or documents is None:
-        return fuse(hits, settings, similarity)
-    return fuse_distinct(hits, settings, similarity, lambda doc_ids: documents.texts(doc_ids, heartbeat))
+        return fuse_collections(hits, settings, similarity, collections)
+    return fuse_distinct(hits, settings, similarity, lambda doc_ids: documents.texts(doc_ids, heartbeat), collections)
 
 
 def ranked(

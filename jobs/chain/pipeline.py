@@ -6,7 +6,7 @@ columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -37,7 +37,6 @@ from jobs.job.pools import Workers, device, sharing_workers
 from jobs.job.prepare import Prepared
 from jobs.job.shipping import absolute
 from jobs.tables import SHARD
-from retrievers.kinds import RetrieverSettings
 from retrievers.settings import RerankSettings
 
 Fallback = Callable[[pa.Table, Exception], pa.Table]
@@ -92,8 +91,8 @@ def stages(
         "write": {"write": {"work": work, "run": run, "start": start}},
     }
     if work.rerankers:
-        documents = _documents(work, {one.documents for one in work.rerankers})
-        scoring = {"rerankers": work.rerankers, "documents": documents, "device": device(pools["rerank"]), "store": store}
+        indexes = {of.key: work.retrievers[of.key] for one in work.rerankers for of in one.documents}
+        scoring = {"rerankers": work.rerankers, "indexes": indexes, "device": device(pools["rerank"]), "store": store}
         arguments["score"] = {"score": scoring}
     blocks = [engine.blocks_in_flight(one.settings, size) for one in work.engines.values()]
     at_once = dict(zip(arguments["rewrite"], blocks, strict=False))  # without an engine a stage that adds no text
@@ -101,15 +100,12 @@ def stages(
     steps = ("iterate", "iteration", "iterate"), ("generate", "generation", "answer")  # stage, what it generates, pool
     for name, of, pool in steps:
         if generating := work.generating(of):
-            scored = {one.documents for one in work.rerankers} if name == "iterate" else set[str]()
-            documents = _documents(work, scored | {work.answers[number].documents for number, _ in generating})
-            asking = _asking(prepared, start, store) | {"gpus": pools[pool].gpus, "work": work, "documents": documents}
+            asking = _asking(prepared, start, store) | {"gpus": pools[pool].gpus, "work": work}
             arguments[name] = {name: asking | ({"device": device(pools[pool])} if name == "iterate" else {})}
             at_once[name] = max(engine.blocks_in_flight(one.engine.settings, size) for _, one in generating)
     if work.judging:
-        judged = {one.documents for one in work.answers} if any(one.documents for one in work.judging) else set()
         asking = _asking(prepared, start, store) | {"gpus": pools["judge"].gpus}
-        arguments["judge"] = {"judge": {"work": work, "documents": _documents(work, judged)} | asking}
+        arguments["judge"] = {"judge": {"work": work} | asking}
         at_once["judge"] = engine.blocks_in_flight(work.judging[0].engine.settings, size)
     samples = _samples(prepared, work)
     found = [
@@ -157,11 +153,6 @@ def _asking(prepared: Prepared, start: int, store: StoreFiles) -> dict[str, Any]
         "prices": prepared.prices if limits.max_cost_usd is not None else None,
         "unsaved_seconds": limits.unsaved_seconds,
     }
-
-
-def _documents(work: SharedWork, keys: Collection[str]) -> dict[str, tuple[str, RetrieverSettings]]:
-    """Returns name and settings of the retrievers with the texts of documents, by key."""
-    return {key: (one.name, one.settings) for key, one in work.retrievers.items() if key in keys}
 
 
 def _arms_of(work: SharedWork, reading: Reading) -> list[tuple[str, frozenset[str]]]:

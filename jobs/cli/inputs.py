@@ -62,7 +62,7 @@ def judged_or_named(options: argparse.Namespace, folder: RunFolder, where: str) 
             raise ConfigError("argument", f"--judged: measures by the run's judge, and {where} names a file; leave one out")
         return judged_relevance(folder)
     named = judgements_of(options, folder, where)
-    return judged_relevance(folder) if named is None else named
+    return judged_relevance(folder) if named is None else of_run(named, folder)
 
 
 def measured_by(
@@ -72,6 +72,17 @@ def measured_by(
     if measures is None:
         measures = settings.measures if judgements is None else judgements.measures(settings.measures)
     return settings.model_copy(update={"measures": list(measures)})
+
+
+def of_run(judgements: Judgements, folder: RunFolder) -> Judgements:
+    """Returns judgements with the ids that the tables of a run have.
+
+    Raises:
+        ConfigError: its collections leave open which documents are meant.
+    """
+    from jobs.job.judged_ids import qualified_judgements
+
+    return qualified_judgements(judgements, folder.config, folder.record.get("indexes") or {})
 
 
 def check_matched(judgements: Judgements, warning: str | None, not_committed: int) -> None:

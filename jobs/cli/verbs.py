@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, DmqrError
 from cluster.run.shards import SUCCESS
-from jobs.cli.inputs import check_matched, check_samples, judged_or_named, judgements_of, measured_by, prices_of
+from jobs.cli.inputs import check_matched, check_samples, judged_or_named, judgements_of, measured_by, of_run, prices_of
 from jobs.cli.job_verbs import logs, stop
 from jobs.cli.log_verbs import again, drive, finished, load, warn
 from jobs.cli.printing import print_json, print_page, show
@@ -39,7 +39,11 @@ def index(options: argparse.Namespace) -> int:
     if options.json:
         print_json(built)
     else:  # lines with paths, which are not broken
-        print("\n".join(f"{one['index']}: {one['documents']:,} documents, {one['done']}" for one in built))
+        names = [f"{one['collection']}: " if "collection" in one else "" for one in built]
+        lines = [f"{one['index']}: {one['documents']:,} documents, {one['done']}" for one in built]
+        print("\n".join(name + line for name, line in zip(names, lines, strict=True)))
+        if left := [name for name in config.retrieve.collections if f"{name}: " not in names]:
+            print(f"dmqr index: left as they are, without a corpus: {', '.join(left)}", file=sys.stderr)
     return 0
 
 
@@ -281,6 +285,7 @@ def tune(options: argparse.Namespace) -> int:
     judgements = judgements_of(options, folder, "QRELS")
     if judgements is None:
         raise ConfigError("judgements", f"{folder.storage.root}: its config names no judgements that are here; give QRELS")
+    judgements = of_run(judgements, folder)
     with logged("tune") as (progress, _):
         tuning = tune(folder, judgements, options.folds, options.seed, progress.phase)
     files = write_tuned(folder, tuning, judgements.path, out)

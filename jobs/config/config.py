@@ -14,13 +14,14 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
 from cluster.settings import NOT_IDENTITY, Names, Settings
+from jobs.config.collections import check_whole
+from jobs.config.retrieve import RetrieveSettings
 from jobs.config.settings import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
 from jobs.config.step_checks import check_steps
 from jobs.log.settings import LogSettings
-from retrievers.kinds import AnyRetrieverSettings
 from retrievers.lists import TOGETHER
 from retrievers.predictors import lexical_retriever
-from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings, RerankSettings, TypoSettings
+from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings, RerankSettings
 from rewriters.engines.settings import AnyEngineSettings
 from rewriters.pool import named
 from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings, is_path
@@ -122,47 +123,6 @@ class RewriteSettings(Settings):
         return {"core_content", "keyword"} <= set(self.planned)
 
 
-class RetrieveSettings(Settings):
-    """How the queries and their rewrites are searched."""
-
-    retrievers: dict[str, AnyRetrieverSettings]
-    """A name chosen by you -> the retriever's settings."""
-    depth: Annotated[int, Field(gt=0)] = 100
-    """Hits fetched per list."""
-    keep_runs: bool = True
-    """Write every list to runs/."""
-    routes: dict[str, list[str]] = {}
-    """Strategy (or `original`) -> names of the retrievers that search its texts; default: all."""
-    filters: dict[Annotated[str, Field(min_length=1)], Annotated[str, Field(min_length=1)]] = {}
-    """Field of the indexes -> column of the log: a query is searched among the documents whose field has the query's value, and
-    the same words with another value are another query."""
-    store: Annotated[bool | None, NOT_IDENTITY] = None
-    """Keep lists, and vectors for redundancy by cosines, in the store; null: but not those of local BM25 indexes, which are
-    searched in less time than lists are read."""
-    typos: TypoSettings | None = None
-    """Typing errors in the original query as it is searched and reranked, to measure what they cost; its rewrites, ids and
-    judgements stay those of the query as it was asked."""
-
-    @model_validator(mode="after")
-    def _routes_lead_somewhere(self) -> RetrieveSettings:
-        if not self.retrievers:
-            raise ValueError("retrievers is empty; name at least one")
-        for one in self.retrievers.values():
-            one.check_depth(self.depth)
-        if self.routes.get("original") == []:
-            raise ValueError("routes.original is empty, but the original is always retrieved; set fuse.weights.original to 0 "
-                             "to keep it out of the results")  # fmt: skip
-        for strategy, names in self.routes.items():
-            for name in names:
-                if name not in self.retrievers:
-                    raise ValueError(f"routes.{strategy}: no retriever {name!r}{nearest(name, self.retrievers)}")
-        return self
-
-    def route(self, strategy: str) -> list[str]:
-        """Returns the names of the retrievers that search a strategy's texts."""
-        return self.routes.get(strategy, list(self.retrievers))
-
-
 class Config(Settings):
     """A whole job."""
 
@@ -226,6 +186,7 @@ class Config(Settings):
         for name in self.fuse.retriever_weights:
             if name not in retrievers:
                 raise ValueError(f"fuse.retriever_weights: no retriever {name!r}{nearest(name, retrievers)}")
+        check_whole(self.retrieve.collections, self.fuse, lists[1:], chooses=self.rewrite.predictor is not None)
         if self.retrieve.filters and self.evaluate.key == "query" and (self.evaluate.qrels or self.evaluate.answers):
             raise ValueError(
                 "evaluate.key: query: with retrieve.filters one text is several queries; judge log rows or query_ids"

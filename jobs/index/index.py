@@ -18,6 +18,7 @@ from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
 from jobs.index import actors as index_actors
+from jobs.index.corpora import NamedCorpus, named_corpora
 from jobs.index.sources import passages
 from jobs.job.opening import stored_index
 from jobs.terminal.live_display import LiveDisplay
@@ -114,29 +115,41 @@ def _put(storage: S3Storage, work: Path, lease: Lease, show: Show) -> set[str]:
 def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[dict[str, Any]]:
     """Builds every index of the config, unless it exists with the same corpus and settings.
 
-    `corpus` has paths and URLs: Parquet files, documents (text, Markdown, HTML, PDF), and folders of either.
+    `corpus` has paths and URLs: Parquet files, documents (text, Markdown, HTML, PDF), and folders of either; with collections
+    each after the name of one: `law=PATH`. Collections that are not named stay as they are.
 
     Returns:
-        For each index `index` (its place), `documents` (their number), `without_text` (those whose text is null or blank),
-        `replaced` (documents of the index of another corpus in whose place it is; None: of none) and `done` (it all in words).
+        For each index `index` (its place), `collection` (where there are any), `documents` (their number), `without_text`
+        (those whose text is null or blank), `replaced` (documents of the index of another corpus in whose place it is; None: of
+        none) and `done` (it all in words).
 
     Raises:
         RetrieverError: the corpus cannot be read, or an index cannot be built.
+        ConfigError: a corpus is of no collection.
     """
-    retrievers, filters = all_indexed(config.retrieve.retrievers), list(config.retrieve.filters)
-    local, elastic = local_indexes(retrievers), elastic_indexes(retrievers, filters)  # refuse contradictions before any work
+    every, filters = all_indexed(config.retrieve.retrievers), list(config.retrieve.filters)
+    local_indexes(every), elastic_indexes(every, filters)  # refuse contradictions before any work
+    corpora = named_corpora(config, corpus)
+    return [row for one in corpora for row in _built_of(config, one, progress)]
+
+
+def _built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay) -> list[dict[str, Any]]:
+    """Builds the indexes of one corpus."""
+    filters, named = list(config.retrieve.filters), {"collection": corpus.collection} if corpus.collection else {}
+    local, elastic = local_indexes(corpus.retrievers), elastic_indexes(corpus.retrievers, filters)
     with work_folder() as folder:
-        prepared = passages(corpus, config.corpus, folder, _show(progress, "corpus"))
+        prepared = passages(corpus.paths, corpus.columns, folder, _show(progress, f"corpus {corpus.collection}".strip()))
         if filters:
-            columns = corpus_schema(corpus_files(prepared.sources), config.corpus).names
-            check_columns(f"corpus {corpus[0]}", columns, filters)
-        built = _build(config, prepared.sources, local, elastic, progress)
+            columns = corpus_schema(corpus_files(prepared.sources), corpus.columns).names
+            check_columns(f"corpus {corpus.paths[0]}", columns, filters)
+        built = _build(config, corpus.columns, prepared.sources, local, elastic, progress)
     notes = "".join(f"; {note}" for note in prepared.notes)
-    return [one | {"done": f"{one['done']}{notes}"} for one in built]
+    return [named | one | {"done": f"{one['done']}{notes}"} for one in built]
 
 
 def _build(
     config: Config,
+    corpus: CorpusSettings,
     sources: Sequence[str | Source],
     local: Mapping[str, IndexFields],
     elastic: Mapping[tuple[str, str], Fields],
@@ -147,16 +160,16 @@ def _build(
     for folder, fields in local.items():
         show = _show(progress, folder)
         if remote(folder):
-            built = build_on_s3(folder, sources, fields, show, config.corpus)
+            built = build_on_s3(folder, sources, fields, show, corpus)
         else:
-            built = build_local_index(folder, sources, fields, progress=show, columns=config.corpus)
+            built = build_local_index(folder, sources, fields, progress=show, columns=corpus)
         result.append({"index": folder, "documents": built.documents} | _done(built))
     for (_, alias), mapping in elastic.items():
         encodes = mapping.dense and mapping.encoder.loaded
         load = index_actors.ActorLoader(config) if encodes and index_actors.uses_actors(config) else None
         with work_folder() as work:
             show = _show(progress, alias)
-            summary = build_elastic_index(mapping, sources, folder=work, progress=show, load=load, columns=config.corpus)
+            summary = build_elastic_index(mapping, sources, folder=work, progress=show, load=load, columns=corpus)
         result.append({"index": f"{alias} ({summary.name})", "documents": summary.documents} | _done(summary))
     return result
 

@@ -155,20 +155,38 @@ def encoder_words(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> l
     return [f"{name}: {words}" for name, words in found.items() if words]
 
 
+def text_indexes(config: Config) -> dict[str, tuple[str, RetrieverSettings]]:
+    """Returns collection -> key and settings of the index with the texts of its documents; without collections "" -> it."""
+    names = config.retrieve.text_retrievers
+    return {of: next(iter(config.retrieve.retrievers[name].indexed(name).items())) for of, name in names.items()}
+
+
 def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> None:
     """Checks that the texts of documents can be read, and are those of what all retrievers find, by their indexes' identities.
+
+    With collections that is so inside each.
 
     Raises:
         ConfigError, RetrieverError: the indexes are of several corpora, or the first one has no texts, or not all of them.
     """
-    searched = indexed_identities(indexes)
+    retrievers, of = config.retrieve.retrievers, config.retrieve.collection_of
+    for collection in config.retrieve.text_retrievers:
+        mine = {name: one for name, one in retrievers.items() if of.get(name, "") == collection}
+        _check_texts(collection, all_indexed(mine), indexed_identities({name: indexes[name] for name in mine}))
+
+
+def _check_texts(
+    collection: str, retrievers: Mapping[str, RetrieverSettings], searched: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Checks the indexes of a collection, "" without collections; texts are taken from the first."""
     if len({index.get("corpus") for index in searched.values()}) > 1:
+        where = f"retrieve.collections.{collection}" if collection else "retrieve.retrievers"
         raise ConfigError(
             "index-shared",
-            f"retrieve.retrievers: {', '.join(searched)} search indexes of different corpora, but texts are taken from one; "
+            f"{where}: {', '.join(searched)} search indexes of different corpora, but texts are taken from one; "
             "build all from one corpus for all, or set rerank.kind: none and fuse.duplicates: keep",
         )
-    name, first = next(iter(all_indexed(config.retrieve.retrievers).items()))
+    name, first = next(iter(retrievers.items()))
     only = searched[name].get("filter")
     if only is not None and (others := [other for other, index in searched.items() if index.get("filter") != only]):
         raise ConfigError(

@@ -14,6 +14,7 @@ from typing import Any
 
 from jobs.config.config import Config
 from retrievers.analyzer import ANALYZE_VERSION
+from retrievers.corpora.collections import MERGE_VERSION
 from retrievers.corpora.duplicates import DUPLICATES_VERSION
 from retrievers.fusion import FUSION_VERSION
 from retrievers.joined import JOINED_VERSION
@@ -62,6 +63,7 @@ def _of_options(config: Config, rewriting: Mapping[str, Any]) -> dict[str, int]:
     """Returns the versions of algorithms that a config asks for, so that the fingerprints of others stay as they are."""
     found = {} if config.retrieve.typos is None else {"typos": TYPOS_VERSION}
     found |= {} if config.rewrite.predictor is None else {"predictors": PREDICTORS_VERSION}
+    found |= {"merge": MERGE_VERSION} if config.retrieve.collections else {}
     strategies = rewriting.get("rewriter", {}).get("strategies", ())
     if any(one.together for one in config.retrieve.retrievers.values()) and any(
         one.get("as_one") == "with_original" for one in strategies

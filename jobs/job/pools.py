@@ -18,6 +18,7 @@ from cluster.run.pool_sizes import AUTO, Pool, PoolRequest, in_process_pools, lo
 from cluster.run.session import IN_PROCESS, usable_gpus
 from cluster.settings import Settings
 from jobs.config.config import Config
+from jobs.job.indexes import text_indexes
 from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.models import resolved_dtype
 from retrievers.settings import RerankSettings
@@ -54,13 +55,13 @@ def shared_limits(config: Config, rerankers: Sequence[RerankSettings] | None = N
     rerankers = rerankers_of(config) if rerankers is None else rerankers
     retrievers = list(config.retrieve.retrievers.values())
     sent = [("retrieve", one.server_limits()) for one in retrievers]
-    texts = next(iter(all_indexed(config.retrieve.retrievers).values())).own_limits()  # the first index has them
+    texts = [one.own_limits() for _, one in text_indexes(config).values()]
     if rerankers:
-        sent.append(("rerank", texts))
+        sent += [("rerank", limits) for limits in texts]
     sent += [("rerank", one.server_limits()) for one in rerankers]
     if config.iterate is not None:  # its workers search and rerank, too
         sent += [("iterate", limits) for _, limits in sent]
-    sent += [(step, texts) for step in config.asking if step != "iterate"]
+    sent += [(step, limits) for step in config.asking if step != "iterate" for limits in texts]
     for pool, limits in sent:
         for server, limit in limits:
             most, pools = found.get(server, SharedLimit(limit, []))

@@ -22,6 +22,7 @@ from jobs.job.indexes import (
     index_identities,
     searched_indexes,
 )
+from jobs.job.judged_ids import qualified_judgements
 from jobs.job.keys import identity, run_id
 from jobs.job.measure_checks import named_judgements
 from jobs.job.opening import retriever_facts
@@ -128,6 +129,8 @@ def _prepare(
     config = as_built(config, indexes)
     if config.reads_texts:
         check_documents(config, indexes)
+    if judgements is not None:
+        judgements = qualified_judgements(judgements, config, indexes)
     facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
     searched = searched_indexes(config.retrieve.retrievers, indexes)
     noted = {name: one.get("state") for name, one in indexed_identities(facts).items()}

@@ -187,7 +187,8 @@ def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) 
     columns = ("position", "retriever", "doc_id", "score")
     condition = f"strategy = '{ORIGINAL}' AND rank <= {settings.depth}{''.join(above)} ORDER BY query_id, retriever, rank"
     for rows in _rows(connection, run, ("runs",), columns, condition):
-        found = {query_id: doc_ids[:kept] for query_id, doc_ids in fuse_original(rows, settings).items()}
+        alone = fuse_original(rows, settings, run.config.retrieve.collection_of)
+        found = {query_id: doc_ids[:kept] for query_id, doc_ids in alone.items()}
         query_ids = [query_id for query_id, doc_ids in found.items() for _ in doc_ids]
         doc_ids = [doc_id for doc_ids in found.values() for doc_id in doc_ids]
         columns_of = {"query_id": query_ids, "arm": [ORIGINAL] * len(doc_ids), "doc_id": doc_ids}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -9,17 +10,21 @@ import pyarrow as pa
 
 from jobs.chain.answer import fused
 from jobs.tables import ORIGINAL
+from retrievers.corpora.collections import NO_COLLECTIONS
 from retrievers.lists import Lists, by_document
 from retrievers.ranking import encode
 from retrievers.settings import FuseSettings
 
 
-def fuse_original(rows: pa.Table, settings: FuseSettings) -> dict[str, list[str]]:
+def fuse_original(
+    rows: pa.Table, settings: FuseSettings, collections: Mapping[str, str] = NO_COLLECTIONS
+) -> dict[str, list[str]]:
     """Returns query_id -> doc_ids, best first, of the original query's lists alone, fused with the same settings.
 
     Args:
         rows: columns query_id, position, retriever, doc_id and score of runs/, sorted by query_id, retriever and rank.
         settings: the config's `fuse`.
+        collections: retriever -> its collection, where there are any.
     """
     columns = {name: rows.column(name).combine_chunks() for name in rows.column_names}
     query, query_ids = encode(columns["query_id"])
@@ -38,7 +43,7 @@ def fuse_original(rows: pa.Table, settings: FuseSettings) -> dict[str, list[str]
         columns["score"].to_numpy(),
     )
     alone = settings.model_copy(update={"weights": {}, "redundancy": "none"})
-    found = fused(by_document(lists, len(query_ids)), alone)
+    found = fused(by_document(lists, len(query_ids)), alone, collections=collections)
     doc_ids = found.doc_ids.to_pylist()
     of_query = [doc_ids[begin:end] for begin, end in pairwise(found.offsets.tolist())]
     return dict(zip(query_ids.to_pylist(), of_query, strict=True))

@@ -9,6 +9,7 @@ from jobs.job.indexes import searched_indexes
 from jobs.job.opening import open_documents
 from jobs.log.judgements import Judgements
 from jobs.runs.folder import RunFolder
+from retrievers.corpora.collections import id_parts
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.kinds import all_indexed
 
@@ -48,19 +49,26 @@ def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocument
     """
     judged = sorted({doc_id for grades in judgements.grades.values() for doc_id in grades})
     asked = judged[:: max(1, -(-len(judged) // MOST))]
-    left, looked = asked, dict[str, None]()
+    left, looked, seen = asked, dict[str, None](), set[tuple[str, str]]()
     retrievers, indexes = run.config.retrieve.retrievers, run.record.get("indexes") or {}
+    of = {key: collection for name, collection in run.config.retrieve.collection_of.items()
+          for key in retrievers[name].indexed(name)}  # fmt: skip
     if not all_indexed(retrievers).keys() <= indexed_identities(indexes).keys():
         return None
     try:
         for one in searched_indexes(retrievers, indexes):
-            if one.place in looked or not left:
+            collection = of.get(one.name, "")
+            mine = [doc_id for doc_id in left if not collection or id_parts(doc_id)[0] == collection]
+            if (collection, one.place) in seen or not mine:
                 continue
+            seen.add((collection, one.place))
             looked[one.place] = None
             documents = open_documents(one.name, one.settings.at(one.identity), cached_only=True)
             if one.identity.get("corpus") != getattr(documents, "entry", {}).get("corpus"):
                 return None
-            left = [doc_id for doc_id, known in zip(left, documents.known(left), strict=True) if not known]
+            own = [id_parts(doc_id)[1] for doc_id in mine] if collection else mine
+            there = {doc_id for doc_id, known in zip(mine, documents.known(own), strict=True) if known}
+            left = [doc_id for doc_id in left if doc_id not in there]
     except (RetrieverError, ClusterError, OSError):
         return None
     return UnknownDocuments(len(left), len(asked), len(judged), left[0], tuple(looked)) if left else None

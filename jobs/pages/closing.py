@@ -15,6 +15,7 @@ from cluster.errors import ConfigError, DmqrError
 from jobs.clicks.interactions import clicked
 from jobs.config.settings import EvaluateSettings
 from jobs.counts import QUANTITIES, by_arm
+from jobs.job.judged_ids import qualified_judgements
 from jobs.log.judgements import Judgements
 from jobs.measure.compare.arm_costs import ArmCost, arm_costs
 from jobs.measure.compare.comparison import Comparison, compare
@@ -168,7 +169,13 @@ def _worth(folder: RunFolder) -> tuple[Sequence[Worth], str | None]:
     if folder.config.log.format != "ubi" or not lists_kept(folder):
         return worth(folder) or (), None
     try:
-        found = worth(folder, clicked(folder.config)) or ()
+        clicks = clicked(folder.config)
+        named = Judgements("clicks", {of: dict.fromkeys(doc_ids, 1) for of, doc_ids in clicks.items()}, "query_id")
+        try:
+            named = qualified_judgements(named, folder.config, folder.record.get("indexes") or {})
+        except ConfigError as error:  # of two documents that the events call by one id
+            return worth(folder) or (), error.line
+        found = worth(folder, named.grades) or ()
     except (DmqrError, OSError) as error:
         if isinstance(error, ConfigError):  # of the ablation's own files
             raise

@@ -44,6 +44,8 @@ def _parts(found: Diff) -> Iterator[RenderableType]:
     yield _in(_given(found))
     yield _title("came out", "by query, and by traffic: how often the log has the query")
     yield _in(_moves(found.moves))
+    if (one := _collected(found)) is not None:
+        yield _in(Text(f"{one} alone has collections, which stand in its documents' ids: no document is in both"))
     if found.texts[0] != found.texts[1]:
         yield _in(Text("rewrites of a query, on average: A {:.2f}, B {:.2f}".format(*found.texts)))
     if found.moves.listed:
@@ -54,6 +56,15 @@ def _parts(found: Diff) -> Iterator[RenderableType]:
     if found.quality is not None:
         yield _title("quality", "")
         yield from (_in(part) for part in _quality(found.quality))
+        if (one := _collected(found)) is not None and found.quality.warning is None:
+            words = f"judged documents that are named with a collection cannot be found by the other run than {one}"
+            yield _in(Text(words))
+
+
+def _collected(found: Diff) -> str | None:
+    """Returns which run alone calls documents by their collections; None: both do, or neither."""
+    with_them = [name for name, run in (("A", found.a), ("B", found.b)) if run.config.retrieve.collections]
+    return with_them[0] if len(with_them) == 1 else None
 
 
 def _title(name: str, words: str) -> Text:

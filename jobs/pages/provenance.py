@@ -9,6 +9,7 @@ from rich.text import Text
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import one_line, shortened
 from jobs.try_one.trial import Row, Trial
+from retrievers.corpora.collections import id_parts
 from retrievers.lists import TOGETHER
 
 SHOWN_RESULTS = 10
@@ -30,6 +31,7 @@ class Results:
         for strategy, position in dict.fromkeys((one["strategy"], one["position"]) for one in trial.row["lists"]):
             self._positions.setdefault(strategy, []).append(position)
         self._retrievers = list(trial.config.retrieve.retrievers)
+        self._of = trial.config.retrieve.collection_of  # a retriever of another collection has no such document
         self._known_original = TOGETHER not in self._positions
         self._searched = {(one["strategy"], one["position"], one["retriever"]) for one in trial.row["lists"]}
 
@@ -50,7 +52,14 @@ class Results:
         room = max(20, options.max_width - taken - 8) * max(2, len(rows) - 1) * 9 // 10  # lines break between words
         for rank, hit in enumerate(self._trial.row["hits"][:SHOWN_RESULTS], start=1):
             ranks = {(one["strategy"], one["position"], one["retriever"]): str(one["rank"]) for one in hit["sources"]}
-            cells = [[self._cell(ranks, strategy, name) for strategy in names] for name in self._retrievers]
+            collection = id_parts(hit["doc_id"])[0]
+            cells = [
+                [
+                    self._cell(ranks, strategy, name) if self._of.get(name, collection) == collection else ""
+                    for strategy in names
+                ]
+                for name in self._retrievers
+            ]
             lines = [list(line) for line in zip(*cells, strict=True)] if wide else cells
             matrix = [Text("\n".join(line), style="") for line in lines]
             table.add_row(str(rank), self._document(hit, min(_TEXT, room)), "\n".join(rows), *matrix)

@@ -14,6 +14,7 @@ from cluster import costs
 from jobs.chain.pipeline import COSTED
 from jobs.pages.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
 from jobs.pages.summary import counted
+from jobs.pages.trial_lists import SHOWN_IN_LISTS, lists
 from jobs.pages.try_steps import answer_table, answer_text, rounds_table
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, money, one_line, printable, shortened
@@ -21,7 +22,6 @@ from jobs.try_one.trial import TextId, Trial, is_chosen, text_names
 from retrievers.lists import TOGETHER
 from rewriters.outcome.retries import FIRST_TRY
 
-SHOWN_IN_LISTS = 3  # hits per list
 SHOWN_GIVEN = 160  # characters of a context or value
 SHOWN_SIDE_BY_SIDE = 60  # characters per document in the table of several configs
 
@@ -53,7 +53,7 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
         yield Padding(rounds_table(trial), (0, 0, 1, 2))
     part = min(config.fuse.depth, config.retrieve.depth)
     yield _section("lists", f"the first {SHOWN_IN_LISTS} of what each text found; the first {part} take part{_joined(trial)}")
-    yield Padding(_lists(trial), (0, 0, 1, 2))
+    yield Padding(lists(trial), (0, 0, 1, 2))
     more = len(row["hits"]) - SHOWN_RESULTS
     yield _section("results", _method(trial) + (f"; the first {SHOWN_RESULTS} of {len(row['hits'])}" if more > 0 else ""))
     if row["hits"]:
@@ -222,30 +222,14 @@ def _calls(trial: Trial) -> str:
     return ", ".join(parts)
 
 
-def _lists(trial: Trial) -> Table:
-    names = list(trial.config.retrieve.retrievers)
-    table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("")
-    for name in names:
-        table.add_column(name, overflow="fold")
-    cells: dict[TextId, dict[str, str]] = {}
-    for run in trial.row["lists"]:
-        ids = [hit["doc_id"] for hit in run["hits"]]
-        shown = " ".join(one_line(doc_id) for doc_id in ids[:SHOWN_IN_LISTS])
-        words = f"{shown}{' ...' * (len(ids) > SHOWN_IN_LISTS)}  ({len(ids)})" if ids else "nothing"
-        cells.setdefault((run["strategy"], run["position"]), {})[run["retriever"]] = words
-    names_of = text_names(cells)
-    for text, by_name in cells.items():
-        table.add_row(names_of[text], *(Text(by_name.get(name, "-")) for name in names))
-    return table
-
-
 def _method(trial: Trial) -> str:
     config = trial.config
-    lists = sum(is_chosen(trial.row, run) for run in trial.row["lists"])
-    words = f"{config.fuse.method} over {lists} list{'s' * (lists != 1)}"
+    fused = sum(is_chosen(trial.row, run) for run in trial.row["lists"])
+    words = f"{config.fuse.method} over {fused} list{'s' * (fused != 1)}"
     if config.used_redundancy != "none":
         words += f", {config.used_redundancy} redundancy"
+    if config.retrieve.collections:
+        words += f", {len(config.retrieve.collections)} collections merged by {config.fuse.collections}"
     if config.rerank.kind == "none":
         return f"{words}, not reranked"
     return f"{words}, {config.rerank.kind} ({config.rerank.combine})"

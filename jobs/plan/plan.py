@@ -19,6 +19,7 @@ from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gp
 from cluster.run.shards import SUCCESS, check_inputs, manifests, read_plan
 from cluster.storage import open_storage
 from jobs.chain.arms.requests import most_requests
+from jobs.config.collections import strategies_in
 from jobs.config.config import Config
 from jobs.job.indexes import encoder_words
 from jobs.job.prepare import Prepared
@@ -120,7 +121,16 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
         "pools": {name: pool._asdict() for name, pool in pools.items()},
         "there": resources + whose,
         "sized": sized,
-    } | ({} if ablation is None else {"ablation": _shared(ablation, counts["queries"])})
+    } | (_collections(config) | ({} if ablation is None else {"ablation": _shared(ablation, counts["queries"])}))
+
+
+def _collections(config: Config) -> dict[str, Any]:
+    """Returns what is searched in each collection, under one key; nothing without collections."""
+    found = {
+        name: {"retrievers": one.retrievers, "strategies": strategies_in(one, config.retrieve.route, config.rewrite.planned)}
+        for name, one in config.retrieve.collections.items()
+    }
+    return {"collections": found} if found else {}
 
 
 def _shared(ablation: Job, queries: int) -> dict[str, Any]:
@@ -156,6 +166,9 @@ def plan_table(planned: dict[str, Any]) -> Table:
     if planned.get("unpriced"):
         table.add_row("cost", planned["unpriced"])
     table.add_row("searches", f"up to {left['searches']:,} (equal texts of a shard are searched once)")
+    for name, one in planned.get("collections", {}).items():
+        words = f"{', '.join(one['retrievers'])} for the original and {', '.join(one['strategies']) or 'no rewrite'}"
+        table.add_row(f"  {name}", words)
     table.add_row("pairs", f"up to {left['pairs']:,} to rerank" if left["pairs"] else "none to rerank")
     if left.get("rounds"):
         table.add_row("rounds", f"up to {left['rounds']:,} refined queries, a request each, where the best score is low")

@@ -37,8 +37,9 @@ from jobs.run.job import run_of
 from jobs.tables import LOST, ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
 from jobs.try_one.trial import NOTHING, Given, Row, Trial, check_utf8, document_counts, one_arm_row
+from retrievers.corpora.collections import id_parts
 from retrievers.hybrid.settings import indexed_identities
-from retrievers.kinds import all_indexed
+from retrievers.kinds import RetrieverSettings
 from retrievers.retriever import DocumentStore
 from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import filtered_id, normalise
@@ -210,29 +211,38 @@ class LoadedConfig:
         nothing = [of for of in routed if of not in one_by_one and of[0] == ORIGINAL and of[2] not in with_hits]
         lists = found | {of: stored.get(of, []) for of in [*nothing, *one_by_one]}
         names = ("strategy", "position", "retriever")
+        collections = {name: {"collection": of} for name, of in retrieve.collection_of.items()}
         return [
-            dict(zip(names, of, strict=True)) | {"hits": [{"doc_id": hit["doc_id"], "score": hit["score"]} for hit in hits]}
+            dict(zip(names, of, strict=True))
+            | collections.get(of[2], {})
+            | {"hits": [{"doc_id": hit["doc_id"], "score": hit["score"]} for hit in hits]}
             for of, hits in lists.items()
         ]
 
     def _texts(self, row: Row) -> dict[str, str]:
-        """Returns the text of each result, of several corpora from the first that has it."""
-        left, found = [hit["doc_id"] for hit in row["hits"]], dict[str, str]()
-        *others, last = self._documents
-        for documents in others:
-            there = [doc_id for doc_id, known in zip(left, documents.known(left), strict=True) if known]
-            found |= zip(there, documents.texts(there), strict=True)
-            left = [doc_id for doc_id in left if doc_id not in found]
-        return found | dict(zip(left, last.texts(left), strict=True))
+        """Returns the text of each result, of several corpora from the first of its collection that has it."""
+        found = dict[str, str]()
+        for collection, (*others, last) in self._documents.items():
+            own = {hit["doc_id"]: id_parts(hit["doc_id"])[1] if collection else hit["doc_id"] for hit in row["hits"]}
+            left = [doc_id for doc_id in own if not collection or id_parts(doc_id)[0] == collection]
+            for documents in others:
+                known = documents.known([own[doc_id] for doc_id in left])
+                there = [doc_id for doc_id, is_known in zip(left, known, strict=True) if is_known]
+                found |= zip(there, documents.texts([own[doc_id] for doc_id in there]), strict=True)
+                left = [doc_id for doc_id in left if doc_id not in found]
+            found |= zip(left, last.texts([own[doc_id] for doc_id in left]), strict=True)
+        return found
 
     @cached_property
-    def _documents(self) -> list[DocumentStore]:
-        """The documents of each corpus, in order of the retrievers."""
-        retrievers, indexes = all_indexed(self.config.retrieve.retrievers), indexed_identities(self._prepared.indexes)
-        names = dict[str | None, str]()
-        for name in retrievers:
-            names.setdefault(indexes[name].get("corpus"), name)
-        return [open_documents(name, retrievers[name].at(indexes[name])) for name in names.values()]
+    def _documents(self) -> dict[str, list[DocumentStore]]:
+        """Collection -> the documents of each corpus, in order of its retrievers; "" without collections."""
+        retrieve, identities = self.config.retrieve, indexed_identities(self._prepared.indexes)
+        names: dict[str, dict[str | None, tuple[str, RetrieverSettings]]] = {}
+        for retriever, settings in retrieve.retrievers.items():
+            for name, one in settings.indexed(retriever).items():
+                corpora = names.setdefault(retrieve.collection_of.get(retriever, ""), {})
+                corpora.setdefault(identities[name].get("corpus"), (name, one.at(identities[name])))
+        return {of: [open_documents(*one) for one in corpora.values()] for of, corpora in names.items()}
 
     def _requests(self, row: Row) -> list[Row]:
         """Returns each request with its prompt and its raw answer, or the error in place of one; in the order of the costs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.stored_rows import Rankings
 from jobs.config.config import Config
 from jobs.log.check import LogColumns
+from retrievers.corpora.collections import id_parts
 from retrievers.fusion import takes_part
 from retrievers.typos import with_typos
 
@@ -144,6 +146,12 @@ class Trial:
         return with_typos(self.row["query"], self.row["query_id"], self.config.retrieve.typos)
 
     @property
+    def results_of(self) -> dict[str, int]:
+        """Returns collection -> number of results; empty without collections."""
+        found = Counter(id_parts(hit["doc_id"])[0] for hit in self.row["hits"])
+        return {name: found[name] for name in self.config.retrieve.collections}
+
+    @property
     def not_selected(self) -> list[str]:
         """Returns the planned strategies that were not selected for the query."""
         selected = self.row["selection"]
@@ -201,7 +209,8 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
         part = [doc_id for doc_id, score in zip(ids, scores, strict=False) if floor is None or score >= floor]
         reached.update(part)
         weights = own.get((run["strategy"], run["position"]), [1.0])  # a list of several texts as one has a weight above 0
-        if is_chosen(row, run) and takes_part(config.fuse, run["strategy"], run["retriever"], *weights):
+        is_merged = config.fuse.collection_weights.get(run.get("collection", ""), 1.0) > 0
+        if is_merged and is_chosen(row, run) and takes_part(config.fuse, run["strategy"], run["retriever"], *weights):
             weighted.update(part)
     candidates = {candidate["doc_id"] for candidate in row["candidates"]}
     weighted |= candidates  # if the original stood in
@@ -209,8 +218,9 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
     by = "fuse.depth"
     if cuts != Cuts():
         by = "fuse.depth, a strategy's depth, a score_floor or fuse.original_floor"
+    by_weight = "fuse.weights, fuse.collection_weights" if config.fuse.collection_weights else "fuse.weights"
     only = (
-        "only in lists of weight 0 (fuse.weights)" if row["chosen"] is None else "only in lists of a text that was not chosen"
+        f"only in lists of weight 0 ({by_weight})" if row["chosen"] is None else "only in lists of a text that was not chosen"
     )
     return {
         "found": len(found),
@@ -255,6 +265,7 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "answer": row["answer"],
         "judgements": row.get("judgements", []),
         "results": [{"rank": rank, "text": trial.texts[hit["doc_id"]], **hit} for rank, hit in enumerate(row["hits"], start=1)],
+        **({"results_by_collection": trial.results_of} if trial.config.retrieve.collections else {}),
         "fell_away": trial.document_counts,
         "costs": trial.spent,
         "usd": trial.usd,

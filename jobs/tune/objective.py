@@ -111,7 +111,8 @@ class Objective:
             settings = settings.model_copy(update={"keep": min(settings.keep, self._cutoff)})
         lists: list[list[str]] = []
         for block in self.gathered.blocks:
-            offsets, doc_ids = self._results(block, fused(block.hits, settings, block.similarity))
+            candidates = fused(block.hits, settings, block.similarity, collections=self._config.retrieve.collection_of)
+            offsets, doc_ids = self._results(block, candidates)
             lists += [doc_ids[begin:end] for begin, end in pairwise(offsets.tolist())]
         values = self._measures(lists[place] for place in self._places)[:, 0]
         of_queries: Floats = np.bincount(self._places, values) / np.bincount(self._places)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from retrievers.fusion import Fused, fuse
+from retrievers.corpora.collections import ALL, NO_COLLECTIONS, fuse_collections
+from retrievers.fusion import Fused
 from retrievers.lists import Hits
 from retrievers.ranking import offsets_of, ranges
 from retrievers.redundancy import Similarity
@@ -15,19 +16,22 @@ from retrievers.retriever import distinct
 from retrievers.settings import FuseSettings
 
 DUPLICATES_VERSION = 2  # incremented when dropping duplicates would leave other candidates; part of a run's fingerprint
-_ALL = 1 << 30  # more candidates than a query has
 
 
 def fuse_distinct(
-    hits: Hits, settings: FuseSettings, similarity: Similarity | None, texts: Callable[[list[str]], Sequence[str]]
+    hits: Hits,
+    settings: FuseSettings,
+    similarity: Similarity | None,
+    texts: Callable[[list[str]], Sequence[str]],
+    collections: Mapping[str, str] = NO_COLLECTIONS,
 ) -> Fused:
-    """Returns `fuse` with the `settings.keep` best candidates of different texts.
+    """Returns `fuse_collections` with the `settings.keep` best candidates of different texts, whichever collection has them.
 
     Texts are read, by `texts`, in the order of the candidates, and no further than it takes to find so many. A text has the
     score of its best placed document: with `best` and one retriever the best score that any of its documents has.
     """
     keep, chars = settings.keep, settings.duplicate_chars
-    fused = fuse(hits, settings.model_copy(update={"keep": _ALL}), similarity)
+    fused = fuse_collections(hits, settings.model_copy(update={"keep": ALL}), similarity, collections)
     begins, sizes = fused.offsets[:-1], np.diff(fused.offsets)
     read, kept = np.zeros(len(sizes), dtype=np.int64), np.zeros(len(sizes), dtype=np.int64)
     seen: set[tuple[int, str]] = set()

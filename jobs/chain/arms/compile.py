@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError
 from jobs.chain.arms.arms import FULL, RUN, Arm
+from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.equal_arms import DistinctArms, system
 from jobs.chain.arms.generations import Generations
@@ -108,7 +109,7 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
         identified_by = texts.identity(arm.name, facts.rewriting(config)[2])
         reranked = config.rerank.kind != "none"
         documents = lists.documents(config)
-        scored_by = facts.reranker(config, documents, lists.retrievers[documents]) if reranked else None
+        scored_by = facts.reranker(config, documents, lists.retrievers) if reranked else None
         kept = min(keep, config.fuse.keep, config.rerank.keep if reranked else keep)
         drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
         looked = min(keep, config.fuse.keep) if drops else keep
@@ -224,11 +225,13 @@ class _Facts:
         """Returns the identity of an arm's reranker."""
         return self._once(_fact("reranking", config), lambda: reranking_identity(config))
 
-    def reranker(self, config: Config, documents: str, index: OpenedBy) -> ScoredBy:
-        """Returns an arm's reranker over the documents of an index."""
+    def reranker(self, config: Config, documents: tuple[Corpus, ...], retrievers: Mapping[str, OpenedBy]) -> ScoredBy:
+        """Returns an arm's reranker over documents; `retrievers`: those of all arms."""
         settings = config.reranking.model_copy(update={"keep": 10, "combine": "blend"})  # no part of a score
         identified_by = {name: value for name, value in self.reranking(config).items() if name not in ("keep", "combine")}
-        return ScoredBy(settings, identified_by, documents, index.texts, index.corpus, config.retrieve.typos)
+        texts = {one.collection: retrievers[one.key].texts for one in documents}
+        identity_of_texts = texts[""] if "" in texts else digest(texts)
+        return ScoredBy(settings, identified_by, documents, identity_of_texts, config.retrieve.typos)
 
     def _once(self, key: Hashable, make: Callable[[], Value]) -> Value:
         if key not in self._known:
@@ -249,7 +252,8 @@ def _fact(name: str, config: Config) -> Hashable:
         return name, digest([own, config.rewrite.engine and config.rewrite.engine.model_dump(), config.log.context_column])
     if name == "reranking":
         return name, digest(config.reranking.model_dump())
-    return name, digest([[key, one.model_dump()] for key, one in retrieve.retrievers.items()])
+    collected = retrieve.collection_of if name == "documents" else None
+    return name, digest([[[key, one.model_dump()] for key, one in retrieve.retrievers.items()], collected])
 
 
 class _Lists:
@@ -273,18 +277,20 @@ class _Lists:
         fuse = joining if together else FuseSettings()
         depth = min(config.fuse.depth, config.retrieve.depth)
         typos = config.retrieve.typos.model_dump() if config.retrieve.typos else None
-        key = digest([reading, retrievers, sorted(together), config.retrieve.routes, fuse.model_dump(), depth, typos,
+        routes, collections = config.retrieve.routed(config.rewrite.planned), config.retrieve.collection_of
+        key = digest([reading, retrievers, sorted(together), routes, fuse.model_dump(), depth, typos,
                       sorted(config.rewrite.planned) if together else None,
-                      config.fuse.original_floor, cuts.floors])  # fmt: skip
+                      config.fuse.original_floor, cuts.floors, collections])  # fmt: skip
         search = Search(
-            reading, retrievers, together, config.retrieve.routes, fuse, cuts, depth, config.dense_retriever,
-            config.retrieve.typos, frozenset(config.rewrite.planned) if together else None,
+            reading, retrievers, together, routes, fuse, cuts, depth, config.dense_retriever,
+            config.retrieve.typos, frozenset(config.rewrite.planned) if together else None, collections,
         )  # fmt: skip
         return self.searches.place(key, search)
 
-    def documents(self, config: Config) -> str:
-        """Returns the key of the retriever whose index has the texts of an arm's documents."""
-        return self.open(config, next(iter(config.retrieve.retrievers)))
+    def documents(self, config: Config) -> tuple[Corpus, ...]:
+        """Returns where the texts of an arm's documents are."""
+        keys = {of: self.open(config, name) for of, name in config.retrieve.text_retrievers.items()}
+        return tuple(Corpus(of, key, self.retrievers[key].corpus) for of, key in keys.items())
 
     def open(self, config: Config, name: str) -> str:
         """Returns the key of one of an arm's retrievers."""

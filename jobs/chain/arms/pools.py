@@ -9,8 +9,9 @@ from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import Arm
 from jobs.chain.arms.shared_work import digest
 from jobs.config.config import Config
+from jobs.job.indexes import text_indexes
 from jobs.job.pools import requested_pools, rerankers_of, step_engines
-from retrievers.kinds import RetrieverSettings, all_indexed
+from retrievers.kinds import RetrieverSettings
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
 
@@ -28,7 +29,7 @@ def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES)
     planned = [one.rewrite for one in answered if one.rewrite.planned] or [config.rewrite]
     entries = {json.dumps(entry, sort_keys=True): entry for one in planned for entry in one.strategies}
     rewriting = planned[0].model_copy(update={"strategies": list(entries.values())})  # each worker has their engines
-    read = [next(iter(all_indexed(one.retrieve.retrievers).values())) for one in answered if one.rerank.kind != "none"]
+    read = [index for one in answered if one.rerank.kind != "none" for _, index in text_indexes(one).values()]
     # rerankers share the requests in flight with the first retriever, if its index is at a server
     searched: list[RetrieverSettings] = [one for one in read if one.own_limits()]
     searched += [one for arm in answered for one in arm.retrieve.retrievers.values()]
@@ -37,7 +38,7 @@ def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES)
     return config.model_copy(
         update={
             "rewrite": rewriting,
-            "retrieve": config.retrieve.model_copy(update={"retrievers": retrievers}),
+            "retrieve": config.retrieve.model_copy(update={"retrievers": retrievers, "collections": {}}),
             "cluster": config.cluster.model_copy(update={"shard_size": size}),
         }
     )

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from jobs.chain.arms.corpora import Corpus
 from jobs.chain.chosen import Choosing
 from jobs.chain.cuts import Cuts
 from jobs.job.indexes import SearchedIndex, searched_indexes
@@ -90,6 +91,7 @@ class Search:
         dense: The name whose vectors give similarities; None: there is none.
         typos: In the originals, as they are searched.
         joined: The strategies whose texts are joined, where texts are searched together.
+        collections: Name -> the collection of its documents; empty without collections.
     """
 
     reading: int
@@ -102,6 +104,7 @@ class Search:
     dense: str | None
     typos: TypoSettings | None = None
     joined: frozenset[str] | None = None
+    collections: Mapping[str, str] = field(default_factory=dict)
 
     def route(self, strategy: str) -> Collection[str]:
         """Returns the names of the retrievers that search a strategy's texts."""
@@ -122,7 +125,7 @@ class Answer:
         search: Index of its lists.
         strategies: Those whose lists are fused, beside the original's.
         fuse: With the number of candidates that are kept.
-        documents: Key in `SharedWork.retrievers` of the index that has the texts of its documents.
+        documents: Where the texts of its documents are.
         reranker: Index in `SharedWork.rerankers`; None: none.
         combine: Of both orders.
         keep: Results per query.
@@ -140,7 +143,7 @@ class Answer:
     search: int
     strategies: frozenset[str]
     fuse: FuseSettings
-    documents: str
+    documents: tuple[Corpus, ...]
     reranker: int | None
     combine: str
     keep: int
@@ -223,17 +226,15 @@ class ScoredBy:
     Attributes:
         settings: Of the reranker.
         identity: Of its model.
-        documents: Key in `SharedWork.retrievers` of the index that has the texts.
-        texts: Their identity, as `OpenedBy.texts`.
-        corpus: Their identity as their index has it; None: not checked.
+        documents: Where the texts are.
+        texts: Their identity, as `OpenedBy.texts`; of several collections that of all.
         typos: In what it is given.
     """
 
     settings: RerankSettings
     identity: Mapping[str, Any]
-    documents: str
+    documents: tuple[Corpus, ...]
     texts: str
-    corpus: str | None
     typos: TypoSettings | None = None
 
     @property

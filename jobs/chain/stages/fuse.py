@@ -13,13 +13,14 @@ import pyarrow.compute as pc
 from cluster import costs
 from cluster.run.stage import heartbeat
 from jobs.chain.answer import fused
+from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.stages.counts import with_counts
+from jobs.chain.stages.documents import planned_documents
 from jobs.chain.stages.lists import search_lists
 from jobs.chain.stages.users import Users
 from jobs.chain.tables import BEST, DOCUMENT, FUSED
 from jobs.counts import arm_key
-from jobs.job.opening import open_documents
 from jobs.tables import ITERATE, SOURCE, nested, unnested, with_appended, with_columns
 from retrievers.fusion import Fused
 from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
@@ -62,8 +63,8 @@ class Fuse:
     def __init__(self, work: SharedWork) -> None:
         """Opens the documents, where an arm drops duplicates."""
         self._work = work
-        dropping = {one.documents: work.retrievers[one.documents] for one in work.answers if one.fuse.duplicates == "drop"}
-        self._documents = {key: open_documents(one.name, one.settings, patient=True) for key, one in dropping.items()}
+        dropping = {one.documents for one in work.answers if one.fuse.duplicates == "drop"}
+        self._documents = {of: planned_documents(of, work.retrievers) for of in dropping}
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the candidates of every arm; a run's query without any gets a row in errors."""
@@ -81,16 +82,17 @@ class Fuse:
             hits, similar = by_document(lists, rows), _similarity(table, number)
             used = np.zeros(len(hits.pair_query), dtype=bool)
             strategies = {one for one in hits.strategies if one not in (ORIGINAL, TOGETHER)}
-            of_search, done = [], dict[tuple[str, str, int | None], Fused]()
+            of_search, done = [], dict[tuple[str, tuple[Corpus, ...], int | None], Fused]()
             for at, answer in enumerate(work.answers):
                 if answer.search != number:
                     continue
                 settings = _settings(answer, strategies)
-                unused = {"k"} if settings.method == "minmax" else None
-                drops = answer.documents if settings.duplicates == "drop" else ""
+                unused = {"k"} if settings.method == "minmax" and not search.collections else None
+                drops = answer.documents if settings.duplicates == "drop" else ()
                 key = settings.model_dump_json(exclude=unused), drops, at if at in chosen else None
                 if key not in done:
-                    done[key] = fused(_only(hits, chosen.get(at)), settings, similar, self._documents.get(drops))
+                    documents = self._documents.get(drops)
+                    done[key] = fused(_only(hits, chosen.get(at)), settings, similar, documents, search.collections)
                 one = done[key]
                 used[one.pairs] = True
                 sizes = np.diff(one.offsets)

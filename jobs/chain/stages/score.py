@@ -12,20 +12,18 @@ import numpy as np
 import pyarrow as pa
 
 from cluster import costs
-from cluster.errors import RetrieverError
 from cluster.run.stage import heartbeat
-from jobs.chain.arms.shared_work import ScoredBy
+from jobs.chain.arms.corpora import Corpus
+from jobs.chain.arms.shared_work import OpenedBy, ScoredBy
 from jobs.chain.fill import fill
 from jobs.chain.search_texts import originals
+from jobs.chain.stages.documents import planned_documents
 from jobs.chain.store.facts import Scored, StoredScores, text_digest
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import PAIR_SCORE
-from jobs.job.opening import open_documents
 from jobs.tables import nested, with_appended, with_columns, with_failure
-from retrievers.kinds import RetrieverSettings
 from retrievers.ranking import offsets_of
 from retrievers.reranker import Reranker, open_reranker
-from retrievers.retriever import DocumentStore
 from retrievers.served.reranker import ServerReranker
 
 PORTION = 2048  # pairs scored between two progress reports: some minutes on two CPU cores; sorted by length within a portion
@@ -40,7 +38,7 @@ class Score:
     def __init__(
         self,
         rerankers: Sequence[ScoredBy],
-        documents: Mapping[str, tuple[str, RetrieverSettings]],
+        indexes: Mapping[str, OpenedBy],
         device: str,
         store: StoreFiles,
     ) -> None:
@@ -48,7 +46,7 @@ class Score:
 
         Args:
             rerankers: of all arms.
-            documents: (name, settings) of the retrievers whose indexes have the texts, by `ScoredBy.documents`.
+            indexes: key in `SharedWork.retrievers` -> retriever, of the indexes that have the texts.
             device: the torch device of the models.
             store: has scores of other jobs.
 
@@ -62,8 +60,7 @@ class Score:
                 assert reranker is not None, "rerank.kind: none scores nothing"
                 opened[one.settings.model_dump_json()] = reranker
         self._rerankers = [(one, opened[one.settings.model_dump_json()]) for one in rerankers]
-        corpora = {one.documents: one.corpus for one in rerankers}
-        self._documents = {key: planned_documents(*documents[key], corpus) for key, corpus in corpora.items()}
+        self._documents = {of: planned_documents(of, indexes) for of in dict.fromkeys(one.documents for one in rerankers)}
         self._store = store
 
     def __call__(self, table: pa.Table) -> pa.Table:
@@ -112,8 +109,10 @@ class Score:
         column = nested(offsets_of(np.array([len(one) for one in found], dtype=np.int64)), flat, pa.list_(PAIR_SCORE))
         return with_appended(with_columns(table, self.ADDS, [column]), "costs", spent)
 
-    def _texts(self, lists: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, tuple[dict[str, bytes], dict[bytes, str]]]:
-        """Returns, by key of the documents, doc_id -> digest of its text, and digest -> text, of all that are to be scored."""
+    def _texts(
+        self, lists: Sequence[Sequence[Mapping[str, Any]]]
+    ) -> dict[tuple[Corpus, ...], tuple[dict[str, bytes], dict[bytes, str]]]:
+        """Returns, by where the texts are, doc_id -> digest of its text, and digest -> text, of all that are to be scored."""
         found = {}
         for key, documents in self._documents.items():
             rerankers = {number for number, (one, _) in enumerate(self._rerankers) if one.documents == key}
@@ -131,25 +130,6 @@ class Score:
             if sent := sent_requests(by, originals(table, one.typos)).total():
                 spent.append(costs.entry("rerank", one.settings.kind, model=one.model, requests=sent, error="failed"))
         return with_appended(table, "costs", [spent])
-
-
-def planned_documents(name: str, settings: RetrieverSettings, corpus: str | None) -> DocumentStore:
-    """Returns the documents of a retriever's index, as a worker opens them.
-
-    `corpus` is the identity of the documents at planning; None: not checked.
-
-    Raises:
-        RetrieverError: the index is missing, or the documents were replaced.
-    """
-    documents = open_documents(name, settings, patient=True)
-    found = getattr(documents, "entry", {}).get("corpus")
-    if corpus is not None and found is not None and found != corpus:
-        raise RetrieverError(
-            "index-replaced",
-            f"retrieve.retrievers.{name}: the documents of its index were replaced since this run was planned; "
-            "start a new run, or put the old index back",
-        )
-    return documents
 
 
 def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:

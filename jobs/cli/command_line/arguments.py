@@ -85,7 +85,7 @@ def _index(one: argparse.ArgumentParser) -> None:
     _config(one, nargs="?")
     words = (
         "Parquet (doc_id, title, text, or the columns that the config names: corpus.id_column), documents (text, Markdown, "
-        "HTML, PDF), or a folder of either"
+        "HTML, PDF), or a folder of either; with retrieve.collections NAME=PATH, for each or for some"
     )
     add(one, "--corpus", required=True, nargs="+", action="extend", metavar="PATH", help=words)
     _json(one)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jobs.job.judged_ids import qualified_judgements
 from jobs.log.judgements import Judgements, Key
 from jobs.measure.clusters import query_clusters
 from jobs.measure.frame import Frame, kept, measure
@@ -119,7 +120,8 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, meas
         ConfigError: a measure cannot be computed, or files of the runs cannot be read.
     """
     names = measures or b.config.evaluate.measures
-    of_a, of_b = (measure(run, judgements, names, alone=False) for run in (a, b))
+    named = [qualified_judgements(judgements, run.config, run.record.get("indexes") or {}) for run in (a, b)]
+    of_a, of_b = (measure(run, of_run, names, alone=False) for run, of_run in zip((a, b), named, strict=True))
     frame, others = paired(of_a, of_b)
     found: dict[str, PairedMeasure] = {}
     gained: list[QueryChange] = []

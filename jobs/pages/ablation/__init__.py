@@ -16,6 +16,7 @@ from jobs.pages.ablation.query_chart import main_arms, query_chart
 from jobs.pages.ablation.strategies import strategies
 from jobs.pages.ablation.tables import arm_rows, left_out, noise, slice_tables
 from jobs.pages.render import render
+from jobs.pages.report.outcome.collections import by_collection
 from jobs.terminal.formats import masked
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def _values(found: ComparedArms, texts: bool, samples: int) -> dict[str, Any]:
         "strategies": strategies(found.funnel, found.worth),
         "no_clicks": None if found.no_clicks is None else masked(found.no_clicks),
         "costs": found.costs,
+        "collections": by_collection(found.folder),
     }
     if stand is None:
         return values | dict.fromkeys(_MEASURED) | {"main_costs": list(found.costs)[:MOST_COSTS]}

@@ -20,6 +20,7 @@ from jobs.pages.report.guards import guards
 from jobs.pages.report.judged_queries import Judged
 from jobs.pages.report.lists import lists
 from jobs.pages.report.outcome.by_traffic import by_traffic
+from jobs.pages.report.outcome.collections import by_collection
 from jobs.pages.report.outcome.latency import latencies
 from jobs.pages.report.outcome.nothing_found import nothing_found
 from jobs.pages.report.outcome.verdict import verdict
@@ -96,6 +97,7 @@ def _values(
         "failures": failed,
         "selection": selection(figures, evaluation, texts=texts),
         "lists": added,
+        "collections": by_collection(run),
         "guards": guards(figures),
         "samples": samples(figures, failed, max_samples, texts=texts, judged=judged),
         "indexes": as_yaml(run.record["indexes"]),

@@ -224,7 +224,8 @@ def _fill_alone(run: RunFolder, rows: _Rows, found: Mapping[str, Sample]) -> Non
     ranks: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for row in table.to_pylist():
         ranks.setdefault((row["query_id"], row["doc_id"]), []).append((row["retriever"], row["rank"]))
-    for query_id, doc_ids in fuse_original(table.drop_columns(["rank"]), run.config.fuse).items():
+    alone = fuse_original(table.drop_columns(["rank"]), run.config.fuse, run.config.retrieve.collection_of)
+    for query_id, doc_ids in alone.items():
         found[query_id].alone = [
             Hit(rank, doc_id, sources={ORIGINAL: ranks[query_id, doc_id]})
             for rank, doc_id in enumerate(doc_ids[: min(TOP, kept(run))], start=1)

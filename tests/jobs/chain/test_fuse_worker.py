@@ -23,7 +23,9 @@ from tests.support.retrievers.fusion_oracle import plain as by_loops
 Row = dict[str, Any]
 Hits = list[tuple[str, float]]
 
-_NO_FORMULA = {"duplicates", "duplicate_chars", "keep_candidates", "original_floor"}
+_NO_FORMULA = {
+    "duplicates", "duplicate_chars", "keep_candidates", "original_floor", "collections", "collection_weights"
+}  # fmt: skip
 
 
 def run(strategy: str, retriever: str, hits: Hits, position: int = 1) -> Row:

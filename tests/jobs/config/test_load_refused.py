@@ -10,7 +10,8 @@ MESSAGES: list[tuple[str, object, str]] = [
     # unknown keys, at every depth, with the nearest and the keys of that very place
     ("rerang", {}, "rerang: unknown key; did you mean 'rerank'? (known: name, label, log, corpus, rewrite, retrieve, fuse, "),
     ("fuse.dept", 3, "fuse.dept: unknown key; did you mean 'depth'? (known: method, k, depth, keep, keep_candidates, "
-     "weights, retriever_weights, original_floor, divide, duplicates, duplicate_chars, redundancy)"),
+     "weights, retriever_weights, original_floor, divide, duplicates, duplicate_chars, redundancy, "
+     "collections, collection_weights)"),
     ("rewrite.decoding.temprature", 1, "rewrite.decoding.temprature: unknown key; did you mean 'temperature'? (known: temp"),
     ("rewrite.engine.paht", "x", "rewrite.engine.paht: unknown key; did you mean 'path'? (known: kind, path)"),
     ("rewrite.engine", {"kind": "vlm"}, "rewrite.engine.kind: no kind 'vlm'; did you mean 'vllm'? (known: vllm, op"),

@@ -25,6 +25,7 @@ APART = {
     "LogSettings": {"date", "events"},
     "RewriteSettings": {"store"},
     "RetrieveSettings": {"store"},
+    "CollectionSettings": {"corpus"},
     "VllmSettings": {"timeout_seconds"},
     "OpenaiSettings": {
         "base_url", "api_key_env", "api_key_file", "max_in_flight", "timeout_seconds", "attempts", "patience_minutes",

@@ -10,6 +10,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from jobs.chain.arms.shared_work import OpenedBy
+from jobs.config.retrieve import RetrieveSettings
 from jobs.job import indexes
 from jobs.job import indexes as changing
 from jobs.job.indexes import check_documents, read_states, searched_indexes
@@ -43,7 +44,7 @@ def test_judged_documents_are_looked_up_in_each(other: tuple[Any, Mapping[str, A
 
     monkeypatch.setattr(unknown, "open_documents", lambda name, settings, cached_only: Store(name))
     settings, index = other
-    retrieve = SimpleNamespace(retrievers={"here": HERE, "there": settings})
+    retrieve = RetrieveSettings(retrievers={"here": HERE, "there": settings})
     run: Any = SimpleNamespace(config=SimpleNamespace(retrieve=retrieve), record={"indexes": {"here": INDEX, "there": index}})
     assert unknown.unknown_documents(run, Judgements("", {"q": {"here-1": 1, "there-1": 1}}, "query")) is None
     found = unknown.unknown_documents(run, Judgements("", {"q": {"here-1": 1, "nowhere": 1}}, "query"))
@@ -61,7 +62,7 @@ def test_texts_behind_a_filter_that_another_retriever_passes_by_are_refused(monk
     """The reranker would meet a document that has no text, in the middle of the night."""
     monkeypatch.setattr(indexes, "open_documents", lambda *_: None)
     public = INDEX | {"filter": PUBLIC}
-    config: Any = SimpleNamespace(retrieve=SimpleNamespace(retrievers=BOTH))
+    config: Any = SimpleNamespace(retrieve=RetrieveSettings(retrievers=BOTH))
     check_documents(config, {"here": public, "there": public})
     check_documents(config, {"here": INDEX, "there": public})  # the first one has all
     with pytest.raises(ConfigError, match=r"retrievers\.here: texts are taken from it, .* put there first") as refused:

@@ -14,8 +14,9 @@ import pytest
 from cluster.costs import stage_sums
 from cluster.errors import ConfigError, DmqrError
 from jobs.__main__ import main
-from jobs.config.config import Config, RetrieveSettings
+from jobs.config.config import Config
 from jobs.config.load import load_config
+from jobs.config.retrieve import RetrieveSettings
 from jobs.job.prepare import prepare
 from jobs.pages.report import report
 from jobs.pages.report.figures import Figures

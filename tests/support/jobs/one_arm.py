@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobs.chain.arms.arms import RUN
+from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.shared_work import Answer, OpenedBy, Reading, ScoredBy, Search, SharedWork
 from jobs.chain.cuts import Cuts
 from jobs.config.config import Config
@@ -18,15 +19,16 @@ def one_arm(config: Config, cuts: Cuts | None = None, **changes: Any) -> SharedW
     together = frozenset(name for name, one in config.retrieve.retrievers.items() if one.together)
     planned, names = frozenset(config.rewrite.planned), {name: name for name in retrievers}
     search = Search(
-        0, names, together, config.retrieve.routes, config.fuse if together else FuseSettings(), cuts or Cuts(),
+        0, names, together, config.retrieve.routed(planned), config.fuse if together else FuseSettings(), cuts or Cuts(),
         min(config.fuse.depth, config.retrieve.depth), config.dense_retriever, config.retrieve.typos,
-        planned if together else None,
+        planned if together else None, config.retrieve.collection_of,
     )  # fmt: skip
-    first, reranked = next(iter(retrievers)), config.rerank.kind != "none"
-    scored = (ScoredBy(config.reranking, {}, first, "", None, config.retrieve.typos),) if reranked else ()
+    reranked = config.rerank.kind != "none"
+    documents = tuple(Corpus(of, name, None) for of, name in config.retrieve.text_retrievers.items())
+    scored = (ScoredBy(config.reranking, {}, documents, "", config.retrieve.typos),) if reranked else ()
     keep = min(config.fuse.keep, config.rerank.keep) if reranked else config.fuse.keep
     values: dict[str, Any] = {
-        "arm": RUN, "search": 0, "strategies": planned, "documents": first, "reranker": 0 if reranked else None,
+        "arm": RUN, "search": 0, "strategies": planned, "documents": documents, "reranker": 0 if reranked else None,
         "fuse": config.fuse.model_copy(update={"redundancy": config.used_redundancy}), "combine": config.rerank.combine,
         "keep": keep, "looked": keep, "cut_from": 0, "candidates": config.fuse.keep, "retrieved": config.retrieve.depth,
     }  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.chain.arms.arms import RUN
+from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.requests import called
 from jobs.chain.arms.shared_work import AnsweredBy, OpenedBy, Reading, ScoredBy, SharedWork
 from jobs.chain.cuts import Cuts
@@ -97,8 +98,8 @@ def fuser(strategies: Sequence[Any] = STRATEGIES, **fuse: Any) -> Fuse:
 def scorer(settings: RerankSettings, documents: Block, corpus: str | None = None) -> Score:
     """A scoring worker over the documents of a real index."""
     index = typed(documents)
-    return Score([ScoredBy(settings, {"kind": settings.kind}, "documents", "", corpus)], {"documents": ("bm25", index)}, "cpu",
-                 NO_STORE)  # fmt: skip
+    scored_by = ScoredBy(settings, {"kind": settings.kind}, (Corpus("", "documents", corpus),), "")
+    return Score([scored_by], {"documents": OpenedBy("bm25", index, {}, 10)}, "cpu", NO_STORE)
 
 
 def orderer(combine: str, keep: int, *, reranked: bool = True) -> Order:

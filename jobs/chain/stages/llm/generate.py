@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,12 +12,13 @@ import pyarrow as pa
 
 from cluster.costs import Prices
 from cluster.run.stage import heartbeat, shard_of
+from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.generations import Generation
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import Key
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.counts import with_counts
-from jobs.chain.stages.score import planned_documents
+from jobs.chain.stages.documents import planned_documents
 from jobs.chain.stages.stored_rows import Rankings
 from jobs.chain.stages.users import Users
 from jobs.chain.steps.asking import Asking
@@ -26,7 +27,6 @@ from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_ANSWER
 from jobs.counts import MadeWork
 from jobs.tables import WRONG_CITATION, with_appended, with_columns, with_failure
-from retrievers.kinds import RetrieverSettings
 from rewriters.engines import Request
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.guards.mask import Mask, unmasked
@@ -52,7 +52,6 @@ class Generate:
     def __init__(
         self,
         work: SharedWork,
-        documents: Mapping[str, tuple[str, RetrieverSettings]],
         run: str,
         store: StoreFiles,
         start: int,
@@ -64,7 +63,6 @@ class Generate:
 
         Args:
             work: Of all arms.
-            documents: (name, settings) of the retrievers whose indexes have the texts, by `Answer.documents`.
             run: The job's folder.
             store: Has completions of other jobs.
             start: The number of this start of the job, from 1.
@@ -79,7 +77,8 @@ class Generate:
         self._asking = Asking("answer", engines, run, store, start, gpus, prices, unsaved_seconds, most)
         self.start_up = self._asking.start_up
         self._counters = [_counter(one) for one in work.generations]
-        self._documents = {key: planned_documents(*of, work.retrievers[key].corpus) for key, of in documents.items()}
+        read = dict.fromkeys(work.answers[number].documents for number, _ in work.generating("generation"))
+        self._documents = {of: planned_documents(of, work.retrievers) for of in read}
 
     def close(self) -> None:
         """Closes the engines."""
@@ -142,7 +141,7 @@ class Generate:
         ranked = Rankings(table, block, work)
         first = {number: ranked.first(number, of.settings.documents) for number, of in work.generating("generation")}
         doc_ids = block.doc_ids.to_pylist()
-        texts: dict[str, dict[str, tuple[str, str]]] = {}
+        texts: dict[tuple[Corpus, ...], dict[str, tuple[str, str]]] = {}
         for key, documents in self._documents.items():
             wanted = {place for number, of in first.items() if work.answers[number].documents == key for place in of.document}
             ids = list(dict.fromkeys(doc_ids[place] for place in sorted(wanted)))

@@ -16,17 +16,19 @@ import pyarrow as pa
 
 from cluster.costs import COSTS, Prices
 from cluster.run.stage import heartbeat, shard_of
+from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.generations import Generation
 from jobs.chain.arms.rounds import round_work
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import Key
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.counts import with_counts
+from jobs.chain.stages.documents import planned_documents
 from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.llm.round_state import Place, RoundState, iterate_settings
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.retrieve import Retrieve
-from jobs.chain.stages.score import Score, planned_documents
+from jobs.chain.stages.score import Score
 from jobs.chain.stages.stored_rows import Rankings as RankedArms
 from jobs.chain.steps.asking import Asking, ShardAnswers
 from jobs.chain.steps.contexts import FoundText, context_of
@@ -35,7 +37,6 @@ from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_REWRITE, ARM_ROUND, COUNT, DOCUMENT, FUSED, PAIR_SCORE
 from jobs.counts import MadeWork, RoundQueries, Work, WorkAlone, arm_key
 from jobs.tables import ERROR, ITERATE, REPEATED_QUERY, with_appended, with_columns, with_failure
-from retrievers.kinds import RetrieverSettings
 from rewriters.engines import Request
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.guards.mask import Mask, unmasked
@@ -64,7 +65,6 @@ class Iterate:
     def __init__(
         self,
         work: SharedWork,
-        documents: Mapping[str, tuple[str, RetrieverSettings]],
         device: str,
         run: str,
         store: StoreFiles,
@@ -77,7 +77,6 @@ class Iterate:
 
         Args:
             work: Of all arms.
-            documents: (name, settings) of the retrievers whose indexes have the texts, by key.
             device: The torch device of the models.
             run: The job's folder.
             store: Has completions, lists and scores of other jobs.
@@ -93,11 +92,12 @@ class Iterate:
         self._asking = Asking("iterate", [one.engine for one in of], run, store, start, gpus, prices, unsaved_seconds, most)
         self.start_up = self._asking.start_up
         self._counters = {number: _counter(one) for number, one in self._iterating}
-        self._documents = {key: planned_documents(*one, work.retrievers[key].corpus) for key, one in documents.items()}
+        read = dict.fromkeys(work.answers[number].documents for number, _ in self._iterating)
+        self._documents = {of: planned_documents(of, work.retrievers) for of in read}
         lists = work.keep_lists and self._iterating[0][0] == 0  # those of the job's first arm are written
         self._round = replace(self._round, keep_lists=lists)
         self._retrieve, self._fuse = Retrieve(self._round, device, run, store), Fuse(self._round)
-        self._score = Score(work.rerankers, documents, device, store) if work.rerankers else None
+        self._score = Score(work.rerankers, work.retrievers, device, store) if work.rerankers else None
         self._order = Order(work)
         self._alone = self._round.only.arm if self._round.only is not None and work.only is None else None
 
@@ -175,7 +175,7 @@ class Iterate:
             for row, place, score in zip(first.row.tolist(), first.document.tolist(), first.score.tolist(), strict=True):
                 if (arm, row) in wanted:
                     shown[arm, row].append((doc_ids[place], score))
-        texts: dict[str, dict[str, tuple[str, str]]] = {}
+        texts: dict[tuple[Corpus, ...], dict[str, tuple[str, str]]] = {}
         for key, documents in self._documents.items():
             of_key = (hits for (arm, _), hits in shown.items() if self._work.answers[arm].documents == key)
             ids = list(dict.fromkeys(doc_id for hits in of_key for doc_id, _ in hits))

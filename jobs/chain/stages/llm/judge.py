@@ -9,17 +9,17 @@ import pyarrow as pa
 
 from cluster.costs import Prices
 from cluster.run.stage import heartbeat, shard_of
+from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.judging import Judging
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import Key
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.score import planned_documents
+from jobs.chain.stages.documents import planned_documents
 from jobs.chain.stages.stored_rows import Rankings
 from jobs.chain.steps.asking import Asking
 from jobs.chain.store.files import StoreFiles
 from jobs.job.steps import GRADE_KEYS
 from jobs.tables import JUDGEMENT, with_appended, with_columns, with_failure
-from retrievers.kinds import RetrieverSettings
 from rewriters.engines import Completion, Request
 from rewriters.guards.mask import Mask
 from rewriters.query import Query
@@ -46,7 +46,6 @@ class Judge:
     def __init__(
         self,
         work: SharedWork,
-        documents: Mapping[str, tuple[str, RetrieverSettings]],
         run: str,
         store: StoreFiles,
         start: int,
@@ -58,7 +57,6 @@ class Judge:
 
         Args:
             work: Of all arms.
-            documents: (name, settings) of the retrievers whose indexes have the texts, by `Answer.documents`.
             run: The job's folder.
             store: Has completions of other jobs.
             start: The number of this start of the job, from 1.
@@ -71,7 +69,8 @@ class Judge:
         engines = [one.engine for one in work.judging]
         self._asking = Asking("judge", engines, run, store, start, gpus, prices, unsaved_seconds, most)
         self.start_up = self._asking.start_up
-        self._documents = {key: planned_documents(*of, work.retrievers[key].corpus) for key, of in documents.items()}
+        judged = work.answers if any(one.documents for one in work.judging) else ()
+        self._documents = {of: planned_documents(of, work.retrievers) for of in dict.fromkeys(one.documents for one in judged)}
 
     def close(self) -> None:
         """Closes the engine."""
@@ -109,7 +108,7 @@ class Judge:
         work = self._work
         block = Candidates(table, len(work.answers), len(work.rerankers))
         ranked, doc_ids = Rankings(table, block, work), block.doc_ids.to_pylist()
-        wanted: dict[str, dict[tuple[int, str], None]] = {key: {} for key in self._documents}
+        wanted: dict[tuple[Corpus, ...], dict[tuple[int, str], None]] = {key: {} for key in self._documents}
         for number, answer in enumerate(work.answers):
             first = ranked.first(number, judging.documents)
             pairs = zip(first.row.tolist(), (doc_ids[place] for place in first.document.tolist()), strict=True)

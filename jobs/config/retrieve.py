@@ -1,0 +1,79 @@
+"""The section `retrieve` of the config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from cluster.errors import nearest
+from cluster.settings import NOT_IDENTITY, Settings
+from jobs.config.collections import EVERYWHERE, Collections, check_retrievers, searches
+from retrievers.kinds import AnyRetrieverSettings
+from retrievers.settings import TypoSettings
+
+
+class RetrieveSettings(Settings):
+    """How the queries and their rewrites are searched."""
+
+    retrievers: dict[str, AnyRetrieverSettings]
+    """A name chosen by you -> the retriever's settings."""
+    depth: Annotated[int, Field(gt=0)] = 100
+    """Hits fetched per list."""
+    keep_runs: bool = True
+    """Write every list to runs/."""
+    routes: dict[str, list[str]] = {}
+    """Strategy (or `original`) -> names of the retrievers that search its texts; default: all."""
+    collections: Collections = {}
+    """A name chosen by you -> retrievers over documents of their own: lists are fused inside each, then merged as
+    `fuse.collections` says, and a document is called `law:doc1`. {}: all retrievers search the same documents."""
+    filters: dict[Annotated[str, Field(min_length=1)], Annotated[str, Field(min_length=1)]] = {}
+    """Field of the indexes -> column of the log: a query is searched among the documents whose field has the query's value, and
+    the same words with another value are another query."""
+    store: Annotated[bool | None, NOT_IDENTITY] = None
+    """Keep lists, and vectors for redundancy by cosines, in the store; null: but not those of local BM25 indexes, which are
+    searched in less time than lists are read."""
+    typos: TypoSettings | None = None
+    """Typing errors in the original query as it is searched and reranked, to measure what they cost; its rewrites, ids and
+    judgements stay those of the query as it was asked."""
+
+    @model_validator(mode="after")
+    def _routes_lead_somewhere(self) -> RetrieveSettings:
+        if not self.retrievers:
+            raise ValueError("retrievers is empty; name at least one")
+        for one in self.retrievers.values():
+            one.check_depth(self.depth)
+        if self.routes.get("original") == []:
+            raise ValueError("routes.original is empty, but the original is always retrieved; set fuse.weights.original to 0 "
+                             "to keep it out of the results")  # fmt: skip
+        for strategy, names in self.routes.items():
+            for name in names:
+                if name not in self.retrievers:
+                    raise ValueError(f"routes.{strategy}: no retriever {name!r}{nearest(name, self.retrievers)}")
+        check_retrievers(self.collections, self.retrievers, self.routes)
+        return self
+
+    def route(self, strategy: str) -> list[str]:
+        """Returns the names of the retrievers that search a strategy's texts, the original, or refined queries."""
+        if strategy in self.routes or strategy in EVERYWHERE or not self.collections:
+            return self.routes.get(strategy, list(self.retrievers))
+        searched = {name for one in self.collections.values() if searches(one, self.collections, strategy)
+                    for name in one.retrievers}  # fmt: skip
+        return [name for name in self.retrievers if name in searched]
+
+    def routed(self, strategies: Iterable[str]) -> dict[str, list[str]]:
+        """Returns `routes` with those of strategies that some collections alone are searched for."""
+        found = {name: self.route(name) for name in strategies} if self.collections else {}
+        return self.routes | {name: names for name, names in found.items() if len(names) < len(self.retrievers)}
+
+    @property
+    def collection_of(self) -> dict[str, str]:
+        """Returns retriever -> its collection; empty without collections."""
+        return {retriever: name for name, one in self.collections.items() for retriever in one.retrievers}
+
+    @property
+    def text_retrievers(self) -> dict[str, str]:
+        """Returns collection -> the retriever whose index has the texts of its documents; without collections "" -> it."""
+        firsts = {name: one.retrievers[0] for name, one in self.collections.items()}
+        return firsts or {"": next(iter(self.retrievers))}
