@@ -25,6 +25,7 @@ from jobs.config.load import load_config
 from jobs.submit.render import Kind, rendered
 from rewriters.adaptive import Demonstration
 from rewriters.classifier import Rule, Rules
+from rewriters.marks import Marks
 from rewriters.pool import SET_BY_POOL
 from rewriters.strategy import Strategy, Words
 
@@ -189,8 +190,8 @@ def files_page() -> str:
     """Returns the fields of the files that a user may write for rewriting, as tables."""
     parts = [_FILES]
     for title, model in (
-        ("A strategy", Strategy), ("`words` of a strategy", Words), ("Rules of `select: classified`", Rules), ("A rule", Rule),
-        ("A demonstration of `select: adaptive`", Demonstration),
+        ("A strategy", Strategy), ("`marks` of a strategy", Marks), ("`words` of a strategy", Words),
+        ("Rules of `select: classified`", Rules), ("A rule", Rule), ("A demonstration of `select: adaptive`", Demonstration),
     ):  # fmt: skip
         schema = model.model_json_schema()
         fields = {key: field for key, field in schema["properties"].items() if model is not Strategy or key not in SET_BY_POOL}

@@ -24,6 +24,7 @@ RUNGS = (
     "labelled",
     "numbered",
     "lines",
+    "marked",
     "salvage",
     "original",
     "override",

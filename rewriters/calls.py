@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from cluster.errors import RewriterError
 from rewriters.joint import REQUEST_NAME, joint_schema, joint_template
+from rewriters.settings import SelectionOfStrategies
 from rewriters.strategy import CONTEXT, Strategy, template_hash, variables
 
 
@@ -26,6 +27,8 @@ class Call:
         schema: The JSON schema of the answer, or None for plain text.
         samples: Number of answers.
         engine: The strategy whose own engine answers; "": the common one.
+        as_text: Whether the model goes on with the prompt, in place of answering it as a message.
+        marks: Texts that stay in the answer though they be special tokens.
     """
 
     kind: Literal["joint", "adaptive", "own"]
@@ -37,6 +40,8 @@ class Call:
     schema: dict[str, Any] | None = None
     samples: int = 1
     engine: str = ""
+    as_text: bool = False
+    marks: tuple[str, ...] = ()
 
     @cached_property
     def prompt_hash(self) -> str:
@@ -52,6 +57,17 @@ class Call:
 def in_prompt_order(pool: Sequence[Strategy]) -> tuple[Strategy, ...]:
     """Returns strategies in the order in which prompts name them, whatever that of the config."""
     return tuple(sorted(pool, key=lambda strategy: (strategy.order, strategy.name)))
+
+
+def asked_engines(pool: Sequence[Strategy], select: SelectionOfStrategies) -> list[str]:
+    """Returns whose engines answer requests, as `Request.engine` has it: "" of the common one, which then comes first.
+
+    Where all strategies have engines of their own, nothing may be left for the common one.
+    """
+    if not pool or select.in_request:
+        return [""] if pool else []
+    common = select.typed_by == "llm" or any(one.engine is None for one in pool)
+    return [""] * common + [one.name for one in pool if one.engine is not None]
 
 
 def joint_strategies(strategies: Sequence[Strategy]) -> tuple[Strategy, ...]:
@@ -83,27 +99,29 @@ def calls_of(
             line = f"strategy {one.name!r}: its {one.n} samples at temperature 0 are all the same; raise temperature, or n: 1"
             raise RewriterError("strategy", line)
     joint = joint_strategies(strategies) if calls == "joint" else ()
-    found = [
-        Call(
-            "own", s.name, s.recorded_as, s.prompt, (s,), {**decoding, **s.decoding}, _own_schema(s), s.samples,
-            s.name if s.engine is not None else "",
-        )
-        for s in strategies
-        if s not in joint
-    ]  # fmt: skip
+    found = [_own_call(s, {**decoding, **s.decoding}) for s in strategies if s not in joint]
     if joint:
         template = joint_template(joint, joint_prompt, language, context)
         found.insert(0, Call("joint", REQUEST_NAME, REQUEST_NAME, template, joint, decoding, joint_schema(joint)))
     return found
 
 
+def _own_call(s: Strategy, decoding: Mapping[str, Any]) -> Call:
+    """Returns the request of one strategy alone. Beside its marks, texts that end its answer stay in it up to there."""
+    marks = () if s.marks is None else tuple(dict.fromkeys((*s.marks.all, *decoding.get("stop", ()))))
+    return Call(
+        "own", s.name, s.recorded_as, s.prompt, (s,), decoding, _own_schema(s), s.samples,
+        s.name if s.engine is not None else "", s.prompt_as == "text", marks,
+    )  # fmt: skip
+
+
 def _own_schema(strategy: Strategy) -> dict[str, Any] | None:
-    """Returns the JSON schema of the answer to a request for an object; None for the other outputs.
+    """Returns the JSON schema of the answer to a request for an object; None for the other outputs, and between marks.
 
     A schema whose root is an array is refused by OpenAI's own server. As in the joint schema, a value that the schema cut is
     longer than `max_chars`, and fails.
     """
-    if strategy.output != "object":
+    if strategy.output != "object" or strategy.marks is not None:
         return None
     properties = {key: {"type": "string", "maxLength": strategy.max_chars + 1} for key in strategy.keys}
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}

@@ -9,7 +9,7 @@ variants (`{decompose: {interpret: true}}`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +18,10 @@ import yaml
 from pydantic import ValidationError
 
 from cluster.errors import RewriterError, nearest
+from rewriters.marks import Marks
 from rewriters.reading.answer import label_key
 from rewriters.settings import DecodingSettings, is_path
-from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Strategy, plain_name, render, variables
+from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Strategy, Words, plain_name, render, variables
 
 Entry = str | Mapping[str, Mapping[str, Any]]
 """A strategy as the config names it: a name, a path, or one of them with parameters."""
@@ -185,7 +186,8 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
         raise RewriterError("strategy", f"{where}: prompt {why}; put {{language}} where the prompt says how to write")
     told = strategy.language or language
     prompt = render(strategy.prompt, declared | {"n": str(strategy.n), "language": told or OF_THE_QUERY})
-    prompt = with_context(prompt) if context else prompt
+    if context and strategy.prompt_as == "message":
+        prompt = with_context(prompt)
     if not context and CONTEXT in variables(prompt):
         raise RewriterError("strategy", f"{where}: prompt has {{context}}, and log.context_column is not set; set it")
     changed: dict[str, Any] = {"prompt": prompt} | ({"any_language": True} if told else {})
@@ -251,15 +253,17 @@ def _refusal(where: str, error: ValidationError, prefix: str = "") -> RewriterEr
     if first["type"] == "missing":
         return RewriterError("strategy", f"{where}: {place}: is missing; add it")
     if first["type"] == "extra_forbidden":
-        message = f"unknown key{nearest(str(first['loc'][-1]), _known(first['loc'][:-1]))}"
+        known = _known(first["loc"][:-1])
+        message = f"unknown key{nearest(str(first['loc'][-1]), known) if known else ''}"
     elif first["type"] != "value_error":
         message = f"{message[0].lower()}{message[1:]}, found {first['input']!r}"
     return RewriterError("strategy", f"{where}: {place + ': ' if place else ''}{message}; correct it")
 
 
-def _known(place: Sequence[Any]) -> Iterable[str]:
+def _known(place: Sequence[Any]) -> list[str]:
+    """Returns the keys that may stand at a place of a file; none where that is a model of another file's."""
     if place:
-        return ["least", "most"]
+        return list({"words": Words.model_fields, "marks": Marks.model_fields}.get(str(place[0]), ()))
     return [*(key for key in Strategy.model_fields if key not in SET_BY_POOL), "variables", "variants"]
 
 

@@ -247,6 +247,12 @@ class Rewriter:
         if not self.strategies:
             return []
         if isinstance(of.select, SelectAdaptive):
+            for one in self.strategies:
+                if one.engine is not None or one.is_trained:
+                    why = (
+                        "has an engine or a form of its own, and adaptive selection asks rewrite.engine once for all strategies"
+                    )
+                    raise RewriterError("selection", f"strategy {one.name!r} {why}; leave it out, or choose another selection")
             template = adaptive.adaptive_template(self.strategies, of.demonstrations, of.language, of.context, of.select.least)
             return [Call("adaptive", adaptive.REQUEST_NAME, adaptive.REQUEST_NAME, template, self.strategies, of.decoding)]
         joint_prompt = of.joint_prompt or JOINT_PROMPT
@@ -270,6 +276,7 @@ class Rewriter:
         return Request(
             query.query_id, query.text, call.name, render(call.template, values), call.prompt_hash, call.schema, decoding,
             call.recorded_as, sample, call.engine, variables, shared_prefix(call.template, values, values),
+            as_text=call.as_text, marks=call.marks,
         )  # fmt: skip
 
     def _results(self, strategy: Strategy, answers: Answers, choice: Choice, mask: Mask) -> list[RewriteResult]:

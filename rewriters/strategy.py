@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from cluster.settings import FROZEN
 from rewriters.engines.settings import AnyEngineSettings
+from rewriters.marks import Marks
 from rewriters.normalise import normalise
 from rewriters.settings import identity_fields
 
@@ -75,10 +76,17 @@ class Strategy(BaseModel):
     """The rewrite of EXAMPLE_QUERY, for the joint prompt; shares a number or a word of five letters or more with it."""
     prompt: str
     """The template of a request of its own: instructions first and `{query}` last, so that prefix caching works."""
+    prompt_as: Literal["message", "text"] = "message"
+    """message: the prompt is what a user says, in the chat template of the model. text: the model goes on with the prompt as it
+    is, as a rewriter was trained; `{query}` may stand anywhere in it, and nothing is added to it."""
     output: Literal["text", "lines", "array", "object"] = "text"
     """What the LLM answers: one text, a line per text, a JSON array, or a JSON object."""
     n: Annotated[int, Field(ge=1, le=20)] = 1
     """Number of texts, and the variable `{n}`. With output `text` so many answers are sampled; else one answer has so many."""
+    marks: Marks | None = None
+    """Marks between the parts of an answer, of which those that are texts are read as `output` says; null: there are none."""
+    separator: Annotated[str, Field(min_length=1)] | None = None
+    """Stands between the texts of an answer with output `lines`, such as `;`; null: line breaks."""
     keys: tuple[str, ...] = ()
     """Of an object: the keys of the texts, in order. Of an array of objects: the keys whose values together are one text."""
     search_as: Literal["query", "passage"] = "query"
@@ -148,8 +156,18 @@ class Strategy(BaseModel):
     @property
     def is_joint(self) -> bool:
         """Whether joint requests ask for it: one text, in the common language, by the common engine and decoding."""
-        own = self.decoding or self.language is not None or self.engine is not None
+        own = self.decoding or self.language is not None or self.engine is not None or self.is_trained
         return self.joint and self.output == "text" and self.n == 1 and not own
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether prompt or answer have the form of one trained rewriter, so that no other prompt can ask for it."""
+        return self.prompt_as == "text" or self.marks is not None
+
+    @property
+    def begins_with_text(self) -> bool:
+        """Whether an answer begins with a text: it has no marks, or the prompt ends with that of a text."""
+        return self.marks is None or self.prompt.rstrip().endswith(self.marks.texts)
 
     @property
     def is_passage(self) -> bool:
@@ -198,10 +216,19 @@ class Strategy(BaseModel):
             "label and aliases must have a letter and no colon, brace or line break",
             all(any(map(str.isalpha, one)) and not re.search(r"[:：{}\r\n]", one) for one in (self.label, *self.aliases)),
         )
+        once = self.prompt.count(PLACEHOLDER) == 1
+        if self.prompt_as == "message":
+            yield (
+                f"prompt must have {PLACEHOLDER} once, as its last word, so that what stands before it can be cached",
+                once and self.prompt.endswith(PLACEHOLDER),
+            )
+        else:
+            yield f"prompt must have {PLACEHOLDER} once", once
         yield (
-            f"prompt must have {PLACEHOLDER} once, as its last word, so that what stands before it can be cached",
-            self.prompt.count(PLACEHOLDER) == 1 and self.prompt.endswith(PLACEHOLDER),
+            "joint is of prompts that are messages, and of answers without marks; remove joint, or prompt_as and marks",
+            not (self.joint and self.is_trained),
         )
+        yield "separator is of output lines", self.separator is None or self.output == "lines"
         yield "keys are of output array and object", not self.keys or self.output in ("array", "object")
         yield (
             "position_weights are of lists, and as_one makes one list; give weight, or remove one of them",

@@ -13,7 +13,16 @@ from typing import Any
 from cluster.errors import ClusterError
 from cluster.placement import UNLIMITED_NODES, NodeGroup
 from cluster.run.own_job import working_folder_has
-from cluster.run.pool_sizes import AUTO, TASK_CPUS, PoolRequest, in_process_pools, local_pools, resources, size_pools
+from cluster.run.pool_sizes import (
+    AUTO,
+    TASK_CPUS,
+    PoolRequest,
+    in_process_pools,
+    local_pools,
+    resources,
+    size_pools,
+    stage_of_pool,
+)
 
 IN_PROCESS = "none"  # `cluster.address` for no Ray, with all stages in this process
 _MOST_LOCAL_GPUS = 16
@@ -34,6 +43,9 @@ class InProcessSession:
 
         Args:
             requests: Stage -> requested pool.
+
+        Raises:
+            ClusterError: This machine has GPUs, and fewer than a worker wants.
         """
         for name, value in WORKER_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
@@ -41,6 +53,13 @@ class InProcessSession:
         gpus = usable_gpus(requests)
         self.resources = resources([NodeGroup(1, cores, gpus)])
         self.pools = in_process_pools(requests, gpus)
+        for name, pool in self.pools.items():
+            if 0 < gpus < pool.gpus:  # with none, models run on CPUs
+                raise ClusterError(
+                    "cluster-small",
+                    f"cluster: a worker of {name} wants {pool.gpus:g} GPUs, and this machine has {gpus:g}; lower "
+                    f"cluster.{stage_of_pool(name)}.gpus, or take a larger machine",
+                )
 
     def nodes(self) -> dict[str, int]:
         """Returns the number of nodes by kind: this one."""

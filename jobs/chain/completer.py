@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from jobs.chain.allowance import Allowance, Grant
 from jobs.chain.completions import CompletionRecord, Completions
 from jobs.chain.fill import fill
 from jobs.chain.journal import JournalKeeper, Key
+from jobs.job.devices import on_devices
 from jobs.job.engine import open_worker_engine
 from jobs.tables import LOST
 from rewriters.engines import Completion, Request
@@ -197,19 +198,3 @@ class Completer:
         tokens: dict[str, float] = {"prompt_tokens": len(request.system) + len(request.prompt), "completion_tokens": longest}
         priced = {f"@{self._models.get(request.engine, '')}": tokens}
         return self._prices.usd({self._stage: priced}) if self._prices is not None else 0.0
-
-
-def on_devices(engines: Iterable[EngineSettings], gpus: float) -> dict[str, EngineSettings]:
-    """Returns the distinct engines by their settings as JSON, those of vLLM with accelerators of their own.
-
-    Where the worker has fewer accelerators than its engines span, each engine sees all of them.
-    """
-    found = {one.model_dump_json(): one for one in engines}
-    spans = {key: one.gpus for key, one in found.items() if one.gpus}
-    if len(spans) < 2 or sum(spans.values()) > gpus:
-        return found
-    first = 0
-    for key, span in spans.items():
-        found[key] = found[key].model_copy(update={"devices": tuple(range(first, first + span))})
-        first += span
-    return found

@@ -16,7 +16,8 @@ import pyarrow as pa
 from cluster.metrics.table import MetricSample
 from cluster.run.pool_sizes import Pool
 from cluster.run.stage import Stage, Worker, link
-from jobs.chain.arms.requests import called
+from jobs.chain.arms.pools import rewriting_pool
+from jobs.chain.arms.requests import called, opened_together
 from jobs.chain.arms.shared_work import OpenedBy, Reading, SharedWork
 from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
 from jobs.chain.stages.counts import added_failures
@@ -94,7 +95,9 @@ def stages(
         indexes = {of.key: work.retrievers[of.key] for one in work.rerankers for of in one.documents}
         scoring = {"rerankers": work.rerankers, "indexes": indexes, "device": device(pools["rerank"]), "store": store}
         arguments["score"] = {"score": scoring}
-    blocks = [engine.blocks_in_flight(one.settings, size) for one in work.engines.values()]
+    blocks = [
+        max((engine.blocks_in_flight(one.settings, size) for one in of), default=1) for of in opened_together(work).values()
+    ]
     at_once = dict(zip(arguments["rewrite"], blocks, strict=False))  # without an engine a stage that adds no text
     steps: tuple[tuple[str, Literal["iteration", "generation"], str], ...]
     steps = ("iterate", "iteration", "iterate"), ("generate", "generation", "answer")  # stage, what it generates, pool
@@ -138,7 +141,7 @@ def _rewriting(
             for place, one in enumerate(work.readings)
             if one.engines and one.engines[""].key == key
         ]
-        name = "rewrite" if number == 1 else f"rewrite_{number}"
+        name = rewriting_pool(number)
         found[name] = common | {"readings": readings, "gpus": pools[name].gpus if name in pools else 0.0}
     return found
 

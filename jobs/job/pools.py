@@ -18,12 +18,15 @@ from cluster.run.pool_sizes import AUTO, Pool, PoolRequest, in_process_pools, lo
 from cluster.run.session import IN_PROCESS, usable_gpus
 from cluster.settings import Settings
 from jobs.config.config import Config
+from jobs.job.devices import distinct, placed
 from jobs.job.indexes import text_indexes
 from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.models import resolved_dtype
 from retrievers.settings import RerankSettings
-from rewriters.engines.settings import EngineSettings
-from rewriters.pool import load
+from rewriters.calls import asked_engines
+from rewriters.engines.settings import VLLM_MEMORY, EngineSettings
+from rewriters.pool import Entry, load
+from rewriters.strategy import Strategy
 
 Workers = Mapping[str | None, int]
 """base_url -> the number of workers that share its requests in flight; None: those that share Elasticsearch's."""
@@ -113,22 +116,28 @@ def requested_pools(
     config: Config,
     rerankers: Sequence[RerankSettings] | None = None,
     asking: Mapping[str, Sequence[EngineSettings]] | None = None,
+    engines: Sequence[EngineSettings] | None = None,
 ) -> dict[str, PoolRequest]:
     """Returns the pools that the job requests, by key of the config's `cluster`.
 
     `rerankers`: those that each reranking worker has; `asking`: step -> the engines that each of its workers has; None: the
-    config's own.
+    config's own. `engines`: those that each rewriting worker opens; None: those of the config, as far as the files of its
+    strategies can be read from here.
+
+    Raises:
+        ConfigError: a worker has fewer GPUs than its engines need.
     """
     rerankers = rerankers_of(config) if rerankers is None else rerankers
     encodes = any(one.encoder and one.encoder.loaded for one in all_indexed(config.retrieve.retrievers).values())
     pools = {"retrieve": config.cluster.retrieve.pool_request(can_use_gpu=encodes)}
     if config.rewrite.planned:
-        pools = {"rewrite": _rewriting(config)} | pools
+        opened = opened_engines(config) if engines is None else engines
+        pools = {"rewrite": _asking("rewrite", config.cluster.rewrite.pool_request(), opened)} | pools
     if rerankers:
         request = config.cluster.rerank.pool_request(can_use_gpu=any(one.loads for one in rerankers))
         pools["rerank"] = request if request.can_use_gpu else replace(request, workers=request.workers or 1)
-    for step, engines in (step_engines(config) if asking is None else asking).items():
-        pools[step] = _asking(step, getattr(config.cluster, step).pool_request(), engines)
+    for step, of_step in (step_engines(config) if asking is None else asking).items():
+        pools[step] = _asking(step, getattr(config.cluster, step).pool_request(), of_step)
     if "iterate" in pools and (encodes or any(one.loads for one in rerankers)):  # its workers have what these stages have
         pools["iterate"] = replace(pools["iterate"], can_use_gpu=True)
     if judging := judge_engines(config):  # the same for all arms
@@ -141,12 +150,13 @@ def device(pool: Pool | PoolRequest) -> str:
     return "cuda:0" if pool.gpus else "cpu"
 
 
-def with_precisions(config: Config) -> Config:
+def with_precisions(config: Config, engines: Sequence[EngineSettings] | None = None) -> Config:
     """Returns the config with every `dtype: auto` resolved, since the precision changes results.
 
-    On a remote cluster `cluster.<stage>.gpus` decides whether workers have GPUs; if it is null, float32 is taken.
+    On a remote cluster `cluster.<stage>.gpus` decides whether workers have GPUs; if it is null, float32 is taken. `engines` as
+    of `requested_pools`.
     """
-    requested = requested_pools(config)
+    requested = requested_pools(config, engines=engines)
     if config.cluster.address in ("local", IN_PROCESS):
         sized = in_process_pools if config.cluster.address == IN_PROCESS else local_pools
         devices = {name: device(pool) for name, pool in sized(requested, usable_gpus(requested)).items()}
@@ -178,12 +188,8 @@ def engines_of_strategies(*configs: Config) -> list[EngineSettings]:
     Strategies whose files cannot be read from here, such as from a machine that submits, are left out.
     """
     entries = {json.dumps(entry, sort_keys=True): entry for config in configs for entry in config.rewrite.strategies}
-    found: dict[str, EngineSettings] = {}
-    for entry in entries.values():  # each once: arms have them in common
-        with suppress(RewriterError):
-            engine = load(entry, context=True).engine
-            found |= {} if engine is None else {engine.model_dump_json(): engine}
-    return list(found.values())
+    strategies = map(_readable, entries.values())  # each once: arms have them in common
+    return list(distinct(one.engine for one in strategies if one is not None and one.engine is not None).values())
 
 
 def step_engines(config: Config) -> dict[str, list[EngineSettings]]:
@@ -198,32 +204,63 @@ def judge_engines(config: Config) -> list[EngineSettings]:
     return [] if engine is None else [engine]
 
 
-def _rewriting(config: Config) -> PoolRequest:
-    """Returns the pool of the rewriting stage, whose workers have the engines of strategies, too. Raises as `_asking`."""
-    common = [config.rewrite.engine] if config.rewrite.engine is not None else []
-    return _asking("rewrite", config.cluster.rewrite.pool_request(), [*common, *engines_of_strategies(config)])
+def opened_engines(config: Config, pool: Sequence[Strategy] | None = None) -> list[EngineSettings]:
+    """Returns the engines that a rewriting worker opens, each once: the common one, if any request goes to it, comes first.
+
+    `pool`: the strategies as they were read; None: those of the config whose files can be read from here. One that cannot may
+    go to the common engine.
+    """
+    entries = config.rewrite.strategies if config.rewrite.planned else []
+    read = [_readable(entry) for entry in entries] if pool is None else list(pool)
+    known = [one for one in read if one is not None]
+    own = {one.name: one.engine for one in known}
+    names = asked_engines(known, config.rewrite.select)
+    if len(known) < len(read) and "" not in names:
+        names = ["", *names]
+    found = [config.rewrite.engine if not name else own[name] for name in names]
+    return list(distinct(one for one in found if one is not None).values())
 
 
-def _asking(pool: str, request: PoolRequest, of_worker: Sequence[EngineSettings]) -> PoolRequest:
-    """Returns the pool of a stage that asks LLMs, whose workers have these engines, the common one first.
+def _readable(entry: Entry) -> Strategy | None:
+    """Returns a strategy of the config; None if it cannot be read from here."""
+    with suppress(RewriterError):
+        return load(entry, context=True)
+    return None
 
-    A vLLM engine runs on as many accelerators as its arguments set; for servers one worker is enough.
+
+def _asking(pool: str, request: PoolRequest, engines: Sequence[EngineSettings]) -> PoolRequest:
+    """Returns the pool of a stage that asks LLMs, whose workers open these engines.
+
+    A vLLM engine runs on as many accelerators as its arguments set, and a worker has those of all its engines; for servers one
+    worker is enough.
 
     Raises:
-        ConfigError: a worker has fewer GPUs than one of its engines spans.
+        ConfigError: a worker has fewer GPUs than one of its engines spans, or than all of them find memory on.
     """
-    engines = {one.model_dump_json(): one for one in of_worker}
-    spans = [one.gpus for one in engines.values() if one.gpus]
-    if spans:
-        largest = max(spans)
-        if largest > 1 and request.gpus and request.gpus < largest:  # 0: vLLM's build for CPUs
-            raise ConfigError(
-                "cluster-small",
-                f"cluster.{pool}.gpus: a worker has {request.gpus:g}, but its engine spans {largest} (tensor_parallel_size x "
-                f"pipeline_parallel_size of {pool}.engine.args, or of a strategy's engine); leave it out",
-            )
-        gpus = float(sum(spans)) if request.gpus is None else request.gpus
+    spanning = [one for one in distinct(engines).values() if one.gpus]
+    if spanning:
+        if request.gpus:  # 0: vLLM's build for CPUs
+            _check_gpus(pool, spanning, request.gpus)
+        gpus = float(sum(one.gpus for one in spanning)) if request.gpus is None else request.gpus
         return replace(request, gpus=gpus, can_use_gpu=True, takes_spare_gpus=True)
-    if of_worker and of_worker[0].at_server:
+    if any(one.at_server for one in engines):
         return replace(request, workers=1 if request.workers in (None, AUTO) else request.workers)
     return request
+
+
+def _check_gpus(pool: str, engines: Sequence[EngineSettings], gpus: float) -> None:
+    largest = max(one.gpus for one in engines)
+    if 1 < largest > gpus:
+        raise ConfigError(
+            "cluster-small",
+            f"cluster.{pool}.gpus: a worker has {gpus:g}, but its engine spans {largest} (tensor_parallel_size x "
+            f"pipeline_parallel_size of {pool}.engine.args, or of a strategy's engine); leave it out",
+        )
+    if placed(engines, gpus) is None:
+        wanted = ", ".join(f"{one.shown} {one.memory:g} of {one.gpus}" for one in engines)
+        raise ConfigError(
+            "cluster-small",
+            f"cluster.{pool}.gpus: a worker has {gpus:g}, whose memory cannot hold all its engines ({wanted}; "
+            f"gpu_memory_utilization of their args, {VLLM_MEMORY:g} where it is not set); leave it out, which gives each its "
+            "own, or lower gpu_memory_utilization",
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from jobs.job.judged_ids import qualified_judgements
 from jobs.job.keys import identity, run_id
 from jobs.job.measure_checks import named_judgements
 from jobs.job.opening import retriever_facts
-from jobs.job.pools import with_precisions
+from jobs.job.pools import judge_engines, opened_engines, step_engines, with_precisions
 from jobs.job.rewriting import config_error, read_rewriting
 from jobs.job.steps import ReadySteps, ready_steps
 from jobs.log.check import LogColumns, check_log
@@ -36,6 +36,7 @@ from retrievers.hybrid.settings import indexed_identities
 from retrievers.reranker import reranker_identity
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriter, Rewriting
+from rewriters.strategy import CONTEXT, Strategy, variables
 
 Resolved = tuple[EngineSettings, dict[str, Any]]
 
@@ -121,7 +122,7 @@ def _prepare(
     output: Storage,
     rewriting: Rewriting,
 ) -> Prepared:
-    config = with_precisions(config)
+    config = with_precisions(config, opened_engines(config, rewriting.pool))
     prices = read_prices(config, config_path)
     prices_file = prices_version(_prices_path(config_path)) if prices is not None else None
     indexes = index_identities(config)
@@ -153,7 +154,7 @@ def _prepare(
         name,
         facts,
         rewriting,
-        of_encoders + warnings + unpriced_models(config, prices),
+        of_encoders + warnings + unpriced_models(config, prices, rewriting.pool),
         prices_file=prices_file,
         searched=searched,
         states={one.place: noted[one.name] for one in searched if noted[one.name] is not None},
@@ -209,10 +210,11 @@ def reranking_identity(config: Config) -> dict[str, Any]:
         raise RetrieverError(error.code, f"{error}; or do without a reranker: --set rerank.kind=none") from error
 
 
-def unpriced_models(config: Config, prices: Prices | None) -> tuple[str, ...]:
-    """Returns the warnings of models at servers whose tokens count as free."""
-    asked = [config.rewrite.engine, *(one.engine for one in config.asking.values())]
-    found = dict.fromkeys(one.counted_by[0] for one in asked if one is not None and one.at_server)
+def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strategy] | None = None) -> tuple[str, ...]:
+    """Returns the warnings of models at servers whose tokens count as free; `pool` as of `opened_engines`."""
+    of_steps = [one for of in step_engines(config).values() for one in of]
+    asked = [*opened_engines(config, pool), *of_steps, *judge_engines(config)]
+    found = dict.fromkeys(one.counted_by[0] for one in asked if one.at_server)
     if prices is None:
         return ()
     near = {model: nearest(model, prices.tokens) if prices.tokens else "" for model in found if model not in prices.tokens}
@@ -239,6 +241,8 @@ def resolved_rewriting(
         rewriter = Rewriter(rewriting)
     except RewriterError as error:
         raise config_error(error) from error
+    for one in rewriting.pool:
+        _check_form(one, rewrite.engine)
     settings, identity = resolve(rewrite.engine)
     own = {s.name: resolve(s.engine) for s in rewriting.pool if s.engine is not None}
     pool = tuple(s.model_copy(update={"engine": own[s.name][0]}) if s.name in own else s for s in rewriting.pool)
@@ -250,6 +254,28 @@ def resolved_rewriting(
         "and examples; set rewrite.calls: separate, or joint: false in its file"
         for name in rewriter.unsent_prompts()
     ]
+    if rewriting.context:
+        warnings += [
+            f"strategy {one.name!r}: its prompt is a text that is sent as it is, and has no {{context}}, so that the model "
+            "does not see the earlier turns"
+            for one in rewriting.pool
+            if one.prompt_as == "text" and CONTEXT not in variables(one.prompt)
+        ]
     if rewriting.retries and rewriting.answer_once:
         warnings.append("rewrite.retries: a recording has one answer to each request, so none of its requests is made again")
     return settings, replace(rewriting, pool=pool), identities, tuple(warnings)
+
+
+def _check_form(strategy: Strategy, common: EngineSettings) -> None:
+    """Checks that the engine of a strategy takes its prompt.
+
+    Raises:
+        ConfigError: it takes messages alone.
+    """
+    engine = strategy.engine or common
+    if strategy.prompt_as == "text" and not engine.goes_on:
+        raise ConfigError(
+            "strategy",
+            f"rewrite.strategies: strategy {strategy.name!r}: its prompt is a text to go on with (prompt_as: text), and the "
+            f"engine {engine.kind!r} takes messages alone; give it an engine of another kind",
+        )

@@ -129,22 +129,35 @@ def _split_start_up(spent: costs.Totals) -> tuple[costs.Totals, costs.Totals]:
 
 
 def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str], searches: Mapping[str, int]) -> Estimate | None:
-    engine = prepared.config.rewrite.engine
-    if engine is None or engine.is_recorded or prepared.engine is None or not texts:
+    engines = {"": prepared.engine} | {one.name: one.engine for one in prepared.rewriting.pool if one.engine is not None}
+    asked = {name: one for name, one in engines.items() if one is not None and not one.is_recorded}
+    if not asked or not texts:
         return None
     rewriter = Rewriter(prepared.rewriting)
     queries = [Query(query_id(text), text) for text in texts[:SAMPLE]]
     requests = [request for query in queries for request in [rewriter.question(query), *rewriter.requests(query)] if request]
-    counter = TokenCounter(*prepared.engine.counted_by)
     scale = left / min(len(texts), SAMPLE)
-    prompt = round(sum(counter.count(request.prompt) for request in requests) * scale)
-    completion = round(sum(request.decoding.get("max_tokens", 0) for request in requests) * scale)
-    basis = f"prompts of {min(len(texts), SAMPLE):,} queries counted ({counter.source})"
-    usd, model = None, engine.counted_by[0]
-    if prepared.prices is not None and model in prepared.prices.tokens:
-        usd = prepared.prices.usd({"rewrite": {f"x@{model}": {"prompt_tokens": prompt, "completion_tokens": completion}}})
-    if usd is not None and prepared.prices is not None:
-        usd += prepared.prices.usd({"retrieve": {f"{name}@": {"searches": left * most} for name, most in searches.items()}})
+    tokens: dict[str, dict[str, float]] = {}  # @model -> its tokens
+    sources: dict[str, None] = {}
+    for name, one in asked.items():
+        of_engine = [request for request in requests if request.engine == name]
+        if not of_engine:
+            continue
+        counter, sums = TokenCounter(*one.counted_by), tokens.setdefault(f"x@{one.shown}", {})
+        for key, counted in (
+            ("prompt_tokens", sum(counter.count(request.prompt) for request in of_engine)),
+            ("completion_tokens", sum(request.decoding.get("max_tokens", 0) for request in of_engine)),
+        ):
+            sums[key] = sums.get(key, 0) + round(counted * scale)
+        sources[counter.source] = None
+    if not tokens:
+        return None
+    prompt, completion = (int(sum(of[key] for of in tokens.values())) for key in ("prompt_tokens", "completion_tokens"))
+    basis = f"prompts of {min(len(texts), SAMPLE):,} queries counted ({'; '.join(sources)})"
+    usd = None
+    if (prices := prepared.prices) is not None and any(model.removeprefix("x@") in prices.tokens for model in tokens):
+        usd = prices.usd({"rewrite": tokens})
+        usd += prices.usd({"retrieve": {f"{name}@": {"searches": left * most} for name, most in searches.items()}})
     tries = tries_per_request(prepared.rewriting)
     apart = bool(prepared.config.asking)
     return Estimate(

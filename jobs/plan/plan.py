@@ -38,6 +38,7 @@ from jobs.terminal.formats import clock, money, unpriced
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.tables import facts
 from retrievers.models import bytes_to_fetch
+from rewriters.engines.settings import EngineSettings
 
 PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
 # A shard writes a file of each that has rows.
@@ -119,6 +120,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
         "encoders": encoder_words(config, prepared.indexes),
         "downloads": {} if finished else _downloads(config),
         "pools": {name: pool._asdict() for name, pool in pools.items()},
+        "engines": {name: [engine_words(one) for one in of] for name, of in job.engines.items()},
         "there": resources + whose,
         "sized": sized,
     } | (_collections(config) | ({} if ablation is None else {"ablation": _shared(ablation, counts["queries"])}))
@@ -184,6 +186,8 @@ def plan_table(planned: dict[str, Any]) -> Table:
     table.add_row("workers", planned["there"])
     for name, pool in planned["pools"].items():
         table.add_row(f"  {name}", pool_words(Pool(**pool)))
+        if len(opened := planned.get("engines", {}).get(name, [])) > 1:
+            table.add_row("", Text(f"each with {len(opened)} engines: {', '.join(opened)}"))
     if planned.get("sized"):
         table.add_row("", planned["sized"])
     if "ablation" in planned:
@@ -192,6 +196,11 @@ def plan_table(planned: dict[str, Any]) -> Table:
     table.add_row("files", f"up to {left['files']:,} of tables, completions and commits; then _SUCCESS.json, report.html")
     table.add_row("folder", planned["folder"])
     return table
+
+
+def engine_words(engine: EngineSettings) -> str:
+    """Returns what an engine is and takes: its model, or its kind where it has none, and its GPUs."""
+    return engine.shown + (f" ({engine.gpus} GPU)" if engine.gpus else "")
 
 
 def over_budget(planned: dict[str, Any]) -> str | None:

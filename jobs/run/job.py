@@ -13,8 +13,8 @@ from cluster.run.session import IN_PROCESS
 from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage
 from jobs.chain.arms.compile import Compiled, compile_run
-from jobs.chain.arms.pools import arm_pools, arm_rerankers, arm_steps
-from jobs.chain.arms.requests import at_most
+from jobs.chain.arms.pools import arm_pools, arm_rerankers, arm_steps, rewriting_pool
+from jobs.chain.arms.requests import at_most, opened_together
 from jobs.chain.journal import Key
 from jobs.chain.pipeline import stages
 from jobs.chain.store.files import NO_STORE, StoreFiles, open_store
@@ -22,12 +22,14 @@ from jobs.chain.store.spaces import kept_spaces
 from jobs.chain.tables import ARM_STORED
 from jobs.config.config import Config
 from jobs.job import engine
+from jobs.job.devices import distinct
 from jobs.job.pools import check_shares
 from jobs.job.prepare import Prepared
 from jobs.run.finish import Balance, ablation_balances, run_balances
 from jobs.run.spending import tries_per_request
 from jobs.tables import STORED
 from retrievers.settings import RerankSettings
+from rewriters.engines.settings import EngineSettings
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,25 @@ class Job:
     @property
     def pools(self) -> dict[str, PoolRequest]:
         """Returns the pools that the job requests."""
-        engines = [one.settings for one in self.compiled.work.engines.values()]
-        return arm_pools(self.pooled, engines, self.rerankers, arm_steps(self.compiled.arms))
+        rewriting = list(self._rewriting_engines.values())
+        return arm_pools(self.pooled, rewriting, self.rerankers, arm_steps(self.compiled.arms))
+
+    @property
+    def engines(self) -> dict[str, list[EngineSettings]]:
+        """Returns pool -> the engines that each of its workers opens, of the pools that ask LLMs."""
+        work = self.compiled.work
+        steps = {
+            "iterate": [one.engine for _, one in work.generating("iteration")],
+            "answer": [one.engine for _, one in work.generating("generation")],
+            "judge": [one.engine for one in work.judging],
+        }
+        asked = {name: list(distinct(one.settings for one in of).values()) for name, of in steps.items() if of}
+        return self._rewriting_engines | asked
+
+    @property
+    def _rewriting_engines(self) -> dict[str, list[EngineSettings]]:
+        together = enumerate(opened_together(self.compiled.work).values(), start=1)
+        return {rewriting_pool(number): list(distinct(one.settings for one in of).values()) for number, of in together}
 
     @cached_property
     def requests_per_query(self) -> int:
@@ -89,11 +108,7 @@ class Job:
             RewriterError: An engine would rewrite no query.
         """
         local = self.prepared.config.cluster.address in ("local", IN_PROCESS)
-        work = self.compiled.work
-        engines = {one.key: one.settings for reading in work.readings for one in reading.engines.values()}
-        for asked in [one.engine for one in work.generations] + [one.engine for one in work.judging]:
-            engines[asked.key] = asked.settings
-        for one in engines.values():
+        for one in distinct(one for of in self.engines.values() for one in of).values():
             engine.check(one, local)
 
     def check(self, pools: Mapping[str, Pool]) -> None:

@@ -11,6 +11,7 @@ from jobs.job.prepare import Prepared
 from jobs.run.driver_costs import DriverCosts
 from jobs.runs.starts import Start, driver_spent
 from jobs.runs.tally import Tally
+from rewriters.calls import asked_engines
 from rewriters.normalise import query_id
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
@@ -68,8 +69,8 @@ class RunMoney:
 
 def tries_per_request(rewriting: Rewriting) -> int:
     """Returns how many more times a request may be made (`rewrite.retries`); 0 where all engines are recordings."""
-    engines = {"" if strategy.engine is None else strategy.name for strategy in rewriting.pool}
-    return rewriting.retries if engines - rewriting.answer_once else 0
+    engines = asked_engines(rewriting.pool, rewriting.select)
+    return rewriting.retries if set(engines) - rewriting.answer_once else 0
 
 
 def expected_requests(rewriting: Rewriting, texts: Sequence[str]) -> float | None:

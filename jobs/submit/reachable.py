@@ -10,6 +10,7 @@ from cluster.settings import Names
 from cluster.storage import remote
 from jobs.config.config import Config
 from jobs.job.pools import engines_of_strategies
+from rewriters.pool import named
 
 _OF_A_PATH = ("/", "./", "../", "~")
 
@@ -55,6 +56,13 @@ def doubtful(config: Config, *arms: Config) -> list[str]:
     for address in sorted(one for one in {*addresses(config, *arms), *kubernetes.env.values()} if "://" in one):
         if urlsplit(address).hostname in ("localhost", "127.0.0.1", "::1", "0.0.0.0"):
             found.append(f"{address}: is the pod itself, not this machine; give the address of the server in the cluster")
+    entries = dict.fromkeys(named(entry).source for one in (config, *arms) for entry in one.rewrite.strategies)
+    for source in entries:
+        if remote(source):
+            found.append(
+                f"rewrite.strategies: {source}: is not read here; if it has an engine, give the GPUs of a worker in "
+                "cluster.rewrite.gpus, and the port of a server in cluster.kubernetes.egress_ports"
+            )
     given = any(name.startswith("AWS_") for name in (*kubernetes.env, *kubernetes.secrets))
     if not given and any(remote(name) for _, _, name in _named(config, *arms)):
         if kubernetes.service_account is None:

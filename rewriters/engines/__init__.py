@@ -29,7 +29,8 @@ class Request:
     recorded_as: its name in recordings, without parameters ("": the name). sample: from 0, of several answers to one prompt.
     engine: the strategy whose own engine answers it ("": the common one). variables: the hash of the values of the
     template's variables other than the query and its context ("": there are none). shared: how many characters the prompt
-    begins with that those of other queries begin with, too.
+    begins with that those of other queries begin with, too. as_text: whether the model goes on with the prompt as it is, in
+    place of answering it as a message. marks: texts that stay in the answer though they be special tokens.
     """
 
     query_id: str
@@ -45,6 +46,13 @@ class Request:
     variables: str = ""
     shared: int = 0
     system: str = ""
+    as_text: bool = False
+    marks: tuple[str, ...] = ()
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """Returns what decides the answer beside prompt, decoding and schema; empty of messages whose answers have no marks."""
+        return ({"as_text": True} if self.as_text else {}) | ({"marks": list(self.marks)} if self.marks else {})
 
 
 @dataclass(frozen=True)

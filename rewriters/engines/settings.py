@@ -14,6 +14,9 @@ Locate = Callable[[str, str, str | None], tuple[str, str]]
 """Key of the config, weights, and revision -> folder or hub name of the weights, and their identity."""
 
 
+VLLM_MEMORY = 0.92  # of each accelerator: default of gpu_memory_utilization in vLLM 0.32
+
+
 class EngineSettings(Settings):
     """Of an engine: what other packages ask of any kind. Where a kind says nothing else, it is as here."""
 
@@ -25,6 +28,8 @@ class EngineSettings(Settings):
     """Whether a server answers, so that one worker is enough, and tokens have a price."""
     package: ClassVar[str | None] = None
     """What must be installed where it computes."""
+    goes_on: ClassVar[bool] = True
+    """Whether it goes on with a text that is no message."""
     if TYPE_CHECKING:
         kind: str
 
@@ -32,6 +37,11 @@ class EngineSettings(Settings):
     def gpus(self) -> int:
         """Accelerators that one engine spans."""
         return 0
+
+    @property
+    def memory(self) -> float:
+        """Share of the memory of each of them that it takes; 0: not known."""
+        return 0.0
 
     @property
     def in_flight(self) -> int | None:
@@ -42,6 +52,11 @@ class EngineSettings(Settings):
     def counted_by(self) -> tuple[str, str | None]:
         """The model, and the tokenizer that counts its tokens; None: its own."""
         return getattr(self, "model", ""), getattr(self, "tokenizer", None)
+
+    @property
+    def shown(self) -> str:
+        """What answers, for people: the model, or the kind where it has none."""
+        return getattr(self, "model", None) or self.kind
 
     def located(self, locate: Locate) -> tuple[EngineSettings, dict[str, str]]:
         """Returns the settings with the places of weights that it loads, and what identifies these."""
@@ -79,6 +94,16 @@ class VllmSettings(EngineSettings):
         return int(self.args.get("tensor_parallel_size", 1)) * int(self.args.get("pipeline_parallel_size", 1))
 
     @property
+    def memory(self) -> float:
+        """Share of the memory of each of them that vLLM takes when it starts."""
+        return 0.0 if "kv_cache_memory_bytes" in self.args else float(self.args.get("gpu_memory_utilization", VLLM_MEMORY))
+
+    @property
+    def shown(self) -> str:
+        """The model, and its adapter."""
+        return f"{self.model}+{self.lora}" if self.lora else self.model
+
+    @property
     def in_flight(self) -> int:
         """Requests of a batch."""
         return int(self.args.get("max_num_seqs", 256))
@@ -111,6 +136,11 @@ class LocatedVllmSettings(VllmSettings):
     def counted_by(self) -> tuple[str, str | None]:
         """The weights."""
         return self.weights, None
+
+    @property
+    def shown(self) -> str:
+        """The model, and its adapter, as the config names them."""
+        return f"{self.model}+{self.lora_name}" if self.lora_name else self.model
 
 
 class ServerEngineSettings(EngineSettings):
@@ -162,6 +192,7 @@ class AnthropicSettings(ServerEngineSettings):
     """Anthropic's Messages API. What all prompts begin with is cached; models that think are given `args: {thinking: ...}`."""
 
     opener: ClassVar[str] = "rewriters.engines.anthropic.engine:AnthropicEngine"
+    goes_on: ClassVar[bool] = False
     kind: Literal["anthropic"]
     """This engine."""
     base_url: Annotated[str, NOT_IDENTITY, Names.ADDRESS] = "https://api.anthropic.com/v1"

@@ -112,6 +112,9 @@ def read_own(call: Call, answered: Answered, query: Query, known: Sequence[Strat
         truncated = completion.finish_reason == "length"
         if (reason := _unreadable(completion)) is not None:
             found.append(Unread(reason))
+        elif strategy.output == "text" and strategy.marks is not None:
+            several = parse_texts(completion.text or "", query.text, strategy, call.template, truncated)
+            found.append(next((one for one in several if isinstance(one, Parsed)), several[0]))
         elif strategy.output == "text":
             parsed = parse(
                 completion.text or "", query.text,

@@ -35,7 +35,7 @@ class Parsed(NamedTuple):
 
     Attributes:
         text: The rewrite, on one line.
-        parsed_as: The reader that found it: json, labelled, numbered, lines or salvage.
+        parsed_as: The reader that found it: json, labelled, numbered, lines, marked or salvage.
         flags: What was found of it (`reasons.py`).
     """
 
@@ -88,7 +88,8 @@ def parse_all(
 def parse_texts(text: str, query: str, strategy: Strategy, instructions: str, truncated: bool) -> list[Parsed | Unread]:
     """Returns the texts of one strategy whose answer has several, each read or not; or one reason, if none is found.
 
-    The answer has lines, a JSON array or a JSON object, as `Strategy.output` says. Arguments as of `parse`.
+    The answer has lines, a JSON array or a JSON object, as `Strategy.output` says, or parts between marks or separators.
+    Arguments as of `parse`.
     """
     answer = _answer(text, query, (strategy,), (), instructions, truncated)
     found = read_texts(answer, strategy)

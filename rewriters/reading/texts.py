@@ -1,7 +1,8 @@
 """The texts of one strategy in an answer to its own request: lines, a JSON array, or a JSON object with a key per text.
 
 A model that was asked for one of these forms may answer in another, so JSON is tried first for all of them, then lines.
-`PARSED_AS` names what was found: json, numbered (a number or bullet on every line), or lines.
+`PARSED_AS` names what was found: json, numbered (a number or bullet on every line), or lines. Where a strategy has marks, only
+the parts of the answer that they say are texts count (marked), and where it has a separator, what stands between those.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from rewriters.marks import MarkedPart, text_parts
 from rewriters.reading.answer import LlmAnswer, Value, label_key
 from rewriters.reading.json_object import PARSED_AS as JSON
 from rewriters.reading.json_object import Pairs, decode, is_about, text_of
-from rewriters.reading.listed import read_listed
+from rewriters.reading.listed import LINES, read_listed
 from rewriters.reading.markup import elements, has_tags, without_wrapper
 from rewriters.reading.words.thoughts import is_thought
 from rewriters.strategy import Strategy
 
-ELEMENTS = "labelled"
+ELEMENTS, MARKED = "labelled", "marked"
 _MAX_BEFORE_JSON = 4000  # characters
 # JSON begins a line, or stands after an introduction; elsewhere it may be a quotation in a text.
 _JSON = re.compile(
@@ -38,6 +40,34 @@ class Texts(NamedTuple):
 
 def read_texts(answer: LlmAnswer, strategy: Strategy) -> Texts:
     """Returns the texts of a strategy; none if nothing could be read. Raises nothing, whatever the text."""
+    if strategy.marks is None and strategy.separator is None:
+        return _in_any_form(answer, strategy)
+    parts = [MarkedPart(answer.text, last=True)]
+    if strategy.marks is not None:
+        parts = list(text_parts(answer.text, strategy.marks, strategy.begins_with_text))
+    if strategy.output in ("text", "lines"):
+        texts = [text for part in parts for text in _texts_of(part, strategy, answer.truncated)]
+        return Texts(texts, LINES if strategy.marks is None else MARKED)
+    if not parts:
+        return Texts([], MARKED)
+    whole = "\n".join(part.text for part in parts)
+    return _in_any_form(replace(answer, text=whole, truncated=answer.truncated and parts[-1].last), strategy)
+
+
+def _texts_of(part: MarkedPart, strategy: Strategy, truncated: bool) -> Iterator[Value]:
+    """Yields the texts of a part: its first line, or with output lines each, or what stands between separators.
+
+    A passage is all of it.
+    """
+    whole = strategy.is_passage and strategy.separator is None
+    pieces = [part.text.strip()] if whole else part.text.strip().split(strategy.separator or "\n")
+    most = 1 if strategy.output == "text" else len(pieces)
+    for place, piece in enumerate(pieces[:most], 1):
+        if piece.strip():
+            yield Value(piece.strip(), complete=not (truncated and part.last and place == len(pieces)))
+
+
+def _in_any_form(answer: LlmAnswer, strategy: Strategy) -> Texts:
     found = _json_texts(answer, strategy)
     if found:
         return Texts([Value(text) for text in found], JSON)

@@ -108,7 +108,7 @@ def test_a_variant_replaces_fields_and_false_is_as_without() -> None:
         ({"rag_fusion": {"n": 21}}, "n: input should be less than or equal to 20, found 21"),
         ({"rag_fusion": {"temperature": -1}}, "decoding.temperature: input should be greater than or equal to 0, found -1"),
         ({"rag_fusion": {"weight": -0.5}}, "weight: input should be greater than or equal to 0, found -0.5"),
-        ({"rag_fusion": {"words": {"lest": 3}}}, "words.lest: unknown key; did you mean 'least'? (known: least, most)"),
+        ({"rag_fusion": {"words": {"lest": 3}}}, "words.lest: unknown key; did you mean 'least'? (known: least, most, guide)"),
         ({"rag_fusion": {"position_weights": [1, "x"]}}, "position_weights.1: "),
         ({"rag_fusion": {"search_as": "document"}}, "search_as: input should be 'query' or 'passage', found 'document'"),
         ({"rag_fusion": {"engine": {"kind": "recordet"}}}, "engine: "),

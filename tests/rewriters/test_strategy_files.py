@@ -61,7 +61,7 @@ def refused(text: str, entry: Any = PATH) -> str:
         ({"keys": ["a"]}, "keys are of output array and object"),
         ({"output": "object"}, "output object needs keys, one per text"),
         ({"labl": "x"}, "labl: unknown key; did you mean 'label'?"),
-        ({"words": {"mots": 3}}, "words.mots: unknown key; did you mean 'most'? (known: least, most)"),
+        ({"words": {"mots": 3}}, "words.mots: unknown key; did you mean 'most'? (known: least, most, guide)"),
         ({"decoding": {"temperature": "hot"}}, "decoding.temperature: input should be a valid number"),
         ({"decoding": {"tempertaure": 1}}, "decoding.tempertaure: unknown key"),
         ({"name": "other"}, "name is not a field of a file, whose name is the strategy's; remove it"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import signal
@@ -93,6 +94,17 @@ def test_what_runs_together_takes_turns_of_one_batch(engine: VllmEngine) -> None
     began = time.perf_counter()
     seconds = [completion.seconds for _, completion in engine.complete(several(32))]
     assert sum(seconds) > 4 * (time.perf_counter() - began)  # in flight at the same time
+
+
+def test_a_text_is_gone_on_with_and_a_message_is_answered(engine: VllmEngine) -> None:
+    """The prompt of a message has the chat template's tokens around it; a text has none."""
+    message, text = request("tea"), dataclasses.replace(request("tea"), as_text=True)
+    answered, gone_on = one(engine, message), one(engine, text)
+    assert 0 < gone_on.prompt_tokens < answered.prompt_tokens
+    assert gone_on.text
+    assert gone_on.text != answered.text
+    written = dataclasses.replace(text, prompt=f"<|user|>{message.prompt}<|end|><|assistant|>")
+    assert one(engine, written).text == answered.text  # special tokens of a text are such
 
 
 def test_the_same_prompt_has_the_same_answer_whatever_runs_beside_it(engine: VllmEngine) -> None:

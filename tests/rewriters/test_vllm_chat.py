@@ -91,6 +91,29 @@ def test_a_base_model_is_given_the_bare_prompt_and_said_once(folder: Path, caplo
     assert warned == ["base has no chat template: it is given the bare prompts, as a base model"]
 
 
+def test_a_text_is_no_message_and_no_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = tokenizer_of(folder)
+    chat = Chat(tokenizer, "m", None)
+    assert tokenizer.decode(chat.tokens("tea", {}, as_text=True)) == "tea"
+    assert tokenizer.decode(chat.tokens("tea", {})) != "tea"
+    tokenizer.chat_template = None
+    base = Chat(tokenizer, "base", None)
+    assert tokenizer.decode(base.tokens("tea", {}, as_text=True)) == "tea"
+    assert not caplog.records
+
+
+def test_the_marks_of_a_request_stay_and_other_special_tokens_go(folder: Path, tmp_path: Path) -> None:
+    tokenizer = with_special(folder, tmp_path / "more", "[S_Query]", "[EOS]", "<|im_end|>", "[PAD]")
+    chat = Chat(tokenizer, "m", None)
+    answer = "[S_Query]green tea[EOS]and more<|im_end|>[PAD]"
+    ids = tokenizer.encode(answer, add_special_tokens=False)
+    marks = ("[S_Query]", "[EOS]", "lex:")
+    for made in ("", answer):  # by us, or by vLLM
+        assert chat.text([], ids, made, {}, marks) == "[S_Query]green tea[EOS]and more"
+    assert chat.text([], ids, "", {}) == "green teaand more"
+    assert tokenizer.encode("[S_Query]", add_special_tokens=False) == chat.tokens("[S_Query]", {}, as_text=True)[-1:]
+
+
 HARMONY = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>", "<|return|>", "<|call|>")
 
 
@@ -113,7 +136,7 @@ def test_marks_of_reasoning_stay_and_other_special_tokens_go(
     chat = Chat(tokenizer, "m", None)
     ids = tokenizer.encode(answer, add_special_tokens=False)
     assert chat.text([], ids, "", {}) == left
-    assert chat.keeps_special_tokens
+    assert chat.keeps_special_tokens()
     assert chat.text([], ids, answer, {}) == left
     assert chat.is_harmony == (tokens == HARMONY)
 

@@ -9,8 +9,9 @@ from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import Arm
 from jobs.chain.arms.shared_work import digest
 from jobs.config.config import Config
+from jobs.job.devices import distinct
 from jobs.job.indexes import text_indexes
-from jobs.job.pools import requested_pools, rerankers_of, step_engines
+from jobs.job.pools import opened_engines, requested_pools, rerankers_of, step_engines
 from retrievers.kinds import RetrieverSettings
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
@@ -44,10 +45,14 @@ def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES)
     )
 
 
-def engines_of(arms: Iterable[Arm]) -> list[EngineSettings]:
-    """Returns the engines that the arms rewrite with, each once, as the config names them."""
-    engines = [arm.config.rewrite.engine for arm in arms if arm.config.rewrite.planned]
-    return list({digest(one.model_dump()): one for one in engines if one is not None}.values())
+def engines_of(arms: Iterable[Arm]) -> list[list[EngineSettings]]:
+    """Returns, of each common engine of the arms, the engines that its workers open, as the config names them."""
+    found: dict[str, list[EngineSettings]] = {}
+    for arm in arms:
+        if arm.config.rewrite.planned and arm.config.rewrite.engine is not None:
+            of = found.setdefault(digest(arm.config.rewrite.engine.model_dump()), [])
+            of += opened_engines(arm.config)
+    return [list(distinct(of).values()) for of in found.values()]
 
 
 def arm_rerankers(arms: Iterable[Arm]) -> list[RerankSettings]:
@@ -67,17 +72,20 @@ def arm_steps(arms: Iterable[Arm]) -> dict[str, list[EngineSettings]]:
 
 def arm_pools(
     pooled: Config,
-    engines: Sequence[EngineSettings],
+    engines: Sequence[Sequence[EngineSettings]],
     rerankers: Sequence[RerankSettings],
     asking: Mapping[str, Sequence[EngineSettings]] | None = None,
 ) -> dict[str, PoolRequest]:
-    """Returns the requested pools: those of a run, and one for each further engine, as a run with that engine has it.
+    """Returns the requested pools: those of a run, and one for each further common engine, as a run with that engine has it.
 
-    The first of `engines` is that of `pooled`, which is by `pooled_config`.
+    `engines` are those that the workers of each common engine open; `pooled` is by `pooled_config`.
     """
-    pools = requested_pools(pooled, rerankers, asking or {})
-    for number, engine in enumerate(engines[1:], start=2):
-        rewriting = pooled.rewrite.model_copy(update={"engine": engine})
-        further = requested_pools(pooled.model_copy(update={"rewrite": rewriting}), rerankers, asking or {})
-        pools[f"rewrite_{number}"] = further["rewrite"]
+    pools = requested_pools(pooled, rerankers, asking or {}, next(iter(engines), ()))
+    for number, of in enumerate(engines[1:], start=2):
+        pools[rewriting_pool(number)] = requested_pools(pooled, rerankers, asking or {}, of)["rewrite"]
     return pools
+
+
+def rewriting_pool(number: int) -> str:
+    """Returns the name of the pool, and of the stage, of a common engine, counted from 1."""
+    return "rewrite" if number == 1 else f"rewrite_{number}"

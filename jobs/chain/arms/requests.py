@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobs.chain.arms.shared_work import Reading, digest
+from jobs.chain.arms.shared_work import AnsweredBy, Reading, SharedWork, digest
 from jobs.chain.completions import key_of
 from jobs.chain.journal import Key
 from rewriters.engines import Request
@@ -34,7 +34,7 @@ def as_made(reading: Reading, request: Request) -> Request:
 
 def made_with(request: Request, made_by: str) -> str:
     """Returns the hash of what decides an answer beside the prompt; `made_by`: the hash of the engine's identity."""
-    return digest([made_by, dict(request.decoding), request.schema])
+    return digest([made_by, dict(request.decoding), request.schema, *([request.form] if request.form else [])])
 
 
 def request_key(request: Request, made_with: str) -> Key:
@@ -66,6 +66,21 @@ def most_requests(rewriting: Rewriting, asked: Rewriting | None = None) -> list[
 def at_most(reading: Reading) -> list[Key]:
     """Returns the keys of the requests that a reading makes for a query at most."""
     return [key_in_reading(reading, one) for one in most_requests(reading.rewriting, reading.asked)]
+
+
+def opened(reading: Reading) -> list[AnsweredBy]:
+    """Returns the engines that requests of a reading go to, the common one first, if any goes to it."""
+    names = {one.engine for one in most_requests(reading.rewriting, reading.asked)}
+    return [engine for name, engine in reading.engines.items() if name in names]
+
+
+def opened_together(work: SharedWork) -> dict[str, list[AnsweredBy]]:
+    """Returns, by the key of each common engine, the engines that its workers open, each once."""
+    found: dict[str, dict[str, AnsweredBy]] = {key: {} for key in work.engines}
+    for reading in work.readings:
+        if reading.engines:
+            found[reading.engines[""].key] |= {one.key: one for one in opened(reading)}
+    return {key: list(of.values()) for key, of in found.items()}
 
 
 def longest_answer(rewriting: Rewriting) -> int:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cluster.costs import Prices
 from cluster.run.stage import shard_of
-from jobs.chain.arms.requests import SAMPLES_APART, as_made, longest_answer
+from jobs.chain.arms.requests import SAMPLES_APART, as_made, longest_answer, opened
 from jobs.chain.arms.shared_work import Reading
 from jobs.chain.completer import Answered
 from jobs.chain.completions import REUSED
@@ -111,8 +111,7 @@ class Rewrite:
         self._readings, self._counts_needs = readings, counts_needs
         self._choosers = [Rewriter(one.reading.rewriting) for one in readings]
         self._rewriters = [Rewriter(one.reading.asked) for one in readings]
-        engines = [one.reading.engines[""] for one in readings]  # the common one first
-        engines += [engine for one in readings for engine in one.reading.engines.values()]
+        engines = [engine for one in readings for engine in opened(one.reading)]
         most = max((longest_answer(one.reading.asked) for one in readings), default=0)
         self._asking = Asking("rewrite", engines, run, store, start, gpus, prices, unsaved_seconds, most)
         self._key, self.start_up = self._asking.key, self._asking.start_up

@@ -69,7 +69,7 @@ class Asking:
 
     def key(self, request: Request) -> Key:
         """Returns the key of a completion among those of all engines and decodings."""
-        known = request.engine, repr(request.decoding), id(request.schema)
+        known = request.engine, repr([request.decoding, request.form]), id(request.schema)
         if known not in self._made_with:  # with the schema, so that its id is not another's
             self._made_with[known] = request.schema, made_with(request, self.made_by[request.engine])
         return request_key(request, self._made_with[known][1])

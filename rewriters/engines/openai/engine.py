@@ -1,4 +1,4 @@
-"""Completions from a Chat Completions server: a hosted API, or `vllm serve` and its like.
+"""Completions from a Chat Completions server: a hosted API, or `vllm serve` and its like; of plain text, from Completions.
 
 Many requests are in flight at a time, over persistent connections; `aimd.py` limits how many. Failures due to the
 server's state (429, 503, no connection) are retried within a patience; failures of the request itself (500, timeout, an
@@ -147,7 +147,7 @@ class OpenaiEngine:
     async def _complete_one(self, request: Request, gate: SendGate | None) -> Completion | None:
         if gate is not None and not await gate.admit(request):
             return None
-        state = _RequestState()
+        state, path = _RequestState(), self.protocol.path_of(request)
         while True:
             try:
                 async with self._limit.place() as place:
@@ -157,7 +157,7 @@ class OpenaiEngine:
                     body, state.left_out = self.protocol.request_body(self._model, request, self._args, omitted)
                     sent = time.monotonic()
                     state.sends, state.first_sent = state.sends + 1, state.first_sent or sent
-                    status, headers, content = await self._server.send(protocol.encode(body))
+                    status, headers, content = await self._server.send(protocol.encode(body), path)
                     state.latency = time.monotonic() - sent
                     state.seconds += state.latency
                     result = self.protocol.parse_response(status, headers, content) if isinstance(content, bytes) else content
@@ -175,7 +175,7 @@ class OpenaiEngine:
             if isinstance(content, bytes) and self._omit_refused(status, content, body, state):
                 continue
             if protocol.is_fatal(status) and not await self._refused_alone(status, result.message):
-                raise self._server.fatal_error(status, result.message)
+                raise self._server.fatal_error(status, result.message, self._server.base + path)
             delay = self._retry_delay(result, state)
             if delay is None:
                 return self._failed(result, state)

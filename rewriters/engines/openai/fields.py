@@ -19,6 +19,7 @@ _LENGTHS = "maxLength"  # of the strings of a schema
 _WORDS = {
     "response_format": re.compile(r"response_format|json_schema|\bschema\b|structured|guided|grammar|maxLength", re.I),
     "chat_template_kwargs": re.compile(r"chat_template", re.I),
+    "skip_special_tokens": re.compile(r"skip_special_tokens", re.I),
     "temperature": re.compile(r"\btemperature\b", re.I),
     "top_p": re.compile(r"\btop_p\b", re.I),
     "seed": re.compile(r"\bseed\b", re.I),

@@ -1,4 +1,6 @@
-"""The Chat Completions protocol: builds request bodies and parses responses, without any network.
+"""The protocols Chat Completions and Completions: builds request bodies and parses responses, without any network.
+
+A prompt that the model is to go on with, in place of answering it, goes to Completions; all else to Chat Completions.
 
 Which fields a server may refuse: `fields.py`.
 """
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
+from cluster.errors import RewriterError
 from cluster.http import FATAL, parsed_json, retry_after
 from rewriters.engines import Request
 from rewriters.engines.openai.fields import FILTERED, error_details, schema_name, without
@@ -85,11 +88,15 @@ def request_body(
     """
     decoding = request.decoding
     system = [{"role": "system", "content": request.system}] if request.system else []
-    fields: dict[str, Any] = {"model": model, "messages": [*system, {"role": "user", "content": request.prompt}]}
+    messages = [*system, {"role": "user", "content": request.prompt}]
+    fields: dict[str, Any] = {"model": model} | ({"prompt": request.prompt} if request.as_text else {"messages": messages})
     fields.update({name: decoding[name] for name in _DECODING if decoding.get(name) is not None})
     if fields.get("top_p") == 1:  # what servers take where it is not sent; some take it from nobody
         del fields["top_p"]
-    fields.update({name: decoding[name] for name in ("stop", "chat_template_kwargs") if decoding.get(name)})
+    more = ("stop",) if request.as_text else ("stop", "chat_template_kwargs")
+    fields.update({name: decoding[name] for name in more if decoding.get(name)})
+    if request.marks:  # else servers leave special tokens out of the text
+        fields["skip_special_tokens"] = False
     if request.schema:
         schema = {"name": schema_name(request.recorded_as or request.name), "schema": request.schema, "strict": True}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -179,6 +186,8 @@ def _parse_completion(content: bytes) -> ChatResponse:
     if not isinstance(choices, list) or not choices:
         raise ValueError("it has no choices")
     message = choices[0].get("message") if isinstance(choices[0], dict) else None
+    if message is None and isinstance(choices[0], dict) and isinstance(choices[0].get("text"), str):  # of Completions
+        message = {"content": choices[0]["text"]}
     if not isinstance(message, dict):
         raise ValueError("its choice has no message")
     said = choices[0].get("finish_reason")
@@ -228,6 +237,7 @@ class ChatProtocol:
 
     Attributes:
         path: Of completions, behind the base URL.
+        text_path: Of completions of a text that is no message; None: the server has none.
         headers: The headers that carry a key, and what else each request has.
         request_body: As `request_body`.
         parse_response: As `parse_response`.
@@ -239,6 +249,20 @@ class ChatProtocol:
     request_body: Callable[[str, Request, Mapping[str, Any], Collection[str]], tuple[dict[str, Any], tuple[str, ...]]]
     parse_response: Callable[[int, Mapping[str, str], bytes], ChatResponse | RequestFailure]
     lists_all: bool = True
+    text_path: str | None = None
+
+    def path_of(self, request: Request) -> str:
+        """Returns the path that a request goes to.
+
+        Raises:
+            RewriterError: The server takes messages alone.
+        """
+        if not request.as_text:
+            return self.path
+        if self.text_path is None:
+            what = f"strategy {request.name!r}: its prompt is a text to go on with, and {self.path} takes messages alone"
+            raise RewriterError("engine-setting", f"{what}; give it another kind of engine, or set prompt_as: message")
+        return self.text_path
 
     def probe_body(self, model: str, args: Mapping[str, Any], omitted: Collection[str]) -> dict[str, Any]:
         """Returns a request to which nobody can object: it shows whether a server refuses all of them."""
@@ -247,5 +271,9 @@ class ChatProtocol:
 
 
 CHAT_COMPLETIONS = ChatProtocol(
-    "/chat/completions", lambda key: {"Authorization": f"Bearer {key}"} if key else {}, request_body, parse_response
+    "/chat/completions",
+    lambda key: {"Authorization": f"Bearer {key}"} if key else {},
+    request_body,
+    parse_response,
+    text_path="/completions",
 )

@@ -67,8 +67,8 @@ class ChatServer:
         if self._session is not None:
             await self._session.close()
 
-    async def send(self, content: bytes) -> tuple[int, Mapping[str, str], bytes | RequestFailure]:
-        """Sends one request.
+    async def send(self, content: bytes, path: str | None = None) -> tuple[int, Mapping[str, str], bytes | RequestFailure]:
+        """Sends one request, to a path behind the base URL; None: that of messages.
 
         Returns:
             The status (0: none came), the headers, and the body or why there is none.
@@ -79,7 +79,7 @@ class ChatServer:
         if self._session is None or self._session.closed:
             raise RewriterError("engine-died", f"engine {self._kind!r} is closed; run the same command again")
         while True:
-            used, url = self.key.value, self._completions_url
+            used, url = self.key.value, self._completions_url if path is None else self.base + path
             status, headers, answer = await self._exchange(
                 self._session.post(url, data=content, headers=self._protocol.headers(self.key.value), allow_redirects=False)
             )

@@ -1,7 +1,8 @@
 """How a model is spoken to and read: the tokens of its prompt, and its answer without reasoning.
 
 Special tokens that mark reasoning (Cohere, Magistral, gpt-oss, ...) stay in a text, so that `rewriters/reading` finds the end
-of the reasoning; all others are left out. With a reasoning parser of vLLM the text is what that calls the content.
+of the reasoning, and so do the marks of a request; all others are left out. With a reasoning parser of vLLM the text is what
+that calls the content.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +29,15 @@ class Chat:
     """The chat format of one loaded model."""
 
     def __init__(self, tokenizer: Any, model: str, reasoning_parser: str | None) -> None:
-        """Reads the special tokens of vLLM's tokenizer; warns of a model without a chat template, by its name.
+        """Reads the special tokens of vLLM's tokenizer.
 
-        `reasoning_parser` is a name of vLLM's; None: marks stay in the text.
+        `model` is its name, for a warning; `reasoning_parser` is a name of vLLM's; None: marks of reasoning stay in the text.
 
         Raises:
             RewriterError: vLLM has no such parser, or it does not fit the tokenizer.
         """
-        self._tokenizer, self._has_template = tokenizer, has_template(tokenizer)
-        if not self._has_template:
-            _log.warning("%s has no chat template: it is given the bare prompts, as a base model", model)
+        self._tokenizer, self.has_template = tokenizer, has_template(tokenizer)
+        self._model, self._warned = model, False
         special = _special_tokens(tokenizer)
         self.is_harmony = set(_HARMONY[:2]) <= set(special)
         self._marks = {token for token in special if _MARK.search(token) or (self.is_harmony and token in _HARMONY)}
@@ -46,17 +46,28 @@ class Chat:
             self._parser_class = _parser(reasoning_parser, tokenizer)
             parser = self._parser_class(tokenizer)
             self._marks |= {parser.reasoning_start_str, parser.reasoning_end_str} & set(special)
-        self._others = sorted(set(special) - self._marks, key=len, reverse=True)
-        self._skipped = frozenset(special[token] for token in self._others)
+        self._special = special
+        self._left_out: dict[frozenset[str], tuple[list[str], frozenset[int]]] = {}
 
-    @property
-    def keeps_special_tokens(self) -> bool:
-        """Returns whether vLLM, where it makes the text itself, is to leave special tokens in it."""
-        return bool(self._marks)
+    def keeps_special_tokens(self, marks: Collection[str] = ()) -> bool:
+        """Returns whether vLLM, where it makes the text itself, is to leave special tokens in it.
 
-    def tokens(self, prompt: str, switches: Mapping[str, Any], system: str = "") -> list[int]:
-        """Returns the tokens of a prompt: by the chat template, if any, with its variables `switches`, else bare."""
-        if not self._has_template:
+        `marks` are those of the request.
+        """
+        return bool(self._marks or marks)
+
+    def tokens(self, prompt: str, switches: Mapping[str, Any], system: str = "", *, as_text: bool = False) -> list[int]:
+        """Returns the tokens of a prompt: by the chat template, if any, with its variables `switches`, else bare.
+
+        Those of a text have no template around them, and what the tokenizer puts before every text; special tokens that stand
+        in it are such. Warns once of messages to a model without a template.
+        """
+        if as_text:
+            return list(self._tokenizer.encode(prompt))
+        if not self.has_template:
+            if not self._warned:
+                self._warned = True
+                _log.warning("%s has no chat template: it is given the bare prompts, as a base model", self._model)
             return list(self._tokenizer.encode(f"{system}\n\n{prompt}" if system else prompt))
         user = {"role": "user", "content": prompt}
         if not system:
@@ -69,17 +80,26 @@ class Chat:
     def _templated(self, messages: Sequence[Mapping[str, str]], switches: Mapping[str, Any]) -> list[int]:
         return list(self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False, **switches))
 
-    def text(self, prompt: Sequence[int], token_ids: Sequence[int], text: str, switches: Mapping[str, Any]) -> str:
+    def text(
+        self,
+        prompt: Sequence[int],
+        token_ids: Sequence[int],
+        text: str,
+        switches: Mapping[str, Any],
+        marks: Collection[str] = (),
+    ) -> str:
         """Returns an answer without its reasoning, as far as a parser separates it.
 
-        It is given the tokens of prompt and answer, the text where vLLM made it ("": it is made here), and the switches of
-        `tokens`.
+        It is given the tokens of prompt and answer, the text where vLLM made it ("": it is made here), the switches of
+        `tokens`, and the marks of the request.
         """
+        kept_tokens = frozenset(self._marks.union(marks))
+        others, skipped = self._others(kept_tokens)
         if not text:
-            kept = [token for token in token_ids if token not in self._skipped]
-            text = self._tokenizer.decode(kept, skip_special_tokens=not self._marks)
-        elif self._marks:
-            for token in self._others:
+            kept = [token for token in token_ids if token not in skipped]
+            text = self._tokenizer.decode(kept, skip_special_tokens=not kept_tokens)
+        elif kept_tokens:
+            for token in others:
                 text = text.replace(token, "")
         if self._parser_class is None:
             return text
@@ -91,6 +111,13 @@ class Chat:
         except NotImplementedError:  # it only tells where reasoning ends
             return text
         return content or ""
+
+    def _others(self, kept: frozenset[str]) -> tuple[list[str], frozenset[int]]:
+        """Returns the special tokens that are left out of a text, the longest first, and their ids."""
+        if kept not in self._left_out:
+            others = sorted(set(self._special) - kept, key=len, reverse=True)
+            self._left_out[kept] = others, frozenset(self._special[token] for token in others)
+        return self._left_out[kept]
 
 
 def has_template(tokenizer: Any) -> bool:

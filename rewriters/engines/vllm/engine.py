@@ -120,7 +120,9 @@ class VllmEngine:
         try:
             self._event_loop.run(self._load())
             loaded = perf_counter()
-            self._event_loop.run(self._generate(Request("", "", "warm-up", "Say yes.", "", decoding={"max_tokens": 4})))
+            as_text = not self._chat.has_template
+            warm_up = Request("", "", "warm-up", "Say yes.", "", decoding={"max_tokens": 4}, as_text=as_text)
+            self._event_loop.run(self._generate(warm_up))
         except BaseException:
             self.close()
             raise
@@ -194,7 +196,7 @@ class VllmEngine:
         from vllm.inputs import tokens_input
 
         chat, switches = self._chat, request.decoding.get("chat_template_kwargs") or {}
-        prompt = chat.tokens(request.prompt, switches, request.system)
+        prompt = chat.tokens(request.prompt, switches, request.system, as_text=request.as_text)
         outputs = self._engine.generate(
             tokens_input(prompt), sampling(request, chat), str(next(self._numbers)), lora_request=self._adapter,
             reasoning_parser_kwargs={"chat_template_kwargs": dict(switches)},
@@ -204,7 +206,7 @@ class VllmEngine:
         if said.finish_reason in ("abort", "error"):
             raise BrokenOffError(f"vLLM broke the answer off ({said.finish_reason})")
         return Completion(
-            encodable(chat.text(prompt, said.token_ids, said.text, switches)),
+            encodable(chat.text(prompt, said.token_ids, said.text, switches, request.marks)),
             "length" if said.finish_reason in ("length", "repetition") else "stop",
             self._name,
             prompt_tokens=len(output.prompt_token_ids or ()),

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cluster.errors import ConfigError
+from cluster.errors import ClusterError, ConfigError
+from cluster.placement import NodeGroup
+from cluster.run.pool_sizes import size_pools
 from cluster.run.session import InProcessSession
-from jobs.chain.completer import on_devices
 from jobs.config.config import Config
 from jobs.job.pools import device, requested_pools, with_precisions
-from rewriters.engines.settings import LocatedVllmSettings, OpenaiSettings
 from rewriters.engines.vllm.cores import visible
 
 DENSE = {"kind": "local", "index": "i", "encoder": {"model": "m"}}
@@ -55,7 +59,7 @@ def test_a_worker_has_the_gpus_of_the_engines_of_strategies(
     values: dict[str, Any], engine: dict[str, Any], own: list[dict[str, Any]], gpus: float
 ) -> None:
     names = ["general", "keyword", "core_content"]
-    strategies = [{name: {"engine": one}} for name, one in zip(names, own, strict=False)] or ["general"]
+    strategies = [{name: {"engine": one}} for name, one in zip(names, own, strict=False)] + ["expand"]
     rewrite = {"engine": engine, "calls": "separate", "strategies": strategies}
     request = requested_pools(Config.model_validate(values | {"rewrite": rewrite}))["rewrite"]
     assert (request.gpus or 0.0, request.takes_spare_gpus) == (gpus, gpus > 0)
@@ -69,14 +73,98 @@ def test_a_worker_with_fewer_gpus_than_a_strategy_s_engine_spans_is_refused(valu
         requested_pools(config)
 
 
-def test_engines_of_a_worker_have_gpus_of_their_own() -> None:
-    first = LocatedVllmSettings(kind="vllm", model="a", weights="a", args={"tensor_parallel_size": 2})
-    second = LocatedVllmSettings(kind="vllm", model="b", weights="b")
-    server = OpenaiSettings(**SERVER)
-    placed = on_devices([first, server, second, first], 3)
-    assert [getattr(one, "devices", "none") for one in placed.values()] == [(0, 1), "none", (2,)]
-    shared = on_devices([first, second], 1)
-    assert [getattr(one, "devices", "none") for one in shared.values()] == [None, None]
+def test_engines_that_one_gpu_cannot_hold_are_refused_and_others_share_it(values: dict[str, Any]) -> None:
+    def pools(memory: float) -> float | None:
+        own = [VLLM | {"model": name, "args": {"gpu_memory_utilization": memory}} for name in ("a", "b")]
+        rewrite = {"engine": SERVER, "strategies": [{name: {"engine": one}} for name, one in zip(["hyde", "expand"], own)]}  # noqa: B905
+        config = Config.model_validate(values | {"rewrite": rewrite, "cluster": {"address": "none", "rewrite": {"gpus": 1}}})
+        return requested_pools(config)["rewrite"].gpus
+
+    assert pools(0.45) == 1
+    with pytest.raises(
+        ConfigError, match=r"has 1, whose memory cannot hold all its engines \(a 0.6 of 1, b 0.6 of 1;"
+    ) as refused:
+        pools(0.6)
+    assert "\n" not in str(refused.value)
+
+
+def test_engines_that_a_machine_cannot_hold_are_refused_before_anything_starts(
+    values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewrite = {"engine": VLLM, "strategies": ["general", {"hyde": {"engine": VLLM | {"model": "b"}}}]}
+    requests = requested_pools(Config.model_validate(values | {"rewrite": rewrite, "rerank": {"kind": "none"}}))
+    monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: 2.0)
+    assert InProcessSession(requests).pools["rewrite"].gpus == 2
+    assert size_pools(requests, [NodeGroup(1, 16, 2)], local=False)["rewrite"].gpus == 2
+    monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: 1.0)
+    with pytest.raises(
+        ClusterError, match=r"a worker of rewrite wants 2 GPUs, and this machine has 1; lower cluster\.rewrite\.gpus"
+    ):
+        InProcessSession(requests)
+    with pytest.raises(ClusterError, match="no node can hold one of the workers of rewrite, each 1 CPU and 2 GPU"):
+        size_pools(requests, [NodeGroup(4, 16, 1)], local=False)
+
+
+def test_the_common_engine_is_not_opened_where_no_request_goes_to_it(values: dict[str, Any]) -> None:
+    large = VLLM | {"model": "large", "args": {"tensor_parallel_size": 4}}
+
+    def gpus(*strategies: Any, **rewrite: Any) -> float | None:
+        rewrite = {"engine": large, "strategies": list(strategies)} | rewrite
+        return requested_pools(Config.model_validate(values | {"rewrite": rewrite}))["rewrite"].gpus
+
+    own = {"hyde": {"engine": VLLM}}
+    assert gpus(own) == 1
+    assert gpus(own, "expand") == 5
+    assert gpus(own, "./not-here.yaml") == 5  # it may go to the common one
+    assert gpus(own, select={"kind": "classified", "by": "llm"}) == 5  # which is asked for the type
+    assert gpus(own, "expand", select={"kind": "adaptive"}) == 4  # one request for all
+
+
+def test_a_strategy_in_a_file_has_its_engine_counted(values: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    engine = "{kind: vllm, model: mine, args: {pipeline_parallel_size: 2}}"
+    file.write_text(f"label: Mine\nprompt: 'Say: {{query}}'\nengine: {engine}\n")
+    rewrite = {"engine": SERVER, "strategies": ["general", str(file)]}
+    assert requested_pools(Config.model_validate(values | {"rewrite": rewrite}))["rewrite"].gpus == 2
+
+
+COMMON: list[dict[str, Any]] = [
+    {"kind": "recorded", "path": "r.jsonl"},
+    SERVER,
+    VLLM,
+    VLLM | {"args": {"tensor_parallel_size": 2}},
+]
+OWN: list[dict[str, Any] | None] = [
+    None, SERVER | {"model": "other"}, VLLM, VLLM | {"model": "b"}, VLLM | {"model": "b", "args": {"tensor_parallel_size": 2}},
+]  # fmt: skip
+NAMES = ["hyde", "expand", "step_back", "general"]
+
+
+def counted(common: dict[str, Any], own: Sequence[dict[str, Any] | None]) -> int:
+    """The GPUs of the distinct engines that are asked, by hand."""
+    engines = [common if one is None else one for one in own]
+    distinct = [one for place, one in enumerate(engines) if one not in engines[:place]]
+    return sum(one.get("args", {}).get("tensor_parallel_size", 1) for one in distinct if one["kind"] == "vllm")
+
+
+@given(
+    common=st.sampled_from(COMMON),
+    own=st.lists(st.sampled_from(OWN), min_size=1, max_size=4),
+    given_=st.sampled_from([None, 0, 8]),
+)
+def test_a_worker_asks_for_the_gpus_of_the_engines_that_are_asked(
+    common: dict[str, Any], own: list[dict[str, Any] | None], given_: int | None
+) -> None:
+    strategies = [name if one is None else {name: {"engine": one}} for name, one in zip(NAMES, own, strict=False)]
+    values = {
+        "name": "x", "log": {"path": "l", "query_column": "q"}, "rewrite": {"engine": common, "strategies": strategies},
+        "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "i"}}}, "output": "o",
+        "cluster": {"rewrite": {"gpus": given_}}, "rerank": {"kind": "none"},
+    }  # fmt: skip
+    request = requested_pools(Config.model_validate(values))["rewrite"]
+    wanted = counted(common, own)
+    assert (request.gpus or 0) == (wanted if given_ is None else given_)
+    assert request.takes_spare_gpus == (wanted > 0)
 
 
 def test_an_engine_s_processes_see_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

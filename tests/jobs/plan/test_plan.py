@@ -275,3 +275,22 @@ def test_the_table_says_what_is_expected() -> None:
     assert over_budget(planned | {"expected": None}) is over_budget(planned | {"max_cost_usd": None}) is None
     assert cells["  rewrite"] == "2 x (1 CPU, 1 GPU)"
     assert cells["  retrieve"] == "1 to 3 x (1 CPU)"
+
+
+def test_the_table_names_the_engines_of_a_worker_that_opens_several(
+    prepared: Prepared, values: Values, config_file: Callable[[Any], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
+    monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: 2.0)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "config.json").write_text("{}")
+    (tmp_path / "own" / "model.safetensors").write_bytes(b"none")
+    own = {"kind": "vllm", "model": str(tmp_path / "own"), "args": {"tensor_parallel_size": 2}}
+    values["rewrite"]["strategies"] = ["general", {"hyde": {"engine": own}}]
+    values["cluster"] = {"address": "none"}
+    path = config_file(values)
+    planned = plan(prepare(load_config(path), path), LiveDisplay(io.StringIO()))
+    assert planned["engines"] == {"rewrite": ["tiny", f"{tmp_path / 'own'} (2 GPU)"]}
+    assert planned["pools"]["rewrite"]["gpus"] == 2
+    cells = [str(cell) for column in plan_table(planned).columns for cell in column.cells]
+    assert f"each with 2 engines: tiny, {tmp_path / 'own'} (2 GPU)" in cells

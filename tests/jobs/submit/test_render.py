@@ -418,6 +418,25 @@ def test_the_server_of_a_strategy_of_its_own_may_be_reached() -> None:
     assert unset_variables(config(settings)) == ["OWN_KEY"]
 
 
+def test_the_engines_of_strategies_have_their_gpus_and_their_files_are_named(tmp_path: Path) -> None:
+    own = "{kind: vllm, model: org/own, args: {tensor_parallel_size: 2}}"
+    keyed = "{kind: openai, model: m, base_url: 'http://llm:8124/v1', api_key_file: /keys/own}"
+    (tmp_path / "mine.yaml").write_text(f"label: Mine\nprompt: 'Say: {{query}}'\nengine: {keyed}\n")
+    settings = f"rewrite.strategies=[general, {{hyde: {{engine: {own}}}}}, {tmp_path}/mine.yaml, 's3://dmqr/far.yaml']"
+    found = documents("kuberay", settings, "cluster.rewrite={workers: 4}")
+    sizes = {
+        group["groupName"]: group["template"]["spec"]["containers"][0]["resources"]["limits"].get("nvidia.com/gpu")
+        for group in cluster(found)["workerGroupSpecs"]
+    }
+    assert sizes == {"cpu": None, "gpu-1": "1", "gpu-3": "3"}  # reranking; rewriting by two engines
+    assert 8124 in {port["port"] for port in one(found, "NetworkPolicy")["spec"]["egress"][-1]["ports"]}
+    assert "rewrite.strategies.engine.api_key_file: /keys/own" in unseen_paths(config(settings))
+    (far,) = [line for line in doubtful(config(settings)) if "far.yaml" in line]
+    assert "s3://dmqr/far.yaml: is not read here; if it has an engine, give the GPUs" in far
+    with pytest.raises(ConfigError, match="a worker has 1, but its engine spans 2"):
+        documents("kuberay", settings, "cluster.rewrite.gpus=1")
+
+
 def test_the_port_of_the_collector_of_traces_may_be_reached() -> None:
     policy = one(documents("kuberay", "cluster.traces={endpoint: 'http://collector:4318'}"), "NetworkPolicy")["spec"]
     assert [port["port"] for port in policy["egress"][-1]["ports"]] == [443, 4318, 6443, 9200]

@@ -54,6 +54,16 @@ def completion(text: object = "fine", usage: object = None, finish_reason: objec
     } | more
 
 
+def text_completion(text: str, usage: object = None) -> Body:
+    """A good answer's JSON, of Completions."""
+    return {
+        "object": "text_completion",
+        "model": "what-the-server-calls-itself",
+        "choices": [{"index": 0, "text": text, "finish_reason": "stop", "logprobs": None}],
+        "usage": usage,
+    }
+
+
 def after(seconds: float) -> str:
     """A point in time, as a header says it."""
     return formatdate(time.time() + seconds, usegmt=True)
@@ -82,6 +92,7 @@ class FakeServer:
     """
 
     path = "/v1/chat/completions"
+    text_path: str | None = "/v1/completions"
 
     def __init__(
         self,
@@ -104,6 +115,7 @@ class FakeServer:
         self.port, self._text, self._completion_tokens = port, text, completion_tokens
         self.aliases: set[str] = set()  # models that it has and does not list
         self.bodies: list[Body] = []
+        self.paths: list[str] = []  # of the bodies
         self.sends: Counter[str] = Counter()  # by prompt
         self.times: list[float] = []
         self.headers: list[dict[str, str]] = []
@@ -153,6 +165,8 @@ class FakeServer:
         app = web.Application()
         app.router.add_get("/v1/models", self._list)
         app.router.add_post(self.path, self._complete)
+        if self.text_path is not None:
+            app.router.add_post(self.text_path, self._complete)
         app.router.add_get("/v1/models/{name}", self._show)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01, handler_cancellation=True)
         await self._runner.setup()
@@ -176,6 +190,7 @@ class FakeServer:
         prompt = self.prompt(body)
         self.times.append(time.monotonic())
         self.bodies.append(body)
+        self.paths.append(request.path)
         self.headers.append(dict(request.headers))
         self.sends[prompt] += 1
         if request.transport is not None:
@@ -193,7 +208,7 @@ class FakeServer:
             async with self._queue:
                 await asyncio.sleep(self.seconds)
             text = self._text(body) if self._text else f"answer to: {prompt}"
-            return web.json_response(self.good(text, prompt))
+            return web.json_response(self.good_text(text, prompt) if "prompt" in body else self.good(text, prompt))
         finally:
             self.in_flight -= 1
 
@@ -206,12 +221,17 @@ class FakeServer:
 
     def prompt(self, body: Body) -> str:
         """The prompt of a request."""
-        return str(body["messages"][0]["content"])
+        return str(body["prompt"] if "prompt" in body else body["messages"][0]["content"])
 
     def good(self, text: str, prompt: str) -> Body:
         """A good answer."""
         tokens = {"prompt_tokens": len(prompt.split()), "completion_tokens": self._completion_tokens}
         return completion(text, tokens if self.usage else None)
+
+    def good_text(self, text: str, prompt: str) -> Body:
+        """A good answer to a prompt that is no message."""
+        tokens = {"prompt_tokens": len(prompt.split()), "completion_tokens": self._completion_tokens}
+        return text_completion(text, tokens if self.usage else None)
 
     def stranger(self, headers: Mapping[str, str], key: str) -> bool:
         """Whether a request does not have the key."""

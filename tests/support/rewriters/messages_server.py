@@ -30,6 +30,7 @@ class MessagesServer(FakeServer):
     """The server; words are its tokens."""
 
     path = "/v1/messages"
+    text_path = None
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
