@@ -1,10 +1,11 @@
 """Whole runs of two checkouts in turn: wall time, CPU seconds of all processes, first commit, driver's memory.
 
-    DMQR_SHARED=FOLDER python tests/benchmarks/side_by_side.py --old CHECKOUT [--rounds 5] [--cases log,tenth,reranked]
+    DMQR_SHARED=FOLDER python tests/benchmarks/side_by_side.py --old CHECKOUT [--rounds 5] [--cases log,tenth,reranked,sample]
 
     log       42,169 distinct web queries, four recorded rewrites each, BM25 on SciFact's corpus, nothing reranked
     tenth     4,217 of them: the driver's memory beside that of all
     reranked  2,000 of them, BM25 and dense, a tiny cross-encoder (random weights) over 50 candidates each
+    sample    configs/quickstart.yaml as it is in the new checkout
 
 Completions are made here from the queries' own words, so nothing waits for a model. The same Python and libraries run both.
 Prints each pair as it ends, then medians of new / old. CPU seconds are sampled twice a second from the driver's descendants.
@@ -47,9 +48,14 @@ class Figures(NamedTuple):
     """CPU seconds of the processes that metrics pass through: the driver, the tracker of the progress, Ray's agent."""
 
 
-def prepare(folder: Path, shared: Path, case: str) -> None:
-    """Writes the log, the completions, the reranker and the config of a case."""
+def prepare(folder: Path, shared: Path, case: str) -> Path:
+    """Writes the log, the completions, the reranker and the config of a case, and returns the corpus to be indexed."""
     from tests.support.retrievers.tiny_reranker import make_reranker
+
+    if case == "sample":
+        shutil.copytree(REPOSITORY / "configs" / "sample", folder / "configs" / "sample")
+        shutil.copy(REPOSITORY / "configs" / "quickstart.yaml", folder / "config.yaml")
+        return folder / "configs" / "sample" / "corpus.parquet"
 
     queries = list(dict.fromkeys(pq.read_table(shared / "logs/terabyte05_50k/log.parquet")["query"].to_pylist()))
     wanted = {"log": len(queries), "tenth": len(queries) // 10, "reranked": 2000}[case]
@@ -79,6 +85,7 @@ def prepare(folder: Path, shared: Path, case: str) -> None:
         "limits": {"error_rate": 1.0}, "cluster": {"shard_size": 1000 if case != "reranked" else 200},
     }  # fmt: skip
     (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    return shared / "data" / "scifact" / "corpus.parquet"
 
 
 def measure(checkout: Path, folder: Path, command: list[str]) -> Figures:
@@ -117,18 +124,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--old", type=Path, required=True, help="the checkout to compare with")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cases", default="log,tenth,reranked")
+    parser.add_argument("--cases", default="log,tenth,reranked,sample")
     options = parser.parse_args()
     shared = Path(os.environ["DMQR_SHARED"]).absolute()
     sides = {"old": options.old.absolute(), "new": REPOSITORY}
     for case in options.cases.split(","):
         with tempfile.TemporaryDirectory() as name:
             folder, found = Path(name), {side: [] for side in sides}
-            prepare(folder, shared, case)
+            corpus = prepare(folder, shared, case)
             for number in range(options.rounds):
                 for side, checkout in sides.items():
                     shutil.rmtree(folder / "index", ignore_errors=True)
-                    measure(checkout, folder, ["index", "config.yaml", "--corpus", str(shared / "data/scifact/corpus.parquet")])
+                    measure(checkout, folder, ["index", "config.yaml", "--corpus", str(corpus)])
                     shutil.rmtree(folder / "runs", ignore_errors=True)
                     figures = measure(checkout, folder, ["run", "config.yaml"])
                     found[side].append(figures)
