@@ -1,0 +1,84 @@
+"""Runs that are killed while an LLM refines, answers or judges: no answer is asked for again, and the rows are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.jobs.in_process_runs import job_in_process
+from tests.support.jobs.whole_runs import PATIENCE, ROOT
+from tests.support.rewriters.fake_server import FakeServer
+
+IN_FLIGHT = 2
+TABLES = ("results", "rounds", "answers", "judgements")
+STEPS = {"iterate": "Tried before", "answer": "Question:", "judge": "Document"}
+
+
+def said(body: dict[str, Any]) -> str:
+    prompt = body["messages"][-1]["content"]
+    if STEPS["iterate"] in prompt:
+        return json.dumps({"query": f"{prompt.rpartition('Query: ')[2]} moon yeast lamp"})
+    if STEPS["answer"] in prompt:
+        return "So it is [1]."
+    return json.dumps({"match": 2, "trust": 2, "overall": 1})
+
+
+def step_of(body: dict[str, Any]) -> str | None:
+    prompt = body["messages"][-1]["content"]
+    return next((step for step, mark in STEPS.items() if mark in prompt), None)
+
+
+def started(path: str, folder: Path, *settings: str) -> subprocess.Popen[bytes]:
+    flags = [word for one in settings for word in ("--set", one)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, "-m", "jobs", "run", path, *flags], cwd=folder, env=environment, **quiet)  # type: ignore[call-overload,no-any-return]
+
+
+def rows(folder: Path) -> dict[str, list[str]]:
+    return {name: sorted(map(repr, pq.read_table(folder / name).to_pylist())) for name in TABLES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+def test_what_was_answered_is_not_asked_again(
+    step: str, tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    with FakeServer(["one-8b"], text=said, seconds=0.3) as server:
+        engine = {"kind": "openai", "model": "one-8b", "base_url": server.address, "max_in_flight": IN_FLIGHT}
+        values["iterate"] = {"by": "bm25", "below": 3.0, "engine": engine}
+        values["answer"] = {"documents": 2, "engine": engine}
+        values["judge"] = {"relevance": {"documents": 2}, "engine": engine}
+        path = job_in_process(tmp_path, values, bm25, config_file)
+        running = started(path, tmp_path)
+        end = time.monotonic() + PATIENCE
+        while sum(step_of(body) == step for body in server.bodies) < 3:
+            assert running.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        running.kill()
+        running.wait()
+        assert started(path, tmp_path).wait(PATIENCE) == 0
+        sent = Counter(json.dumps(body["messages"]) for body in server.bodies if step_of(body))
+        assert sum(sent.values()) - len(sent) <= IN_FLIGHT
+        (resumed,) = [one for one in (tmp_path / "runs").glob("small-*") if one.is_dir()]
+        before = len(server.bodies)
+        assert started(path, tmp_path, "name=whole", "store=null").wait(PATIENCE) == 0
+        assert sum(step_of(body) is not None for body in server.bodies[before:]) == len(sent)
+        (whole,) = [one for one in (tmp_path / "runs").glob("whole-*") if one.is_dir()]
+        assert rows(resumed) == rows(whole)
+        before = len(server.bodies)
+        assert started(path, tmp_path, "name=again").wait(PATIENCE) == 0
+        assert not [body for body in server.bodies[before:] if step_of(body)]
