@@ -325,6 +325,13 @@ def test_other_columns_are_kept_and_not_indexed(alias: str, write_corpus: Write)
     assert set(next(iter(ask("GET", f"/{alias}").values()))["mappings"]["properties"]) == {"columns", "doc_id", "text", "title"}
 
 
+def test_places_are_those_of_the_corpus(alias: str, write_corpus: Write) -> None:
+    rows = {"doc_id": [1, 2, 3], "text": ["a", "b", "c"], "source": ["a.pdf", "b.md", None], "page": [4, None, None]}
+    build(write_corpus(rows), block(alias))
+    places = open_documents("under_test", typed(block(alias))).places(["3", "1", "2"])
+    assert places == ["", "a.pdf, page 4", "b.md"]
+
+
 @pytest.mark.parametrize(("doc_id", "words"), [("", "a doc_id is empty"), ("ü" * 300, "has 600 bytes")])
 def test_ids_that_elasticsearch_does_not_take(alias: str, write_corpus: Write, doc_id: str, words: str) -> None:
     with pytest.raises(RetrieverError, match=f"{words}; Elasticsearch takes 1 to 512 bytes"):

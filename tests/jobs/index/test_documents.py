@@ -12,7 +12,7 @@ import pytest
 from cluster.storage import open_storage
 from jobs.__main__ import main
 from retrievers.corpora.corpus import open_arrow
-from retrievers.local.index import read_index
+from retrievers.local.index import LocalDocuments, read_index
 from tests.support.cluster.s3_server import S3Server
 from tests.support.retrievers.small_pdf import small_pdf
 
@@ -64,6 +64,8 @@ def test_a_folder_of_documents(
     assert by_id["tides.md#2"]["title"] == "Tides"
     assert by_id["tides.md#2"]["page"] is None
     assert max(len(row["text"]) for row in kept) <= 120
+    places = LocalDocuments(tmp_path / "index").places(["tides.md#2", "pumps/manual.pdf#2"])
+    assert places == ["tides.md", "pumps/manual.pdf, page 3"]  # as an answer cites them
     assert main(["index", path, "--corpus", str(folder)]) == 0
     assert "exists already" in capsys.readouterr().out
 
