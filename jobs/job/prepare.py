@@ -31,7 +31,7 @@ from jobs.job.rewriting import config_error, read_rewriting
 from jobs.job.steps import ReadySteps, ready_steps
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, log_files
-from jobs.log.judgements import Judgements, read_answers
+from jobs.log.judgements import Judgements, read_answers, read_qrels
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.reranker import reranker_identity
 from rewriters.engines.settings import EngineSettings
@@ -92,6 +92,8 @@ def prepare(config: Config, config_path: str) -> Prepared:
     judgements = named_judgements(config.evaluate)
     if config.evaluate.answers:
         read_answers(config.evaluate.answers, config.evaluate.key)
+    if config.judge is not None and config.judge.calibration:
+        read_qrels(config.judge.calibration, "judge.calibration", config.evaluate.key)
     output = open_storage(config.output)
     check_writable(output, "output")
     if config.own_store is not None:

@@ -73,6 +73,8 @@ def submission(config: Config, config_path: str, verb: Verb, command: str, packa
         read_qrels(config.evaluate.qrels, key=config.evaluate.key)
     if config.evaluate.answers and Path(config.evaluate.answers).is_file():
         read_answers(config.evaluate.answers, config.evaluate.key)
+    if config.judge is not None and config.judge.calibration and Path(config.judge.calibration).is_file():
+        read_qrels(config.judge.calibration, "judge.calibration", config.evaluate.key)
     resolved = Config.model_validate(sent.values)
     base = submission_id(resolved, _rewriting(config), verb, asked_steps(config))
     return Submission(base, sent, config_path, verb, metadata(resolved, command), packages)

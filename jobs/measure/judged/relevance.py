@@ -7,6 +7,7 @@ from typing import Any
 from jobs.chain.arms.judging import RELEVANCE
 from jobs.config.config import Config
 from jobs.log.judgements import JudgedBy, Judgements
+from jobs.measure.judged.calibration import calibration_notes
 from jobs.measure.judged.family import judged_families
 from jobs.measure.judged_rows import database
 from jobs.runs.folder import RunFolder
@@ -59,8 +60,9 @@ def judged_relevance(run: RunFolder, sample: int = 0) -> Judgements | None:
         for (query_id,) in rows("SELECT query_id FROM read_parquet(?)", list(run.tables["queries"])):
             if query_id not in with_results:
                 grades[query_id] = {}
+        calibrated = calibration_notes(connection, run, grades)
     names = sorted(models)
-    notes = judged_families(run, names)
+    notes = judged_families(run, names) + calibrated
     if left_out:
         notes.append(f"left out: {left_out:,} queries with results of which the judge graded none; errors/ says why")
     judge = JudgedBy(", ".join(names) or "a judge", judged_measures(run.config), tuple(notes))

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.measure.compare.comparison import compare
 from jobs.measure.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
@@ -223,3 +224,19 @@ def test_a_judge_that_is_asked_twice_has_a_noise(job: str, server: FakeServer, m
     notes = compare(run, first, settings).notes
     assert any(one.startswith("noise of the judge, asked the same again: means move by up to ") for one in notes)
     assert any(one.startswith("not ordered by ") and "full" in one and "rrf" in one for one in notes)
+
+
+def test_people_who_judged_some_results_say_how_far_the_judge_agrees(job: str, tmp_path: Path) -> None:
+    first = judged_relevance(finished(prepared_work(job, [], None)))
+    assert first is not None
+    graded = [(query_id, doc_id, grade) for query_id, of in first.grades.items() for doc_id, grade in of.items()][:4]
+    people = "".join(f"{query_id}\t{doc_id}\t{max(0, grade - 1)}\n" for query_id, doc_id, grade in graded)
+    Path(tmp_path, "people.tsv").write_text(people + f"{graded[0][0]}\tnowhere\t3\n")
+    run = finished(prepared_work(job, ["judge.calibration=people.tsv", "evaluate.key=query_id"], None))
+    again = judged_relevance(run)
+    assert again is not None
+    assert again.judge is not None
+    higher = sum(grade > 0 for *_, grade in graded)
+    assert any(one.startswith("calibration: of 4 results") and f"{25 * higher} % higher" in one for one in again.judge.notes)
+    with pytest.raises(ConfigError, match=r"judge\.calibration: none\.tsv: cannot be read"):
+        prepared_work(job, ["judge.calibration=none.tsv"], None)
