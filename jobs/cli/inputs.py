@@ -60,9 +60,11 @@ def judged_or_named(options: argparse.Namespace, folder: RunFolder, where: str) 
     if getattr(options, "judged", False):
         if options.qrels is not None:
             raise ConfigError("argument", f"--judged: measures by the run's judge, and {where} names a file; leave one out")
-        return judged_relevance(folder)
+        return judged_relevance(folder, calibration=getattr(options, "calibration", None))
     named = judgements_of(options, folder, where)
-    return judged_relevance(folder) if named is None else of_run(named, folder)
+    if named is None:
+        return judged_relevance(folder, calibration=getattr(options, "calibration", None))
+    return of_run(named, folder)
 
 
 def measured_by(

@@ -138,7 +138,7 @@ class JudgeSettings(Settings):
     decoding: Annotated[dict[str, Any], BeforeValidator(_checked)] = {}
     """Sampling parameters, in place of those of the prompts' files; temperature 0 unless one of them says another."""
     calibration: Annotated[str | None, NOT_IDENTITY, Names.TEXT] = None
-    """Judgements of people by the same scale, of some results: key (`evaluate.key`), doc_id, grade in tab-separated columns. What
+    """Judgements of some results by people, by the same scale: `evaluate.key`, doc_id and grade in tab-separated columns. What
     they and the judge have both graded says how far it agrees with people."""
     samples: Annotated[int, Field(ge=1, le=5)] = 1
     """How often the judge is asked the same, with seeds of its own: from 2 on its noise is known, and arms that are nearer to

@@ -194,6 +194,8 @@ def _evaluate(one: argparse.ArgumentParser) -> None:
     _run_folder(one)
     add(one, "qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of the run's config, else of its judge)")
     add(one, "--judged", action="store_true", help="measure by the grades of the run's judge (the config's `judge`)")
+    words = "people's grades of some results, to compare the judge's with (default: the config's judge.calibration)"
+    add(one, "--calibration", metavar="FILE", help=words)
     _key(one)
     _measures(one)
     add(one, "--per-query", metavar="FILE", help="write the measures of each judged log row or query; .parquet or .csv")

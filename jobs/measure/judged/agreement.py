@@ -16,7 +16,7 @@ class Agreement(NamedTuple):
     """Of these, how many the judge grades higher than people."""
     lower: int
     kappa: float | None
-    """Cohen's, unweighted: the agreement beyond that of chance; None where both give all the same grade, or there is no pair."""
+    """Cohen's, unweighted: the agreement beyond that of chance; None where both give everything one grade."""
 
     @property
     def note(self) -> str:
@@ -36,6 +36,5 @@ def agreement(pairs: Sequence[tuple[int, int]]) -> Agreement:
     of_people, of_judge = Counter(one for one, _ in pairs), Counter(one for _, one in pairs)
     by_chance = sum(count * of_judge[grade] for grade, count in of_people.items())  # times n * n
     kappa = None if n * n == by_chance else (same * n - by_chance) / (n * n - by_chance)
-    return Agreement(
-        n, same, sum(judge > people for people, judge in pairs), sum(judge < people for people, judge in pairs), kappa
-    )
+    higher = sum(judge > people for people, judge in pairs)
+    return Agreement(n, same, higher, n - same - higher, kappa)

@@ -15,22 +15,24 @@ from jobs.runs.folder import RunFolder
 
 
 def calibration_notes(
-    connection: duckdb.DuckDBPyConnection, run: RunFolder, grades: Mapping[str, Mapping[str, int]]
+    connection: duckdb.DuckDBPyConnection, run: RunFolder, grades: Mapping[str, Mapping[str, int]], path: str | None = None
 ) -> list[str]:
-    """Returns how far a judge agrees with people; nothing where the config names no judgements of theirs.
+    """Returns how far a judge agrees with people; nothing where no judgements of theirs are named.
 
     Args:
         connection: Registers tables.
         run: Whose results are judged.
         grades: query_id -> doc_id -> the judge's grade.
+        path: Of people's judgements; None: those of the run's config.
 
     Raises:
         ConfigError: The judgements cannot be read.
     """
-    path = None if run.config.judge is None else run.config.judge.calibration
+    named, judge = path is not None, run.config.judge
+    path = path or (None if judge is None else judge.calibration)
     if path is None:
         return []
-    if not remote(path) and not Path(path).exists():
+    if not named and not remote(path) and not Path(path).exists():
         return [f"calibration: {path} is not here, so nothing is known of the judge's agreement with people"]
     people = read_qrels(path, "judge.calibration", run.config.evaluate.key)
     pairs = [

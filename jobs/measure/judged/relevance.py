@@ -26,10 +26,15 @@ def judged_measures(config: Config) -> tuple[str, ...]:
     return f"nDCG@{depth}", f"P{rel}@{depth}", f"Success{rel}@{depth}"
 
 
-def judged_relevance(run: RunFolder, sample: int = 0) -> Judgements | None:
+def judged_relevance(run: RunFolder, sample: int = 0, calibration: str | None = None) -> Judgements | None:
     """Returns the grades that a judge gave the results of a run, or of all arms; None: they were not judged.
 
-    Counted are the queries with a grade, and those without results. `sample`: from 0, which of several judgements of the same.
+    Counted are the queries with a grade, and those without results.
+
+    Args:
+        run: A run or an ablation.
+        sample: From 0, which of several judgements of the same.
+        calibration: Judgements of people, for its notes; None: those of the config.
 
     Raises:
         ConfigError: Files of the run cannot be read.
@@ -60,7 +65,7 @@ def judged_relevance(run: RunFolder, sample: int = 0) -> Judgements | None:
         for (query_id,) in rows("SELECT query_id FROM read_parquet(?)", list(run.tables["queries"])):
             if query_id not in with_results:
                 grades[query_id] = {}
-        calibrated = calibration_notes(connection, run, grades)
+        calibrated = calibration_notes(connection, run, grades, calibration)
     names = sorted(models)
     notes = judged_families(run, names) + calibrated
     if left_out:

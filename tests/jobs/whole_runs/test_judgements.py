@@ -227,16 +227,21 @@ def test_a_judge_that_is_asked_twice_has_a_noise(job: str, server: FakeServer, m
 
 
 def test_people_who_judged_some_results_say_how_far_the_judge_agrees(job: str, tmp_path: Path) -> None:
-    first = judged_relevance(finished(prepared_work(job, [], None)))
+    before = finished(prepared_work(job, [], None))
+    first = judged_relevance(before)
     assert first is not None
     graded = [(query_id, doc_id, grade) for query_id, of in first.grades.items() for doc_id, grade in of.items()][:4]
     people = "".join(f"{query_id}\t{doc_id}\t{max(0, grade - 1)}\n" for query_id, doc_id, grade in graded)
     Path(tmp_path, "people.tsv").write_text(people + f"{graded[0][0]}\tnowhere\t3\n")
-    run = finished(prepared_work(job, ["judge.calibration=people.tsv", "evaluate.key=query_id"], None))
+    run = finished(prepared_work(job, ["judge.calibration=people.tsv", "evaluate.key=query_id", "label=later"], None))
     again = judged_relevance(run)
     assert again is not None
     assert again.judge is not None
     higher = sum(grade > 0 for *_, grade in graded)
     assert any(one.startswith("calibration: of 4 results") and f"{25 * higher} % higher" in one for one in again.judge.notes)
+    named = judged_relevance(before, calibration="people.tsv")  # whose keys are log_ids
+    assert named is not None
+    assert named.judge is not None
+    assert any(one.startswith("warning: calibration: the judge has graded no result") for one in named.judge.notes)
     with pytest.raises(ConfigError, match=r"judge\.calibration: none\.tsv: cannot be read"):
         prepared_work(job, ["judge.calibration=none.tsv"], None)
