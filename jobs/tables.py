@@ -116,11 +116,12 @@ ANSWER = pa.struct(
         ("prompt_hash", pa.string()),
     ]
 )
-# What a judge, an LLM, says of a result. `sample`: from 0, of several judgements of the same.
+# What a judge, an LLM, says of a result or an answer. `sample`: from 0, of several judgements of the same.
 JUDGEMENT = pa.struct(
     [
         ("kind", pa.string()),
-        ("doc_id", pa.string()),
+        ("doc_id", pa.string()),  # null: an answer is judged
+        ("arm", pa.string()),  # whose answer; null: a result is judged, for all arms
         ("grade", pa.int32()),
         ("sample", pa.int32()),
         ("model", pa.string()),

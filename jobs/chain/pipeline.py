@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -79,8 +80,12 @@ def stages(
     rerankers: Sequence[RerankSettings],
     start: int,
     store: StoreFiles,
+    gold: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> list[Stage]:
-    """Returns the stages of a job, linked, with the constructor arguments of their workers."""
+    """Returns the stages of a job, linked, with the constructor arguments of their workers.
+
+    `gold`: query_id -> gold answers, which a judge is shown.
+    """
     work = _for_workers(work, sharing_workers(pooled, pools, rerankers))
     run, size = prepared.storage.root, prepared.config.cluster.shard_size
     arguments: dict[str, dict[str, dict[str, Any]]] = {  # step -> its stages -> the constructor arguments of their workers
@@ -108,7 +113,7 @@ def stages(
             at_once[name] = max(engine.blocks_in_flight(one.engine.settings, size) for _, one in generating)
     if work.judging:
         asking = _asking(prepared, start, store) | {"gpus": pools["judge"].gpus}
-        arguments["judge"] = {"judge": {"work": work} | asking}
+        arguments["judge"] = {"judge": {"work": work, "gold": gold} | asking}
         at_once["judge"] = engine.blocks_in_flight(work.judging[0].engine.settings, size)
     samples = _samples(prepared, work)
     found = [

@@ -19,6 +19,8 @@ def check_steps(config: Config) -> None:
     for where, one in config.asking.items():
         if one.engine is None and config.rewrite.engine is None:
             raise ValueError(f"{where}.engine is missing, and there is no rewrite.engine; name one")
+    if config.judge is not None and config.answer is None and config.judge.kinds.keys() - {"relevance"}:
+        raise ValueError("judge: accuracy and criteria are of answers, and the config has no answer; set answer: {}")
     shown = {f"{key}.documents": one.documents for key, one in config.steps.items()}
     if config.judge is not None and config.judge.relevance is not None:
         shown["judge.relevance.documents"] = config.judge.relevance.documents

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,10 +12,11 @@ from cluster.errors import ConfigError, RewriterError
 from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.rewriting import read_text
+from jobs.log.judgements import read_answers
 from rewriters.engines.settings import EngineSettings
 from rewriters.settings import DecodingSettings
 from rewriters.steps.reading import READING_VERSION
-from rewriters.steps.settings import HIGHEST, DocumentStepSettings, LlmStepSettings
+from rewriters.steps.settings import HIGHEST_GRADES, DocumentStepSettings, LlmStepSettings
 from rewriters.steps.step import LlmStep, load_step
 
 Resolve = Callable[[EngineSettings], tuple[EngineSettings, dict[str, Any]]]
@@ -22,10 +25,14 @@ VARIABLES = {
     "iterate": frozenset({"query", "context", "documents", "tried"}),
 }
 """Key of the config -> the variables of its prompts."""
-OF_JUDGEMENTS = {"relevance": frozenset({"query", "context", "document"})}
+OF_JUDGEMENTS = {
+    "relevance": frozenset({"query", "context", "document"}),
+    "accuracy": frozenset({"query", "context", "answer", "gold"}),
+    "criteria": frozenset({"query", "context", "answer", "documents"}),
+}
 """What is judged -> the variables of its prompt."""
-GRADE_KEYS = {"relevance": "overall"}
-"""What is judged -> the key of an object of grades that is the grade."""
+GRADE_KEYS = {"relevance": "overall", "accuracy": "accuracy"}
+"""What is judged -> the key of an object of grades that is the grade; by criteria each key has one."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +73,18 @@ class ReadySteps:
     Attributes:
         of_results: Key of the config -> a step that generates a text from the first results.
         judge: What is judged -> how.
+        gold: What tells the gold answers that answers are judged against; None: there are none.
     """
 
     of_results: Mapping[str, ReadyStep] = field(default_factory=dict)
     judge: Mapping[str, ReadyStep] = field(default_factory=dict)
+    gold: str | None = None
 
     def identity(self) -> dict[str, Any]:
         """Returns what decides their results, by key of the config, as JSON values."""
         found: dict[str, Any] = {key: one.identity() for key, one in self.of_results.items()}
-        return found | ({"judge": {kind: one.identity() for kind, one in self.judge.items()}} if self.judge else {})
+        found |= {"judge": {kind: one.identity() for kind, one in self.judge.items()}} if self.judge else {}
+        return found | ({} if self.gold is None else {"gold_answers": self.gold})
 
 
 def _ready(config: Config, settings: LlmStepSettings, step: LlmStep, resolve: Resolve) -> ReadyStep:
@@ -109,14 +119,15 @@ def _judging(config: Config, kind: str) -> LlmStep:
     assert config.judge is not None
     where, settings = f"judge.{kind}", config.judge.step(kind)
     step = _step(settings, where, OF_JUDGEMENTS[kind], None)
-    if step.output == "grades" and GRADE_KEYS.get(kind) not in (None, *step.keys):
+    forms = ("grades",) if kind not in GRADE_KEYS else ("grade", "grades")
+    words = ""
+    if step.output not in forms:
+        words = f"output: {step.output} is not what it needs; make it {' or '.join(forms)}"
+    elif step.output == "grades" and GRADE_KEYS.get(kind) not in (None, *step.keys):
         words = f"its keys lack {GRADE_KEYS[kind]}, which is the grade; add it"
-        raise ConfigError("prompt", f"{where}.prompt: {settings.prompt}: {words}")
-    if step.output not in ("grade", "grades"):
-        words = f"output: {step.output} gives no grade; make it grade or grades"
-        raise ConfigError("prompt", f"{where}.prompt: {settings.prompt}: {words}")
-    if kind == "relevance" and (wrong := sorted(set(step.grades.values()) - set(range(HIGHEST + 1)))):
-        words = f"grades are from 0 to {HIGHEST}, found {wrong[0]}; correct it"
+    elif wrong := sorted(set(step.grades.values()) - set(range(HIGHEST_GRADES[kind] + 1))):
+        words = f"grades are from 0 to {HIGHEST_GRADES[kind]}, found {wrong[0]}; correct it"
+    if words:
         raise ConfigError("prompt", f"{where}.prompt: {settings.prompt}: {words}")
     return step
 
@@ -134,4 +145,9 @@ def ready_steps(config: Config, resolve: Resolve = engine.resolve) -> ReadySteps
     for kind in config.judge.kinds if config.judge is not None else ():
         assert config.judge is not None
         judge[kind] = _ready(config, config.judge.step(kind), _judging(config, kind), resolve)
-    return ReadySteps(found, judge)
+    gold = config.evaluate.answers if "accuracy" in judge else None
+    return ReadySteps(found, judge, None if gold is None else _digest(read_answers(gold, config.evaluate.key)))
+
+
+def _digest(answers: Mapping[str, list[str]]) -> str:
+    return hashlib.sha256(json.dumps(answers, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]

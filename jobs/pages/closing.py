@@ -23,6 +23,7 @@ from jobs.measure.compare.funnel import Funnel, funnel
 from jobs.measure.compare.worth import Worth, worth
 from jobs.measure.export.latex import write_latex
 from jobs.measure.export.tables import write_long
+from jobs.measure.judged.answers import answers_in_words, judged_answers
 from jobs.measure.judged.family import models_of
 from jobs.measure.list_portions import lists_kept
 from jobs.pages.ablation import ablation_report
@@ -116,6 +117,8 @@ def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
     if folder.config.judge is not None:
         judges = ", ".join(models_of(folder, "judge")) or "a judge"
         yield "judgements", f"{folder.counts.get('judgements', 0):,} by {judges}, each document of a query once for all arms"
+        for arm, words in answers_in_words(judged_answers(folder)).items():
+            yield "answers, judged", f"{arm}: {words}"
     for arm, flags in arm_guards(folder).items():
         yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
     for arm, by_strategy in arm_choices(folder).items():
@@ -140,6 +143,7 @@ def closing_values(found: ComparedArms) -> dict[str, Any]:
         "costs": [vars(one) for one in found.costs],
         "worth": [vars(one) for one in found.worth],
         "no_clicks": found.no_clicks,
+        "judged_answers": [one._asdict() for one in judged_answers(found.folder)],
         "comparison": None if found.comparison is None else comparison_values(found.comparison),
     }
     return cast(dict[str, Any], known(values))

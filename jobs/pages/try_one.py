@@ -71,8 +71,8 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
         yield _section("answer", of)
         yield Padding(answer_table(trial), (0, 0, 1, 2))
     if judged := row.get("judgements"):
-        yield _section("judged", f"by {judged[0]['model']}, from 0 to 3")
-        grades = ", ".join(f"{one_line(one['doc_id'])} {one['grade']}" for one in judged)
+        yield _section("judged", f"by {judged[0]['model']}")
+        grades = ", ".join(f"{one_line(one['doc_id'] or one['kind'])} {one['grade']}" for one in judged)
         yield Padding(Text(grades), (0, 0, 1, 2))
     found, results = trial.document_counts["found"], trial.document_counts["results"]
     yield _section("fell away", f"{found:,} documents were found, {results:,} are results")

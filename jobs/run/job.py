@@ -26,6 +26,7 @@ from jobs.job.devices import distinct
 from jobs.job.pools import check_shares
 from jobs.job.prepare import Prepared
 from jobs.run.finish import Balance, ablation_balances, run_balances
+from jobs.run.gold_answers import gold_of_queries
 from jobs.run.spending import tries_per_request
 from jobs.tables import STORED
 from retrievers.settings import RerankSettings
@@ -127,7 +128,8 @@ class Job:
 
     def stages(self, pools: Mapping[str, Pool], start: int, store: StoreFiles) -> list[Stage]:
         """Returns the linked stages; `start` is the number of the start."""
-        return stages(self.prepared, self.compiled.work, self.pooled, pools, self.rerankers, start, store)
+        gold = gold_of_queries(self.prepared)
+        return stages(self.prepared, self.compiled.work, self.pooled, pools, self.rerankers, start, store, gold)
 
     def balances(self, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> list[Balance]:
         """Returns the counts that must be equal; `counts` are sums over the shards."""

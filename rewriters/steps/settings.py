@@ -11,6 +11,8 @@ from rewriters.engines.settings import AnyEngineSettings
 from rewriters.settings import DecodingSettings, is_path
 
 HIGHEST = 3  # grade of relevance
+HIGHEST_GRADES = {"relevance": HIGHEST, "accuracy": 1, "criteria": 5}
+"""What a judge judges -> the highest grade; the lowest is 0."""
 
 
 def _checked(value: Any) -> Any:
@@ -130,6 +132,21 @@ class RelevanceSettings(JudgedSettings):
     """The lowest grade of a relevant document, for measures that know only relevant and not relevant."""
 
 
+class AccuracySettings(JudgedSettings):
+    """Whether answers are right, 0 or 1."""
+
+    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "accuracy"
+    """accuracy, or a YAML file of the same form, whose text counts for the fingerprint."""
+
+
+class CriteriaSettings(JudgedSettings):
+    """How good answers are by several criteria, from 0 to 5."""
+
+    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "criteria"
+    """criteria (the eight of DMQR-RAG), or a YAML file of the same form, whose `keys` are the criteria; its text counts for the
+    fingerprint."""
+
+
 class JudgeSettings(Settings):
     """An LLM that judges results and answers."""
 
@@ -148,17 +165,22 @@ class JudgeSettings(Settings):
     warned of."""
     relevance: RelevanceSettings | None = None
     """Whether and how the relevance of results is judged; null: it is not."""
+    accuracy: AccuracySettings | None = None
+    """Whether and how answers are judged against `evaluate.answers`, or against the question where it has none; null: they are
+    not."""
+    criteria: CriteriaSettings | None = None
+    """Whether and how answers are judged by several criteria; null: they are not."""
 
     @model_validator(mode="after")
     def _judges(self) -> JudgeSettings:
         if not self.kinds:
-            raise ValueError("judges nothing; set relevance: {}, or leave judge out")
+            raise ValueError("judges nothing; set relevance: {}, accuracy: {} or criteria: {}, or leave judge out")
         return self
 
     @property
     def kinds(self) -> dict[str, JudgedSettings]:
         """Returns what is judged -> its settings."""
-        found = {"relevance": self.relevance}
+        found = {"relevance": self.relevance, "accuracy": self.accuracy, "criteria": self.criteria}
         return {kind: one for kind, one in found.items() if one is not None}
 
     def step(self, kind: str) -> LlmStepSettings:

@@ -11,7 +11,7 @@ from jobs.config.config import Config
 from jobs.job.steps import ReadySteps
 from rewriters.steps.step import LlmStep
 
-RELEVANCE = "relevance"
+RELEVANCE, ACCURACY, CRITERIA = "relevance", "accuracy", "criteria"
 
 
 @dataclass(frozen=True)

@@ -301,7 +301,8 @@ class SharedWork:
     @property
     def most_judgements(self) -> int:
         """Returns how often the judge is asked about a query, at most: arms may have other results."""
-        return sum(one.documents * one.samples for one in self.judging) * len(self.answers)
+        answering = sum(one.generation is not None for one in self.answers)
+        return sum((one.documents * len(self.answers) or answering) * one.samples for one in self.judging)
 
     def reranker_of(self, arm: str) -> str | None:
         """Returns the label of an arm's reranker; None: it has none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -41,13 +42,24 @@ def test_a_built_in_step_fills_its_prompt(name: str) -> None:
 
 
 def test_the_prompt_of_relevance_asks_for_three_grades() -> None:
-    assert shipped_steps() == ["answer", "iterate", "relevance", "short_answer"]
+    assert shipped_steps() == ["accuracy", "answer", "criteria", "iterate", "relevance", "short_answer"]
     step = load_step("relevance", JUDGED, "judge.relevance.prompt")
     request = step.request(Query("id", "why {document}?"), {"document": "for {query}"}, Mask(()), {}, "engine")
     assert request.prompt == "Query: why {document}?\n\nDocument:\nfor {query}"
     assert request.schema is not None
     assert request.schema["required"] == ["match", "trust", "overall"]
     assert request.schema["properties"]["trust"] == {"type": "integer", "enum": [0, 1, 2, 3]}
+
+
+def test_the_prompt_of_criteria_asks_for_eight_grades_and_that_of_accuracy_for_a_word() -> None:
+    criteria = load_step("criteria", frozenset({"query", "context", "answer", "documents"}), "judge.criteria.prompt")
+    grades = {name: place % 6 for place, name in enumerate(criteria.keys)}
+    assert len(grades) == 8
+    assert dict(read_step(criteria, said(json.dumps(grades)), "q").grades) == grades
+    assert read_step(criteria, said(json.dumps(grades | {"creativity": 6})), "q").reason == "unparsable"
+    accuracy = load_step("accuracy", frozenset({"query", "context", "answer", "gold"}), "judge.accuracy.prompt")
+    found = [read_step(accuracy, said(text), "q").grade for text in ("Correct.", "**incorrect**", "partly correct", "1")]
+    assert found == [1, 0, None, None]
 
 
 def test_requests_are_told_apart_by_what_they_show() -> None:

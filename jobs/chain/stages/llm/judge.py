@@ -1,8 +1,9 @@
-"""The judging stage: an LLM grades the first results of all arms; each document of a query once, whichever arms have it."""
+"""The judging stage: an LLM grades the first results and the answers of all arms; each text once, whichever arms have it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -10,13 +11,14 @@ import pyarrow as pa
 from cluster.costs import Prices
 from cluster.run.stage import heartbeat, shard_of
 from jobs.chain.arms.corpora import Corpus
-from jobs.chain.arms.judging import Judging
+from jobs.chain.arms.judging import CRITERIA, RELEVANCE, Judging
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import Key
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.documents import planned_documents
 from jobs.chain.stages.stored_rows import Rankings
 from jobs.chain.steps.asking import Asking
+from jobs.chain.steps.contexts import NO_DOCUMENTS
 from jobs.chain.store.files import StoreFiles
 from jobs.job.steps import GRADE_KEYS
 from jobs.tables import JUDGEMENT, with_appended, with_columns, with_failure
@@ -24,15 +26,18 @@ from rewriters.engines import Completion, Request
 from rewriters.guards.mask import Mask
 from rewriters.query import Query
 from rewriters.steps.reading import StepResult, read_step
+from rewriters.strategy import render
 
 Row = dict[str, Any]
+NO_GOLD = "(none is known)"
 
 
 class _JudgementAsked(NamedTuple):
     """What the judge is asked about one thing."""
 
     judging: Judging
-    doc_id: str
+    doc_id: str | None
+    arm: str | None
     request: Request
     key: Key
 
@@ -49,6 +54,7 @@ class Judge:
         run: str,
         store: StoreFiles,
         start: int,
+        gold: Mapping[str, Sequence[str]] = MappingProxyType({}),
         gpus: float = 0.0,
         prices: Prices | None = None,
         unsaved_seconds: float = 30.0,
@@ -60,16 +66,18 @@ class Judge:
             run: The job's folder.
             store: Has completions of other jobs.
             start: The number of this start of the job, from 1.
+            gold: query_id -> gold answers, of the queries that have some.
             gpus: The number of accelerators of the worker.
             prices: Of the job, if it has a budget.
             unsaved_seconds: The config's `limits.unsaved_seconds`.
         """
-        self._work = work
+        self._work, self._gold = work, gold
         most = max(int(one.decoding.get("max_tokens", 0)) for one in work.judging)
         engines = [one.engine for one in work.judging]
         self._asking = Asking("judge", engines, run, store, start, gpus, prices, unsaved_seconds, most)
         self.start_up = self._asking.start_up
-        judged = work.answers if any(one.documents for one in work.judging) else ()
+        shown = any(one.documents or one.kind == CRITERIA for one in work.judging)
+        judged = work.answers if shown else ()
         self._documents = {of: planned_documents(of, work.retrievers) for of in dict.fromkeys(one.documents for one in judged)}
 
     def close(self) -> None:
@@ -82,7 +90,8 @@ class Judge:
         queries = [Query(*values) for values in zip(*columns, strict=True)]
         asked: list[list[_JudgementAsked]] = [[] for _ in queries]
         for judging in self._work.judging:
-            for row, one in self._of_documents(judging, table, queries):
+            things = self._of_documents if judging.kind == RELEVANCE else self._of_answers
+            for row, one in things(judging, table, queries):
                 asked[row].append(one)
         answers = self._asking.open(shard_of(table))
         answers.add(one.request for of in asked for one in of)
@@ -121,35 +130,87 @@ class Judge:
                 text = texts[doc_id]
                 if judging.document_chars is not None and len(text) > judging.document_chars:
                     text = text[: judging.document_chars].rstrip() + " ..."
-                for asked in self._asked(judging, queries[row], doc_id, {"document": text}):
+                for asked in self._asked(judging, queries[row], {"document": text}, doc_id=doc_id):
                     if (row, doc_id, asked.key) not in told:  # two indexes have the document
                         told.add((row, doc_id, asked.key))
                         yield row, asked
 
-    def _asked(self, judging: Judging, query: Query, doc_id: str, values: Mapping[str, str]) -> Iterator[_JudgementAsked]:
+    def _of_answers(self, judging: Judging, table: pa.Table, queries: list[Query]) -> Iterator[tuple[int, _JudgementAsked]]:
+        """Yields the row and what is asked of each arm's answer; equal ones are one request."""
+        answers = table.column("answers").to_pylist()
+        texts = self._texts_of(answers) if judging.kind == CRITERIA else {}
+        for row, of_query in enumerate(answers):
+            for one in of_query:
+                answer = self._work.answers[one["answer"]]
+                mask = Mask(judging.mask)
+                mask(queries[row].text)  # first, so that the answer has the placeholders of the query
+                values = {"answer": mask(one["text"])}
+                if judging.kind == CRITERIA:
+                    shown = [texts[answer.documents][document["doc_id"]] for document in one["documents"]]
+                    values["documents"] = _numbered(judging, shown)
+                else:
+                    gold = self._gold.get(queries[row].query_id, ())
+                    values["gold"] = "\n".join(f"- {known}" for known in gold) or NO_GOLD
+                yield from ((row, asked) for asked in self._asked(judging, queries[row], values, arm=answer.arm))
+
+    def _texts_of(self, answers: list[list[Row]]) -> dict[tuple[Corpus, ...], dict[str, tuple[str, str]]]:
+        """Returns (text, place) of the documents that answers were made from, by corpora and doc_id."""
+        wanted: dict[tuple[Corpus, ...], dict[str, None]] = {key: {} for key in self._documents}
+        for one in (one for of_query in answers for one in of_query):
+            wanted[self._work.answers[one["answer"]].documents] |= dict.fromkeys(of["doc_id"] for of in one["documents"])
+        found = {}
+        for key, ids in wanted.items():
+            documents = self._documents[key]
+            pairs = zip(documents.texts(list(ids), heartbeat), documents.places(list(ids)), strict=True)
+            found[key] = dict(zip(ids, pairs, strict=True))
+        return found
+
+    def _asked(
+        self, judging: Judging, query: Query, values: Mapping[str, str], doc_id: str | None = None, arm: str | None = None
+    ) -> Iterator[_JudgementAsked]:
         """Yields what is asked about one thing, once for each sample."""
         for sample in range(judging.samples):
             mask = Mask(judging.mask)
             request = judging.step.request(query, values, mask, judging.decoding, judging.engine.key, sample)
-            yield _JudgementAsked(judging, doc_id, request, self._asking.key(request))
+            yield _JudgementAsked(judging, doc_id, arm, request, self._asking.key(request))
 
 
 def _judgements(asked: _JudgementAsked, result: StepResult, model: str) -> list[Row]:
     kind = asked.judging.kind
-    grades = {kind: result.grade} if result.grade is not None else {kind: result.grades[GRADE_KEYS[kind]]}
+    if result.grade is not None:
+        grades = {kind: result.grade}
+    elif kind in GRADE_KEYS:
+        grades = {kind: result.grades[GRADE_KEYS[kind]]}
+    else:
+        grades = {f"{kind}/{name}": grade for name, grade in result.grades.items()}
     return [
         {
-            "kind": name, "doc_id": asked.doc_id, "grade": grade, "sample": asked.request.sample, "model": model,
-            "prompt_hash": asked.request.prompt_hash,
+            "kind": name, "doc_id": asked.doc_id, "arm": asked.arm, "grade": grade, "sample": asked.request.sample,
+            "model": model, "prompt_hash": asked.request.prompt_hash,
         }
         for name, grade in grades.items()
     ]  # fmt: skip
 
 
+def _numbered(judging: Judging, documents: Sequence[tuple[str, str]]) -> str:
+    """Returns documents as the judge is shown them, each a text with its place."""
+    shown = [
+        render(judging.step.document, {
+            "number": str(number), "source": f" (source: {place})" if place else "", "label": "", "text": text,
+        })
+        for number, (text, place) in enumerate(documents, start=1)
+    ]  # fmt: skip
+    return "\n\n".join(shown) or NO_DOCUMENTS
+
+
+def _named(asked: _JudgementAsked) -> str:
+    return f"document {asked.doc_id!r}" if asked.doc_id is not None else f"the answer of {asked.arm}"
+
+
 def _error(asked: _JudgementAsked, result: StepResult, made: Completion) -> Row:
     return {
         "stage": "judge", "component": asked.judging.step.name, "reason": result.reason,
-        "message": f"document {asked.doc_id!r}: {result.message}", "raw": made.text, "attempts": made.attempts,
+        "message": f"{_named(asked)}: {result.message}", "raw": made.text, "attempts": made.attempts,
     }  # fmt: skip
 
 

@@ -1,0 +1,147 @@
+"""Judgements of answers in whole runs in this process: accuracy against gold answers, and criteria."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.errors import ConfigError
+from jobs.measure.judged.answers import judged_answers
+from jobs.runs.folder import RunFolder
+from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work
+from tests.support.rewriters.fake_server import FakeServer
+
+CRITERIA = (
+    "correctness", "faithfulness", "relevance", "thoroughness", "harmlessness", "readability", "logicality", "creativity",
+)  # fmt: skip
+GOLD = {QUERIES[2]: ["the moon", "gravity"], QUERIES[3]: ["the sun"]}
+VAGUE = QUERIES[4]  # the judge does not commit itself on its answer
+
+
+def prompt_of(body: dict[str, Any]) -> str:
+    return str(body["messages"][-1]["content"])
+
+
+def question(prompt: str) -> str:
+    return prompt.partition("Question: ")[2].partition("\n")[0]
+
+
+def said(body: dict[str, Any]) -> str:
+    """Answers with the first document's number; judges queries with gold answers right; grades criteria by their place."""
+    prompt, system = prompt_of(body), body["messages"][0]["content"]
+    if "creativity" in system:
+        return json.dumps({name: place % 6 for place, name in enumerate(CRITERIA)})
+    if "Reference answers:" in prompt:
+        if question(prompt) == VAGUE:
+            return "It depends."
+        return "incorrect" if "(none is known)" in prompt else "Correct."
+    return f"On {question(prompt)} it says so [1]."
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer(["judge-70b"], text=said) as one:
+        yield one
+
+
+@pytest.fixture
+def job(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], server: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("gold.tsv").write_text("".join(f"{query}\t{one}\n" for query, of in GOLD.items() for one in of))
+    engine = {"kind": "openai", "model": "judge-70b", "base_url": server.address, "attempts": 1}
+    values["answer"] = {"documents": 2, "engine": engine}
+    values["judge"] = {"engine": engine, "accuracy": {}, "criteria": {}}
+    values["evaluate"] = {"answers": "gold.tsv", "key": "query"}
+    return job_in_process(tmp_path, values, bm25, config_file)
+
+
+def rows(run: RunFolder, table: str) -> list[dict[str, Any]]:
+    return pq.read_table(Path(run.storage.root, table)).to_pylist()
+
+
+def asked(server: FakeServer, words: str) -> list[str]:
+    """The prompts of one kind that were sent."""
+    return [prompt_of(one) for one in server.bodies if words in prompt_of(one)]
+
+
+def test_answers_are_judged_by_gold_answers_and_criteria(job: str, server: FakeServer, passages: dict[str, str]) -> None:
+    run = finished(prepared_work(job, [], None))
+    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
+    answers = {texts[one["query_id"]]: one for one in rows(run, "answers")}
+    assert answers.keys() == set(QUERIES)
+    expected = set()
+    for query, one in answers.items():
+        gold = "\n".join(f"- {each}" for each in GOLD.get(query, ())) or "(none is known)"
+        expected.add(f"Question: {query}\n\nReference answers:\n{gold}\n\nAnswer of the system:\n{one['text']}")
+    assert sorted(asked(server, "Reference answers:")) == sorted(expected)
+    shown = {}
+    for query, one in answers.items():
+        documents = [f"[{n}]\n{passages[of['doc_id']]}" for n, of in enumerate(one["documents"], 1)]
+        shown[query] = "\n\n".join(documents) or "(none was found)"
+    criteria = {
+        f"Documents:\n\n{shown[q]}\n\nQuestion: {q}\n\nAnswer of the system:\n{one['text']}" for q, one in answers.items()
+    }
+    assert {one for one in asked(server, "Answer of the system:") if one.startswith("Documents:")} == criteria
+    judged = rows(run, "judgements")
+    accuracy = {texts[one["query_id"]]: one["grade"] for one in judged if one["kind"] == "accuracy"}
+    assert accuracy == {query: int(query in GOLD) for query in QUERIES if query != VAGUE}
+    for place, name in enumerate(CRITERIA):
+        assert [one["grade"] for one in judged if one["kind"] == f"criteria/{name}"] == [place % 6] * len(QUERIES)
+    assert {(one["arm"], one["doc_id"]) for one in judged} == {("run", None)}
+    (error,) = [one for one in rows(run, "errors") if one["stage"] == "judge"]
+    assert (texts[error["query_id"]], error["component"], error["reason"]) == (VAGUE, "accuracy", "unparsable")
+    assert error["message"].startswith("the answer of run: ")
+    means = {one.kind: (one.mean, one.answers) for one in judged_answers(run)}
+    assert means["accuracy"] == (pytest.approx(2 / 5), 5)
+    assert means["criteria/creativity"] == (1, 6)
+
+
+def test_arms_with_equal_answers_share_a_judgement_and_each_is_its_run(job: str, server: FakeServer) -> None:
+    arms = {"one": {"answer.documents": 1}, "rrf": {"fuse.method": "rrf"}}
+    ablation = finished(prepared_work(job, [], {"arms": arms}))
+    sent = asked(server, "Answer of the system:")
+    assert len(sent) == len(set(sent))
+    of_arms: dict[str, list[Any]] = {}
+    for one in rows(ablation, "judgements"):
+        of_arms.setdefault(one.pop("arm"), []).append(one)
+    for arm, changes in {"full": {}, **arms}.items():
+        alone = rows(
+            finished(prepared_work(job, ["store=null", *(f"{k}={v}" for k, v in changes.items())], None)), "judgements"
+        )
+        for one in alone:
+            one.pop("arm")
+        assert sorted(alone, key=repr) == sorted(of_arms[arm], key=repr), arm
+
+
+def test_gold_answers_are_found_by_every_key_and_count_for_the_run(job: str, server: FakeServer) -> None:
+    first = finished(prepared_work(job, [], None))
+    ids = {one["query"]: one["query_id"] for one in rows(first, "queries")}
+    sent = len(asked(server, "Answer of the system:"))
+    Path("by_id.tsv").write_text("".join(f"{ids[query]}\t{one}\n" for query, of in GOLD.items() for one in of))
+    Path("by_log.tsv").write_text(
+        "".join(f"{one['log_id']}\t{gold}\n" for one in rows(first, "query_map") for q in GOLD for gold in GOLD[q]
+                if one["query_id"] == ids[q])
+    )  # fmt: skip
+    for key, path in (("query_id", "by_id.tsv"), ("log_id", "by_log.tsv")):
+        run = finished(prepared_work(job, [f"evaluate.key={key}", f"evaluate.answers={path}"], None))
+        assert rows(run, "judgements") == rows(first, "judgements")
+    assert len(asked(server, "Answer of the system:")) == sent
+    Path("gold.tsv").write_text(f"{QUERIES[0]}\tyeast\n")
+    other = finished(prepared_work(job, [], None))
+    assert other.storage.root != first.storage.root
+    changed = [QUERIES[0], *GOLD]
+    again = asked(server, "Answer of the system:")[sent:]
+    assert sorted(map(question, again)) == sorted(changed)
+
+
+def test_without_answers_there_is_nothing_to_judge(job: str) -> None:
+    with pytest.raises(ConfigError, match="accuracy and criteria are of answers"):
+        prepared_work(job, ["answer=null"], None)
