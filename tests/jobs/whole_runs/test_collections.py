@@ -24,6 +24,7 @@ from jobs.log.judgements import Judgements
 from jobs.measure.diff.diff import diff
 from jobs.measure.evaluate.evaluate import evaluate
 from jobs.measure.frame import measure
+from jobs.measure.judged.relevance import judged_relevance
 from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import compared
 from jobs.pages.diff import diff_page
@@ -214,6 +215,33 @@ def test_an_answer_cites_documents_of_both_by_their_own_places(path: str) -> Non
         assert f"[{number}] (source: {collection}.pdf, page {page_of})\n{TEXTS[doc_id]}" in prompt
     (row,) = (one for one in rows(folder, "answers") if [each["doc_id"] for each in one["documents"]] == first)
     assert row["cited"] == first[::-1]
+
+
+def test_a_judge_reads_each_document_in_its_own_index(path: str) -> None:
+    def said(body: Values) -> str:
+        grade = len(body["messages"][-1]["content"].partition("Document:\n")[2]) % 4
+        return json.dumps({"match": 0, "trust": 0, "overall": grade})
+
+    with FakeServer(["judge-70b"], text=said) as server:
+        judge = {"engine": {"kind": "openai", "model": "judge-70b", "base_url": server.address}, "relevance": {"documents": 3}}
+        folder = run_in_process(prepared_job(path, f"judge={json.dumps(judge)}"))
+    found = {(row["doc_id"], row["grade"]) for row in rows(folder, "judgements")}
+    assert {doc_id.partition(":")[0] for doc_id, _ in found} == {"law", "med"}
+    assert found == {(doc_id, len(TEXTS[doc_id]) % 4) for doc_id, _ in found}
+    assert evaluate(open_run(str(folder)), judged_relevance(open_run(str(folder)))).results  # type: ignore[arg-type]
+
+
+def test_refined_queries_are_searched_in_every_collection(path: str) -> None:
+    """Also in those that name strategies: what was found there was shown to the LLM."""
+    with FakeServer(["refiner-8b"], text=lambda body: json.dumps({"query": "wild yeast of bread and lamp"})) as server:
+        engine = {"kind": "openai", "model": "refiner-8b", "base_url": server.address}
+        iterate = {"by": "words", "below": 1000, "documents": 2, "engine": engine, "rounds": 1}
+        folder = run_in_process(prepared_job(path, f"iterate={json.dumps(iterate)}"))
+    lists = [row for row in rows(folder, "runs") if row["strategy"] == "iterate"]
+    assert {row["retriever"] for row in lists} == {"words", "titles", "pills"}
+    assert {row["doc_id"] for row in lists} <= TEXTS.keys()
+    found = {doc_id for doc_id, _ in ranking(folder)["zzz"]}
+    assert found == {row["doc_id"] for row in lists}
 
 
 def test_one_of_two_documents_with_one_text_is_dropped(path: str) -> None:
