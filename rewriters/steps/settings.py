@@ -102,8 +102,9 @@ class IterateSettings(DocumentStepSettings):
     """A query whose best score so far is lower has another round; so does one without any hit."""
     rounds: Annotated[int, Field(ge=1, le=5)] = 1
     """Rounds at most."""
-    merge: Literal["best", "fuse"] = "best"
-    """How candidates of the rounds are merged: each with its best fused score, or by RRF of the rounds' rankings."""
+    merge: Literal["best", "fuse"] = "fuse"
+    """How candidates of the rounds are merged: by RRF of the rounds' rankings; or best, each with its best fused score, which
+    compares rounds that have as many lists, such as with `rewrite.strategies: []`."""
 
 
 class JudgedSettings(Settings):

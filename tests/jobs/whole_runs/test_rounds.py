@@ -43,7 +43,7 @@ def job(
 ) -> str:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     engine = {"kind": "openai", "model": "refiner-8b", "base_url": server.address, "attempts": 1}
-    values["iterate"] = {"by": "bm25", "below": BELOW, "documents": 2, "engine": engine}
+    values["iterate"] = {"by": "bm25", "below": BELOW, "documents": 2, "merge": "best", "engine": engine}
     return job_in_process(tmp_path, values, bm25, config_file)
 
 
