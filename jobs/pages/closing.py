@@ -24,7 +24,7 @@ from jobs.measure.compare.worth import Worth, worth
 from jobs.measure.export.latex import write_latex
 from jobs.measure.export.tables import write_long
 from jobs.measure.judged.answers import answers_in_words, judged_answers
-from jobs.measure.judged.family import models_of
+from jobs.measure.judged.family import judged_families, models_of
 from jobs.measure.list_portions import lists_kept
 from jobs.pages.ablation import ablation_report
 from jobs.pages.comparison import comparison_table, comparison_values
@@ -119,6 +119,8 @@ def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
         yield "judgements", f"{folder.counts.get('judgements', 0):,} by {judges}, each document of a query once for all arms"
         for arm, words in answers_in_words(judged_answers(folder)).items():
             yield "answers, judged", f"{arm}: {words}"
+        for note in judged_families(folder, models_of(folder, "judge")):
+            yield "judge", note
     for arm, flags in arm_guards(folder).items():
         yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
     for arm, by_strategy in arm_choices(folder).items():

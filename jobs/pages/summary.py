@@ -16,7 +16,7 @@ from jobs.counts import OVERRIDE_REQUESTS, ErrorCount, FurtherTexts, RoundQuerie
 from jobs.job.indexes import encoder_words
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
 from jobs.measure.judged.answers import answers_in_words, judged_answers
-from jobs.measure.judged.family import models_of
+from jobs.measure.judged.family import judged_families, models_of
 from jobs.measure.measures import title
 from jobs.measure.notes import marked
 from jobs.runs.folder import REPORT, RunFolder
@@ -64,6 +64,8 @@ def _rows(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) 
         yield "judgements", f"{counts.get('judgements', 0):,} by {', '.join(models_of(run, 'judge')) or 'a judge'}"
         for words in answers_in_words(judged_answers(run)).values():
             yield "answers, judged", words
+        for note in judged_families(run, models_of(run, "judge")):
+            yield "judge", note
     yield "errors", _errors(counts)
     yield from fallback_rows(counts)
     yield from spending_rows(run, prices)

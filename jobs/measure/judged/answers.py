@@ -7,7 +7,6 @@ from typing import NamedTuple
 from jobs.chain.arms.judging import RELEVANCE
 from jobs.measure.judged_rows import database
 from jobs.runs.folder import RunFolder
-from jobs.terminal.formats import figure
 
 
 class JudgedAnswers(NamedTuple):
@@ -40,8 +39,8 @@ def judged_answers(run: RunFolder) -> list[JudgedAnswers]:
 
 
 def answers_in_words(found: list[JudgedAnswers]) -> dict[str, str]:
-    """Returns arm -> its means in one line, with the number of answers that they are over."""
+    """Returns arm -> its means in one line, each with the number of answers that it is over, in brackets."""
     words: dict[str, list[str]] = {}
     for one in found:
-        words.setdefault(one.arm, []).append(f"{one.kind.removeprefix('criteria/')} {figure(one.mean)} of {one.answers:,}")
+        words.setdefault(one.arm, []).append(f"{one.kind.removeprefix('criteria/')} {one.mean:.2f} ({one.answers:,})")
     return {arm: ", ".join(of) for arm, of in words.items()}
