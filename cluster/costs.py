@@ -230,7 +230,7 @@ class Prices(BaseModel):
     driver_hour: Price = 0.0
     """The driver, for one hour."""
     searches: dict[str, Price] = {}
-    """Retriever -> price of a million searches."""
+    """Retriever, or provider of web searches -> price of a million searches."""
     storage_requests: dict[StorageRequest, Price] = {}
     """Kind of request to S3 -> price of a thousand."""
 
@@ -272,7 +272,7 @@ class Prices(BaseModel):
         device_hours = sums.get("device_seconds", 0) / 3600
         time = device_hours * self.device_hour if device_hours else hours * self.cpu_worker_hour
         usd = time + sums.get("driver_seconds", 0) / 3600 * self.driver_hour
-        usd += sums.get("searches", 0) * self.searches.get(component, 0.0) / 1e6
+        usd += sums.get("searches", 0) * self.searches.get(component, self.searches.get(model, 0.0)) / 1e6
         usd += sum(sums.get(kind, 0) * price for kind, price in self.storage_requests.items()) / 1e3
         price = self.tokens.get(model)
         if price is None:

@@ -179,9 +179,9 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Set the named variable on every node with a worker that uses it; look at the account.",
         ),
         "engine-away": (
-            "The server of an engine, encoder or reranker does not answer, or not as an OpenAI-compatible server.",
-            "Start it, or correct `base_url`, which usually ends in /v1. If TLS fails, use http: or set SSL_CERT_FILE to the "
-            "authority's certificate.",
+            "The server of an engine, encoder, reranker or web search does not answer, or not as one.",
+            "Start it, or correct `base_url`: of models it usually ends in /v1. If TLS fails, use http:, or set SSL_CERT_FILE"
+            " to the authority's certificate.",
         ),
         "engine-died": (
             "vLLM died three times in a row without an answer, or the engine was closed.",

@@ -1,7 +1,7 @@
 """The services that this process waits for: they fail, and requests to them are retried, after pauses that grow.
 
 Clients of a service call `failed` and `answered`; whoever shows the progress asks `outages`. How long is retried its clients
-say: `cluster/storage/s3_client.py`, `retrievers/elastic/failures.py`, `retrievers/served/client.py`. Standard library only:
+say: `cluster/storage/s3_client.py`, `retrievers/elastic/failures.py`, `retrievers/served/server.py`. Standard library only:
 every package may import it, as `cluster.errors`.
 """
 

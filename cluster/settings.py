@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from importlib import import_module
 from typing import Annotated, Any, Self, Union
@@ -109,14 +109,14 @@ class Kinds:
     The classes are imported when settings are first read.
     """
 
-    def __init__(self, classes: dict[str, str], but: str = "") -> None:
-        """Makes a registry of kind -> `module:Class`; one that is added later counts, too, but for the kind `but`."""
+    def __init__(self, classes: dict[str, str], but: Collection[str] = ()) -> None:
+        """Makes a registry of kind -> `module:Class`; one that is added later counts, too, but for the kinds `but`."""
         self.classes, self._but = classes, but
         self._made: tuple[list[str], TypeAdapter[Any]] | None = None
 
     def models(self) -> dict[str, type[BaseModel]]:
         """Returns kind -> class."""
-        places = {kind: place.partition(":") for kind, place in self.classes.items() if kind != self._but}
+        places = {kind: place.partition(":") for kind, place in self.classes.items() if kind not in self._but}
         return {kind: getattr(import_module(module), name) for kind, (module, _, name) in places.items()}
 
     def _any(self) -> TypeAdapter[Any]:

@@ -47,6 +47,7 @@ NOTES = (
     "no_hits",
     "original_stands_in",
     "texts_dropped",
+    "text_cut",
     "not_classified",
     "wrong_cell",
     FELL_BACK,
@@ -142,6 +143,15 @@ ROUND = pa.struct(
 )
 SCORE = pa.struct([("doc_id", pa.string()), ("model", pa.string()), ("score", pa.float64())])
 VALUES = pa.map_(pa.string(), pa.string())  # column of the log -> the query's value, null if it has none
+# A page of the web that a search has found.
+WEB_PAGE = pa.struct(
+    [
+        ("doc_id", pa.string()),
+        ("url", pa.string()),
+        ("title", pa.string()),
+        ("text", pa.string()),
+    ]
+)
 FILE = pa.struct([("table", pa.string()), ("key", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
 
 # In flight: the input and the output of the first stage, and the output of the last. The other stages declare their columns
@@ -179,6 +189,16 @@ STORED: dict[str, pa.Schema] = {
             ("doc_id", pa.string()),
             ("rank", pa.int32()),
             ("score", pa.float64()),
+        ]
+    ),
+    "web": pa.schema(
+        [
+            ("query_id", pa.string()),
+            ("arm", pa.string()),
+            ("retriever", pa.string()),
+            ("searched", pa.string()),
+            ("rank", pa.int32()),
+            *WEB_PAGE,
         ]
     ),
     "candidates": pa.schema(
@@ -231,6 +251,17 @@ COMPLETIONS = pa.schema(
         ("latency", pa.float64()),  # seconds from the last send to the answer
         ("left_out", pa.string()),  # what the request was sent without, since the server does not take it
         ("cache_write_tokens", pa.int64()),
+    ]
+)
+# What the web has answered, stored as soon as it has; private to the run.
+WEB_ANSWERS = pa.schema(
+    [
+        ("space", pa.string()),  # hash of the provider and of what is asked of it
+        ("text", pa.string()),  # as it was sent
+        ("asked_at", pa.int64()),  # milliseconds since the epoch
+        ("hits", pa.list_(pa.struct([*WEB_PAGE, ("score", pa.float64())]))),  # null where no answer was kept
+        ("requests", pa.int32()),  # sends
+        ("lost", pa.int32()),  # sends by killed attempts without an answer that was kept
     ]
 )
 

@@ -20,8 +20,8 @@ from retrievers.encoders.recipe import Recipe, check_pooling, read_recipe, recip
 from retrievers.flag_models import open_flag_encoder
 from retrievers.models import description, max_positions, model_identity, read_json, resolve_model, resolved_dtype
 from retrievers.retriever import SearchText, distinct
-from retrievers.served.client import TextRefused
 from retrievers.served.encoder import OpenaiEncoder
+from retrievers.served.server import TextRefused
 from retrievers.settings import AnyEncoderSettings, EncoderSettings, OpenaiEncoderSettings
 
 KINDS = ("query", "passage")

@@ -16,6 +16,8 @@ class RetrieverSettings(Settings):
     """The module with the kind's `open_retriever`, `open_documents`, `retriever_identity` and `check_filters`."""
     foreign: ClassVar[bool] = False
     """Whether its index may be made by others, who may leave texts out, and write to it while it is searched."""
+    filterable: ClassVar[bool] = True
+    """Whether its documents have fields to filter by."""
     if TYPE_CHECKING:
         kind: str
         together: bool = False
@@ -57,6 +59,22 @@ class RetrieverSettings(Settings):
             ValueError: They cannot.
         """
 
+    def check_use(
+        self, name: str, depth: int, *, filters: bool = False, collections: bool = False, rounds: bool = False
+    ) -> None:
+        """Checks that it can be used as a config does, under a name: so deep, with filters, in collections, in further rounds.
+
+        Raises:
+            ValueError: It cannot.
+        """
+        self.check_depth(depth)
+        if filters and not self.filterable:
+            raise ValueError(f"filters: {name} has no fields to filter by ({self.kind}); remove filters, or the retriever")
+        if collections and not self.indexed(name):
+            raise ValueError(f"collections: {name} has no documents of its own ({self.kind}); remove it, or collections")
+        if rounds and not self.indexed(name):
+            raise ValueError(f"iterate: further rounds search indexes alone, and {name} is none; remove one of them")
+
     def place(self, identity: Mapping[str, Any]) -> str:
         """Returns the name of its index in messages, by the identity of the index."""
         return str(identity.get("index", getattr(self, "index", self.kind)))
@@ -68,7 +86,7 @@ class RetrieverSettings(Settings):
     def indexed(self, name: str) -> dict[str, RetrieverSettings]:
         """Returns the retrievers with an index that it searches, itself or its parts, by key below `retrieve.retrievers`.
 
-        The first has the texts of documents.
+        The first has the texts of documents. There is none where hits bring their texts with them.
         """
         return {name: self}
 
@@ -96,11 +114,12 @@ KINDS = Kinds(
         "local": "retrievers.local.settings:LocalSettings",
         "elastic": "retrievers.elastic.settings:ElasticSettings",
         "hybrid": "retrievers.hybrid.settings:HybridSettings",
+        "web": "retrievers.web.settings:WebSettings",
     }
 )
 """The kinds of retrievers."""
 AnyRetrieverSettings = Annotated[RetrieverSettings, KINDS]
-IndexSettings = Annotated[RetrieverSettings, Kinds(KINDS.classes, but="hybrid")]
+IndexSettings = Annotated[RetrieverSettings, Kinds(KINDS.classes, but=("hybrid", "web"))]
 """The settings of a retriever that searches an index of its own."""
 
 

@@ -42,7 +42,7 @@ FLOORS = (
     ("cli", "__main__"),  # what a person types
 )
 # Inside jobs/chain/, likewise: folders, and files of the folder itself; those that are not named are below all.
-CHAIN_FLOORS = (("arms",), ("store",), ("steps",), ("stages",), ("metric_samples",), ("pipeline",))
+CHAIN_FLOORS = (("arms",), ("store",), ("steps", "web"), ("searches",), ("stages",), ("metric_samples",), ("pipeline",))
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = 330
 MOST_FILES = 18  # Python files of a folder

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.cli.command_line.arguments import VERBS, parser
-from jobs.tables import COMPLETIONS, OPTIONAL_QUERIES, SOURCE, STORED
+from jobs.tables import COMPLETIONS, OPTIONAL_QUERIES, SOURCE, STORED, WEB_ANSWERS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -23,7 +23,7 @@ PAGES = {
 }
 ALL = "\n".join(PAGES.values())
 MOST_LINES = 200
-TABLES = {**STORED, "queries": [*STORED["queries"], *OPTIONAL_QUERIES], "completions": COMPLETIONS}
+TABLES = {**STORED, "queries": [*STORED["queries"], *OPTIONAL_QUERIES], "completions": COMPLETIONS, "web_answers": WEB_ANSWERS}
 SOURCES = "Fields of `sources`:"
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from cluster.run.stage import heartbeat
 from retrievers.corpora.collections import NO_COLLECTIONS, fuse_collections
 from retrievers.corpora.duplicates import fuse_distinct
 from retrievers.fusion import Fused
@@ -16,7 +15,6 @@ from retrievers.lists import Hits
 from retrievers.order import order
 from retrievers.ranking import offsets_of, ranks
 from retrievers.redundancy import Similarity
-from retrievers.retriever import DocumentStore
 from retrievers.settings import FuseSettings
 
 
@@ -36,17 +34,17 @@ def fused(
     hits: Hits,
     settings: FuseSettings,
     similarity: Similarity | None = None,
-    documents: DocumentStore | None = None,
+    texts: Callable[[np.ndarray], Sequence[str]] | None = None,
     collections: Mapping[str, str] = NO_COLLECTIONS,
 ) -> Fused:
     """Returns the candidates of each query.
 
-    Without a dense retriever there is no similarity; `documents` have the texts, where duplicates are dropped; `collections`
-    has retriever -> its collection, where there are any.
+    Without a dense retriever there is no similarity; `texts` returns those of pairs of `hits`, where duplicates are dropped;
+    `collections` has retriever -> its collection, where there are any.
     """
-    if settings.duplicates != "drop" or documents is None:
+    if settings.duplicates != "drop" or texts is None:
         return fuse_collections(hits, settings, similarity, collections)
-    return fuse_distinct(hits, settings, similarity, lambda doc_ids: documents.texts(doc_ids, heartbeat), collections)
+    return fuse_distinct(hits, settings, similarity, texts, collections)
 
 
 def ranked(

@@ -1,4 +1,4 @@
-"""Journals: files on this machine that hear of each send before it is made, and of each completion at once.
+"""Journals: files on this machine that hear of each send before it is made, and of each answer at once.
 
 What was written to a file survives the kill of its process, so a kill loses what was in flight and no more. To survive the
 loss of the machine, a `JournalKeeper` saves all journals of a worker now and then: those on a file system are synced, and to
@@ -27,15 +27,32 @@ import pyarrow.parquet as pq
 from cluster.http import encodable
 from cluster.storage import Storage, remote
 from cluster.storage.copies import KEPT_DAYS, cache_folder, usable
-from jobs.tables import COMPLETIONS
+from jobs.tables import COMPLETIONS, WEB_ANSWERS
 
 _log = logging.getLogger(f"dmqr.{__name__}")
 
-FOLDER = "completions"
-UNSAVED = f"{FOLDER}/unsaved"  # on object storage: what is in no shard's folder yet; removed when the run is finished
+
+class Journaled(NamedTuple):
+    """What is journaled: the folder that it has in a run's, and its rows."""
+
+    folder: str
+    schema: pa.Schema
+
+    @property
+    def unsaved(self) -> str:
+        """Returns the folder on object storage of what is in no shard's folder yet; removed when the run is finished."""
+        return f"{self.folder}/unsaved"
+
+    @property
+    def with_shard(self) -> pa.Schema:
+        """Returns the schema of the rows of several shards."""
+        return self.schema.append(pa.field("shard", pa.int32()))
+
+
+OF_MODELS, OF_THE_WEB = Journaled("completions", COMPLETIONS), Journaled("web_answers", WEB_ANSWERS)
+FOLDER, UNSAVED = OF_MODELS.folder, OF_MODELS.unsaved
 ENDING = ".jsonl"
 _STOPPING_SECONDS = 2.0  # between two times while the run stops
-_WITH_SHARD = COMPLETIONS.append(pa.field("shard", pa.int32()))
 
 
 class Key(NamedTuple):
@@ -58,12 +75,12 @@ class Journal:
         self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND, 0o600)
         self._lock, self._cut_off = threading.Lock(), False
 
-    def sent(self, key: Key) -> None:
+    def sent(self, key: tuple[Any, ...]) -> None:
         """Records that a request is about to be sent."""
         self._append({"sent": key})
 
     def completed(self, row: dict[str, Any]) -> None:
-        """Records a completion: a row of COMPLETIONS."""
+        """Records an answer: a row of `Journaled.schema`."""
         self._append({"row": row})
 
     def sync(self) -> None:
@@ -92,13 +109,22 @@ class Journal:
 
 def read_journal(path: Path) -> tuple[dict[Key, dict[str, Any]], Counter[Key]]:
     """Returns the completions of a journal, and how often each request was sent; a line that a kill cut off is left out."""
-    rows: dict[Key, dict[str, Any]] = {}
-    sends: Counter[Key] = Counter()
+    rows, sends = read_entries(path)
+    of: Counter[Key] = Counter()
+    for sent, count in sends.items():
+        of[Key(*sent)] += count
+    return {row_key(row): row for row in rows}, of
+
+
+def read_entries(path: Path) -> tuple[list[dict[str, Any]], Counter[tuple[Any, ...]]]:
+    """Returns the answers of a journal, and how often each key was sent; a line that a kill cut off is left out."""
+    rows: list[dict[str, Any]] = []
+    sends: Counter[tuple[Any, ...]] = Counter()
     for entry in _entries(path.read_bytes()):
         if "row" in entry:
-            rows[row_key(entry["row"])] = entry["row"]
+            rows.append(entry["row"])
         elif "sent" in entry:
-            sends[Key(*entry["sent"])] += 1
+            sends[tuple(entry["sent"])] += 1
     return rows, sends
 
 
@@ -109,7 +135,7 @@ def row_key(row: dict[str, Any]) -> Key:
 
 
 def write_rows(storage: Storage, key: str, rows: list[dict[str, Any]], schema: pa.Schema = COMPLETIONS) -> None:
-    """Stores rows of COMPLETIONS as one Parquet file."""
+    """Stores rows as one Parquet file."""
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema), sink, compression="zstd")
     storage.put(key, sink.getvalue().to_pybytes())
@@ -122,9 +148,9 @@ def read_rows(storage: Storage, key: str, schema: pa.Schema = COMPLETIONS) -> li
     return rows
 
 
-def shard_folder(shard: int) -> str:
-    """Returns the folder of a shard's completions."""
-    return f"{FOLDER}/{shard:06d}"
+def shard_folder(shard: int, of: Journaled = OF_MODELS) -> str:
+    """Returns the folder of a shard's answers."""
+    return f"{of.folder}/{shard:06d}"
 
 
 def stored_shards(storage: Storage) -> set[int]:
@@ -133,19 +159,19 @@ def stored_shards(storage: Storage) -> set[int]:
     names = {path.name for path in local.iterdir()} if local.is_dir() else set()
     found: set[int] = set()
     for entry in storage.list(FOLDER):
-        if entry.key.startswith(UNSAVED):
+        if entry.key.startswith(OF_MODELS.unsaved):
             found |= _shards_in(entry.key)
         else:
             names.add(entry.key.split("/")[1])
     return found | {int(name) for name in names if name.isdecimal()}
 
 
-def journal_folder(storage: Storage, shard: int) -> Path:
+def journal_folder(storage: Storage, shard: int, of: Journaled = OF_MODELS) -> Path:
     """Returns the folder of a shard's journals: in the run's folder, or on this machine where that is on object storage."""
     if not remote(storage.root):
-        return Path(storage.url(shard_folder(shard)))
+        return Path(storage.url(shard_folder(shard, of)))
     run = hashlib.sha256(storage.root.encode()).hexdigest()[:32]
-    return _local_journals() / run / f"{shard:06d}"
+    return _local_journals() / run / ("" if of is OF_MODELS else of.folder) / f"{shard:06d}"
 
 
 def remove_journals(storage: Storage) -> None:
@@ -156,33 +182,38 @@ def remove_journals(storage: Storage) -> None:
     for run in _local_journals().glob("*"):
         if time.time() - run.stat().st_mtime > KEPT_DAYS * 86_400:
             shutil.rmtree(run, ignore_errors=True)
-    storage.delete(*(entry.key for entry in storage.list(UNSAVED)))
+    for of in (OF_MODELS, OF_THE_WEB):
+        storage.delete(*(entry.key for entry in storage.list(of.unsaved)))
 
 
 def _local_journals() -> Path:
     return cache_folder() / "journals"
 
 
-def read_unsaved(storage: Storage, shard: int) -> list[dict[str, Any]]:
+def read_unsaved(storage: Storage, shard: int, of: Journaled = OF_MODELS) -> list[dict[str, Any]]:
     """Returns the rows of a shard that lie on object storage outside its folder; an object's name has the shards in it."""
     if not remote(storage.root):
         return []
-    named = [entry.key for entry in storage.list(UNSAVED) if shard in _shards_in(entry.key)]
-    rows = [row for key in named for row in read_rows(storage, key, _WITH_SHARD)]
+    named = [entry.key for entry in storage.list(of.unsaved) if shard in _shards_in(entry.key)]
+    rows = [row for key in named for row in read_rows(storage, key, of.with_shard)]
     return [{name: value for name, value in row.items() if name != "shard"} for row in rows if row["shard"] == shard]
 
 
 class JournalKeeper:
     """Opens the journals of one worker, and saves them every so many seconds."""
 
-    def __init__(self, storage: Storage, seconds: float, stopping: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, storage: Storage, seconds: float, stopping: Callable[[], bool] = lambda: False, of: Journaled = OF_MODELS
+    ) -> None:
         """Starts the thread that saves.
 
         Args:
             storage: the run's folder.
             seconds: between two times; the loss of a machine loses no more than this, apart from what was in flight.
             stopping: returns whether the run stops, so that this process may end soon.
+            of: what the journals hold.
         """
+        self._of = of
         self._storage, self._seconds, self._stopping = storage, seconds, stopping
         self._lock = threading.Lock()
         self._open: dict[Path, Journal] = {}
@@ -192,7 +223,7 @@ class JournalKeeper:
 
     def open(self, shard: int) -> Journal:
         """Returns a new journal."""
-        folder = journal_folder(self._storage, shard)
+        folder = journal_folder(self._storage, shard, self._of)
         if remote(self._storage.root):
             with usable(folder):
                 pass
@@ -227,9 +258,9 @@ class JournalKeeper:
         if not new:
             return
         shards = sorted({f"{journal.shard:06d}" for journal, _, _ in new})
-        key = f"{UNSAVED}/{uuid.uuid4().hex}-{'-'.join(shards)}.parquet"
+        key = f"{self._of.unsaved}/{uuid.uuid4().hex}-{'-'.join(shards)}.parquet"
         rows = [row | {"shard": journal.shard} for journal, found, _ in new for row in found]
-        write_rows(self._storage, key, rows, _WITH_SHARD)
+        write_rows(self._storage, key, rows, self._of.with_shard)
         with self._lock:
             self._objects[key] = {journal.path for journal, _, _ in new}
             for journal, _, size in new:
@@ -258,19 +289,19 @@ class JournalKeeper:
                 failing = failing or saved
             else:
                 if failing is not None:
-                    _log.warning("completions are saved again, after %.0f s", saved - failing)
+                    _log.warning("%s are saved again, after %.0f s", self._of.folder, saved - failing)
                 failing = None
 
     def _say_unsaved(self, error: Exception) -> None:
         where = self._storage.root if remote(self._storage.root) else "the disk"
         words = encodable(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
         _log.warning(
-            "completions cannot be saved to %s (%s): until they are, the loss of this machine loses them", where, words
+            "%s cannot be saved to %s (%s): until they are, the loss of this machine loses them", self._of.folder, where, words
         )
 
 
 def _shards_in(key: str) -> set[int]:
-    """Returns the shards of an object of UNSAVED, whose name ends with them."""
+    """Returns the shards of an object of `Journaled.unsaved`, whose name ends with them."""
     return {int(number) for number in Path(key).stem.split("-")[1:]}
 
 

@@ -91,7 +91,15 @@ def stages(
     arguments: dict[str, dict[str, dict[str, Any]]] = {  # step -> its stages -> the constructor arguments of their workers
         "read": {"read": {"run": run}},
         "rewrite": _rewriting(prepared, work, pools, start, store),
-        "retrieve": {"retrieve": {"work": work, "device": device(pools["retrieve"]), "run": run, "store": store}},
+        "retrieve": {
+            "retrieve": {
+                "work": work,
+                "device": device(pools["retrieve"]),
+                "run": run,
+                "store": store,
+                "unsaved_seconds": prepared.config.limits.unsaved_seconds,
+            }
+        },
         "fuse": {"fuse": {"work": work}},
         "order": {"order": {"work": work}},
         "write": {"write": {"work": work, "run": run, "start": start}},

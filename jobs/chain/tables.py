@@ -1,15 +1,15 @@
 """The schemas of the chain's columns in flight, and of the tables of a job of several arms.
 
 In flight `rewrites`, `selections` and `guarded` name the first arm that has them; `runs` are the lists of each search, which
-refer to the distinct `lists` of their query; `documents` are the distinct documents of a query that any arm has; `fused`,
-`scores` and `ranked` refer to them and to each other by index.
+refer to the distinct `lists` of their query; `web` has the pages of the web in them; `documents` are the distinct documents of
+a query that any arm has; `fused`, `scores` and `ranked` refer to them and to each other by index.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from jobs.tables import ANSWER, CHOSEN, HIT, LEFT_OUT, REWRITE, ROUND, SELECTION, SOURCE, STORED
+from jobs.tables import ANSWER, CHOSEN, HIT, LEFT_OUT, REWRITE, ROUND, SELECTION, SOURCE, STORED, WEB_PAGE
 
 _ARM = ("arm", pa.string())
 ARM_REWRITE = pa.struct([*REWRITE, _ARM])
@@ -34,7 +34,11 @@ RUN = pa.struct(
 COSINES = pa.struct([("search", pa.int16()), ("values", pa.list_(pa.float32()))])
 # The text that an arm chooses; `number` is its index among the texts of the arm's search.
 ARM_CHOSEN = pa.struct([("arm", pa.int16()), ("number", pa.int32()), *CHOSEN])
-DOCUMENT = pa.struct([("doc_id", pa.string()), ("scored_by", pa.list_(pa.int16()))])  # indexes of `SharedWork.rerankers`
+# A page in a list of its query; after fusing each text of each page once, of those that an arm has.
+WEB_HIT = pa.struct([("list", pa.int32()), ("rank", pa.int32()), *WEB_PAGE])  # `list` is an index of `lists`
+# `scored_by` are indexes of `SharedWork.rerankers`. `web` is an index of the query's pages, one of which has the text; null: an
+# index of documents has it. A page is a document for each text that it has in some arm.
+DOCUMENT = pa.struct([("doc_id", pa.string()), ("scored_by", pa.list_(pa.int16())), ("web", pa.int32())])
 FUSED = pa.struct(
     [("arm", pa.int16()), ("document", pa.int32()), ("score", pa.float64()), ("sources", pa.list_(SOURCE))]
 )  # in order of arms and ranks; `arm` is an index of `SharedWork.answers`; `sources` is null unless they are kept

@@ -36,9 +36,11 @@ def index(options: argparse.Namespace) -> int:
     with logged("index") as (progress, _):
         built = index(config, options.corpus, progress)
         warn(encoder_warnings(config))
+    for name in (name for name, one in config.retrieve.retrievers.items() if not one.indexed(name)):
+        print(f"dmqr index: retrieve.retrievers.{name} searches the web, so it has no index to build", file=sys.stderr)
     if options.json:
         print_json(built)
-    else:  # lines with paths, which are not broken
+    elif built:  # lines with paths, which are not broken
         names = [f"{one['collection']}: " if "collection" in one else "" for one in built]
         lines = [f"{one['index']}: {one['documents']:,} documents, {one['done']}" for one in built]
         print("\n".join(name + line for name, line in zip(names, lines, strict=True)))

@@ -42,8 +42,8 @@ class RetrieveSettings(Settings):
     def _routes_lead_somewhere(self) -> RetrieveSettings:
         if not self.retrievers:
             raise ValueError("retrievers is empty; name at least one")
-        for one in self.retrievers.values():
-            one.check_depth(self.depth)
+        for name, one in self.retrievers.items():
+            one.check_use(name, self.depth, filters=bool(self.filters), collections=bool(self.collections))
         if self.routes.get("original") == []:
             raise ValueError("routes.original is empty, but the original is always retrieved; set fuse.weights.original to 0 "
                              "to keep it out of the results")  # fmt: skip
@@ -76,4 +76,5 @@ class RetrieveSettings(Settings):
     def text_retrievers(self) -> dict[str, str]:
         """Returns collection -> the retriever whose index has the texts of its documents; without collections "" -> it."""
         firsts = {name: one.retrievers[0] for name, one in self.collections.items()}
-        return firsts or {"": next(iter(self.retrievers))}
+        indexed = (name for name, one in self.retrievers.items() if one.indexed(name))  # texts of the web come with its hits
+        return firsts or {"": next(indexed, next(iter(self.retrievers)))}

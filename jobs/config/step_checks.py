@@ -31,6 +31,8 @@ def check_steps(config: Config) -> None:
     if config.iterate is None:
         return
     by, retrievers = config.iterate.by, config.retrieve.retrievers
+    for name, retriever in retrievers.items():
+        retriever.check_use(name, config.retrieve.depth, rounds=True)
     if by == "rerank" and config.rerank.kind == "none":
         raise ValueError("iterate.by: rerank has no score, since rerank.kind is none; name a retriever")
     if by != "rerank" and by not in retrievers:

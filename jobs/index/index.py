@@ -128,6 +128,8 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
         ConfigError: a corpus is of no collection.
     """
     every, filters = all_indexed(config.retrieve.retrievers), list(config.retrieve.filters)
+    if not every:  # of the web alone
+        return []
     local_indexes(every), elastic_indexes(every, filters)  # refuse contradictions before any work
     corpora = named_corpora(config, corpus)
     return [row for one in corpora for row in _built_of(config, one, progress)]

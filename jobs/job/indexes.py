@@ -105,7 +105,8 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
         return made
 
     for name, retriever in config.retrieve.retrievers.items():
-        found[name] = retriever.identity_of(name, {key: identity_of(key, one) for key, one in retriever.indexed(name).items()})
+        of = {key: identity_of(key, one) for key, one in retriever.indexed(name).items()}
+        found[name] = retriever.identity_of(name, of) if of else retriever_identity(name, retriever)
         if config.retrieve.filters:
             check_filters(name, retriever, config.retrieve.filters)
     return found
@@ -156,9 +157,12 @@ def encoder_words(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> l
 
 
 def text_indexes(config: Config) -> dict[str, tuple[str, RetrieverSettings]]:
-    """Returns collection -> key and settings of the index with the texts of its documents; without collections "" -> it."""
-    names = config.retrieve.text_retrievers
-    return {of: next(iter(config.retrieve.retrievers[name].indexed(name).items())) for of, name in names.items()}
+    """Returns collection -> key and settings of the index with the texts of its documents; without collections "" -> it.
+
+    There is none where the web alone is searched.
+    """
+    found = {of: config.retrieve.retrievers[name].indexed(name) for of, name in config.retrieve.text_retrievers.items()}
+    return {of: next(iter(indexes.items())) for of, indexes in found.items() if indexes}
 
 
 def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> None:
@@ -171,7 +175,9 @@ def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) ->
     """
     retrievers, of = config.retrieve.retrievers, config.retrieve.collection_of
     for collection in config.retrieve.text_retrievers:
-        mine = {name: one for name, one in retrievers.items() if of.get(name, "") == collection}
+        mine = {
+            name: one for name, one in retrievers.items() if of.get(name, "") == collection and one.indexed(name)
+        }  # fmt: skip
         _check_texts(collection, all_indexed(mine), indexed_identities({name: indexes[name] for name in mine}))
 
 
@@ -179,6 +185,8 @@ def _check_texts(
     collection: str, retrievers: Mapping[str, RetrieverSettings], searched: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Checks the indexes of a collection, "" without collections; texts are taken from the first."""
+    if not retrievers:  # of the web alone
+        return
     if len({index.get("corpus") for index in searched.values()}) > 1:
         where = f"retrieve.collections.{collection}" if collection else "retrieve.retrievers"
         raise ConfigError(

@@ -50,7 +50,7 @@ def open_documents(
     With `cached_only` an index on S3 that has no local copy yet raises RetrieverError; with `patient` an unavailable server is
     waited for, as a worker does.
     """
-    name, first = next(iter(settings.indexed(name).items()))
+    name, first = next(iter(settings.indexed(name).items()), (name, settings))
     if not _on_s3(first):
         return retriever.open_documents(name, first, patient=patient)
     folder = _local_copy(first.index, cached_only=cached_only)
@@ -60,6 +60,8 @@ def open_documents(
 
 def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
     """Returns `retrievers.retriever.retriever_identity`, of an index on S3 without copying it."""
+    if not settings.indexed(name):
+        return retriever.retriever_identity(name, settings)
     found = {
         key: index_identity(key, one, _entry(one)) if _on_s3(one) else retriever.retriever_identity(key, one)
         for key, one in settings.indexed(name).items()

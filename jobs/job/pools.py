@@ -99,8 +99,16 @@ def check_shares(config: Config, pools: Mapping[str, Pool], rerankers: Sequence[
                 "cluster-small",
                 f"cluster: {workers} workers cannot share {limit.max_in_flight} requests in flight "
                 f"({', '.join(f'{name} {n}' for name, n in most.items())}); "
-                f"take fewer workers, or raise max_in_flight of {f'the model at {server}' if server else 'the retrievers'}",
+                f"take fewer workers, or raise max_in_flight of {_what_is_at(config, server)}",
             )
+
+
+def _what_is_at(config: Config, server: str | None) -> str:
+    """Returns who sends to a server, in words."""
+    if server is None:
+        return "the retrievers"
+    asked = [name for name, one in config.retrieve.retrievers.items() if server in dict(one.own_limits())]
+    return f"retrieve.retrievers.{asked[0]}" if asked else f"the model at {server}"
 
 
 def _max_workers(request: PoolRequest) -> int:

@@ -66,7 +66,7 @@ def estimate(
     """Returns the estimate for the `left` queries; None if none remain or nothing is known about their cost.
 
     By the committed shards of this run, else by an earlier run, else by some `texts` of queries and the most searches of a
-    query by retriever.
+    query by `retriever@model`.
     """
     if not left:
         return None
@@ -81,7 +81,7 @@ def estimate(
         shared = prepared.config.store is not None and engine is not None and not engine.is_recorded
         basis += "; what the store has costs nothing" if shared else ""
         return _by_manifests(prepared, left, run.manifests, run.starts, basis, at_most=shared)
-    return _by_tokenizer(prepared, left, texts, searches or {})
+    return _by_tokenizer(prepared, left, texts, searches or {}) or _by_searches(prepared, left, searches or {})
 
 
 def _by_manifests(
@@ -157,9 +157,24 @@ def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str], searches:
     usd = None
     if (prices := prepared.prices) is not None and any(model.removeprefix("x@") in prices.tokens for model in tokens):
         usd = prices.usd({"rewrite": tokens})
-        usd += prices.usd({"retrieve": {f"{name}@": {"searches": left * most} for name, most in searches.items()}})
+        usd += _price_of(prices, left, searches)
     tries = tries_per_request(prepared.rewriting)
     apart = bool(prepared.config.asking)
     return Estimate(
         basis, prompt, None, completion, at_most=True, tries_apart=tries, seconds=None, usd=usd, without_steps=apart
     )
+
+
+def _by_searches(prepared: Prepared, left: int, searches: Mapping[str, int]) -> Estimate | None:
+    """Returns the estimate of a job whose only price that is known before it are searches; None without such a price."""
+    usd = 0.0 if prepared.prices is None else _price_of(prepared.prices, left, searches)
+    if not usd:
+        return None
+    apart = bool(prepared.config.asking)
+    basis = "searches alone, each text of each query once"
+    return Estimate(basis, 0, None, 0, at_most=True, tries_apart=0, seconds=None, usd=usd, without_steps=apart)
+
+
+def _price_of(prices: costs.Prices, left: int, searches: Mapping[str, int]) -> float:
+    """Returns the price of the searches of the remaining queries, at most."""
+    return prices.usd({"retrieve": {key: {"searches": left * most} for key, most in searches.items()}})

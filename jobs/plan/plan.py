@@ -43,7 +43,8 @@ from rewriters.engines.settings import EngineSettings
 PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
 # A shard writes a file of each that has rows.
 SHARD_TABLES = {
-    "rewrites", "selections", "results", "scores", "rounds", "answers", "judgements", "costs", "runs", "candidates", "errors"
+    "rewrites", "selections", "results", "scores", "rounds", "answers", "judgements", "costs", "runs", "web", "candidates",
+    "errors",
 }  # fmt: skip
 
 
@@ -89,7 +90,8 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
     texts_of = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in prepared.rewriting.pool}
     searches = all_searches(config, texts_of)
     some = expected_requests(prepared.rewriting, texts)
-    expected = estimate(prepared, left, done, texts, searches)
+    models = {of: model for name, one in config.retrieve.retrievers.items() for of, model in one.search_names(name).items()}
+    expected = estimate(prepared, left, done, texts, {f"{of}@{models[of] or ''}": most for of, most in searches.items()})
     tables = len(SHARD_TABLES & job.schemas.keys())
     pools, resources, sized = _pools(job.prepared, progress, job.pools, shards)
     job.check(pools)

@@ -97,6 +97,7 @@ class Job:
             "rounds": bool(work.generating("iteration")),
             "answers": bool(work.generating("generation")),
             "judgements": bool(work.judging),
+            "web": any(not retriever.searched for retriever in work.retrievers.values()),
             "selections": any(reading.rewriting.selects for reading in work.readings),
             "tails": any(answer.looked > answer.keep for answer in work.answers),
         }

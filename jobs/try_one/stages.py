@@ -41,6 +41,7 @@ from retrievers.corpora.collections import id_parts
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.kinds import RetrieverSettings
 from retrievers.retriever import DocumentStore
+from retrievers.web.hits import indexed_text
 from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import filtered_id, normalise
 from rewriters.query import Query
@@ -200,7 +201,7 @@ class LoadedConfig:
         if (chosen := row["chosen"]) is not None:
             texts = [text for text in texts if text in ((ORIGINAL, 1), (chosen["strategy"], chosen["position"]))]
         stored: dict[tuple[str, int, str], list[Row]] = {}
-        for file in row["stored"]:
+        for file in (one for one in row["stored"] if one["table"] == "runs"):
             with self._prepared.storage.open(file["key"]) as opened_file:
                 for hit in pq.read_table(opened_file).to_pylist():
                     stored.setdefault((hit["strategy"], hit["position"], hit["retriever"]), []).append(hit)
@@ -220,10 +221,11 @@ class LoadedConfig:
         ]
 
     def _texts(self, row: Row) -> dict[str, str]:
-        """Returns the text of each result, of several corpora from the first of its collection that has it."""
-        found = dict[str, str]()
+        """Returns the text of each result: a page's own, of several corpora from the first of its collection that has it."""
+        found = {page["doc_id"]: indexed_text(page["title"], page["text"]) for page in row["web"]}
         for collection, (*others, last) in self._documents.items():
-            own = {hit["doc_id"]: id_parts(hit["doc_id"])[1] if collection else hit["doc_id"] for hit in row["hits"]}
+            own = {hit["doc_id"]: id_parts(hit["doc_id"])[1] if collection else hit["doc_id"] for hit in row["hits"]
+                   if hit["doc_id"] not in found}  # fmt: skip
             left = [doc_id for doc_id in own if not collection or id_parts(doc_id)[0] == collection]
             for documents in others:
                 known = documents.known([own[doc_id] for doc_id in left])

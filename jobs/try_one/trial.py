@@ -152,6 +152,11 @@ class Trial:
         return {name: found[name] for name in self.config.retrieve.collections}
 
     @property
+    def addresses(self) -> dict[str, str]:
+        """Returns doc_id -> address of pages of the web."""
+        return {page["doc_id"]: page["url"] for page in self.row.get("web") or ()}
+
+    @property
     def not_selected(self) -> list[str]:
         """Returns the planned strategies that were not selected for the query."""
         selected = self.row["selection"]
@@ -264,7 +269,10 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "rounds": row["rounds"],
         "answer": row["answer"],
         "judgements": row.get("judgements", []),
-        "results": [{"rank": rank, "text": trial.texts[hit["doc_id"]], **hit} for rank, hit in enumerate(row["hits"], start=1)],
+        "results": [
+            {"rank": rank, "text": trial.texts[hit["doc_id"]], "url": trial.addresses.get(hit["doc_id"]), **hit}
+            for rank, hit in enumerate(row["hits"], start=1)
+        ],
         **({"results_by_collection": trial.results_of} if trial.config.retrieve.collections else {}),
         "fell_away": trial.document_counts,
         "costs": trial.spent,

@@ -204,6 +204,10 @@ def _copy_scores(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> bool:
         f" SEMI JOIN wanted USING (query_id){' WHERE reranker = $mine' if mine else ''}",
         {"files": run.tables["scores"]} | ({"mine": mine} if mine else {}),
     )
+    several = "SELECT 1 FROM judged_scores GROUP BY query_id, doc_id HAVING count(*) > 1 LIMIT 1"
+    if connection.execute(several).fetchone() is not None:
+        why = "scored pages of the web by several texts, as its arms have them; tune a run of its config"
+        raise ConfigError("lists-missing", f"{run.storage.root}: {why}")
     return True
 
 

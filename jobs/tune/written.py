@@ -19,6 +19,7 @@ from jobs.tune.objective import fuse_settings
 from jobs.tune.steps import ALONE, CONFIGURED, TuningStep
 from jobs.tune.tune import Tuning
 from retrievers.lists import ORIGINAL
+from retrievers.web.settings import ADDRESSES
 from rewriters.classifier import Rules
 from rewriters.selection import NONE
 
@@ -116,6 +117,8 @@ def _without_defaults(config: Config) -> dict[str, Any]:
     for one in values["retrieve"]["retrievers"].values():
         if one["kind"] == "elastic" and one.get("analyzer") == "english":  # what is filled in where nothing is said
             del one["analyzer"]
+        if one["kind"] == "web" and one.get("base_url") == ADDRESSES.get(one["provider"]):
+            one.pop("base_url", None)
     date, log = config.log.date, values["log"]
     if date is not None and date in str(log["path"]):  # the nights to come are of other days
         paths = [log["path"]] if isinstance(log["path"], str) else log["path"]

@@ -12,7 +12,6 @@ from retrievers.fusion import Fused
 from retrievers.lists import Hits
 from retrievers.ranking import offsets_of, ranges
 from retrievers.redundancy import Similarity
-from retrievers.retriever import distinct
 from retrievers.settings import FuseSettings
 
 DUPLICATES_VERSION = 2  # incremented when dropping duplicates would leave other candidates; part of a run's fingerprint
@@ -22,13 +21,13 @@ def fuse_distinct(
     hits: Hits,
     settings: FuseSettings,
     similarity: Similarity | None,
-    texts: Callable[[list[str]], Sequence[str]],
+    texts: Callable[[np.ndarray], Sequence[str]],
     collections: Mapping[str, str] = NO_COLLECTIONS,
 ) -> Fused:
     """Returns `fuse_collections` with the `settings.keep` best candidates of different texts, whichever collection has them.
 
-    Texts are read, by `texts`, in the order of the candidates, and no further than it takes to find so many. A text has the
-    score of its best placed document: with `best` and one retriever the best score that any of its documents has.
+    Texts are read, by `texts` of pairs of `hits`, in the order of the candidates, and no further than it takes to find so many.
+    A text has the score of its best placed document: with `best` and one retriever the best score of its documents.
     """
     keep, chars = settings.keep, settings.duplicate_chars
     fused = fuse_collections(hits, settings.model_copy(update={"keep": ALL}), similarity, collections)
@@ -39,10 +38,9 @@ def fuse_distinct(
     while len(open_queries := np.flatnonzero((kept < keep) & (read < sizes))):
         wanted = np.minimum(keep - kept, sizes - read)[open_queries]
         places = ranges(begins[open_queries] + read[open_queries], wanted)
-        unique, of = distinct(fused.doc_ids.take(pa.array(places)).to_pylist())
-        found = texts(unique)
-        for query, place, number in zip(np.repeat(open_queries, wanted).tolist(), places.tolist(), of.tolist(), strict=True):
-            key = query, " ".join(found[number].casefold().split())[:chars]
+        found = texts(fused.pairs[places])
+        for query, place, text in zip(np.repeat(open_queries, wanted).tolist(), places.tolist(), found, strict=True):
+            key = query, " ".join(text.casefold().split())[:chars]
             if key not in seen:
                 seen.add(key)
                 chosen.append(place)

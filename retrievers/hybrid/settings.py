@@ -36,8 +36,9 @@ class HybridSettings(RetrieverSettings):
     @classmethod
     def _flat(cls, values: Any) -> Any:
         for name, one in (values.get("of") or {}).items() if isinstance(values, dict) else ():
-            if isinstance(one, dict) and one.get("kind") == "hybrid":
-                raise ValueError(f"of.{name}: a hybrid is not made of hybrids; name local and elastic retrievers")
+            if isinstance(one, dict) and one.get("kind") in ("hybrid", "web"):
+                what = "hybrids" if one["kind"] == "hybrid" else "the web, whose hits have no index"
+                raise ValueError(f"of.{name}: a hybrid is not made of {what}; name local and elastic retrievers")
         return values
 
     @model_validator(mode="after")

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from cluster.errors import nearest
-from retrievers.served.client import ModelServer, TextRefused
+from retrievers.served.client import ModelServer
+from retrievers.served.server import TextRefused
 
 Use = Literal["embedding", "reranker"]
 

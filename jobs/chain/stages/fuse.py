@@ -20,6 +20,7 @@ from jobs.chain.stages.documents import planned_documents
 from jobs.chain.stages.lists import search_lists
 from jobs.chain.stages.users import Users
 from jobs.chain.tables import BEST, DOCUMENT, FUSED
+from jobs.chain.web.texts import WebTexts, kept_pages, pages_of, pair_texts
 from jobs.counts import arm_key
 from jobs.tables import ITERATE, SOURCE, nested, unnested, with_appended, with_columns
 from retrievers.fusion import Fused
@@ -30,7 +31,7 @@ from retrievers.settings import FuseSettings
 
 
 class _Fused(NamedTuple):
-    """One fused arm: its candidates row by row, best first, as indexes of the pairs of its lists."""
+    """One fused arm: its candidates row by row, best first, as indexes of `_Pairs.pairs`'s values."""
 
     arm: int
     row: np.ndarray
@@ -40,17 +41,25 @@ class _Fused(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """The pairs of query and document of some lists that an arm uses: indexes of `Hits`, and what they are."""
+    """The pairs of query and document of some lists that an arm uses.
+
+    Attributes:
+        pairs: Index of each among the pairs of `Hits`, plus their number for each class of arms (`WebTexts`) before its own.
+        rows: Of each.
+        doc_ids: Of each.
+        pages: The page of the web that has its text; -1: an index has it.
+    """
 
     pairs: np.ndarray
     rows: np.ndarray
     doc_ids: pa.StringArray
+    pages: np.ndarray
 
 
 class Fuse:
     """A worker of the fusing stage."""
 
-    NEEDS = ("lists", "runs", "cosines", "chosen", "counts")
+    NEEDS = ("lists", "runs", "cosines", "chosen", "web", "counts")
     ADDS = pa.schema(
         [
             ("documents", pa.list_(DOCUMENT)),
@@ -71,62 +80,79 @@ class Fuse:
         work, rows = self._work, table.num_rows
         chosen, best = _chosen(table), [list[dict[str, Any]]() for _ in range(rows)]
         iterated = {work.answers[at].search for at, _ in work.generating("iteration")}
+        pages = pages_of(table)
+        page_texts = pages.texts if self._documents else []
         found: list[list[_Fused]] = []  # by search
         pairs: list[_Pairs] = []
         counts: Counter[str] = Counter()
         notes: list[list[dict[str, Any]]] = [[] for _ in range(rows)]
         for number, search in enumerate(work.searches):
-            lists = search_lists(table, number, search)
+            lists, list_index = search_lists(table, number, search)
             if number in iterated:
                 _add_best(best, number, lists)
             hits, similar = by_document(lists, rows), _similarity(table, number)
-            used = np.zeros(len(hits.pair_query), dtype=bool)
+            texts, used = WebTexts(pages, lists, list_index, hits), list[np.ndarray]()
             strategies = {one for one in hits.strategies if one not in (ORIGINAL, TOGETHER)}
-            of_search, done = [], dict[tuple[str, tuple[Corpus, ...], int | None], Fused]()
+            of_search, done = [], dict[tuple[str, tuple[Corpus, ...], int, int | None], Fused]()
             for at, answer in enumerate(work.answers):
                 if answer.search != number:
                     continue
                 settings = _settings(answer, strategies)
                 unused = {"k"} if settings.method == "minmax" and not search.collections else None
                 drops = answer.documents if settings.duplicates == "drop" else ()
-                key = settings.model_dump_json(exclude=unused), drops, at if at in chosen else None
+                own = texts.class_of(answer, chosen.get(at))
+                used += [np.zeros(len(hits.pair_query), dtype=bool)] * (own == len(used))
+                key = settings.model_dump_json(exclude=unused), drops, own if drops else 0, at if at in chosen else None
                 if key not in done:
-                    documents = self._documents.get(drops)
-                    done[key] = fused(_only(hits, chosen.get(at)), settings, similar, documents, search.collections)
+                    of = pair_texts(hits, texts.pages[own], page_texts, self._documents[drops]) if drops else None
+                    done[key] = fused(_only(hits, chosen.get(at)), settings, similar, of, search.collections)
                 one = done[key]
-                used[one.pairs] = True
+                used[own][one.pairs] = True
                 sizes = np.diff(one.offsets)
                 sources = source_lists(lists, one) if work.keep_sources else None
-                of_search.append(_Fused(at, np.repeat(np.arange(rows), sizes), one.pairs, one.scores, sources))
+                pairs_of_class = one.pairs + own * len(hits.pair_query)
+                of_search.append(_Fused(at, np.repeat(np.arange(rows), sizes), pairs_of_class, one.scores, sources))
                 if work.only is None:
                     counts[arm_key(answer.arm, "stood_in")] = int(one.stood_in.sum())
                     counts[arm_key(answer.arm, "no_hits")] = int((sizes == 0).sum())
                 else:
                     notes = _notes(one)
-            kept = np.flatnonzero(used)
+            kept = np.flatnonzero(np.concatenate([np.zeros(0, dtype=bool), *used]))
+            of_hits = kept % max(1, len(hits.pair_query))
+            page = np.concatenate([np.zeros(0, dtype=np.int64), *texts.pages])[kept]
+            doc_ids = hits.doc_ids.take(pa.array(hits.pair_document[of_hits]))
             found.append(of_search)
-            pairs.append(_Pairs(kept, hits.pair_query[kept], hits.doc_ids.take(pa.array(hits.pair_document[kept]))))
+            pairs.append(_Pairs(kept, hits.pair_query[of_hits], doc_ids, page))
             heartbeat()
-        columns = [*self._columns(rows, found, pairs, counts), pa.array(best, pa.list_(BEST))]
+        needed = np.unique(np.concatenate([part.pages for part in pairs]))
+        table, place = kept_pages(table, pages, needed[needed >= 0])
+        columns = [*self._columns(rows, found, pairs, place, counts), pa.array(best, pa.list_(BEST))]
         table = with_appended(table, "errors", notes)
         component = "arms" if work.only is None else work.only.fuse.method
         table = with_appended(table, "costs", [[costs.entry("fuse", component)]] * rows)
         return with_columns(with_counts(table, counts).drop_columns(list(self.DROPS)), self.ADDS, columns)
 
     def _columns(
-        self, rows: int, fused_by_search: list[list[_Fused]], parts: list[_Pairs], counts: Counter[str]
+        self,
+        rows: int,
+        fused_by_search: list[list[_Fused]],
+        parts: list[_Pairs],
+        page_index: np.ndarray,
+        counts: Counter[str],
     ) -> list[pa.ListArray]:
         """Returns the columns `documents` and `fused` of a block, and counts the pairs of each arm."""
         work = self._work
-        row = np.concatenate([part.rows for part in parts])
+        row, page = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "pages"))
         code, names = encode(pa.concat_arrays([part.doc_ids for part in parts]))
-        key, place = np.unique(row * max(1, len(names)) + code, return_inverse=True)
-        document_row, document_code = np.divmod(key, max(1, len(names)))
+        most = int(page.max(initial=-1)) + 2
+        key, place = np.unique((row * max(1, len(names)) + code) * most + page + 1, return_inverse=True)
+        document, document_page = np.divmod(key, most)
+        document_row, document_code = np.divmod(document, max(1, len(names)))
         starts = offsets_of(np.bincount(document_row, minlength=rows))
         bounds = np.cumsum([0, *(len(part.pairs) for part in parts)])
         scored = np.zeros((len(key), len(work.rerankers)), dtype=bool)
         users = [Users(len(key)) for _ in work.rerankers]
-        arms, of_row, document, score, sources = [], [], [], [], []
+        arms, of_row, documents_of, score, sources = [], [], [], [], []
         for number, (found, part) in enumerate(zip(fused_by_search, parts, strict=True)):
             numbered = np.zeros(int(part.pairs.max(initial=-1)) + 1, dtype=np.int64)
             numbered[part.pairs] = place[bounds[number] : bounds[number + 1]]
@@ -138,7 +164,7 @@ class Fuse:
                     users[answer.reranker].add([answer.arm], given)
                 arms.append(np.full(len(own), one.arm, dtype=np.int16))
                 of_row.append(one.row)
-                document.append((own - starts[one.row]).astype(np.int32))
+                documents_of.append((own - starts[one.row]).astype(np.int32))
                 score.append(one.score)
                 sources.append(one.sources)
         for model, of_model in zip(work.rerankers, users, strict=True):
@@ -148,7 +174,7 @@ class Fuse:
         order = pa.array(np.lexsort((arm, flat_row)))  # stable: candidates keep their ranks
         values = [
             pa.array(arm).take(order),
-            pa.array(np.concatenate(document)).take(order),
+            pa.array(np.concatenate(documents_of)).take(order),
             pa.array(np.concatenate(score)).take(order),
             pa.concat_arrays(sources).take(order) if work.keep_sources else pa.nulls(len(order), pa.list_(SOURCE)),
         ]
@@ -156,7 +182,11 @@ class Fuse:
         scored_by = nested(
             offsets_of(np.bincount(of_document, minlength=len(key))), pa.array(reranker.astype(np.int16)), pa.list_(pa.int16())
         )
-        documents = pa.StructArray.from_arrays([names.take(pa.array(document_code)), scored_by], fields=list(DOCUMENT))
+        web = pa.nulls(len(key), pa.int32())
+        if len(page_index):
+            web = pa.array(page_index[document_page - 1].astype(np.int32), mask=document_page == 0)
+        doc_ids = names.take(pa.array(document_code))
+        documents = pa.StructArray.from_arrays([doc_ids, scored_by, web], fields=list(DOCUMENT))
         candidates = pa.StructArray.from_arrays(values, fields=list(FUSED))
         return [
             nested(starts, documents, pa.list_(DOCUMENT)),

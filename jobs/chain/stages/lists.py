@@ -128,10 +128,11 @@ def is_fused(work: SharedWork, search: int, strategy: str, weight: float, positi
     )
 
 
-def search_lists(table: pa.Table, number: int, search: Search) -> Lists:
+def search_lists(table: pa.Table, number: int, search: Search) -> tuple[Lists, np.ndarray]:
     """Returns the lists of a search of a block, cut as it has them, from the columns `lists` and `runs`.
 
-    Their ids are qualified where the search has collections; those in the columns, which other searches share, are not.
+    Their ids are qualified where the search has collections; those in the columns, which other searches share, are not. Beside
+    them stands the index of each among the `lists` of its row.
     """
     lists, (row, flat) = table.column("lists").combine_chunks(), unnested(table, "runs")
     mine = flat.field("search").to_numpy() == number
@@ -146,7 +147,7 @@ def search_lists(table: pa.Table, number: int, search: Search) -> Lists:
     if search.collections:
         doc_ids = qualified(doc_ids, flat.field("retriever").take(pa.array(np.repeat(np.arange(len(sizes)), sizes))),
                             search.collections)  # fmt: skip
-    return Lists(
+    lists_of = Lists(
         row,
         flat.field("strategy"),
         flat.field("position").to_numpy(),
@@ -158,6 +159,7 @@ def search_lists(table: pa.Table, number: int, search: Search) -> Lists:
         doc_ids,
         hits.flatten().field("score").to_numpy()[take],
     )
+    return lists_of, flat.field("list").to_numpy()
 
 
 def _cut(

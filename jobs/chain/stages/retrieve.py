@@ -13,40 +13,33 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cluster import costs
 from cluster.run.shards import write_table
-from cluster.run.stage import heartbeat, shard_of
+from cluster.run.stage import heartbeat, shard_of, stopping
 from cluster.storage import open_storage
 from jobs.chain.arms.shared_work import Reading, Search, SharedWork, digest
 from jobs.chain.drift import drifted, flagged
 from jobs.chain.fill import fill
+from jobs.chain.journal import OF_THE_WEB, JournalKeeper
 from jobs.chain.search_texts import Text, filters_of, joined, originals, query_texts
+from jobs.chain.searches import IndexSearches, Searches, Wanted, WebSearches, charge
 from jobs.chain.stages.choices import Choices
 from jobs.chain.stages.cosines import cosines_column, similarity
 from jobs.chain.stages.counts import flag_counts, with_counts
 from jobs.chain.stages.lists import Found, SearchedLists, passed_on, stored_rows
 from jobs.chain.stages.users import search_counts
-from jobs.chain.store.facts import Searched, StoredLists, StoredVectors
+from jobs.chain.stages.web_hits import stored_pages, web_column, web_errors
+from jobs.chain.store.facts import Searched, StoredVectors
 from jobs.chain.store.files import Space, StoreFiles
-from jobs.chain.tables import ARM_CHOSEN, COSINES, HITS, RUN
+from jobs.chain.tables import ARM_CHOSEN, COSINES, HITS, RUN, WEB_HIT
+from jobs.chain.web.answers import WebJournal
 from jobs.job.opening import open_retriever
 from jobs.tables import FILE, ORIGINAL, with_appended, with_columns, with_failure
 from retrievers.hybrid.retriever import search_shares
 from retrievers.joined import search_vectors
-from retrievers.retriever import (
-    Embedder,
-    JoinedText,
-    Only,
-    RankedList,
-    Retriever,
-    SearchText,
-    joined_lists,
-    single_lists,
-)
+from retrievers.retriever import Embedder, Only, Retriever, SearchText, joined_lists
 from retrievers.settings import TypoSettings
+from retrievers.web.retriever import Web
 from rewriters.strategy import searched_as_one
-
-Wanted = SearchText | JoinedText
 
 
 class Retrieve:
@@ -63,12 +56,20 @@ class Retrieve:
             ("runs", pa.list_(RUN)),
             ("cosines", pa.list_(COSINES)),  # empty without a dense retriever
             ("chosen", pa.list_(ARM_CHOSEN)),  # of the arms that choose one text of a query
+            ("web", pa.list_(WEB_HIT)),  # empty without a search engine of the web
             ("stored", pa.list_(FILE)),  # files written but not committed yet, in the block's first row
         ]
     )
 
-    def __init__(self, work: SharedWork, device: str, run: str, store: StoreFiles) -> None:
+    def __init__(self, work: SharedWork, device: str, run: str, store: StoreFiles, unsaved_seconds: float = 30.0) -> None:
         """Opens the retrievers.
+
+        Args:
+            work: of all arms.
+            device: the torch device of encoders.
+            run: the run's folder.
+            store: has lists, vectors and answers of the web of other jobs.
+            unsaved_seconds: the config's `limits.unsaved_seconds`, of answers of the web.
 
         Raises:
             RetrieverError: An index is missing or was replaced.
@@ -82,9 +83,25 @@ class Retrieve:
                 opened[same] = open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
             self._retrievers[key] = opened[same]
         self._storage = open_storage(run)
+        asks = any(isinstance(one, Web) for one in opened.values())
+        self._keeper = JournalKeeper(self._storage, unsaved_seconds, stopping(), OF_THE_WEB) if asks else None
+
+    def close(self) -> None:
+        """Ends what saves journals."""
+        if self._keeper is not None:
+            self._keeper.close()
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the lists of every search, what is known of their texts, and costs."""
+        if self._keeper is None:
+            return self._retrieved(table, None)
+        of_shard = WebJournal(self._storage, shard_of(table), self._keeper)
+        try:
+            return self._retrieved(table, of_shard)
+        finally:
+            of_shard.merge()
+
+    def _retrieved(self, table: pa.Table, of_shard: WebJournal | None) -> pa.Table:
         work = self._work
         queries = {search.typos: originals(table, search.typos) for search in work.searches}
         rewrites = table.column("rewrites").to_pylist()
@@ -96,7 +113,8 @@ class Retrieve:
         routed = [self._routed(search, choices.needed(number)) for number, search in enumerate(work.searches)]
         counts: Counter[str] = Counter()
         alone: list[dict[tuple[str, int], SearchText]] = [{} for _ in routed]
-        lists = self._lists(query_ids, routed, queries, alone, spent, counts, choices)
+        searches = {key: self._searches(key, of_shard) for key in work.retrievers}
+        lists = self._lists(query_ids, routed, queries, alone, spent, counts, choices, searches)
         found, cosines = [], []
         for number, search in enumerate(work.searches):
             answers = [(at, one) for at, one in enumerate(work.answers) if one.search == number]
@@ -112,12 +130,25 @@ class Retrieve:
                 table = choices.flagged(flagged(table, far))
             found.append(_found(search, routed[number], alone[number], lists))
         stored = self._write(table, found[work.answers[0].search]) if work.keep_lists else []
+        web = {key: one for key, one in searches.items() if isinstance(one, WebSearches)}
+        for key, one in web.items():
+            texts_of = [
+                of[name]
+                for search, of in zip(work.searches, routed, strict=True)
+                for name, used in search.retrievers.items()
+                if used == key
+            ]
+            table = with_appended(table, "errors", web_errors(table.num_rows, texts_of, one))
+        if web and (pages := stored_pages(table.column("query_id").combine_chunks(), work, found, web)).num_rows:
+            stored.append({"table": "web"} | write_table(self._storage, "web", shard_of(table), pages)._asdict())
+        passed = passed_on(table.num_rows, work, found, {key: one.lists for key, one in lists.items()})
         rest: list[list[Any]] = [[]] * (table.num_rows - 1)
         table = with_counts(with_appended(table, "costs", spent), counts)
         columns = [
-            *passed_on(table.num_rows, work, found, {key: one.lists for key, one in lists.items()}),
+            *passed,
             cosines_column(table.num_rows, cosines),
             choices.column(table.num_rows),
+            web_column(table.num_rows, work, found, web, passed[1]),
             pa.array([stored, *rest], pa.list_(FILE)),
         ]
         return with_columns(table, self.ADDS, columns)
@@ -157,6 +188,7 @@ class Retrieve:
         spent: list[list[dict[str, Any]]],
         counts: Counter[str],
         choices: Choices,
+        searches: Mapping[str, Searches],
     ) -> dict[str, SearchedLists]:
         """Returns the lists of every search by key of the retriever; adds what they cost, and the searches of each arm.
 
@@ -166,17 +198,15 @@ class Retrieve:
         found: dict[str, SearchedLists] = {}
         here: dict[str, set[Searched]] = {}  # by space: searches of this block; two retrievers may have one
         for key, opened in self._work.retrievers.items():
-            began = time.perf_counter()
-            wanted: dict[Wanted, Searched] = {}
+            began, of_key = time.perf_counter(), searches[key]
+            wanted: dict[Wanted, list[str]] = {}
             for search, of in zip(self._work.searches, routed, strict=True):
                 for name in (name for name, used in search.retrievers.items() if used == key):
                     for text in of[name]:
-                        wanted.setdefault(text.search, Searched(query_ids[text.row], text.search))
-            made: set[Searched] = set()
-            store = StoredLists(self._store, Space("lists", opened.space))
-            lists = self._search(key, store, list(wanted.values()), made)
+                        wanted.setdefault(text.search, []).append(query_ids[text.row])
+            lists = of_key(wanted)
             place = {search: number for number, search in enumerate(wanted)}
-            standing: dict[Wanted, Searched] = {}
+            standing: dict[Wanted, list[str]] = {}
             stood_in: list[list[Wanted]] = [[] for _ in routed]  # by search
             vain: list[int] = []  # rows
             for number, (search, of) in enumerate(zip(self._work.searches, routed, strict=True)):
@@ -188,14 +218,15 @@ class Retrieve:
                             stood_in[number].append(original)
                             vain.append(text.row)
                             if original not in place:
-                                standing.setdefault(original, Searched(query_ids[text.row], original))
-            lists += self._search(key, store, list(standing.values()), made)
-            store.save()
+                                standing.setdefault(original, []).append(query_ids[text.row])
+            lists += of_key(standing)
+            of_key.save()
             place |= {search: len(place) + number for number, search in enumerate(standing)}
             if self._work.only is None:
                 counts.update(search_counts(self._work, key, routed, stood_in, place, choices.numbers))
             known = here.setdefault(opened.space, set())
-            asked = [one for one in (*wanted.values(), *standing.values()) if one in made or one not in known]
+            firsts = [Searched(asking[0], one) for one, asking in (*wanted.items(), *standing.items())]
+            asked = [one for one in firsts if (one in of_key.made or one not in known) and one not in of_key.alike]
             known.update(asked)
             texts: Counter[int] = Counter()  # that were to be searched
             if self._work.only is not None:
@@ -205,47 +236,19 @@ class Retrieve:
                 for text in routed_here:
                     texts[text.row] += text.texts
                 texts.update(vain)
-            self._charge(key, asked, made, query_ids, texts, time.perf_counter() - began, spent)
+            seconds, shares = time.perf_counter() - began, search_shares(self._retrievers[key])
+            charge(opened, of_key, asked, query_ids, texts, seconds, shares, spent)
             found[key] = SearchedLists(place, joined_lists(lists))
             heartbeat()
         return found
 
-    def _search(self, key: str, store: StoredLists, wanted: list[Searched], made: set[Searched]) -> list[RankedList]:
-        """Returns the list of each search; those that are not stored are searched for and noted in `made`."""
-        depth = self._work.retrievers[key].depth
-
-        def compute(missing: list[Searched]) -> list[list[tuple[Searched, RankedList]]]:
-            made.update(missing)
-            lists = single_lists(self._retrievers[key].search([one.search for one in missing], depth, heartbeat))
-            return [list(zip(missing, lists, strict=True))]
-
-        return fill(store, wanted, compute)
-
-    def _charge(
-        self,
-        key: str,
-        wanted: Sequence[Searched],
-        made: set[Searched],
-        query_ids: Sequence[str],
-        texts: Mapping[int, int],
-        seconds: float,
-        spent: list[list[dict[str, Any]]],
-    ) -> None:
-        """Appends an entry to each query that searched: its searches, and the lists that were stored.
-
-        In a job of one arm, `texts` has what each query was to be searched with, and what of it needed no search is saved.
-        """
-        opened = self._work.retrievers[key]
-        rows = {query_id: row for row, query_id in enumerate(query_ids)}
-        searches = Counter(rows[one.query_id] for one in wanted if one in made)
-        reused = Counter(rows[one.query_id] for one in wanted if one not in made)
-        shares = search_shares(self._retrievers[key])
-        for (counted, model), share in zip(opened.search_names.items(), shares, strict=True):
-            each = seconds * share / max(1, len(made))
-            for row in searches.keys() | reused.keys() | texts.keys():
-                n, old = searches[row], reused[row]
-                saved = texts[row] - n - old if row in texts else 0
-                spent[row].append(costs.entry("retrieve", counted, each * n, model=model, searches=n, saved=saved, reused=old))
+    def _searches(self, key: str, of_shard: WebJournal | None) -> Searches:
+        """Returns the searches of a block by a retriever."""
+        opened, retriever = self._work.retrievers[key], self._retrievers[key]
+        if isinstance(retriever, Web):
+            assert of_shard is not None
+            return WebSearches(opened, retriever, self._store, of_shard)
+        return IndexSearches(opened, retriever, self._store)
 
     def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
         """Returns the vectors of texts, shape (dim,), by key of the retriever, where an arm weighs lists by cosines."""

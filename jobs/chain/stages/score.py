@@ -21,6 +21,7 @@ from jobs.chain.stages.documents import planned_documents
 from jobs.chain.store.facts import Scored, StoredScores, text_digest
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import PAIR_SCORE
+from jobs.chain.web.texts import document_pages
 from jobs.tables import nested, with_appended, with_columns, with_failure
 from retrievers.ranking import offsets_of
 from retrievers.reranker import Reranker, open_reranker
@@ -32,7 +33,7 @@ PORTION = 2048  # pairs scored between two progress reports: some minutes on two
 class Score:
     """A worker of the scoring stage, with all rerankers; it reads the text of each document once per shard."""
 
-    NEEDS = ("query_id", "query", "documents")
+    NEEDS = ("query_id", "query", "documents", "web")
     ADDS = pa.schema([("scores", pa.list_(PAIR_SCORE))])  # null if a reranker failed on the query
 
     def __init__(
@@ -69,7 +70,8 @@ class Score:
         spent: list[list[dict[str, object]]] = [[] for _ in lists]
         found: list[list[dict[str, object]]] = [[] for _ in lists]
         scored: list[tuple[np.ndarray, np.ndarray, float]] = []
-        documents = self._texts(lists)
+        documents, pages = self._texts(lists), document_pages(table)
+        starts = offsets_of(np.array([len(one) for one in lists], dtype=np.int64))
         known: dict[str, StoredScores] = {}  # by space: arms with typos share some pairs
         for number, (one, opened) in enumerate(self._rerankers):
             began = time.perf_counter()
@@ -81,7 +83,12 @@ class Score:
                 if number in document["scored_by"]
             ]
             digests, texts = documents[one.documents]
-            keys = [Scored(*queries[row], digests[lists[row][place]["doc_id"]]) for row, place in places]
+            keys = []
+            for row, place in places:
+                page = pages.get(int(starts[row]) + place)
+                digest = digests[lists[row][place]["doc_id"]] if page is None else text_digest(page[0])
+                texts |= {} if page is None else {digest: page[0]}
+                keys.append(Scored(*queries[row], digest))
             of = known.setdefault(one.space, StoredScores(self._store, Space("scores", one.space)))
             before, made = set(of.in_hand), set[Scored]()
             values = fill(of, keys, partial(_score, opened, texts, made))
@@ -112,11 +119,15 @@ class Score:
     def _texts(
         self, lists: Sequence[Sequence[Mapping[str, Any]]]
     ) -> dict[tuple[Corpus, ...], tuple[dict[str, bytes], dict[bytes, str]]]:
-        """Returns, by where the texts are, doc_id -> digest of its text, and digest -> text, of all that are to be scored."""
+        """Returns, by where the texts are, doc_id -> digest of its text, and digest -> text, of all that are to be scored.
+
+        But those of pages of the web, whose texts are in the block.
+        """
         found = {}
         for key, documents in self._documents.items():
             rerankers = {number for number, (one, _) in enumerate(self._rerankers) if one.documents == key}
-            wanted = (one["doc_id"] for of_query in lists for one in of_query if not rerankers.isdisjoint(one["scored_by"]))
+            scored = (one for of_query in lists for one in of_query if not rerankers.isdisjoint(one["scored_by"]))
+            wanted = (one["doc_id"] for one in scored if one["web"] is None)
             doc_ids = list(dict.fromkeys(wanted))
             texts = documents.texts(doc_ids, heartbeat)
             digests = [text_digest(text) for text in texts]

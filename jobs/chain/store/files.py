@@ -40,7 +40,7 @@ class Space(NamedTuple):
     """Rows of one kind that one model or index made.
 
     Attributes:
-        kind: completions, vectors, lists or scores.
+        kind: completions, vectors, lists, scores or web.
         name: A hash of all that decides a row beside its key.
     """
 

@@ -120,7 +120,7 @@ def _fill_documents(
     for query_id, arm, rank, doc_id in rows:
         ranks.setdefault((query_id, arm), {})[doc_id] = rank
     first = {doc_id for of in ranks.values() for doc_id, rank in of.items() if rank <= SHOWN}
-    found, without = texts_of(run, sorted(first)) if texts else ({}, None)
+    found, without = texts_of(run, sorted(first), addresses=True) if texts else ({}, None)
     for one, judged in zip(queries, grades, strict=True):
         before, after = (ranks.get((one.query_id, arm), {}) for arm in arms)
         for into, own, other in ((one.before, before, after), (one.after, after, before)):

@@ -1,4 +1,4 @@
-"""Texts of documents, from the index of a run's first retriever; of collections from the index of the first of each."""
+"""Texts of documents: from the index of a run's first retriever (of collections the first of each), of pages from web/."""
 
 from __future__ import annotations
 
@@ -8,25 +8,48 @@ from cluster.errors import ClusterError, RetrieverError
 from jobs.job.indexes import text_indexes
 from jobs.job.opening import open_documents
 from jobs.runs.folder import RunFolder
+from jobs.runs.reading import database
 from retrievers.corpora.collections import all_documents
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.retriever import DocumentStore
+from retrievers.web.hits import PREFIX, indexed_text
+
+# What was said of a page differs from search to search: shown is what the first one of the first query has.
+_PAGES = """
+SELECT doc_id, url, title, text FROM read_parquet($files) WHERE doc_id IN (SELECT unnest($ids))
+QUALIFY row_number() OVER (PARTITION BY doc_id ORDER BY query_id, rank, searched) = 1
+"""
 
 
-def texts_of(run: RunFolder, doc_ids: Sequence[str]) -> tuple[dict[str, str], str | None]:
-    """Returns doc_id -> text, and the reason if the texts cannot be read: the index is gone or replaced."""
-    if not doc_ids:
-        return {}, None
+def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False) -> tuple[dict[str, str], str | None]:
+    """Returns doc_id -> text, and the reason if the texts cannot be read: the index is gone or replaced.
+
+    With `addresses` the text of a page of the web begins with its address.
+    """
+    pages = _pages(run, doc_ids, addresses)
+    others = [doc_id for doc_id in doc_ids if doc_id not in pages]
+    indexes = text_indexes(run.config)
+    if not others or not indexes:
+        return pages, None
     stores: dict[str, DocumentStore] = {}
     try:
-        for collection, (name, retriever) in text_indexes(run.config).items():
+        for collection, (name, retriever) in indexes.items():
             index = indexed_identities(run.record["indexes"]).get(name, {})
             documents = stores[collection] = open_documents(name, retriever.at(index), cached_only=True)
             corpus, current = index.get("corpus"), getattr(documents, "entry", {}).get("corpus")
             if corpus and current and corpus != current:
                 where = f"the index of {name} ({retriever.place({})})"
-                return {}, f"{where} holds other documents now than those that were searched"
-        texts = all_documents(stores).texts(doc_ids)
+                return pages, f"{where} holds other documents now than those that were searched"
+        texts = all_documents(stores).texts(others)
     except (RetrieverError, ClusterError, OSError) as error:
-        return {}, " ".join(str(error).split())
-    return dict(zip(doc_ids, texts, strict=True)), None
+        return pages, " ".join(str(error).split())
+    return pages | dict(zip(others, texts, strict=True)), None
+
+
+def _pages(run: RunFolder, doc_ids: Sequence[str], addresses: bool) -> dict[str, str]:
+    ids = [doc_id for doc_id in doc_ids if doc_id.startswith(PREFIX)]
+    if not ids or "web" not in run.tables:
+        return {}
+    with database() as connection:
+        rows = connection.execute(_PAGES, {"files": run.tables["web"], "ids": ids}).fetchall()
+    return {doc_id: (f"{url} " if addresses else "") + indexed_text(title, text) for doc_id, url, title, text in rows}

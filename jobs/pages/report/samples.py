@@ -255,5 +255,5 @@ def _documents(run: RunFolder, found: Iterable[Sample]) -> tuple[dict[str, str],
     """Returns doc_id -> beginning of the text, and the reason if the texts cannot be read: the index is gone or replaced."""
     # not of the missed documents: those that are judged may be of another corpus
     wanted = sorted({hit.doc_id for one in found for hits in (one.hits, one.alone, *one.lists.values()) for hit in hits})
-    texts, without = texts_of(run, wanted)
+    texts, without = texts_of(run, wanted, addresses=True)
     return {doc_id: text[: DOCUMENT_CHARACTERS + 1] for doc_id, text in texts.items()}, without

@@ -197,7 +197,7 @@ def test_a_strategys_own_depth_and_score_floor_cut_what_takes_part_and_not_what_
 
 def cut(made: Retrieve, result: pa.Table) -> Lists:
     """The lists as the fusing stage reads them."""
-    lists = search_lists(result, 0, made._work.searches[0])
+    lists, _ = search_lists(result, 0, made._work.searches[0])
     ids = result.column("query_id").to_pylist()
     return {
         (ids[row], strategy, retriever): list(zip(lists.doc_ids[begin:end].to_pylist(), lists.scores[begin:end], strict=True))

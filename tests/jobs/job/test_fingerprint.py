@@ -49,6 +49,7 @@ SERVER = {
     "patience_minutes",
 }
 APART |= {"OpenaiEncoderSettings": SERVER, "RerankSettings": SERVER | {"store"}}
+APART["WebSettings"] = SERVER - {"batch"} | {"url_env", "lifetime", "rate"}
 # What it resolves to counts in its place: prompts, weights, the content of a file or an index (test_prepare.py).
 RESOLVED = {
     "RewriteSettings": {"strategies", "joint_prompt"},

@@ -182,7 +182,7 @@ def test_defaults_of_elastic(values: Values) -> None:
             {"kind": "elastik", "index": "d"},
             "retrieve.retrievers.x.kind: no kind 'elastik'; did you mean 'elastic'? (known: local",
         ),
-        ({"index": "d"}, "retrieve.retrievers.x.kind: is missing (known: local, elastic, hybrid)"),
+        ({"index": "d"}, "retrieve.retrievers.x.kind: is missing (known: local, elastic, hybrid, web)"),
         ({"kind": "elastic"}, "retrieve.retrievers.x.index: is missing; add it"),
         (
             {"kind": "elastic", "index": "d", "url": "http://h"},

@@ -474,6 +474,19 @@ def test_models_at_servers_are_reached_and_are_no_paths_here() -> None:
     assert unseen_paths(config(*AT_SERVERS)) == []
 
 
+def test_search_engines_of_the_web_may_be_reached_and_their_keys_are_asked_for() -> None:
+    own = "retrieve.retrievers.web={kind: web, provider: searxng, base_url: 'http://searxng:8888', api_key_env: SEARXNG_KEY}"
+    policy = one(documents("kuberay", own), "NetworkPolicy")["spec"]
+    assert 8888 in {port["port"] for port in policy["egress"][-1]["ports"]}
+    assert unset_variables(config(own)) == ["SEARXNG_KEY"]
+    hosted = "retrieve.retrievers.web={kind: web, provider: tavily, api_key_file: keys/tavily}"
+    policy = one(documents("kuberay", hosted, "cluster.kubernetes.egress_ports=[9200]"), "NetworkPolicy")["spec"]
+    assert 443 in {port["port"] for port in policy["egress"][-1]["ports"]}
+    assert unseen_paths(config(hosted)) == ["retrieve.retrievers.web.api_key_file: keys/tavily"]
+    here = "retrieve.retrievers.web={kind: web, provider: searxng, base_url: 'http://127.0.0.1:8888'}"
+    assert any("http://127.0.0.1:8888: is the pod itself" in words for words in doubtful(config(here)))
+
+
 def test_the_settings_are_no_part_of_a_fingerprint() -> None:
     from jobs.job.keys import identity_fields
 

@@ -25,6 +25,7 @@ from jobs.chain.steps.asking import Asking
 from jobs.chain.steps.contexts import Context, FoundText, citations, context_of
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_ANSWER
+from jobs.chain.web.texts import document_pages
 from jobs.counts import MadeWork
 from jobs.tables import WRONG_CITATION, with_appended, with_columns, with_failure
 from rewriters.engines import Request
@@ -46,7 +47,7 @@ class _AnswerAsked(NamedTuple):
 class Generate:
     """A worker of the answering stage, with all engines that answer."""
 
-    NEEDS = ("shard", "query_id", "query", "context", "documents", "fused", "ranked", "counts")
+    NEEDS = ("shard", "query_id", "query", "context", "documents", "fused", "ranked", "web", "counts")
     ADDS = pa.schema([("answers", pa.list_(ARM_ANSWER))])
 
     def __init__(
@@ -140,18 +141,19 @@ class Generate:
         block = Candidates(table, len(work.answers), len(work.rerankers))
         ranked = Rankings(table, block, work)
         first = {number: ranked.first(number, of.settings.documents) for number, of in work.generating("generation")}
-        doc_ids = block.doc_ids.to_pylist()
+        doc_ids, pages = block.doc_ids.to_pylist(), document_pages(table)
         texts: dict[tuple[Corpus, ...], dict[str, tuple[str, str]]] = {}
         for key, documents in self._documents.items():
             wanted = {place for number, of in first.items() if work.answers[number].documents == key for place in of.document}
-            ids = list(dict.fromkeys(doc_ids[place] for place in sorted(wanted)))
+            ids = list(dict.fromkeys(doc_ids[place] for place in sorted(wanted) if place not in pages))
             texts[key] = dict(zip(ids, zip(documents.texts(ids, heartbeat), documents.places(ids), strict=True), strict=True))
         found = {}
         for number, of in first.items():
             known = texts[work.answers[number].documents]
             shown: list[list[FoundText]] = [[] for _ in queries]
             for row, place, score in zip(of.row.tolist(), of.document.tolist(), of.score.tolist(), strict=True):
-                shown[row].append(FoundText(doc_ids[place], score, *known[doc_ids[place]]))
+                text_and_place = pages[place] if place in pages else known[doc_ids[place]]
+                shown[row].append(FoundText(doc_ids[place], score, *text_and_place))
             found[number] = [self._ask(number, query, one) for query, one in zip(queries, shown, strict=True)]
         return found
 

@@ -20,6 +20,7 @@ from jobs.chain.stages.stored_rows import Rankings
 from jobs.chain.steps.asking import Asking
 from jobs.chain.steps.contexts import NO_DOCUMENTS
 from jobs.chain.store.files import StoreFiles
+from jobs.chain.web.texts import document_pages
 from jobs.job.steps import GRADE_KEYS
 from jobs.tables import JUDGEMENT, with_appended, with_columns, with_failure
 from rewriters.engines import Completion, Request
@@ -45,7 +46,7 @@ class _JudgementAsked(NamedTuple):
 class Judge:
     """A worker of the judging stage, with the engine that judges."""
 
-    NEEDS = ("shard", "query_id", "query", "context", "documents", "fused", "ranked")
+    NEEDS = ("shard", "query_id", "query", "context", "documents", "fused", "ranked", "web")
     ADDS = pa.schema([("judgements", pa.list_(JUDGEMENT))])
 
     def __init__(
@@ -113,21 +114,27 @@ class Judge:
         return with_appended(with_appended(table, "errors", errors), "costs", spent)
 
     def _of_documents(self, judging: Judging, table: pa.Table, queries: list[Query]) -> Iterator[tuple[int, _JudgementAsked]]:
-        """Yields the row and what is asked of each document that is among the first results of any arm."""
+        """Yields the row and what is asked of each document that is among the first results of any arm.
+
+        A page of the web is judged once for all arms, by the text that it has in the first of them.
+        """
         work = self._work
         block = Candidates(table, len(work.answers), len(work.rerankers))
         ranked, doc_ids = Rankings(table, block, work), block.doc_ids.to_pylist()
+        pages, of_page = document_pages(table), dict[tuple[int, str], str]()
         wanted: dict[tuple[Corpus, ...], dict[tuple[int, str], None]] = {key: {} for key in self._documents}
         for number, answer in enumerate(work.answers):
             first = ranked.first(number, judging.documents)
-            pairs = zip(first.row.tolist(), (doc_ids[place] for place in first.document.tolist()), strict=True)
-            wanted[answer.documents] |= dict.fromkeys(pairs)
+            for row, place in zip(first.row.tolist(), first.document.tolist(), strict=True):
+                wanted[answer.documents][row, doc_ids[place]] = None
+                if place in pages:
+                    of_page.setdefault((row, doc_ids[place]), pages[place][0])
         told = set[tuple[int, str, Key]]()
         for key, pairs_of in wanted.items():
-            ids = list(dict.fromkeys(doc_id for _, doc_id in pairs_of))
+            ids = list(dict.fromkeys(pair[1] for pair in pairs_of if pair not in of_page))
             texts = dict(zip(ids, self._documents[key].texts(ids, heartbeat), strict=True))
             for row, doc_id in sorted(pairs_of):
-                text = texts[doc_id]
+                text = of_page[row, doc_id] if (row, doc_id) in of_page else texts[doc_id]
                 if judging.document_chars is not None and len(text) > judging.document_chars:
                     text = text[: judging.document_chars].rstrip() + " ..."
                 for asked in self._asked(judging, queries[row], {"document": text}, doc_id=doc_id):

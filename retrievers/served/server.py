@@ -1,0 +1,267 @@
+"""The HTTP client of a server: its key, retries, and which failures are of one request and which of all.
+
+Failures due to the server's state (429, 503, no connection) are retried within a patience; failures of a request itself (500,
+424, timeout, an invalid answer) use up one of its attempts. A wrong key or address is an error of every request.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import urllib3
+from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+from cluster.cause import redacted
+from cluster.errors import RetrieverError
+from cluster.http import FATAL, OF_ONE, ApiKey, fatal_status, parsed_json, retry_after
+from cluster.outages import LONGEST_PAUSE, answered, failed, pause
+from retrievers.served.http import connections, error_text, reason
+
+_CONNECT_TIMEOUT = 10.0  # seconds
+_RATE_LIMITED = 429
+_BUSY = frozenset({_RATE_LIMITED, 502, 503, 504, 520, 521, 522, 523, 529})  # due to the server's state, not to the request
+_BROKEN = frozenset({408, 409, 424, 425})  # 4xx after which the same request may succeed; 424: inference failed in TEI
+_TEXT = 200  # characters of a server's message that are shown
+
+Result = TypeVar("Result")
+
+
+class ReachedBy(Protocol):
+    """The settings of a server: how it is reached, and how long it is waited for."""
+
+    @property
+    def api_key_env(self) -> str | None:
+        """Returns the name of the environment variable with the key."""
+
+    @property
+    def api_key_file(self) -> str | None:
+        """Returns the file with the key."""
+
+    @property
+    def max_in_flight(self) -> int:
+        """Returns the requests at a time."""
+
+    @property
+    def timeout_seconds(self) -> float:
+        """Returns the longest time of an attempt."""
+
+    @property
+    def attempts(self) -> int:
+        """Returns the attempts of a request that times out or is answered badly."""
+
+    @property
+    def patience_minutes(self) -> float:
+        """Returns how long a request waits while the server is overloaded or away."""
+
+
+class TextRefused(Exception):
+    """The server does not take a text, or fails on it; other texts may succeed.
+
+    Attributes:
+        words: What the server said.
+        reason: In a word: refused, timeout, server_error, bad_answer; stopped, where another request failed.
+        of_all: The error if the server refuses every request so; None: the status is of one request.
+    """
+
+    def __init__(self, what: str, words: str, of_all: RetrieverError | None = None, reason: str = "refused") -> None:
+        """Sets the attributes; the message names the server, too."""
+        super().__init__(f"{what}: {words}")
+        self.words, self.of_all, self.reason = words, of_all, reason
+
+
+class ServerAway(RetrieverError):
+    """The server gave no good answer to any request for the patience.
+
+    Attributes:
+        reason: In a word: unavailable, rate_limited, or as those of `TextRefused`.
+    """
+
+    def __init__(self, code: str, line: str, reason: str = "unavailable") -> None:
+        """Sets the attributes."""
+        super().__init__(code, line)
+        self.reason = reason
+
+
+class _Failure(Exception):
+    """One send brought no good answer; the same request may succeed later."""
+
+    def __init__(self, words: str, reason: str, *, uses_attempt: bool, wait: float = 0.0) -> None:
+        super().__init__(words)
+        self.reason, self.uses_attempt, self.wait = reason, uses_attempt, wait
+
+
+class _Reply(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+def bearer(key: str) -> dict[str, str]:
+    """Returns the header with a key as most servers want it."""
+    return {"Authorization": f"Bearer {key}"}
+
+
+class Server:
+    """A server. Threads may share it."""
+
+    def __init__(
+        self,
+        what: str,
+        service: str,
+        base: str,
+        settings: ReachedBy,
+        key_header: Callable[[str], dict[str, str]] = bearer,
+        wait: Callable[[Mapping[str, str]], float | None] = retry_after,
+    ) -> None:
+        """Reads the key from the environment; sends nothing.
+
+        Args:
+            what: The server and its use, for messages.
+            service: Its name among the outages.
+            base: Its address.
+            settings: How it is reached.
+            key_header: Returns the header with a key.
+            wait: Returns the seconds that the headers of a refusal ask to wait; None: they do not say.
+
+        Raises:
+            RetrieverError: The variable of the key is not set, or the proxy of the environment cannot be used.
+        """
+        self.base, self.what, self._service, self._settings = base, what, service, settings
+        self.patience = 60 * settings.patience_minutes
+        self._key_header, self._wait = key_header, wait
+        try:
+            self._key = ApiKey(settings.api_key_env, settings.api_key_file)
+        except ValueError as problem:
+            raise self.error("engine-access", str(problem)) from None
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        try:
+            self._pool = connections(self.base, settings.max_in_flight)
+        except ValueError as problem:
+            raise self.error("engine-setting", str(problem)) from None
+        self._probe: Callable[[], object] | None = None  # sends the first request, which was answered well, once more
+        self._lock = threading.Lock()
+        self._failing = (0.0, float("-inf"))  # times of the first and the latest failure since the latest good answer
+
+    @property
+    def keyless(self) -> bool:
+        """Returns whether no key is sent."""
+        return self._key.source is None
+
+    def ask(
+        self,
+        url: str,
+        body: Any = None,
+        read: Callable[[Any], Result] | None = None,
+        *,
+        patience: float | None = None,
+        stop: threading.Event | None = None,
+        sending: Callable[[], object] = lambda: None,
+        fatal: bool = True,
+    ) -> Result:
+        """Returns what ``read`` makes of the JSON that the server answers; sends the request until it is answered well.
+
+        Args:
+            url: With a body it is posted to, else gotten.
+            body: JSON values.
+            read: Raises ValueError, with the problem in words, for an invalid answer; None: the JSON itself.
+            patience: Seconds of retries; None: the server's own.
+            stop: Once set, ends the wait for the next attempt.
+            sending: Called before each send.
+            fatal: False to try whether the server knows such requests: a 401, 404 or invalid answer is a refusal then.
+
+        Raises:
+            TextRefused: The server refuses the request, or fails on it in all attempts.
+            RetrieverError: No request succeeds: the key, the address, or no good answer to any request (`ServerAway`).
+        """
+        patience = self.patience if patience is None else patience
+        first, sends, bad = time.monotonic(), 0, 0
+        while True:
+            try:
+                sending()
+                return self._once(url, body, read, fatal)
+            except _Failure as failure:
+                sends, bad = sends + 1, bad + failure.uses_attempt
+                now = time.monotonic()
+                left = self._failed(failure, patience) + patience - now
+                if left <= 0 or failure.wait > left:
+                    words = f"{self.what}: no good answer: {failure}; start the server, or correct base_url"
+                    raise ServerAway("engine-away", words, failure.reason) from None
+                if bad >= self._settings.attempts or now - first >= patience:
+                    raise TextRefused(self.what, f"{failure}; sent {sends} times", reason=failure.reason) from None
+                if (stop or threading.Event()).wait(min(failure.wait + pause(sends), left)):
+                    raise TextRefused(self.what, "stopped, since another request failed", reason="stopped") from None
+
+    def error(self, code: str, words: str) -> RetrieverError:
+        """Returns an error that names the server."""
+        return RetrieverError(code, f"{self.what}: {words}")
+
+    def _once(self, url: str, body: Any, read: Callable[[Any], Result] | None, fatal: bool) -> Result:
+        used = self._key.value
+        reply = self._send(url, body)
+        if reply.status == 401 and self._key.renewed(used):  # a key that was replaced in its file
+            reply = self._send(url, body)
+        status = reply.status
+        if 200 <= status < 300:
+            try:
+                value = parsed_json(reply.content)
+                result: Result = value if read is None else read(value)
+            except (ValueError, RecursionError) as problem:
+                words = "its body is not JSON" if isinstance(problem, json.JSONDecodeError | RecursionError) else problem
+                if not fatal:
+                    raise TextRefused(self.what, f"HTTP {status}, but {words}") from None
+                raise _Failure(f"HTTP {status}, but {words}", "bad_answer", uses_attempt=True) from None
+            self._answered()
+            return result
+        said = f"HTTP {status}: {redacted(error_text(reply.content), self._key.sent, _TEXT) or 'no more words'}"
+        if status in _BUSY:
+            reason_of = "rate_limited" if status == _RATE_LIMITED else "unavailable"
+            raise _Failure(said, reason_of, uses_attempt=False, wait=self._wait(reply.headers) or 0.0)
+        if status in _BROKEN or status >= 500:
+            raise _Failure(said, "server_error", uses_attempt=True, wait=self._wait(reply.headers) or 0.0)
+        self._answered()
+        if fatal and (status in FATAL or status < 400):
+            code, words = fatal_status(status, url, said, self._key)
+            error = self.error(code, words)
+            if status not in OF_ONE or not self._may_be_of_one(status):
+                raise error
+            raise TextRefused(self.what, said, error)
+        raise TextRefused(self.what, said)
+
+    def _may_be_of_one(self, status: int) -> bool:
+        """Returns whether a status of `OF_ONE` may be of this request alone."""
+        return self._probe is not None
+
+    def _send(self, url: str, body: Any) -> _Reply:
+        content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+        seconds = self._settings.timeout_seconds
+        headers = self._headers | (self._key_header(self._key.value) if self._key.value else {})
+        timeout = urllib3.Timeout(connect=min(_CONNECT_TIMEOUT, seconds), read=seconds)
+        try:
+            answer = self._pool.request(
+                "GET" if content is None else "POST", url, body=content, headers=headers, timeout=timeout,
+                retries=False, redirect=False,
+            )  # fmt: skip
+        except ReadTimeoutError:
+            raise _Failure(f"no answer in {seconds:g} s", "timeout", uses_attempt=True) from None
+        except (HTTPError, OSError) as error:
+            raise _Failure(reason(error), "unavailable", uses_attempt=False) from None
+        return _Reply(answer.status, answer.headers, answer.data)
+
+    def _failed(self, failure: _Failure, patience: float) -> float:
+        """Notes a failure; returns the time of the first one since the latest good answer."""
+        failed(self._service, failure, patience)
+        now = time.monotonic()
+        with self._lock:
+            since, latest = self._failing
+            idle = now - latest > self._settings.timeout_seconds + 2 * LONGEST_PAUSE  # nothing was asked in between
+            self._failing = (now if idle else since, now)
+            return self._failing[0]
+
+    def _answered(self) -> None:
+        answered(self._service)
+        with self._lock:
+            self._failing = (0.0, float("-inf"))

@@ -1,0 +1,1 @@
+"""The web through a search engine's API: SearXNG, Tavily or Brave."""
