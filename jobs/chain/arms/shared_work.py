@@ -191,14 +191,11 @@ class OpenedBy:
         The identity has the analyzer by which the index was built. How often the original stands among texts that are searched
         as one (`retrievers/joined.py`), and which texts are long for Elasticsearch, is by the words of this version.
         """
+        if not self.searched:  # of the web: what is asked of the provider
+            return digest({"web": dict(self.identity)})
         known: dict[str, Any] = {"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth}
         known["versions"] = [ANALYZE_VERSION, JOINED_VERSION]
         return digest(known | {"states": dict(self.states)} if self.states else known)
-
-    @property
-    def web_space(self) -> str:
-        """Returns what the web's answers are stored under: what is asked of the provider."""
-        return digest({"web": dict(self.identity)})
 
     @property
     def texts(self) -> str:

@@ -23,7 +23,7 @@ def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, An
     for key, retriever in work.retrievers.items():
         if not retriever.searched:  # of the web, whose answers are paid for
             if config.retrieve.store is not False:
-                found[Space("web", retriever.web_space)] = {"retriever": retriever.name, "web": dict(retriever.identity)}
+                found[Space("web", retriever.space)] = {"retriever": retriever.name, "web": dict(retriever.identity)}
             continue
         unknown = any("unknown" in state for state in retriever.states.values())  # nobody could tell that a list is still right
         if unknown or not _keeps(config.retrieve.store, retriever.name, retriever.settings):
