@@ -198,7 +198,7 @@ def test_scores_of_rerankers_with_one_model_are_told_apart(make: Callable[..., J
     gains = [{one.strategy: one.reranker_gain for one in worth(open_run(str(one))) or ()} for one in (alone_folder, folder)]
     assert gains[0] == gains[1]
     reused = saved(open_run(str(folder))).reused
-    assert reused == {"requests": 0, "searches": 0, "pairs": len(rows(alone_folder, "scores"))}
+    assert {name: n for name, n in reused.items() if n} == {"pairs": len(rows(alone_folder, "scores"))}
 
 
 def test_what_an_earlier_ablation_has_scored_counts_as_such_once(make: Callable[..., Job]) -> None:
