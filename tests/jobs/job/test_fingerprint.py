@@ -60,7 +60,7 @@ RESOLVED = {
     "RelevanceSettings": {"prompt", "variables", "relevant"},  # the last is of measures
     "AccuracySettings": {"prompt", "variables"},
     "CriteriaSettings": {"prompt", "variables"},
-    "JudgeSettings": {"calibration", "family"},  # of what is said of its grades
+    "JudgeSettings": {"calibration"},  # of what is said of its grades
     "GuardSettings": {"overrides", "repeated", "rare_words"},
     "VocabularySettings": {"path"},
     "VllmSettings": {"model", "revision", "lora", "args", "reasoning_parser"},
