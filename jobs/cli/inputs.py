@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cluster.costs import Prices
     from jobs.config.settings import EvaluateSettings
     from jobs.log.judgements import Judgements
+    from jobs.measure.answers.frame import GoldAnswers
     from jobs.runs.folder import RunFolder
 
 
@@ -85,6 +86,28 @@ def of_run(judgements: Judgements, folder: RunFolder) -> Judgements:
     from jobs.job.judged_ids import qualified_judgements
 
     return qualified_judgements(judgements, folder.config, folder.record.get("indexes") or {})
+
+
+def gold_of(options: argparse.Namespace, folder: RunFolder) -> GoldAnswers | None:
+    """Returns the gold answers of `--answers`, else those of the run's config if they are here; None if no LLM answers.
+
+    Raises:
+        ConfigError: they cannot be read, or `--answers` is given and no LLM answers.
+    """
+    from cluster.storage import remote
+    from jobs.measure.answers.frame import answering, gold_answers
+
+    settings, given = folder.config.evaluate, options.answers
+    if not answering(folder):
+        if given is not None:
+            what = f"--answers {given}: no LLM answers in {folder.storage.root}, whose config has no `answer`"
+            raise ConfigError("argument", f"{what}; leave it out")
+        return None
+    if given is None and settings.answers is not None and not (remote(settings.answers) or Path(settings.answers).exists()):
+        words = f"gold answers {settings.answers} are not here; answers are not measured (--answers names others)"
+        print(f"dmqr {options.verb}: {words}", file=sys.stderr)
+        return None
+    return gold_answers(settings, given, options.key)
 
 
 def check_matched(judgements: Judgements, warning: str | None, not_committed: int) -> None:

@@ -6,10 +6,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from jobs.cli.inputs import check_matched, check_samples, judged_or_named, measured_by, prices_of
+from jobs.cli.inputs import check_matched, check_samples, gold_of, judged_or_named, measured_by, prices_of
 
 if TYPE_CHECKING:
     from cluster.costs import Prices
+    from jobs.measure.answers.quality import AnswerQuality
     from jobs.measure.evaluate.evaluate import Evaluation
     from jobs.pages.report.judged_queries import Judged
     from jobs.runs.folder import RunFolder
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 def report(options: argparse.Namespace) -> int:
     """Writes the report of a run, or of an ablation with the table and the values beside it; with `--out` the page alone."""
+    from jobs.measure.answers.quality import answer_quality
     from jobs.pages.ablation import ablation_report
     from jobs.pages.closing import compared, write_pages
     from jobs.pages.report.judged_queries import measured
@@ -26,11 +28,11 @@ def report(options: argparse.Namespace) -> int:
     folder = open_run(options.run)
     prices = prices_of(options, folder)
     check_samples(options)
-    judgements = judged_or_named(options, folder, "--qrels")
+    judgements, gold = judged_or_named(options, folder, "--qrels"), gold_of(options, folder)
     shown = folder.config.report.model_dump() | ({"texts": False} if options.no_texts else {})
     shown |= {} if options.samples is None else {"samples": options.samples}
     if folder.is_ablation:
-        found = compared(folder, judgements, measured_by(folder.config.evaluate, judgements, options.measures), prices)
+        found = compared(folder, judgements, measured_by(folder.config.evaluate, judgements, options.measures), prices, gold)
         if judgements is not None and found.comparison is not None and (options.qrels or options.key):
             check_matched(judgements, found.comparison.warning, found.comparison.frame.not_committed)
         if options.out is None:
@@ -40,12 +42,14 @@ def report(options: argparse.Namespace) -> int:
         print(options.out or folder.storage.url(REPORT))
         return 0
     evaluation, judged = measured(folder, judgements, options.measures)
+    answers = answer_quality(folder, gold)
     if judgements is not None and evaluation is not None and (options.qrels or options.key):
         check_matched(judgements, evaluation.warning, evaluation.not_committed)
-    write_report(folder, prices, evaluation, judged, options.out, **shown)
+    write_report(folder, prices, evaluation, judged, options.out, answers=answers, **shown)
     print(options.out or folder.storage.url(REPORT))
-    if evaluation is not None and evaluation.warning is not None:
-        print(f"dmqr report: {evaluation.warning}", file=sys.stderr)
+    for one in (evaluation, answers):
+        if one is not None and one.warning is not None:
+            print(f"dmqr report: {one.warning}", file=sys.stderr)
     if prices is None:
         print(f"dmqr report: cost: {unpriced(folder.record.get('config_file', 'the config'))} (--prices FILE)", file=sys.stderr)
     return 0
@@ -57,6 +61,7 @@ def write_report(
     evaluation: Evaluation | None,
     judged: Judged | None,
     out: str | None = None,
+    answers: AnswerQuality | None = None,
     **shown: Any,
 ) -> None:
     """Writes the report of a run to `out`, a path or an object on S3, or into its folder, where its evaluation is stored, too.
@@ -67,7 +72,7 @@ def write_report(
     from jobs.pages.report import report
     from jobs.runs.folder import REPORT
 
-    html = report(folder, prices, evaluation, judged=judged, **(folder.config.report.model_dump() | shown))
+    html = report(folder, prices, evaluation, judged=judged, answers=answers, **(folder.config.report.model_dump() | shown))
     if out is not None:
         return _write(out, html)
     if evaluation is not None:

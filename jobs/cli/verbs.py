@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, DmqrError
 from cluster.run.shards import SUCCESS
-from jobs.cli.inputs import check_matched, check_samples, judged_or_named, judgements_of, measured_by, of_run, prices_of
+from jobs.cli.inputs import (
+    check_matched,
+    check_samples,
+    gold_of,
+    judgements_of,
+    measured_by,
+    of_run,
+    prices_of,
+)
 from jobs.cli.job_verbs import logs, stop
 from jobs.cli.log_verbs import again, drive, finished, load, warn
 from jobs.cli.printing import print_json, print_page, show
 from jobs.cli.refusal import say
 
-__all__ = ["ablate", "clicks", "diff", "evaluate", "index", "logs", "plan", "run", "runs", "stop", "try_", "tune"]
+__all__ = ["ablate", "clicks", "diff", "index", "logs", "plan", "run", "runs", "stop", "try_", "tune"]
 
 if TYPE_CHECKING:
+    from jobs.measure.answers.quality import AnswerQuality
     from jobs.measure.evaluate.evaluate import Evaluation
     from jobs.runs.folder import RunFolder
     from jobs.terminal.live_display import LiveDisplay
@@ -109,6 +118,8 @@ def run(options: argparse.Namespace) -> int:
     """Brings a run to its end, measures it and writes its report."""
     from jobs.cli.report import write_report
     from jobs.job.prepare import prepare
+    from jobs.measure.answers.frame import gold_answers
+    from jobs.measure.answers.quality import answer_quality
     from jobs.measure.judged.relevance import judged_relevance
     from jobs.pages.report.judged_queries import measured
     from jobs.pages.summary import closing_table, closing_values
@@ -121,29 +132,32 @@ def run(options: argparse.Namespace) -> int:
     before = prepared.storage.stat(SUCCESS) is not None
     command = again(options)
 
-    def closed(progress: LiveDisplay, log: LogFiles) -> tuple[RunFolder, Evaluation | None, list[str]]:
+    def closed(progress: LiveDisplay, log: LogFiles) -> tuple[RunFolder, Evaluation | None, list[str], AnswerQuality | None]:
         progress.phase("evaluating and writing the report")
         folder = open_run(prepared.storage.root)
-        evaluation, judged = None, None
+        evaluation, judged, answers = None, None, None
         with finished(folder, log, "the run is finished, its evaluation failed") as said:
             evaluation, judged = measured(folder, prepared.judgements or judged_relevance(folder))
-        if evaluation is not None and evaluation.warning is not None:
-            event("warning", evaluation.warning, logging.WARNING)
+            answers = answer_quality(folder, gold_answers(folder.config.evaluate))
+        for one in (evaluation, answers):
+            if one is not None and one.warning is not None:
+                event("warning", one.warning, logging.WARNING)
         if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
             with finished(folder, log, "the report was not written"):
-                write_report(folder, prepared.prices, evaluation, judged)
-        return folder, evaluation, said
+                write_report(folder, prepared.prices, evaluation, judged, answers=answers)
+        return folder, evaluation, said, answers
 
     found = drive("run", prepared, command, lambda progress, log: run(run_of(prepared), progress, command, log), closed)
     if isinstance(found, int):
         return found
-    folder, evaluation, said = found
-    known = folder, prepared.prices, evaluation, said
+    folder, evaluation, said, answers = found
+    known = folder, prepared.prices, evaluation, said, answers
     return show(options, lambda: closing_values(*known), lambda: closing_table(*known), folder.storage.root)
 
 
 def ablate(options: argparse.Namespace) -> int:
     """Gathers what the arms of a config need, answers each, compares them and writes the report."""
+    from jobs.measure.answers.frame import gold_answers
     from jobs.measure.judged.relevance import judged_relevance
     from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, write_pages
     from jobs.run.ablation import prepare_ablation
@@ -159,7 +173,7 @@ def ablate(options: argparse.Namespace) -> int:
         settings, prices, found = prepared.config.evaluate, prepared.prices, None
         with finished(folder, log, "the ablation is finished, the comparison of its arms failed"):
             judgements = prepared.judgements or judged_relevance(folder)
-            found = compared(folder, judgements, measured_by(settings, judgements), prices)
+            found = compared(folder, judgements, measured_by(settings, judgements), prices, gold_answers(settings))
         if found is None:  # at least what the arms have made and cost
             found = compared(folder, None, settings, prices)
         progress.phase("writing the report")
@@ -204,49 +218,12 @@ def diff(options: argparse.Namespace) -> int:
             root = one.storage.root
             raise ConfigError("argument", f"{root}: is an ablation, whose arms are compared in its report; give two runs")
     judgements = judgements_of(options, b, "QRELS")
-    found = diff(a, b, judgements, prices_of(options, b), options.samples, options.measures)
+    prices, gold = prices_of(options, b), gold_of(options, b)
+    found = diff(a, b, judgements, prices, options.samples, options.measures, gold)
     if judgements is not None and found.quality is not None and (options.qrels or options.key):
         in_a_log = found.quality.judged - min(found.quality.missing)  # of another log or key is what neither log has
         check_matched(judgements, found.quality.warning, in_a_log)
     return show(options, lambda: diff_values(found), lambda: diff_page(found))
-
-
-def evaluate(options: argparse.Namespace) -> int:
-    """Measures a run's results against judgements, or compares the arms of an ablation by them."""
-    from jobs.measure.compare.comparison import compare
-    from jobs.measure.evaluate.evaluate import evaluation, evaluation_table, evaluation_values
-    from jobs.measure.export import tables, trec
-    from jobs.measure.export.latex import write_latex
-    from jobs.measure.frame import measure
-    from jobs.pages.comparison import comparison_table, comparison_values
-    from jobs.runs.folder import open_run
-
-    if options.per_query:
-        tables.check_ending(options.per_query, "--per-query")
-    folder = open_run(options.run)
-    judgements = judged_or_named(options, folder, "QRELS")
-    if judgements is None:
-        raise ConfigError("argument", f"{folder.storage.root}: has no judgements of its own; name a file: QRELS")
-    if folder.is_ablation:
-        compared = compare(folder, judgements, measured_by(folder.config.evaluate, judgements, options.measures))
-        check_matched(judgements, compared.warning, compared.frame.not_committed)
-        if options.per_query:
-            tables.write_long(options.per_query, compared.frame)
-        if options.trec:
-            trec.write_trec(options.trec, folder, compared)
-        if options.latex:
-            write_latex(options.latex, compared)
-        return show(options, lambda: comparison_values(compared), lambda: comparison_table(compared), of=folder)
-    if options.latex:
-        raise ConfigError("argument", f"--latex: {folder.storage.root} is a run; such a table is of an ablation's arms")
-    frame = measure(folder, judgements, options.measures)
-    found = evaluation(folder, judgements, frame)
-    check_matched(judgements, found.warning, found.not_committed)
-    if options.per_query:
-        tables.write_wide(options.per_query, folder, frame)
-    if options.trec:
-        trec.write_run(options.trec, folder, frame)
-    return show(options, lambda: evaluation_values(found), lambda: evaluation_table(found), of=folder)
 
 
 def clicks(options: argparse.Namespace) -> int:

@@ -31,7 +31,8 @@ class EvaluateSettings(Settings):
     key: Key = "log_id"
     """What their first column holds: log_id (of one log), query_id or query (of every log that has the query)."""
     answers: Annotated[str | None, Names.TEXT] = None
-    """Gold answers: `key`, answer in tab-separated columns; the report counts the pseudo-answers that have one."""
+    """Gold answers: `key`, answer in tab-separated columns; answers are measured by them (EM, F1), and the report counts the
+    pseudo-answers that have one."""
     measures: Annotated[list[str], Field(min_length=1)] = ["nDCG@10", "R@10", "P@5", "Success@5", "RR@10"]
     """What `run`, `report`, `evaluate`, `diff` and `ablate` measure by, the first one before all (`tune` by it alone): any
     measures that ir_measures knows."""

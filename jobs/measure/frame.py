@@ -25,7 +25,7 @@ from jobs.log.judgements import JudgedBy, Judgements, Key
 from jobs.measure import judged_rows
 from jobs.measure.arrays import Floats, Numbers
 from jobs.measure.clusters import query_clusters
-from jobs.measure.judged_rows import NOT_ASKED, asked_queries, counted_keys, database
+from jobs.measure.judged_rows import NOT_ASKED, AskedQuery, CountedKeys, asked_queries, counted_keys, database
 from jobs.measure.measured_depth import Looked, looked, uneven
 from jobs.measure.measures import GradedList, measured_lists
 from jobs.measure.significance import PairedTest, cluster_sums, paired_test
@@ -84,6 +84,9 @@ class Frame:
     """The judged documents that no index of the config itself has; None where they were not looked up, too."""
     judge: JudgedBy | None = None
     """The LLM that judged; None: people did."""
+    answers: bool = False
+    """Whether answers are measured against gold answers (`jobs/measure/answers/`), and no lists: then `judged` are keys with
+    gold answers, a list is an answer, of length 1, and nothing is cut or unjudged."""
 
     @cached_property
     def weights(self) -> Floats:
@@ -96,7 +99,7 @@ class Frame:
     @cached_property
     def reads(self) -> tuple[int, ...]:
         """Returns the deepest rank that each measure reads."""
-        return depths(self.measures)
+        return (1,) * len(self.measures) if self.answers else depths(self.measures)
 
     def looked(self, arm: int, measure: int) -> Looked | None:
         """Returns how deep a measure looked into the lists of an arm, if they were cut above its depth; None else."""
@@ -197,36 +200,54 @@ def measure(run: RunFolder, judgements: Judgements, measures: Sequence[str] | No
     for arm in arms:
         if arm.get("members"):
             grid.choose(arm["name"], arm["members"])
-    rejected = len(counted.rejected)
-    query_ids = [counted.query_of[key] for key in keys]
-    found = [asked[query_id] if query_id else NOT_ASKED for query_id in query_ids]
-    words = tuple(one.words for one in found)
     with np.errstate(invalid="ignore"):
         unjudged = grid.unjudged.sum(axis=1) / grid.shown.sum(axis=1)
     return Frame(
         arms=tuple(grid.arms),
         measures=names,
-        keys=tuple(keys),
-        query_ids=tuple(query_ids),
-        queries=tuple(one.query for one in found),
-        counts=np.array([one.log_count for one in found], np.int64),
         values=grid.values,
         condensed=grid.condensed,
         lengths=grid.shown,
         least=np.array([_least(arms, arm) for arm in arms], np.int64),
         unjudged=unjudged,
-        failed=(grid.shown[:, : len(keys) - rejected] == 0).sum(axis=1),
-        judged=counted.judged,
-        missing=counted.missing,
-        not_committed=counted.not_committed,
-        rejected=rejected,
-        clusters=query_clusters(words),
-        words=words,
+        failed=without_any(grid.shown, counted),
         depth=grid.depth,
-        key=judgements.key,
-        unmatched=counted.unmatched,
         judge=judgements.judge,
+        **of_keys(counted, asked, judgements.key),
     )
+
+
+def of_keys(counted: CountedKeys, asked: Mapping[str, AskedQuery], key: Key) -> dict[str, Any]:
+    """Returns the fields of a frame that say what its keys are, by name.
+
+    Args:
+        counted: the keys.
+        asked: query_id -> its query, of all of them.
+        key: what the judgements name.
+    """
+    query_ids = [counted.query_of[key] for key in counted.keys]
+    found = [asked[query_id] if query_id else NOT_ASKED for query_id in query_ids]
+    words = tuple(one.words for one in found)
+    return {
+        "keys": tuple(counted.keys),
+        "query_ids": tuple(query_ids),
+        "queries": tuple(one.query for one in found),
+        "counts": np.array([one.log_count for one in found], np.int64),
+        "judged": counted.judged,
+        "missing": counted.missing,
+        "not_committed": counted.not_committed,
+        "rejected": len(counted.rejected),
+        "clusters": query_clusters(words),
+        "words": words,
+        "key": key,
+        "unmatched": counted.unmatched,
+    }
+
+
+def without_any(lengths: Numbers, counted: CountedKeys) -> Numbers:
+    """Returns (arms,): the committed keys without a result; rejected rows, which stand last, are not among them."""
+    found: Numbers = (lengths[:, : len(counted.keys) - len(counted.rejected)] == 0).sum(axis=1)
+    return found
 
 
 def _own_arms(run: RunFolder) -> list[dict[str, Any]]:

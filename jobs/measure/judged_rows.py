@@ -176,6 +176,11 @@ def arm_lists(connection: duckdb.DuckDBPyConnection, run: RunFolder, depth: int)
         yield from _rows(connection, run, ("results",), columns, f"rank <= {depth} ORDER BY query_id, rank")
 
 
+def answers(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> Iterator[pa.Table]:
+    """Yields tables of `query_id`, `arm` and `text`: the answers to some wanted queries, by query and arm."""
+    yield from _rows(connection, run, ("answers",), ("arm", "text"), "true ORDER BY query_id, arm")
+
+
 def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) -> Iterator[pa.Table]:
     """Yields tables of `query_id`, `arm` and `doc_id`: what the original query alone finds, by query and rank.
 

@@ -17,7 +17,9 @@ _WORDS: dict[Key, tuple[str, str]] = {  # key -> several of them, the config key
 }
 
 
-def nothing_measured(judged: int, not_committed: int, unmatched: tuple[str, str] | None, key: Key) -> str:
+def nothing_measured(
+    judged: int, not_committed: int, unmatched: tuple[str, str] | None, key: Key, *, answers: bool = False
+) -> str:
     """Returns why no key is counted, in one line.
 
     Args:
@@ -25,15 +27,17 @@ def nothing_measured(judged: int, not_committed: int, unmatched: tuple[str, str]
         not_committed: number of those in the log, whose query is not committed.
         unmatched: a key of the judgements and one of the log, as examples.
         key: what the judgements name.
+        answers: whether they are gold answers.
     """
     words, look = _WORDS[key]
+    named = f"{words} with gold answers" if answers else f"judged {words}"
     if not_committed:
-        return f"nothing is measured: the queries of all {not_committed:,} judged {words} of the log are not committed"
+        return f"nothing is measured: the queries of all {not_committed:,} {named} of the log are not committed"
     found = ""
     if unmatched is not None:
-        named, logged = (f"{name[:80]!r}" for name in unmatched)
-        found = f": the judgements say {named}, the log {logged}"
-    return f"nothing is measured: none of {judged:,} judged {words} is in the log{found}; see {look}"
+        one, logged = (f"{name[:80]!r}" for name in unmatched)
+        found = f": the {'gold answers' if answers else 'judgements'} say {one}, the log {logged}"
+    return f"nothing is measured: none of {judged:,} {named} is in the log{found}; see {look}"
 
 
 def counts_in_words(*counts: tuple[int, str]) -> str:
@@ -50,7 +54,13 @@ def judge_notes(judge: JudgedBy | None) -> list[str]:
 
 
 def judged_note(
-    key: Key, counted: int, queries: int, *left_out: tuple[int, str], clusters: int | None = None, where: str = ""
+    key: Key,
+    counted: int,
+    queries: int,
+    *left_out: tuple[int, str],
+    clusters: int | None = None,
+    where: str = "",
+    answers: bool = False,
 ) -> str:
     """Returns what the figures are over.
 
@@ -61,13 +71,15 @@ def judged_note(
         left_out: numbers of keys that are not counted, and why.
         clusters: number of clusters of near-duplicate queries; None: not said.
         where: where they are judged, of two runs.
+        answers: whether they have gold answers, in place of judgements.
     """
     rows = f"{counted:,} log row{'s' * (counted != 1)} of " if key == "log_id" else ""
     alike = ""
     if clusters is not None and clusters < queries:
         alike = f" in {clusters:,} clusters of near-duplicates (words {100 * SIMILARITY:.0f} % alike)"
     left = counts_in_words(*left_out)
-    return f"judged{where}: {rows}{queries:,} distinct queries{alike}" + (f"; left out: {left}" if left else "")
+    left = f"; left out: {left}" if left else ""
+    return f"{'gold answers' if answers else 'judged'}{where}: {rows}{queries:,} distinct queries{alike}{left}"
 
 
 def zero_notes(*counts: tuple[int, str], more: Sequence[str] = ()) -> list[str]:

@@ -17,6 +17,8 @@ from jobs.config.settings import EvaluateSettings
 from jobs.counts import QUANTITIES, by_arm
 from jobs.job.judged_ids import qualified_judgements
 from jobs.log.judgements import Judgements
+from jobs.measure.answers.comparison import compare_answers
+from jobs.measure.answers.frame import GoldAnswers
 from jobs.measure.compare.arm_costs import ArmCost, arm_costs
 from jobs.measure.compare.comparison import Comparison, compare
 from jobs.measure.compare.funnel import Funnel, funnel
@@ -27,7 +29,7 @@ from jobs.measure.judged.answers import answers_in_words, judged_answers
 from jobs.measure.judged.family import judged_families, models_of
 from jobs.measure.list_portions import lists_kept
 from jobs.pages.ablation import ablation_report
-from jobs.pages.comparison import comparison_table, comparison_values
+from jobs.pages.comparison import comparison_tables, comparison_values
 from jobs.pages.summary import fallback_rows, spending_rows
 from jobs.plan.work import Saving, saved
 from jobs.runs.folder import REPORT, RunFolder
@@ -52,10 +54,16 @@ class ComparedArms:
     """Why `worth` has no click rate though the log is of a format with clicks; None where it has, or the log has none."""
     costs: Sequence[ArmCost]
     judgements: Judgements | None
+    answers: Comparison | None = None
+    """By F1 and exact match; None without gold answers, or if no arm answers."""
 
 
 def compared(
-    folder: RunFolder, judgements: Judgements | None, settings: EvaluateSettings, prices: Prices | None
+    folder: RunFolder,
+    judgements: Judgements | None,
+    settings: EvaluateSettings,
+    prices: Prices | None,
+    gold: GoldAnswers | None = None,
 ) -> ComparedArms:
     """Returns what is known of the arms of an ablation.
 
@@ -64,6 +72,7 @@ def compared(
         judgements: of its log; None: the arms are not measured.
         settings: the measures, the baseline and what matters.
         prices: None: costs are quantities only.
+        gold: gold answers; None: the answers of the arms are not measured.
 
     Raises:
         ConfigError: files of the ablation cannot be read, or the settings do not fit it.
@@ -85,23 +94,28 @@ def compared(
         no_clicks,
         arm_costs(folder, prices, gains),
         judgements,
+        compare_answers(folder, gold, settings),
     )
 
 
 def write_pages(found: ComparedArms, *, texts: bool, samples: int) -> None:
     """Writes report.html into the ablation's folder, and, where arms were measured, table.tex and per_query.parquet."""
     found.folder.storage.put(REPORT, ablation_report(found, texts=texts, samples=samples).encode())
-    if found.comparison is not None and found.comparison.differences:
-        write_latex(found.folder.storage.url(TABLE), found.comparison)
-        write_long(found.folder.storage.url(PER_QUERY), found.comparison.frame)
+    measured = [one for one in (found.comparison, found.answers) if one is not None and one.differences]
+    if measured:
+        write_latex(found.folder.storage.url(TABLE), *measured)
+        write_long(found.folder.storage.url(PER_QUERY), *(one.frame for one in measured))
 
 
 def closing_page(found: ComparedArms) -> RenderableType:
     """Returns what the terminal shows of an ablation: the work that arms shared, what it cost, and how they compare."""
     table = facts(_rows(found), found.folder.record["run_id"])
+    parts: list[RenderableType] = [table, Text("")]
     if found.comparison is None:
-        return Group(table, Text("not measured: evaluate.qrels names no judgements, and no judge.relevance is set"))
-    return Group(table, Text(""), comparison_table(found.comparison))
+        parts = [table, Text("not measured: evaluate.qrels names no judgements, and no judge.relevance is set")]
+    if found.comparison is not None or found.answers is not None:
+        parts.append(comparison_tables(found.comparison, found.answers))
+    return Group(*parts)
 
 
 def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
@@ -147,6 +161,7 @@ def closing_values(found: ComparedArms) -> dict[str, Any]:
         "no_clicks": found.no_clicks,
         "judged_answers": [one._asdict() for one in judged_answers(found.folder)],
         "comparison": None if found.comparison is None else comparison_values(found.comparison),
+        "answers": None if found.answers is None else comparison_values(found.answers),
     }
     return cast(dict[str, Any], known(values))
 

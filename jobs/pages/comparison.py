@@ -43,6 +43,20 @@ def comparison_table(comparison: Comparison) -> RenderableType:
     return Group(*parts, Text("\n" + "\n".join(map(plain, notes))))
 
 
+def comparison_tables(lists: Comparison | None, answers: Comparison | None) -> RenderableType:
+    """Returns the tables of the arms by their lists, and below, under a line of its own, those by their answers."""
+    parts: list[RenderableType] = [] if lists is None else [comparison_table(lists)]
+    if answers is not None:
+        parts += [Text("\n" * bool(parts) + "answers, against gold answers", style="bold"), comparison_table(answers)]
+    return Group(*parts)
+
+
+def compared_values(lists: Comparison | None, answers: Comparison | None) -> dict[str, Any]:
+    """Returns the values of the lists, and under `answers` those of the answers; JSON-able."""
+    values = {} if lists is None else comparison_values(lists)
+    return values if answers is None else values | {"answers": comparison_values(answers)}
+
+
 def comparison_values(comparison: Comparison) -> dict[str, Any]:
     """Returns the comparison as JSON-able values; unknown ones are None."""
     frame = comparison.frame

@@ -59,6 +59,9 @@ def _parts(found: Diff) -> Iterator[RenderableType]:
         if (one := _collected(found)) is not None and found.quality.warning is None:
             words = f"judged documents that are named with a collection cannot be found by the other run than {one}"
             yield _in(Text(words))
+    if found.answers is not None:
+        yield _title("answers", "against gold answers")
+        yield from (_in(part) for part in _quality(found.answers))
 
 
 def _collected(found: Diff) -> str | None:
@@ -218,7 +221,8 @@ def _notes(paired: Paired) -> list[str]:
         (paired.not_committed[1], "not committed in B"),
         (paired.others, "another query in B than in A"),
     )
-    notes = [judged_note(paired.key, paired.counted, paired.queries, *left, clusters=paired.clusters, where=" in both")]
+    counted = paired.key, paired.counted, paired.queries
+    notes = [judged_note(*counted, *left, clusters=paired.clusters, where=" in both", answers=paired.answers)]
     sides = zip("AB", paired.unjudged, paired.first, strict=True)
     shares = [(name, share, first) for name, share, first in sides if share is not None]
     if shares:

@@ -14,6 +14,7 @@ from cluster.costs import Prices, Totals
 from jobs.chain.pipeline import COSTED
 from jobs.counts import OVERRIDE_REQUESTS, ErrorCount, FurtherTexts, RoundQueries, RungTexts, counts_of
 from jobs.job.indexes import encoder_words
+from jobs.measure.answers.quality import AnswerQuality, answer_values
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
 from jobs.measure.judged.answers import answers_in_words, judged_answers
 from jobs.measure.judged.family import judged_families, models_of
@@ -37,14 +38,20 @@ from jobs.terminal.tables import facts
 
 
 def closing_table(
-    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, more: Sequence[str] = ()
+    run: RunFolder,
+    prices: Prices | None,
+    evaluation: Evaluation | None,
+    more: Sequence[str] = (),
+    answers: AnswerQuality | None = None,
 ) -> RenderableType:
     """Returns the closing table, with notes below it, `more` first."""
-    table = facts(_rows(run, prices, evaluation), run.record["run_id"])
-    return Group(table, *(Text(note) for note in (*more, *notes(run, evaluation, prices))))
+    table = facts(_rows(run, prices, evaluation, answers), run.record["run_id"])
+    return Group(table, *(Text(note) for note in (*more, *notes(run, evaluation, prices, answers))))
 
 
-def _rows(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> Iterator[tuple[str, RenderableType]]:
+def _rows(
+    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, answers: AnswerQuality | None
+) -> Iterator[tuple[str, RenderableType]]:
     planned, counts = run.plan.counts, run.counts
     rejected = f", {planned['rejected']:,} rejected" if planned["rejected"] else ""
     yield "log", f"{planned['log_rows']:,} rows{rejected}"
@@ -75,6 +82,9 @@ def _rows(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) 
             alone = "" if original is None else marked(figure(original[measure]), measure in evaluation.original_looked)
             results = marked(figure(evaluation.results[measure]), measure in evaluation.looked)
             yield title(measure), results + (f"  ({evaluation.alone} {alone})" if alone else "")
+    if answers is not None and answers.warning is None:
+        for name, one in answers.measures.items():
+            yield f"{name} of answers", figure(one.mean)
     if run.storage.get(REPORT) is not None:
         yield "report", Text(run.storage.url(REPORT), overflow="fold")
 
@@ -103,7 +113,11 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
 
 
 def closing_values(
-    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, more: Sequence[str] = ()
+    run: RunFolder,
+    prices: Prices | None,
+    evaluation: Evaluation | None,
+    more: Sequence[str] = (),
+    answers: AnswerQuality | None = None,
 ) -> dict[str, Any]:
     """Returns the same as JSON-able values."""
     return {
@@ -114,13 +128,17 @@ def closing_values(
         "costs": run.spent,
         "usd": None if prices is None else run.bill(prices).usd,
         "evaluation": None if evaluation is None else evaluation_values(evaluation),
-        "notes": [*more, *notes(run, evaluation, prices)],
+        "answers": None if answers is None else answer_values(answers),
+        "notes": [*more, *notes(run, evaluation, prices, answers)],
     }
 
 
-def notes(run: RunFolder, evaluation: Evaluation | None, prices: Prices | None) -> list[str]:
+def notes(
+    run: RunFolder, evaluation: Evaluation | None, prices: Prices | None, answers: AnswerQuality | None = None
+) -> list[str]:
     """Returns notes that a reader of the figures needs."""
     config, said = run.config, [] if evaluation is None else evaluation_notes(evaluation)
+    said += [] if answers is None else answers.notes
     if prices is None:
         said.append(f"cost: {unpriced(run.record.get('config_file', 'the config'))}")
     said += [f"fallback: {words}" for words in many_fallbacks(run.counts, config.limits.error_rate).values()]

@@ -72,6 +72,7 @@ def _noted(arm: Arm, compiled: Compiled) -> dict[str, object]:
         "cut_from": cut_from,
         "reads_part_of": compiled.parts.get(arm.name),
         "rewrites_of": compiled.rewrites_of(arm.name),
+        "answers": arm.config.answer is not None,
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import shtab
 
 from jobs.cli.command_line.cluster_arguments import HEAD, add, add_job, add_submission
+from jobs.cli.command_line.measure_arguments import add_diff, add_evaluate, add_json, add_report, add_tune
 from jobs.cli.command_line.parser import PROGRAM, REQUIRED, Parser
 
 
@@ -68,19 +68,6 @@ def _overrides(one: argparse.ArgumentParser, date: str = "what {date} stands for
     add(one, "--date", metavar="YYYY-MM-DD", help=date)
 
 
-def _run_folder(one: argparse.ArgumentParser) -> None:
-    add(one, "run", metavar="RUN", help="a run's folder, or <output>/<name> for its newest finished run")
-
-
-def _json(one: argparse.ArgumentParser) -> None:
-    add(one, "--json", action="store_true", help="print one JSON object in place of the table")
-
-
-def _key(one: argparse.ArgumentParser) -> None:
-    words = "what the judgements name (default: the run's evaluate.key)"
-    add(one, "--key", choices=("log_id", "query_id", "query"), help=words)
-
-
 def _index(one: argparse.ArgumentParser) -> None:
     _config(one, nargs="?")
     words = (
@@ -88,7 +75,7 @@ def _index(one: argparse.ArgumentParser) -> None:
         "HTML, PDF), or a folder of either; with retrieve.collections NAME=PATH, for each or for some"
     )
     add(one, "--corpus", required=True, nargs="+", action="extend", metavar="PATH", help=words)
-    _json(one)
+    add_json(one)
 
     def arrange(options: argparse.Namespace) -> None:
         """Takes the config from among the paths of the corpus, where it stands behind them."""
@@ -109,7 +96,7 @@ def _try(one: argparse.ArgumentParser) -> None:
     words = "what the log's column NAME, a variable of a prompt, says of the query; once for each column"
     add(one, "--value", action="append", default=[], metavar="NAME=TEXT", help=words)
     add(one, "--prompts", action="store_true", help="show the prompt and the raw answer of each request, too")
-    _json(one)
+    add_json(one)
 
     def arrange(options: argparse.Namespace) -> None:
         """Tells the query from the configs: what is neither a file nor named like YAML."""
@@ -137,7 +124,7 @@ def _label(one: argparse.ArgumentParser, words: str) -> None:
 def _work(one: argparse.ArgumentParser) -> None:
     _config(one)
     _label(one, "stands in the name of the run's folder (default: the log's date); another label is another run")
-    _json(one)
+    add_json(one)
 
 
 def _status(one: argparse.ArgumentParser) -> None:
@@ -147,14 +134,14 @@ def _status(one: argparse.ArgumentParser) -> None:
     _label(one, "with <output>/<name>: the run of this label or date")
     words = "of a job server, like http://HEAD:8265: say what it knows of the run's job, too (default: storage alone)"
     add(one, "--address", metavar="URL", help=words)
-    _json(one)
+    add_json(one)
 
 
 def _submit(one: argparse.ArgumentParser) -> None:
     _config(one)
     _label(one, "as of run: stands in the name of the run's folder and in the job's id")
     add_submission(one)
-    _json(one)
+    add_json(one)
 
 
 def _job(one: argparse.ArgumentParser) -> None:
@@ -170,76 +157,14 @@ def _logs(one: argparse.ArgumentParser) -> None:
 
 def _stop(one: argparse.ArgumentParser) -> None:
     _job(one)
-    _json(one)
+    add_json(one)
 
 
 def _runs(one: argparse.ArgumentParser) -> None:
     add(one, "config", metavar="CONFIG|OUTPUT", help="a config, for the runs of its name; or an output, or <output>/<name>")
     _overrides(one)
     add(one, "--prices", metavar="FILE", help="default: prices.yaml beside the config")
-    _json(one)
-
-
-def _measures(one: argparse.ArgumentParser) -> None:
-    words = "with commas, as ir_measures names them, like nDCG@10,R@100; the first one leads (default: evaluate.measures)"
-    add(one, "--measures", metavar="NAME,...", type=_names, help=words)
-
-
-def _names(words: str) -> list[str]:
-    """Returns names that commas part; those within brackets part nothing: nDCG(gains={0:0,1:3})@10."""
-    return [name.strip() for name in re.split(r",(?![^({]*[)}])", words)]
-
-
-def _evaluate(one: argparse.ArgumentParser) -> None:
-    _run_folder(one)
-    add(one, "qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of the run's config, else of its judge)")
-    add(one, "--judged", action="store_true", help="measure by the grades of the run's judge (the config's `judge`)")
-    words = "people's grades of some results, to compare the judge's with (default: the config's judge.calibration)"
-    add(one, "--calibration", metavar="FILE", help=words)
-    _key(one)
-    _measures(one)
-    add(one, "--per-query", metavar="FILE", help="write the measures of each judged log row or query; .parquet or .csv")
-    words = "write the run's results (not the original's; all that were kept) of what is judged as a TREC run file;"
-    words += " a topic is the judged log_id, else the query_id"
-    add(one, "--trec", metavar="FILE", help=words + "; of an ablation: a folder of one file per arm")
-    add(one, "--latex", metavar="FILE", help="write the table of an ablation's arms for LaTeX")
-    _json(one)
-
-
-def _diff(one: argparse.ArgumentParser) -> None:
-    for dest, words in (
-        ("a", "A: a run's folder, or <output>/<name> for its newest finished run"),
-        ("b", "B: the run to compare"),
-    ):
-        add(one, dest, metavar="RUN", help=words)
-    add(one, "qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of B's config)")
-    _key(one)
-    _measures(one)
-    add(one, "--samples", type=int, default=10, metavar="N", help="queries in each list of queries (default: 10)")
-    add(one, "--prices", metavar="FILE", help="of both runs; default: prices.yaml beside B's config")
-    _json(one)
-
-
-def _tune(one: argparse.ArgumentParser) -> None:
-    _run_folder(one)
-    add(one, "qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of the run's config)")
-    _key(one)
-    add(one, "--folds", type=int, default=5, metavar="N", help="parts, each left out once to measure by (default: 5)")
-    words = "where the tuned config goes (default: <name>-tuned.yaml); its rules, if it selects, beside it; overwrites nothing"
-    add(one, "--out", metavar="FILE", help=words)
-    add(one, "--seed", type=int, default=0, metavar="N", help="of the drawing of the folds (default: 0)")
-    _json(one)
-
-
-def _report(one: argparse.ArgumentParser) -> None:
-    _run_folder(one)
-    add(one, "--out", metavar="FILE", help="where to (default: report.html in the run's folder)")
-    add(one, "--no-texts", action="store_true", help="leave out every query, rewrite, prompt, answer, document")
-    add(one, "--samples", type=int, metavar="N", help="queries shown at length (default: the config's, 100)")
-    add(one, "--qrels", metavar="FILE", help="judgements (default: the config's)")
-    _key(one)
-    _measures(one)
-    add(one, "--prices", metavar="FILE", help="default: prices.yaml beside the config")
+    add_json(one)
 
 
 def _clicks(one: argparse.ArgumentParser) -> None:
@@ -261,10 +186,9 @@ def _clicks(one: argparse.ArgumentParser) -> None:
     add(one, "--depth", type=int, default=50, metavar="N", help="places of a list that count as shown (default: 50)")
     words = "write impressions, clicks, estimate and grade of each (query, document); .parquet or .csv"
     add(one, "--pairs", metavar="FILE", help=words)
-    _json(one)
+    add_json(one)
 
 
-_QRELS = "judgements: log_id (or what --key says), doc_id, grade (tabs), or TREC's four columns"
 QUICKSTART = "configs/quickstart.yaml"
 VERBS = {
     "index": Verb(
@@ -302,17 +226,17 @@ VERBS = {
         "list runs with date or label, state, queries, quality and cost, newest last", f"dmqr runs {QUICKSTART}", _runs
     ),
     "report": Verb(
-        "write a run's page: what came out, what it cost, what each strategy added", "dmqr report runs/quickstart", _report
+        "write a run's page: what came out, what it cost, what each strategy added", "dmqr report runs/quickstart", add_report
     ),
     "evaluate": Verb(
         "measure a run's results, and the original alone (fused, not reranked), against relevance judgements",
         "dmqr evaluate runs/quickstart configs/sample/qrels.tsv",
-        _evaluate,
+        add_evaluate,
     ),
     "diff": Verb(
         "compare two runs: config, prompts, models; rewrites and documents that moved; cost; with judgements the quality",
         "dmqr diff runs/quickstart runs/quickstart configs/sample/qrels.tsv",
-        _diff,
+        add_diff,
     ),
     "clicks": Verb(
         "make judgements from the clicks of a log (log.format: ubi), corrected for the place of documents",
@@ -322,6 +246,6 @@ VERBS = {
     "tune": Verb(
         "learn weights and a selection from a run, measure them on held-out queries, and write the config that is best",
         "dmqr tune runs/quickstart configs/sample/qrels.tsv",
-        _tune,
+        add_tune,
     ),
 }

@@ -46,14 +46,38 @@ def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings) 
     Raises:
         ConfigError: a measure or the baseline does not exist, or files of the ablation cannot be read.
     """
-    arms = arms_of(run)
-    names = [arm["name"] for arm in arms]
-    also = {arm["name"]: arm["also"] for arm in arms if arm.get("also")}
-    baseline = next((arm for arm, others in also.items() if settings.baseline in others), settings.baseline)
+    names = [arm["name"] for arm in arms_of(run)]
+    baseline = baseline_of(run, settings)
     if baseline not in names:
         raise ConfigError("config-value", f"evaluate.baseline: {baseline!r} is no arm{nearest(baseline, names)}")
     frame = with_noise(run, measure(run, judgements, settings.measures))
     frame = replace(frame, unknown=unknown_documents(run, judgements))
+    return compare_frame(run, frame, settings, baseline)
+
+
+def baseline_of(run: RunFolder, settings: EvaluateSettings) -> str:
+    """Returns the arm that the others are compared with, by the name that it has among the arms."""
+    also = {arm["name"]: arm["also"] for arm in arms_of(run) if arm.get("also")}
+    return next((arm for arm, others in also.items() if settings.baseline in others), settings.baseline)
+
+
+def compare_frame(
+    run: RunFolder, frame: Frame, settings: EvaluateSettings, baseline: str, notes: Sequence[str] = ()
+) -> Comparison:
+    """Returns the comparison of the arms of a frame, by any measures.
+
+    Args:
+        run: the ablation.
+        frame: of some of its arms.
+        settings: the smallest difference that matters, and the slices.
+        baseline: one of the arms.
+        notes: what else is to be said, before all.
+
+    Raises:
+        ConfigError: files of the ablation cannot be read.
+    """
+    arms = [arm for arm in arms_of(run) if arm["name"] in frame.arms]
+    also = {arm["name"]: arm["also"] for arm in arms if arm.get("also")}
     slices, said = slices_of(run, frame, settings.slices, baseline) if frame.keys else ([], [])
     families = {arm["name"]: arm["family"] for arm in arms}
     oracles = frozenset(arm["name"] for arm in arms if arm.get("members"))
@@ -65,7 +89,7 @@ def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings) 
     untested = oracles | one.untested
     found = differences(frame, baseline, settings.min_effect, families, untested) if frame.keys else []
     one = replace(one, differences=tuple(found))
-    return replace(one, notes=(*comparison_notes(one), *said))
+    return replace(one, notes=(*notes, *comparison_notes(one), *said))
 
 
 def differences(

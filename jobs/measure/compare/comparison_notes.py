@@ -63,10 +63,11 @@ def named_notes(comparison: Comparison) -> list[str]:
 def _counted(comparison: Comparison) -> list[str]:
     frame = comparison.frame
     left_out = (frame.missing, "not in the log"), (frame.not_committed, "of queries not committed yet")
-    notes = [judged_note(frame.key, len(frame.keys), frame.distinct, *left_out, clusters=frame.drawn)]
+    notes = [judged_note(frame.key, len(frame.keys), frame.distinct, *left_out, clusters=frame.drawn, answers=frame.answers)]
     notes += [] if frame.unknown is None else [frame.unknown.note]
     most = int(frame.failed.argmax())
-    by_arm = f"to {frame.failed[most]:,} without results, by arm (most: {frame.arms[most]})"
+    what = "an answer" if frame.answers else "results"
+    by_arm = f"to {frame.failed[most]:,} without {what}, by arm (most: {frame.arms[most]})"
     failed = [f"{frame.failed.min():,} {by_arm}"] if frame.failed.any() else []
     return notes + zero_notes((frame.rejected, "rejected"), more=failed)
 
@@ -113,7 +114,8 @@ def _judged(comparison: Comparison) -> list[str]:
 def _bounds(comparison: Comparison) -> list[str]:
     frame, notes = comparison.frame, []
     if comparison.oracles:
-        notes.append("oracle arms choose by the judgements: bounds of what choosing can bring, not systems, and not tested")
+        by = "gold answers" if frame.answers else "judgements"
+        notes.append(f"oracle arms choose by the {by}: bounds of what choosing can bring, not systems, and not tested")
     samples = [n for n, arm in enumerate(frame.arms) if comparison.families[arm] == SAMPLES or arm == "full"]
     if any(comparison.families[frame.arms[n]] == SAMPLES for n in samples):
         means = frame.values[samples, 0].mean(axis=1)

@@ -114,7 +114,9 @@ class Comparison:
     def warning(self) -> str | None:
         """Returns why nothing was measured, in one line; None if something was."""
         one = self.frame
-        return None if one.keys else nothing_measured(one.judged, one.not_committed, one.unmatched, one.key)
+        if one.keys:
+            return None
+        return nothing_measured(one.judged, one.not_committed, one.unmatched, one.key, answers=one.answers)
 
     @cached_property
     def by_arm(self) -> dict[tuple[str, str], Difference]:

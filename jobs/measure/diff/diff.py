@@ -12,10 +12,11 @@ from cluster import costs
 from cluster.costs import Prices
 from jobs.chain.pipeline import COSTED
 from jobs.log.judgements import Judgements
+from jobs.measure.answers.frame import GoldAnswers, answering
 from jobs.measure.diff.changed_queries import Moves, moves
 from jobs.measure.diff.changes import Change, changes
 from jobs.measure.diff.prompts import prompt_lines
-from jobs.measure.diff.quality import Paired, PairedMeasure, quality
+from jobs.measure.diff.quality import Paired, PairedMeasure, answer_quality, quality
 from jobs.runs.folder import RunFolder
 
 
@@ -41,6 +42,8 @@ class Diff(NamedTuple):
     costs: list[Cost]
     quality: Paired | None
     """None without judgements."""
+    answers: Paired | None = None
+    """By F1 and exact match; None without gold answers, or if not both runs answer."""
 
     @property
     def texts(self) -> tuple[float, float]:
@@ -56,6 +59,7 @@ def diff(
     prices: Prices | None,
     count: int,
     measures: Sequence[str] | None = None,
+    gold: GoldAnswers | None = None,
 ) -> Diff:
     """Returns the comparison of two runs.
 
@@ -66,25 +70,20 @@ def diff(
         prices: for costs in USD, of both runs; None: quantities only.
         count: the most queries in each list of queries.
         measures: names that ir_measures knows; None: those of the config of B.
+        gold: gold answers, for the quality of answers; None: not compared.
 
     Raises:
         ConfigError: a measure cannot be computed, or files of the runs cannot be read.
     """
     paired = None if judgements is None else quality(a, b, judgements, count, measures)
-    return Diff(a, b, changes(a, b), prompt_lines(a, b), moves(a, b, count), _costs(a, b, prices), paired)
+    both = gold is not None and answering(a) and answering(b)
+    answers = answer_quality(a, b, gold, count) if gold is not None and both else None
+    return Diff(a, b, changes(a, b), prompt_lines(a, b), moves(a, b, count), _costs(a, b, prices), paired, answers)
 
 
 def diff_values(found: Diff) -> dict[str, Any]:
     """Returns the comparison as JSON-able values."""
-    moved, paired = found.moves, found.quality
-    measured = None
-    if paired is not None:
-        measured = paired._asdict() | {
-            "warning": paired.warning,
-            "measures": {name: _measure(one) for name, one in paired.measures.items()},
-            "gained": [one._asdict() for one in paired.gained],
-            "lost": [one._asdict() for one in paired.lost],
-        }
+    moved = found.moves
     return {
         **{name: {"run": run.storage.root, "state": run.state} for name, run in (("a", found.a), ("b", found.b))},
         "changes": {section: [one._asdict() for one in of] for section, of in found.changes.items()},
@@ -97,7 +96,20 @@ def diff_values(found: Diff) -> dict[str, Any]:
         | {name: _plain(getattr(moved, name)) for name in ("depth", "others", "first", "overlap")},
         "moved": [one._asdict() for one in moved.listed],
         "costs_per_1000_queries": [one._asdict() for one in found.costs],
-        "quality": measured,
+        "quality": _paired(found.quality),
+        "answers": _paired(found.answers),
+    }
+
+
+def _paired(paired: Paired | None) -> dict[str, Any] | None:
+    if paired is None:
+        return None
+    values = {name: value for name, value in paired._asdict().items() if name != "answers"}
+    return values | {
+        "warning": paired.warning,
+        "measures": {name: _measure(one) for name, one in paired.measures.items()},
+        "gained": [one._asdict() for one in paired.gained],
+        "lost": [one._asdict() for one in paired.lost],
     }
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from jobs.job.judged_ids import qualified_judgements
 from jobs.log.judgements import Judgements, Key
+from jobs.measure.answers.frame import GoldAnswers, answer_frame
 from jobs.measure.clusters import query_clusters
 from jobs.measure.frame import Frame, kept, measure
 from jobs.measure.measured_depth import Looked
@@ -86,6 +87,8 @@ class Paired(NamedTuple):
     """The queries with the greatest losses, the greatest first."""
     first: tuple[int, int] = (0, 0)
     """Results of A, of B, that measures read at most: fewer than they would where the run kept fewer."""
+    answers: bool = False
+    """Whether it is of answers by gold answers."""
 
     @property
     def ranked_by(self) -> str:
@@ -103,7 +106,8 @@ class Paired(NamedTuple):
         if self.others:
             why += f"; {self.others:,} log_ids are other queries in B than in A"
         more = "; judgements of queries (evaluate.key, --key) hold for every log" if self.key == "log_id" else ""
-        return f"nothing is measured: of {self.judged:,} judged {self.key}s none counts in both runs: {why}{more}"
+        named = f"{self.key}s with gold answers" if self.answers else f"judged {self.key}s"
+        return f"nothing is measured: of {self.judged:,} {named} none counts in both runs: {why}{more}"
 
 
 def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, measures: Sequence[str] | None = None) -> Paired:
@@ -122,6 +126,16 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, meas
     names = measures or b.config.evaluate.measures
     named = [qualified_judgements(judgements, run.config, run.record.get("indexes") or {}) for run in (a, b)]
     of_a, of_b = (measure(run, of_run, names, alone=False) for run, of_run in zip((a, b), named, strict=True))
+    return _paired(of_a, of_b, b, count, (kept(a), kept(b)))
+
+
+def answer_quality(a: RunFolder, b: RunFolder, gold: GoldAnswers, count: int) -> Paired:
+    """Returns the same of the answers of two runs, by F1 and exact match; both runs answer."""
+    return _paired(answer_frame(a, gold), answer_frame(b, gold), b, count, (1, 1))
+
+
+def _paired(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[int, int]) -> Paired:
+    """Returns what two frames say, with the queries of `b`; `most`: the most results of a query in each."""
     frame, others = paired(of_a, of_b)
     found: dict[str, PairedMeasure] = {}
     gained: list[QueryChange] = []
@@ -144,8 +158,8 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, meas
         gained, lost = (_listed(b, of, count) for of in (gained, lost))
     shares = [None if np.isnan(of.unjudged[0]) else float(of.unjudged[0]) for of in (of_a, of_b)]
     return Paired(
-        key=judgements.key,
-        judged=len(judgements.grades),
+        key=of_b.key,
+        judged=of_b.judged,
         counted=len(frame.keys),
         queries=frame.distinct,
         clusters=frame.drawn,
@@ -156,7 +170,8 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, meas
         measures=found,
         gained=gained,
         lost=lost,
-        first=(min(of_a.depth, kept(a)), min(of_b.depth, kept(b))),
+        first=(min(of_a.depth, most[0]), min(of_b.depth, most[1])),
+        answers=of_b.answers,
     )
 
 

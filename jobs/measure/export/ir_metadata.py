@@ -72,7 +72,7 @@ def _metadata(run: RunFolder, comparison: Comparison, arm: str, tags: Mapping[st
             "score ties": "none: scores are 1 / rank",
             "arm": arm,
             "changes": _arm(run, arm).get("changes", {}),
-            "retrieval": _stages(run, arm),
+            "retrieval": stages_of(run, arm),
         },
         "actor": {"role": "experimenter"},
         "data": {"test collection": {name: path for name, path in judged.items() if path is not None}},
@@ -80,11 +80,11 @@ def _metadata(run: RunFolder, comparison: Comparison, arm: str, tags: Mapping[st
 
 
 def _arm(run: RunFolder, arm: str) -> dict[str, Any]:
-    return next((one for one in run.record["ablation"]["arms"] if one["name"] == arm), {})
+    return next((one for one in run.record.get("ablation", {}).get("arms", ()) if one["name"] == arm), {})
 
 
-def _stages(run: RunFolder, arm: str) -> list[dict[str, Any]]:
-    """Returns the stages of an arm: the retrievers, the fusion of their lists, the reranker."""
+def stages_of(run: RunFolder, arm: str) -> list[dict[str, Any]]:
+    """Returns the stages of an arm, or of a run: the retrievers, the fusion of their lists, the reranker."""
     described = _arm(run, arm)
     values = run.config.model_dump(mode="json")
     for path, value in described.get("changes", {}).items():

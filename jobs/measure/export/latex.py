@@ -70,19 +70,21 @@ def _row(found: Standing, arm: str) -> str:
 
 
 def _caption(found: Standing, left_out: int) -> str:
-    comparison = found.comparison
+    comparison, answers = found.comparison, found.comparison.frame.answers
     levels = ", ".join(f"{_SIGNS[sign]} $p < {level:g}$" for level, sign in reversed(MARKS))
     families = [name for name in FAMILIES if name in set(comparison.families.values())]
     holm = [name for name in families if name in ("always", "arms", "subsets")]
     corrections = [f"Holm's correction within the family of {_and(holm)}"] * bool(holm)
     corrections += ["Benjamini-Hochberg $q$ within the family grid"] * ("grid" in families)
+    keys = f"{len(comparison.frame.keys):,} {'' if answers else 'judged '}{_KEYS[comparison.frame.key]}"
+    of, without, by = ("with gold answers", "an answer", "gold answers") if answers else ("", "results", "judgements")
     said = [
-        f"Means over {len(comparison.frame.keys):,} judged {_KEYS[comparison.frame.key]}; queries without results count zero",
+        f"Means over {' '.join(filter(None, [keys, of]))}; queries without {without} count zero",
         f"Best in bold, second best underlined. {levels} against {latex(comparison.baseline)}: paired $t$-test, "
         + "; ".join(corrections),
     ]
     said += [latex(note) for note in judge_notes(comparison.frame.judge)]
-    said += [f"Upper bounds that choose by judgements: {_and([latex(arm) for arm in found.bounds])}"] * bool(found.bounds)
+    said += [f"Upper bounds that choose by {by}: {_and([latex(arm) for arm in found.bounds])}"] * bool(found.bounds)
     said += [f"{_SIGNS[MARK]} {latex(note.removeprefix(MARK).strip())}" for note in cut_notes(comparison)]
     said += [_named(note) for note in named_notes(comparison)]
     said += [f"{left_out:,} arms with lower {latex(found.first)} are left out"] * bool(left_out)
@@ -100,7 +102,7 @@ def _and(names: Collection[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def write_latex(path: str, comparison: Comparison) -> None:
-    """Writes `latex_table` to a local file or an object on S3."""
+def write_latex(path: str, *comparisons: Comparison) -> None:
+    """Writes `latex_table` of each to a local file or an object on S3."""
     with written(path) as file:
-        Path(file).write_text(latex_table(comparison), encoding="utf-8")
+        Path(file).write_text("\n".join(map(latex_table, comparisons)), encoding="utf-8")

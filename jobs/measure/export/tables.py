@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,28 +35,29 @@ def check_ending(path: str, option: str = "") -> None:
         raise ConfigError("argument", f"{what}: is neither Parquet nor CSV; give a name that ends in {' or '.join(ENDINGS)}")
 
 
-def write_long(path: str, frame: Frame) -> None:
+def write_long(path: str, *frames: Frame) -> None:
     """Writes a row per arm, measure and counted key: key, query_id, arm, measure, value.
 
     Args:
         path: a local file or an object on S3, Parquet or CSV by its ending.
-        frame: whose values are written.
+        frames: whose values are written, one after the other.
 
     Raises:
         ConfigError: the path ends in neither .parquet nor .csv.
     """
     check_ending(path)
-    _write(path, _LONG, _long(frame))
+    _write(path, _LONG, (table for frame in frames for table in _long(frame)))
 
 
-def write_wide(path: str, run: RunFolder, frame: Frame) -> None:
+def write_wide(path: str, run: RunFolder, *frames: Frame) -> None:
     """Writes a row per counted key of a run: the key, its query, and each measure of the results and of the original alone.
 
+    Of a frame of lists and one of answers, a row has the measures of both; null where its key counts in the other alone.
     A run whose queries have earlier turns has a column `context`, and one with `retrieve.filters` a column `filter COLUMN` for
     each column of the log that they name. Arguments and errors are those of `write_long`.
     """
     check_ending(path)
-    table = _wide(run, frame)
+    table = _wide(path, run, frames)
     _write(path, table.schema, [table])
 
 
@@ -69,22 +70,35 @@ def _write(path: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
                 writer.write_table(table)
 
 
-def _wide(run: RunFolder, frame: Frame) -> pa.Table:
-    beside = asked_with(run, [query_id for query_id in frame.query_ids if query_id is not None])
-    with_it = [beside.get(query_id or "", NOTHING) for query_id in frame.query_ids]
-    columns: dict[str, pa.Array] = {} if frame.key == "query_id" else {frame.key: pa.array(frame.keys, pa.string())}
-    columns["query_id"] = pa.array(frame.query_ids, pa.string())
-    if frame.key != "query":
-        columns["query"] = pa.array(frame.queries, pa.string())
+def _wide(path: str, run: RunFolder, frames: Sequence[Frame]) -> pa.Table:
+    kinds = list(dict.fromkeys(frame.key for frame in frames))
+    if len(kinds) > 1:
+        what = f"--per-query {path}: judgements name {kinds[0]}s, gold answers {kinds[1]}s, which are no rows of one table"
+        raise ConfigError("argument", f"{what}; give both by one key")
+    first: dict[str, tuple[str | None, str | None, int]] = {}  # key -> query_id, query and how often it was asked
+    for frame in frames:
+        of_keys = zip(frame.query_ids, frame.queries, frame.counts.tolist(), strict=True)
+        for key, asked in zip(frame.keys, of_keys, strict=True):
+            first.setdefault(key, asked)
+    query_ids, queries, counts = zip(*first.values(), strict=True) if first else ((), (), ())
+    beside = asked_with(run, [query_id for query_id in query_ids if query_id is not None])
+    with_it = [beside.get(query_id or "", NOTHING) for query_id in query_ids]
+    columns: dict[str, pa.Array] = {} if kinds[0] == "query_id" else {kinds[0]: pa.array(list(first), pa.string())}
+    columns["query_id"] = pa.array(query_ids, pa.string())
+    if kinds[0] != "query":
+        columns["query"] = pa.array(queries, pa.string())
     if run.config.log.context_column is not None:
         columns["context"] = pa.array([one.context for one in with_it], pa.string())
     for name in filter_columns(run):
         columns[f"filter {name}"] = pa.array([one.filters.get(name) for one in with_it], pa.string())
-    rejected = np.array([query_id is None for query_id in frame.query_ids])
-    columns["log_count"] = pa.array(frame.counts, mask=rejected)
-    for place, name in enumerate(frame.measures):
-        for arm, suffix in zip(frame.values, ("", " original"), strict=False):
-            columns[f"{name}{suffix}"] = pa.array(arm[place])
+    rejected = np.array([query_id is None for query_id in query_ids], np.bool_)
+    columns["log_count"] = pa.array(np.array(counts, np.int64), mask=rejected)
+    for frame in frames:
+        place_of = {key: place for place, key in enumerate(frame.keys)}
+        places = pa.array([place_of.get(key) for key in first], pa.int64())
+        for number, name in enumerate(frame.measures):
+            for arm, suffix in zip(frame.values, ("", " original"), strict=False):
+                columns[f"{name}{suffix}"] = pa.array(arm[number]).take(places)
     return pa.table(columns)
 
 

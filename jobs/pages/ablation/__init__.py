@@ -21,6 +21,7 @@ from jobs.terminal.formats import masked
 
 if TYPE_CHECKING:
     from jobs.measure.compare.arm_costs import ArmCost
+    from jobs.measure.compare.difference import Comparison
     from jobs.pages.closing import ComparedArms
 
 MOST_COSTS = 32  # arms whose costs are shown at once
@@ -59,6 +60,8 @@ def _values(found: ComparedArms, texts: bool, samples: int) -> dict[str, Any]:
         "no_clicks": None if found.no_clicks is None else masked(found.no_clicks),
         "costs": found.costs,
         "collections": by_collection(found.folder),
+        "answers": _answers(found.answers),
+        "of": "",  # before the ids of a section's elements
     }
     if stand is None:
         return values | dict.fromkeys(_MEASURED) | {"main_costs": list(found.costs)[:MOST_COSTS]}
@@ -85,6 +88,25 @@ def _measured(found: ComparedArms, stand: Standing, texts: bool, samples: int) -
         "main_costs": _main_costs(found.costs, shown),
         "scatter": scatter,
         "extremes": None if scatter is None else extremes(found.folder, stand, scatter.arm, samples, grades, texts=texts),
+        "slices": slice_tables(comparison.slices, main_arms(stand), comparison.baseline),
+        "noise": noise(stand),
+    }
+
+
+def _answers(comparison: Comparison | None) -> dict[str, Any] | None:
+    """Returns the variables of the templates that show how the answers of the arms compare; None where none were measured."""
+    if comparison is None:
+        return None
+    if not comparison.frame.keys:
+        return {"comparison": comparison, "standing": None}
+    stand = standing(comparison)
+    return {
+        "comparison": comparison,
+        "standing": stand,
+        "lead": headline.lead(stand),
+        "rows": arm_rows(stand),
+        "families": headline.family_rows(comparison),
+        "left_out": left_out(stand),
         "slices": slice_tables(comparison.slices, main_arms(stand), comparison.baseline),
         "noise": noise(stand),
     }

@@ -11,7 +11,7 @@ import numpy as np
 from jobs.measure.compare.standing import Standing
 from jobs.measure.query_context import NOTHING, AskedWith, asked_with
 from jobs.measure.significance import TIE
-from jobs.pages.report.documents import texts_of
+from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database
 from jobs.try_one.trial import text_names

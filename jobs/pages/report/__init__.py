@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.costs import STORAGE, Prices
+from jobs.measure.answers.quality import AnswerQuality
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes
 from jobs.pages.charts import around_zero
 from jobs.pages.render import as_yaml, render
@@ -38,6 +39,7 @@ def report(
     evaluation: Evaluation | None,
     *,
     judged: Judged | None = None,
+    answers: AnswerQuality | None = None,
     texts: bool = True,
     samples: int = 100,
 ) -> str:
@@ -48,13 +50,14 @@ def report(
         prices: for costs in USD; None: quantities only.
         evaluation: the quality of the results; None: the section is left out.
         judged: the judged queries, to choose and order samples by gain and to mark judged documents.
+        answers: the quality of the answers; None: it is left out.
         texts: False leaves out every query, rewrite, prompt, answer, message and document; ids, counts and names stay.
         samples: the most queries to show.
 
     Raises:
         ConfigError: the run's tables cannot be read.
     """
-    return render("run.html.j2", run, lambda: _values(run, prices, evaluation, judged, texts, samples))
+    return render("run.html.j2", run, lambda: _values(run, prices, evaluation, judged, answers, texts, samples))
 
 
 def _values(
@@ -62,6 +65,7 @@ def _values(
     prices: Prices | None,
     evaluation: Evaluation | None,
     judged: Judged | None,
+    answers: AnswerQuality | None,
     texts: bool,
     max_samples: int,
 ) -> dict[str, Any]:
@@ -77,6 +81,7 @@ def _values(
         "tiles": tiles(figures, spent),
         "notices": notices(figures),
         "evaluation_notes": [] if evaluation is None else evaluation_notes(evaluation),
+        "answers": answers,
         "remarks": remarks(figures),
         "verdict": verdict(figures, measured, judged, added),
         "quality": measured,

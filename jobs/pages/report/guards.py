@@ -8,9 +8,9 @@ from typing import Any
 from cluster.errors import ConfigError
 from jobs.counts import OVERRIDE_REQUESTS, ErrorQueries
 from jobs.measure.evaluate.answer_share import AnswerShare, answer_share
-from jobs.pages.report.documents import texts_of
 from jobs.pages.report.figures import Figures
 from jobs.run.whole_job import COUNTED
+from jobs.runs.documents import texts_of
 from jobs.runs.reading import database, files, spread
 from jobs.runs.sums import GuardCounts, found_by_guards, searches_saved
 from rewriters.guards.leakage import copies

@@ -14,13 +14,13 @@ from jobs.measure.frame import kept
 from jobs.measure.original import fuse_original
 from jobs.measure.query_context import NOTHING, AskedWith, asked_with
 from jobs.pages.render import DOCUMENT_CHARACTERS
-from jobs.pages.report.documents import texts_of
 from jobs.pages.report.failures import Failures
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.judged_queries import Judged
 from jobs.pages.report.lists import comparable
 from jobs.pages.report.sample_choice import choose
 from jobs.pages.report.sampled_requests import SampledRequest, sampled_requests
+from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files
 from jobs.tables import NOTES, ORIGINAL

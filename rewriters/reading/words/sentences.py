@@ -1,4 +1,4 @@
-"""Sentences: how many a text has, and those of a passage that the token limit cut."""
+"""Sentences: how many a text has, the text split into them, and those of a passage that the token limit cut."""
 
 from __future__ import annotations
 
@@ -18,6 +18,17 @@ _END = re.compile(
 def sentences(text: str) -> int:
     """Returns the number of sentences that end in a text."""
     return sum(1 for _ in _END.finditer(text))
+
+
+def split_sentences(text: str) -> list[str]:
+    """Returns the sentences of a text, and what stands behind the last one; a single word such as "Approx." is none alone."""
+    found, begin = [], 0
+    for end in (one.end() for one in _END.finditer(text)):
+        if length(text[begin:end]) > 1:
+            found.append(text[begin:end].strip())
+            begin = end
+    rest = text[begin:].strip()
+    return [*found, rest] if rest else found
 
 
 def whole_sentences(text: str) -> str:

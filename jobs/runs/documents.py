@@ -28,22 +28,39 @@ def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False)
     """
     pages = _pages(run, doc_ids, addresses)
     others = [doc_id for doc_id in doc_ids if doc_id not in pages]
-    indexes = text_indexes(run.config)
-    if not others or not indexes:
+    if not others or not text_indexes(run.config):
         return pages, None
-    stores: dict[str, DocumentStore] = {}
     try:
-        for collection, (name, retriever) in indexes.items():
-            index = indexed_identities(run.record["indexes"]).get(name, {})
-            documents = stores[collection] = open_documents(name, retriever.at(index), cached_only=True)
-            corpus, current = index.get("corpus"), getattr(documents, "entry", {}).get("corpus")
-            if corpus and current and corpus != current:
-                where = f"the index of {name} ({retriever.place({})})"
-                return pages, f"{where} holds other documents now than those that were searched"
-        texts = all_documents(stores).texts(others)
+        return pages | RunDocuments(run)(others), None
     except (RetrieverError, ClusterError, OSError) as error:
         return pages, " ".join(str(error).split())
-    return pages | dict(zip(others, texts, strict=True)), None
+
+
+class RunDocuments:
+    """The texts of a run's documents, from indexes that are opened once."""
+
+    def __init__(self, run: RunFolder) -> None:
+        """Opens the indexes that have the texts.
+
+        Raises:
+            RetrieverError, ClusterError, OSError: one is gone or replaced.
+        """
+        self._run = run
+        self._stores: dict[str, DocumentStore] = {}
+        for collection, (name, retriever) in text_indexes(run.config).items():
+            index = indexed_identities(run.record["indexes"]).get(name, {})
+            documents = self._stores[collection] = open_documents(name, retriever.at(index), cached_only=True)
+            corpus, current = index.get("corpus"), getattr(documents, "entry", {}).get("corpus")
+            if corpus and current and corpus != current:
+                what = f"the index of {name} ({retriever.place({})}) holds other documents now than those that were searched"
+                raise RetrieverError("index-other", what)
+
+    def __call__(self, doc_ids: Sequence[str]) -> dict[str, str]:
+        """Returns doc_id -> text; raises RetrieverError where no index has such a document."""
+        pages = _pages(self._run, doc_ids, addresses=False)
+        others = [doc_id for doc_id in doc_ids if doc_id not in pages]
+        texts = all_documents(self._stores).texts(others) if others else []
+        return pages | dict(zip(others, texts, strict=True))
 
 
 def _pages(run: RunFolder, doc_ids: Sequence[str], addresses: bool) -> dict[str, str]:

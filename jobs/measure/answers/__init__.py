@@ -1,0 +1,1 @@
+"""Answers against gold answers: exact match and F1."""

@@ -1,0 +1,86 @@
+"""Exact match and F1 of an answer: what the field's scripts give, case by case, and what must hold for all texts."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.measure.answers.overlap import CLOSED, Overlap, best_overlap, normalised_answer, overlap
+
+WORDS = st.sampled_from(
+    ["the", "A", "an", "tide", "Moon,", "moon", "is", "high!", "twice", "U.S.", "yes", "No", "noanswer", "7"]
+)
+TEXTS = st.lists(WORDS, max_size=8).map(" ".join) | st.text(max_size=12)
+
+
+def by_hand(text: str) -> list[str]:
+    """The words that count, one rule after the other."""
+    letters = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return re.sub(r"\b(a|an|the)\b", " ", letters).split()
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "f1", "exact"),
+    [
+        ("The  Moon.", "moon", 1.0, 1.0),  # case, article, punctuation, white space
+        ("an apple a day", "apple day", 1.0, 1.0),
+        ("anthem", "them", 0.0, 0.0),  # articles are whole words
+        ("U.S.", "US", 1.0, 1.0),  # punctuation goes without a space
+        ("twenty-one", "twenty one", 0.0, 0.0),
+        ("the moon and the sun", "moon", 0.5, 0.0),  # 1 of 3 words, 1 of 1
+        ("moon moon", "moon", 2 / 3, 0.0),  # a bag: one of two is in both
+        ("moon moon sun", "moon moon", 0.8, 0.0),
+        ("high tide", "tide high", 1.0, 0.0),  # the order counts for exact match alone
+        ("yes", "yes", 1.0, 1.0),
+        ("Yes.", "yes", 1.0, 1.0),
+        ("yes, they do", "yes", 0.0, 0.0),  # HotpotQA: no part of a closed answer
+        ("no", "no idea", 0.0, 0.0),
+        ("noanswer", "no answer", 0.0, 0.0),
+        ("no answer", "no way", 0.5, 0.0),  # not closed: several words
+        ("", "moon", 0.0, 0.0),
+        ("The", "...", 1.0, 1.0),  # both empty are equal
+        ("Über", "über", 1.0, 1.0),
+        ("«Mond»", "Mond", 0.0, 0.0),  # punctuation of ASCII alone
+    ],
+)
+def test_an_answer_against_one_gold_answer(answer: str, gold: str, f1: float, exact: float) -> None:
+    assert overlap(answer, gold) == pytest.approx((f1, exact))
+
+
+def test_any_of_several_gold_answers_counts() -> None:
+    assert best_overlap("the blue moon", ["sun", "moon", "blue moon rising"]) == pytest.approx((0.8, 0.0))
+    assert best_overlap("moon", ["sun", "The Moon"]) == Overlap(1.0, 1.0)
+    assert best_overlap("moon", []) == Overlap(0.0, 0.0)
+
+
+@given(TEXTS, TEXTS)
+def test_f1_is_the_harmonic_mean_of_precision_and_recall(answer: str, gold: str) -> None:
+    found, wanted = by_hand(answer), by_hand(gold)
+    common = sum((Counter(found) & Counter(wanted)).values())
+    closed = {" ".join(found), " ".join(wanted)} & CLOSED
+    f1 = 0.0
+    if common and (not closed or found == wanted):
+        precision, recall = common / len(found), common / len(wanted)
+        f1 = 2 * precision * recall / (precision + recall)
+    if not found and not wanted:
+        f1 = 1.0
+    assert overlap(answer, gold) == pytest.approx((f1, float(found == wanted)))
+
+
+@given(TEXTS, st.lists(TEXTS, max_size=4))
+def test_more_gold_answers_never_cost(answer: str, golds: list[str]) -> None:
+    assert all(best_overlap(answer, golds[:n]).f1 <= best_overlap(answer, golds).f1 for n in range(len(golds)))
+    assert best_overlap(answer, golds) == best_overlap(answer, golds[::-1])
+    assert best_overlap(answer, [*golds, answer]) == (1.0, 1.0)
+
+
+@given(TEXTS, TEXTS)
+def test_both_are_between_0_and_1_and_sides_do_not_matter(answer: str, gold: str) -> None:
+    one = overlap(answer, gold)
+    assert 0 <= one.exact <= one.f1 <= 1
+    assert one == overlap(gold, answer) == overlap(normalised_answer(answer), f"  {gold}!")

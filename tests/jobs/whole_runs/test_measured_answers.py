@@ -1,0 +1,260 @@
+"""EM and F1 of whole runs and ablations, against a computation from the stored answers and the gold file apart."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from cluster.errors import ConfigError
+from jobs.cli.command_line.arguments import parser
+from jobs.cli.evaluate import evaluate
+from jobs.measure.answers.comparison import compare_answers
+from jobs.measure.answers.frame import answer_frame, gold_answers
+from jobs.measure.answers.quality import answer_quality
+from jobs.measure.diff.diff import diff, diff_values
+from jobs.pages.ablation import ablation_report
+from jobs.pages.closing import closing_page, compared, write_pages
+from jobs.pages.diff import diff_page
+from jobs.pages.report import report
+from jobs.pages.summary import closing_table, closing_values
+from jobs.runs.folder import RunFolder
+from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work
+from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
+
+REFUSED = QUERIES[1]
+GOLD = [
+    (QUERIES[0], "Yeast makes gas."), (QUERIES[0], "the gas of yeast"), (QUERIES[1], "a lens"), ("spring tide", "moon and sun"),
+    ("yeast", "yes"), ("zzz", "nothing"), ("not in the log", "x"),
+]  # fmt: skip
+
+
+def refused(body: dict[str, Any]) -> Reply | None:
+    return refusal(400, "no") if body["messages"][-1]["content"].endswith(REFUSED) else None
+
+
+def said(body: dict[str, Any]) -> str:
+    """Answers by the question, and by the number of documents."""
+    documents, _, question = body["messages"][-1]["content"].rpartition("Question: ")
+    many = documents.count("[2]") > 0
+    return {
+        QUERIES[0]: "The gas, of yeast [1]." if many else "gas [1]",
+        "spring tide": "Sun and the moon [1]" if many else "the moon",
+        "yeast": "Yes" if many else "yes, it is",
+    }.get(question, "I do not know")
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer(["answerer-8b"], answer=refused, text=said) as one:
+        yield one
+
+
+@pytest.fixture
+def job(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], server: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gold.tsv").write_text("".join(f"{query}\t{answer}\n" for query, answer in GOLD))
+    engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address, "attempts": 1}
+    values["answer"] = {"documents": 2, "engine": engine, "prompt": "short_answer"}
+    values["evaluate"] = {"answers": "gold.tsv", "key": "query", "slices": ["words"]}
+    return job_in_process(tmp_path, values, bm25, config_file)
+
+
+def rows(run: RunFolder, table: str) -> list[dict[str, Any]]:
+    return pq.read_table(Path(run.storage.root, table)).to_pylist()
+
+
+def words(text: str) -> list[str]:
+    text = re.sub(r"\[\d+\]", "", text).lower()
+    return [one for one in "".join(c for c in text if c not in string.punctuation).split() if one not in ("a", "an", "the")]
+
+
+def score(answer: str | None, golds: list[str]) -> tuple[float, float]:
+    f1s, exacts = [0.0], [0.0]
+    for gold in golds if answer is not None else ():
+        found, wanted = words(answer or ""), words(gold)
+        common = sum((Counter(found) & Counter(wanted)).values())
+        closed = any(side in (["yes"], ["no"], ["noanswer"]) for side in (found, wanted)) and found != wanted
+        f1s.append(0.0 if closed or not common else 2 * common / (len(found) + len(wanted)))
+        exacts.append(float(found == wanted))
+    return round(max(f1s), 9), max(exacts)
+
+
+def expected(run: RunFolder) -> dict[tuple[str, str], tuple[float, float]]:
+    """(arm, query) -> F1 and EM, from answers/ and the gold answers alone."""
+    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
+    answers = {(one["arm"], texts[one["query_id"]]): one["text"] for one in rows(run, "answers")}
+    golds: dict[str, list[str]] = {}
+    for query, answer in GOLD:
+        golds.setdefault(query, []).append(answer)
+    return {
+        (arm, query): score(answers.get((arm, query)), of)
+        for arm in {arm for arm, _ in answers}
+        for query, of in golds.items()
+        if query in texts.values()
+    }
+
+
+def measured(run: RunFolder) -> dict[tuple[str, str], tuple[float, float]]:
+    gold = gold_answers(run.config.evaluate)
+    assert gold is not None
+    frame = answer_frame(run, gold)
+    assert frame.measures == ("F1", "EM")
+    return {
+        (arm, key): (round(float(frame.values[n, 0, place]), 9), float(frame.values[n, 1, place]))
+        for n, arm in enumerate(frame.arms)
+        for place, key in enumerate(frame.keys)
+    }
+
+
+def printed(shown: Any) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(shown)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def command(*words: str) -> int:
+    return evaluate(parser().parse_args(list(words)))
+
+
+def test_a_run_is_measured_by_its_gold_answers(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = finished(prepared_work(job, [], None))
+    wanted = expected(run)
+    assert len(wanted) == 5
+    assert measured(run) == wanted
+    assert wanted["run", QUERIES[0]] == (1.0, 1.0)
+    assert wanted["run", REFUSED] == (0.0, 0.0)
+    quality = answer_quality(run, gold_answers(run.config.evaluate))
+    assert quality is not None
+    assert quality.measures["F1"].mean == pytest.approx(sum(f1 for f1, _ in wanted.values()) / 5)
+    assert "gold answers: 5 distinct queries; left out: 1 not in the log" in quality.notes
+    assert "counted as zero: 1 without an answer" in quality.notes
+    table = printed(closing_table(run, None, None, answers=quality))
+    assert f"F1 of answers  {quality.measures['F1'].mean:.4f}" in re.sub(" {3,}", "  ", table)
+    assert closing_values(run, None, None, (), quality)["answers"]["measures"]["EM"]["answers"] == pytest.approx(
+        sum(exact for _, exact in wanted.values()) / 5
+    )
+    page = report(run, None, None, answers=quality)
+    assert "Quality of the answers" in page
+    assert f"{quality.measures['F1'].mean:.4f}" in page
+    assert command("evaluate", run.storage.root, "--json", "--per-query", str(tmp_path / "wide.parquet")) == 0
+    values = json.loads(capsys.readouterr().out)["answers"]
+    assert values["measures"]["F1"]["answers"] == pytest.approx(quality.measures["F1"].mean)
+    assert values["without_answer"] == 1
+    wide = pq.read_table(tmp_path / "wide.parquet").to_pylist()
+    assert {("run", one["query"]): (round(one["F1"], 9), one["EM"]) for one in wide} == wanted
+
+
+def test_lists_and_answers_stand_in_one_table(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = finished(prepared_work(job, [], None))
+    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
+    doc_id = next(one["doc_id"] for one in rows(run, "results") if texts[one["query_id"]] == "yeast")
+    (tmp_path / "qrels.tsv").write_text(f"yeast\t{doc_id}\t1\nmoon and tides\tnone\t1\n")
+    path = tmp_path / "wide.parquet"
+    assert command("evaluate", run.storage.root, "qrels.tsv", "--key", "query", "--per-query", str(path)) == 0
+    out = capsys.readouterr().out
+    assert "nDCG@10" in out
+    assert "gold answers: 5 distinct" in out
+    wide = {one["query"]: one for one in pq.read_table(path).to_pylist()}
+    assert wide["moon and tides"]["F1"] is None
+    assert wide["moon and tides"]["nDCG@10"] == 0
+    assert wide["yeast"]["EM"] == 1.0
+    assert wide["yeast"]["nDCG@10"] > 0
+    assert wide["zzz"]["nDCG@10"] is None
+    assert wide.keys() == {"moon and tides", *(query for query, _ in GOLD[:-1])}
+
+
+def test_each_arm_is_measured_as_its_run_alone(job: str, tmp_path: Path) -> None:
+    arms = {"one": {"answer.documents": 1}, "best": {"rewrite.select": {"kind": "oracle_k", "k": 1}}}
+    run = finished(prepared_work(job, [], {"arms": arms}))
+    found, wanted = measured(run), expected(run)
+    assert {pair: value for pair, value in found.items() if pair[0] != "best"} == wanted
+    assert {arm for arm, _ in found} == {"full", "original", "general", "one", "best"}
+    for arm, settings in {"full": [], "one": ["answer.documents=1"], "original": ["rewrite.strategies=[]"]}.items():
+        alone = measured(finished(prepared_work(job, ["store=null", *settings], None)))
+        assert {key: found[arm, key] for _, key in alone} == {key: value for (_, key), value in alone.items()}, arm
+    members = next(one["members"] for one in run.record["ablation"]["arms"] if one["name"] == "best")
+    for _, query in alone:
+        assert found["best", query][0] == max(found[member, query][0] for member in members)
+    settings_of = run.config.evaluate
+    both = compared(run, None, settings_of, None, gold_answers(settings_of))
+    comparison = both.answers
+    assert comparison is not None
+    one = comparison.by_arm["one", "F1"]
+    keys = [query for arm, query in wanted if arm == "one"]
+    assert one.difference == pytest.approx(sum(wanted["one", q][0] - wanted["original", q][0] for q in keys) / len(keys))
+    assert one.low < one.difference < one.high
+    assert one.p_holm is not None
+    assert {part.value for part in comparison.slices} == {"1-2", "3-5"}
+    assert any("to 1 without an answer" in note or "1 to 1 without an answer" in note for note in comparison.notes)
+    words_of = printed(closing_page(both))
+    assert "answers, against gold answers" in words_of
+    assert "oracle arms choose by the gold answers" in words_of
+    page = ablation_report(both, texts=False)
+    assert 'id="answers-arms"' in page
+    assert 'id="answers-slices"' in page
+    assert "Answers by slice" in page
+    assert len(re.findall(r'\bid="([^"]+)"', page)) == len(set(re.findall(r'\bid="([^"]+)"', page)))
+    write_pages(both, texts=True, samples=2)
+    assert "with gold answers; queries without an answer count zero" in Path(run.storage.root, "table.tex").read_text()
+    long = pq.read_table(Path(run.storage.root, "per_query.parquet")).to_pylist()
+    of_long = {(row["arm"], row["key"]): row["value"] for row in long if row["measure"] == "F1"}
+    assert of_long == pytest.approx({pair: f1 for pair, (f1, _) in found.items()})
+
+
+def test_a_baseline_that_does_not_answer_is_replaced_and_said(job: str, server: FakeServer) -> None:
+    engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address, "attempts": 1}
+    asks = {"answer.engine": engine, "answer.prompt": "short_answer"}
+    arms = {"one": {"answer.documents": 1, **asks}, "two": {"answer.documents": 2, **asks}}
+    run = finished(prepared_work(job, ["answer=null"], {"arms": arms}))
+    assert measured(run) == expected(run)
+    found = compare_answers(run, gold_answers(run.config.evaluate), run.config.evaluate)
+    assert found is not None
+    assert found.frame.arms == ("one", "two")
+    assert found.baseline == "one"
+    assert found.by_arm["two", "F1"].difference > 0
+    assert found.notes[:2] == (
+        "no LLM answers for full, original, general: not measured here", "compared with one, since original has no answers"
+    )  # fmt: skip
+
+
+def test_two_runs_are_compared_by_their_answers(job: str) -> None:
+    a, b = (finished(prepared_work(job, [f"answer.documents={n}"], None)) for n in (1, 2))
+    found = diff(a, b, None, None, 5, None, gold_answers(b.config.evaluate))
+    before, after = expected(a), expected(b)
+    values = diff_values(found)["answers"]
+    assert values["measures"]["F1"]["a"] == pytest.approx(sum(f1 for f1, _ in before.values()) / 5)
+    assert values["measures"]["F1"]["b"] == pytest.approx(sum(f1 for f1, _ in after.values()) / 5)
+    better = [query for (_, query), (f1, _) in after.items() if f1 > before["run", query][0] + 1e-9]
+    assert values["measures"]["F1"]["better"] == len(better)
+    assert {one["query"] for one in values["gained"]} == set(better)
+    assert "against gold answers" in printed(diff_page(found))
+
+
+def test_gold_answers_of_a_run_that_does_not_answer_are_refused(job: str) -> None:
+    run = finished(prepared_work(job, ["answer=null"], None))
+    assert answer_quality(run, gold_answers(run.config.evaluate)) is None
+    with pytest.raises(ConfigError, match=r"no LLM answers in .*leave it out"):
+        command("evaluate", run.storage.root, "--answers", "gold.tsv")
+    with pytest.raises(ConfigError, match="name a file: QRELS"):
+        command("evaluate", run.storage.root)
+
+
+def test_gold_answers_of_another_log_are_refused_where_they_are_named(job: str, tmp_path: Path) -> None:
+    run = finished(prepared_work(job, [], None))
+    (tmp_path / "other.tsv").write_text("another query\tx\n")
+    with pytest.raises(ConfigError, match="none of 1 queries with gold answers is in the log"):
+        command("evaluate", run.storage.root, "--answers", "other.tsv")
+    assert WITHOUT_HITS in QUERIES
