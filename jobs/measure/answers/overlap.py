@@ -18,7 +18,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 
 
-class Overlap(NamedTuple):
+class AnswerScore(NamedTuple):
     """How well an answer agrees with a gold answer; both from 0 to 1."""
 
     f1: float
@@ -27,7 +27,7 @@ class Overlap(NamedTuple):
     """1 where they are the same after normalising, else 0."""
 
 
-NOTHING = Overlap(0.0, 0.0)
+NOTHING = AnswerScore(0.0, 0.0)
 
 
 def normalised_answer(text: str) -> str:
@@ -35,19 +35,19 @@ def normalised_answer(text: str) -> str:
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def overlap(answer: str, gold: str) -> Overlap:
+def overlap(answer: str, gold: str) -> AnswerScore:
     """Returns exact match and F1 of an answer against one gold answer."""
     found, wanted = normalised_answer(answer), normalised_answer(gold)
     if found == wanted:
-        return Overlap(1.0, 1.0)
+        return AnswerScore(1.0, 1.0)
     if found in CLOSED or wanted in CLOSED:
         return NOTHING
     of_answer, of_gold = found.split(), wanted.split()
     common = (Counter(of_answer) & Counter(of_gold)).total()
-    return Overlap(2 * common / (len(of_answer) + len(of_gold)), 0.0)
+    return AnswerScore(2 * common / (len(of_answer) + len(of_gold)), 0.0)
 
 
-def best_overlap(answer: str, golds: Iterable[str]) -> Overlap:
+def best_overlap(answer: str, golds: Iterable[str]) -> AnswerScore:
     """Returns the greatest F1 and the greatest exact match over several gold answers, any of which counts; 0 without one."""
     found = [overlap(answer, gold) for gold in golds]
-    return Overlap(max((one.f1 for one in found), default=0.0), max((one.exact for one in found), default=0.0))
+    return AnswerScore(max((one.f1 for one in found), default=0.0), max((one.exact for one in found), default=0.0))

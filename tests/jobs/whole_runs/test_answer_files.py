@@ -155,7 +155,7 @@ def test_rows_with_all_that_is_known(job: str, tmp_path: Path) -> None:
         rewrites = [each["text"] for each in rows(run, "rewrites") if each["query_id"] == query_id]
         assert sorted(each["text"] for each in one["rewrites"]) == sorted(rewrites)
         assert one["rewrite_count"] == len(rewrites)
-        assert one["retrieval_method"] == "bm25 (bm25), fusion minmax"
+        assert one["retrieval_method"] == "bm25 (local), fusion minmax"
         assert one["price_source"].startswith("own-prices.yaml sha256 ")
         assert len(one["contexts"]) == len(one["documents"]) == len(one["labels"])
     assert found["yeast"]["ground_truth"] == ["gas", "so they say"]

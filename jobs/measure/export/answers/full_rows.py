@@ -17,7 +17,7 @@ from jobs.chain.steps.contexts import without_citations
 from jobs.measure.answers.overlap import best_overlap
 from jobs.measure.export.answers.answered import Answered, AnsweredArm
 from jobs.measure.export.answers.ragas import notes_of
-from jobs.measure.export.answers.written import Written, batched, write_rows
+from jobs.measure.export.answers.written import WrittenAnswers, batched, write_rows
 from jobs.measure.export.ir_metadata import stages_of
 from jobs.measure.judged_rows import database
 
@@ -49,7 +49,7 @@ AND NOT starts_with(component, 'start_up') GROUP BY ALL ORDER BY ALL
 _BATCH = 500  # queries whose costs and rewrites are in memory
 
 
-def write_full_rows(path: str, answers: AnsweredArm, prices: Prices | None, price_source: str | None) -> Written:
+def write_full_rows(path: str, answers: AnsweredArm, prices: Prices | None, price_source: str | None) -> WrittenAnswers:
     """Writes a row per answer with the columns `COLUMNS`.
 
     Args:
@@ -85,7 +85,7 @@ def write_full_rows(path: str, answers: AnsweredArm, prices: Prices | None, pric
     notes = notes_of(answers, count, seen)
     notes += ("no costs: arms share their work",) if shared else ()
     notes += ("not in money: there are no prices",) if prices is None and not shared else ()
-    return Written(path, count, notes)
+    return WrittenAnswers(path, count, notes)
 
 
 def _row(one: Answered, arm: str, method: str) -> dict[str, Any]:

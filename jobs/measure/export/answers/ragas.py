@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.measure.export.answers.answered import AnsweredArm
-from jobs.measure.export.answers.written import Written, write_rows
+from jobs.measure.export.answers.written import WrittenAnswers, write_rows
 
 _COLUMNS = pa.schema(
     [
@@ -21,7 +21,7 @@ _COLUMNS = pa.schema(
 )
 
 
-def write_ragas(path: str, answers: AnsweredArm) -> Written:
+def write_ragas(path: str, answers: AnsweredArm) -> WrittenAnswers:
     """Writes a row per answer; `ground_truth` is the first gold answer, null without one.
 
     Raises:
@@ -43,7 +43,7 @@ def write_ragas(path: str, answers: AnsweredArm) -> Written:
             }
 
     count = write_rows(path, _COLUMNS, rows())
-    return Written(path, count, notes_of(answers, count, seen) + several_note(seen))
+    return WrittenAnswers(path, count, notes_of(answers, count, seen) + several_note(seen))
 
 
 def notes_of(answers: AnsweredArm, count: int, seen: Counter[str]) -> tuple[str, ...]:

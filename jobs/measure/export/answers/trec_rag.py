@@ -8,14 +8,14 @@ from typing import Any
 from cluster.storage.whole_file import written
 from jobs.chain.steps.contexts import cited_sentences
 from jobs.measure.export.answers.answered import Answered, AnsweredArm
-from jobs.measure.export.answers.written import Written
+from jobs.measure.export.answers.written import WrittenAnswers
 from jobs.measure.export.trec import run_tags
 
 MOST_CITATIONS = 3  # of a sentence, the first ones
 MOST_WORDS = 400  # of an answer; the track cuts or refuses longer ones
 
 
-def write_trec_rag(path: str, answers: AnsweredArm) -> Written:
+def write_trec_rag(path: str, answers: AnsweredArm) -> WrittenAnswers:
     """Writes a line per answer: run_id, topic_id, topic, references, response_length, answer.
 
     `references` are the documents of the context; `citations` of a sentence are places among them, from 0. `response_length`
@@ -36,7 +36,7 @@ def write_trec_rag(path: str, answers: AnsweredArm) -> Written:
     notes = [f"{without:,} queries without an answer have no line"] if without else []
     notes += [f"{long:,} have more than {MOST_WORDS} words, the most that the track takes"] if long else []
     notes += [f"{dropped:,} citations beyond {MOST_CITATIONS} of a sentence are left out"] if dropped else []
-    return Written(path, rows, tuple(notes))
+    return WrittenAnswers(path, rows, tuple(notes))
 
 
 def _run_id(answers: AnsweredArm) -> str:

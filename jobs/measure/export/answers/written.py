@@ -18,7 +18,7 @@ _GROUP = 1_000  # rows of a row group
 Row = TypeVar("Row")
 
 
-class Written(NamedTuple):
+class WrittenAnswers(NamedTuple):
     """A file that was written."""
 
     path: str
