@@ -12,11 +12,11 @@ from jobs.cli.inputs import prices_of
 
 if TYPE_CHECKING:
     from jobs.measure.answers.frame import GoldAnswers
-    from jobs.measure.export.answers.written import Written
+    from jobs.measure.export.answers.written import WrittenAnswers
     from jobs.runs.folder import RunFolder
 
 
-def answer_files(options: argparse.Namespace, folder: RunFolder, gold: GoldAnswers | None) -> list[Written]:
+def answer_files(options: argparse.Namespace, folder: RunFolder, gold: GoldAnswers | None) -> list[WrittenAnswers]:
     """Writes the files that `--trec-rag`, `--ragas` and `--rows` name; returns them.
 
     Raises:
@@ -54,6 +54,6 @@ def answer_files(options: argparse.Namespace, folder: RunFolder, gold: GoldAnswe
     return found
 
 
-def file_values(files: Sequence[Written]) -> dict[str, Any]:
+def file_values(files: Sequence[WrittenAnswers]) -> dict[str, Any]:
     """Returns the files as JSON-able values, under `files`; nothing without any."""
     return {"files": [one._asdict() for one in files]} if files else {}

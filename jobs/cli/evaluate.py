@@ -14,7 +14,7 @@ from jobs.cli.printing import show
 if TYPE_CHECKING:
     from jobs.log.judgements import Judgements
     from jobs.measure.answers.frame import GoldAnswers
-    from jobs.measure.export.answers.written import Written
+    from jobs.measure.export.answers.written import WrittenAnswers
     from jobs.runs.folder import RunFolder
 
 
@@ -61,7 +61,7 @@ def _evaluate_run(
     folder: RunFolder,
     judgements: Judgements | None,
     gold: GoldAnswers | None,
-    files: Sequence[Written],
+    files: Sequence[WrittenAnswers],
 ) -> int:
     from jobs.measure.answers.quality import answer_quality
     from jobs.measure.evaluate.evaluate import evaluation

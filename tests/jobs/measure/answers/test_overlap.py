@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.measure.answers.overlap import CLOSED, Overlap, best_overlap, normalised_answer, overlap
+from jobs.measure.answers.overlap import CLOSED, AnswerScore, best_overlap, normalised_answer, overlap
 
 WORDS = st.sampled_from(
     ["the", "A", "an", "tide", "Moon,", "moon", "is", "high!", "twice", "U.S.", "yes", "No", "noanswer", "7"]
@@ -54,8 +54,8 @@ def test_an_answer_against_one_gold_answer(answer: str, gold: str, f1: float, ex
 
 def test_any_of_several_gold_answers_counts() -> None:
     assert best_overlap("the blue moon", ["sun", "moon", "blue moon rising"]) == pytest.approx((0.8, 0.0))
-    assert best_overlap("moon", ["sun", "The Moon"]) == Overlap(1.0, 1.0)
-    assert best_overlap("moon", []) == Overlap(0.0, 0.0)
+    assert best_overlap("moon", ["sun", "The Moon"]) == AnswerScore(1.0, 1.0)
+    assert best_overlap("moon", []) == AnswerScore(0.0, 0.0)
 
 
 @given(TEXTS, TEXTS)
