@@ -58,7 +58,11 @@ def by_product(block: Sequence[Query], settings: FuseSettings, texts: Any = None
     if texts is None:
         fused = fuse_collections(hits, settings, given, COLLECTIONS)
     else:
-        fused = fuse_distinct(hits, settings, given, texts, COLLECTIONS)
+
+        def read(pairs: np.ndarray) -> list[str]:
+            return list(texts(hits.doc_ids.take(pa.array(hits.pair_document[pairs])).to_pylist()))
+
+        fused = fuse_distinct(hits, settings, given, read, COLLECTIONS)
     return as_values([run for runs, _ in block for run in runs], fused, settings.redundancy)
 
 
