@@ -15,6 +15,7 @@ from retrievers.lists import TOGETHER
 from retrievers.retriever import JoinedText, Only, SearchText
 from retrievers.settings import FuseSettings, TypoSettings
 from retrievers.typos import with_typos
+from rewriters.query import Query
 
 
 class Text(NamedTuple):
@@ -46,6 +47,14 @@ class Text(NamedTuple):
             return 1
         # the original has a list of its own beside that of a strategy
         return len(self.search.texts if self.strategy == TOGETHER else self.search.rewrites)
+
+
+def queries_of(table: pa.Table) -> list[Query]:
+    """Returns the queries of a block."""
+    columns = (table.column(name).to_pylist() for name in ("query_id", "query", "context", "values"))
+    return [
+        Query(query_id, text, context, dict(values or ())) for query_id, text, context, values in zip(*columns, strict=True)
+    ]
 
 
 def originals(table: pa.Table, typos: TypoSettings | None) -> list[str]:

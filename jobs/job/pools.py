@@ -148,8 +148,6 @@ def requested_pools(
         pools[step] = _asking(step, getattr(config.cluster, step).pool_request(), of_step)
     if "iterate" in pools and (encodes or any(one.loads for one in rerankers)):  # its workers have what these stages have
         pools["iterate"] = replace(pools["iterate"], can_use_gpu=True)
-    if judging := judge_engines(config):  # the same for all arms
-        pools["judge"] = _asking("judge", config.cluster.judge.pool_request(), judging)
     return limit_workers(config, pools, rerankers)
 
 
@@ -202,14 +200,8 @@ def engines_of_strategies(*configs: Config) -> list[EngineSettings]:
 
 def step_engines(config: Config) -> dict[str, list[EngineSettings]]:
     """Returns step -> the engine that does it."""
-    found = {key: one.engine or config.rewrite.engine for key, one in config.steps.items()}
+    found = {key: one.engine or config.rewrite.engine for key, one in config.asking.items()}
     return {key: [engine] for key, engine in found.items() if engine is not None}
-
-
-def judge_engines(config: Config) -> list[EngineSettings]:
-    """Returns the engine that judges, if any does."""
-    engine = None if config.judge is None else config.judge.engine or config.rewrite.engine
-    return [] if engine is None else [engine]
 
 
 def opened_engines(config: Config, pool: Sequence[Strategy] | None = None) -> list[EngineSettings]:

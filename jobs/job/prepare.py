@@ -26,7 +26,7 @@ from jobs.job.judged_ids import qualified_judgements
 from jobs.job.keys import identity, run_id
 from jobs.job.measure_checks import named_judgements
 from jobs.job.opening import retriever_facts
-from jobs.job.pools import judge_engines, opened_engines, step_engines, with_precisions
+from jobs.job.pools import opened_engines, step_engines, with_precisions
 from jobs.job.rewriting import config_error, read_rewriting
 from jobs.job.steps import ReadySteps, ready_steps
 from jobs.log.check import LogColumns, check_log
@@ -215,7 +215,7 @@ def reranking_identity(config: Config) -> dict[str, Any]:
 def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strategy] | None = None) -> tuple[str, ...]:
     """Returns the warnings of models at servers whose tokens count as free; `pool` as of `opened_engines`."""
     of_steps = [one for of in step_engines(config).values() for one in of]
-    asked = [*opened_engines(config, pool), *of_steps, *judge_engines(config)]
+    asked = [*opened_engines(config, pool), *of_steps]
     found = dict.fromkeys(one.counted_by[0] for one in asked if one.at_server)
     if prices is None:
         return ()

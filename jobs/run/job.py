@@ -13,6 +13,7 @@ from cluster.run.session import IN_PROCESS
 from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage
 from jobs.chain.arms.compile import Compiled, compile_run
+from jobs.chain.arms.generations import iterate_settings
 from jobs.chain.arms.pools import arm_pools, arm_rerankers, arm_steps, rewriting_pool
 from jobs.chain.arms.requests import at_most, opened_together
 from jobs.chain.journal import Key
@@ -83,7 +84,7 @@ class Job:
             for key in at_most(reading):
                 tries[key] = max(tries.get(key, 0), 1 + tries_per_request(reading.asked))
         work = self.compiled.work
-        rounds = sum(getattr(one.settings, "rounds", 1) for _, one in work.generating("iteration"))
+        rounds = sum(iterate_settings(one).rounds for _, one in work.generating("iteration"))
         return sum(tries.values()) + rounds + len(work.generating("generation")) + work.most_judgements
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cluster.cause import one_line
 from cluster.errors import ClusterError, RetrieverError
 from jobs.job.indexes import text_indexes
 from jobs.job.opening import open_documents
@@ -33,7 +34,7 @@ def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False)
     try:
         return pages | RunDocuments(run)(others), None
     except (RetrieverError, ClusterError, OSError) as error:
-        return pages, " ".join(str(error).split())
+        return pages, one_line(error, None)
 
 
 class RunDocuments:

@@ -12,7 +12,7 @@ from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.shared_work import AnsweredBy, digest
 from jobs.config.config import Config
 from jobs.job.steps import ReadyStep
-from rewriters.steps.settings import DocumentStepSettings
+from rewriters.steps.settings import DocumentStepSettings, IterateSettings
 from rewriters.steps.step import LlmStep
 
 
@@ -41,6 +41,12 @@ class Generation:
         """Returns what tells it from others."""
         shown = self.settings.model_dump(exclude={"engine", "prompt", "variables", "decoding"})
         return digest([self.step.identity(), self.engine.key, dict(self.decoding), list(self.mask), shown])
+
+
+def iterate_settings(of: Generation) -> IterateSettings:
+    """Returns how the rounds of an arm are made."""
+    assert isinstance(of.settings, IterateSettings)
+    return of.settings
 
 
 class Generations(Distinct[Generation]):

@@ -19,6 +19,7 @@ from rewriters.engines.settings import EngineSettings
 ROWS = 100_000  # queries of a shard times arms, at most, at `CANDIDATES` each: some 150 MB in flight
 CANDIDATES = 50
 LEAST_SHARD = 20
+_STEPS = ("iterate", "answer", "judge")  # as the chain has them
 
 
 def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES) -> Config:
@@ -67,7 +68,7 @@ def arm_steps(arms: Iterable[Arm]) -> dict[str, list[EngineSettings]]:
     for arm in arms:
         for step, engines in step_engines(arm.config).items() if not arm.members else ():
             found.setdefault(step, {}).update({digest(one.model_dump()): one for one in engines})
-    return {step: list(engines.values()) for step, engines in found.items()}
+    return {step: list(found[step].values()) for step in _STEPS if step in found}
 
 
 def arm_pools(

@@ -21,6 +21,7 @@ from jobs.chain.arms.shared_work import Reading
 from jobs.chain.completer import Answered
 from jobs.chain.completions import REUSED
 from jobs.chain.journal import Key
+from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.users import Users
 from jobs.chain.steps.asking import Asking, ShardAnswers
@@ -271,11 +272,3 @@ def _choice_notes(answer: Completion | None, choice: Choice) -> list[RewriteFail
 
 def _known_as(error: Mapping[str, Any]) -> tuple[Any, ...]:
     return error["component"], error["reason"], error["message"]
-
-
-def queries_of(table: pa.Table) -> list[Query]:
-    """Returns the queries of a block."""
-    columns = (table.column(name).to_pylist() for name in ("query_id", "query", "context", "values"))
-    return [
-        Query(query_id, text, context, dict(values or ())) for query_id, text, context, values in zip(*columns, strict=True)
-    ]

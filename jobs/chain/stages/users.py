@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
 from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.journal import Key
 from jobs.chain.search_texts import Text
-from jobs.counts import Work, WorkAlone, arm_key
+from jobs.counts import MadeWork, Work, WorkAlone, arm_key
 from jobs.tables import ORIGINAL
 from retrievers.lists import TOGETHER
 from retrievers.retriever import JoinedText, SearchText
@@ -38,6 +39,29 @@ class Users:
                 (arm,) = arms
                 counts[arm_key(arm, WorkAlone(quantity, component).key)] += alone
         return counts
+
+
+def request_counts(
+    quantity: str, needed: Mapping[str, Mapping[Key, Collection[str]]], is_reused: Callable[[Key], bool]
+) -> Counter[str]:
+    """Returns the requests that each arm needs, those that only it needs, and how many were made.
+
+    Args:
+        quantity: Of work.
+        needed: Component -> requests -> the arms that need their answers.
+        is_reused: Returns whether an answer was taken from the store.
+    """
+    counts: Counter[str] = Counter()
+    for component, requests in needed.items():
+        users, by_arm = Users(len(requests)), dict[str, list[int]]()
+        for number, arms in enumerate(requests.values()):
+            for arm in arms:
+                by_arm.setdefault(arm, []).append(number)
+        for arm, numbers in sorted(by_arm.items()):
+            users.add([arm], np.array(numbers))
+        counts.update(users.counts(quantity, component))
+        counts[MadeWork(quantity, component).key] += sum(not is_reused(key) for key in requests)
+    return counts
 
 
 def search_counts(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jobs.chain.arms.generations import Generation
+from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.reading.words.sentences import split_sentences
 from rewriters.strategy import render
 
@@ -47,6 +48,11 @@ class Context(NamedTuple):
     labels: tuple[str, ...]
     left_out: int
     cut: int
+
+
+def token_counter(of: Generation) -> Callable[[str], int]:
+    """Returns what counts the tokens of a context: the tokenizer of the model that is asked, where it is known."""
+    return TokenCounter(*of.engine.settings.counted_by).count if of.settings.context_tokens is not None else len
 
 
 def context_of(of: Generation, documents: Sequence[FoundText], count_tokens: Callable[[str], int]) -> Context:

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from cluster.costs import Prices
-from cluster.run.stage import heartbeat, shard_of
-from jobs.chain.arms.corpora import Corpus
+from cluster.run.stage import shard_of
 from jobs.chain.arms.generations import Generation
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import Key
+from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.counts import with_counts
-from jobs.chain.stages.documents import planned_documents
+from jobs.chain.stages.documents import Corpora, documents_of, texts_and_places
 from jobs.chain.stages.stored_rows import Rankings
-from jobs.chain.stages.users import Users
+from jobs.chain.stages.users import request_counts
 from jobs.chain.steps.asking import Asking
-from jobs.chain.steps.contexts import Context, FoundText, citations, context_of
+from jobs.chain.steps.contexts import Context, FoundText, citations, context_of, token_counter
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_ANSWER
 from jobs.chain.web.texts import document_pages
-from jobs.counts import MadeWork
 from jobs.tables import WRONG_CITATION, with_appended, with_columns, with_failure
 from rewriters.engines import Request
-from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.query import Query
 from rewriters.steps.reading import StepResult, read_step
@@ -47,7 +44,7 @@ class _AnswerAsked(NamedTuple):
 class Generate:
     """A worker of the answering stage, with all engines that answer."""
 
-    NEEDS = ("shard", "query_id", "query", "context", "documents", "fused", "ranked", "web", "counts")
+    NEEDS = ("shard", "query_id", "query", "context", "values", "documents", "fused", "ranked", "web", "counts")
     ADDS = pa.schema([("answers", pa.list_(ARM_ANSWER))])
 
     def __init__(
@@ -77,9 +74,8 @@ class Generate:
         engines = [one.engine for one in answering]
         self._asking = Asking("answer", engines, run, store, start, gpus, prices, unsaved_seconds, most)
         self.start_up = self._asking.start_up
-        self._counters = [_counter(one) for one in work.generations]
-        read = dict.fromkeys(work.answers[number].documents for number, _ in work.generating("generation"))
-        self._documents = {of: planned_documents(of, work.retrievers) for of in read}
+        self._counters = [token_counter(one) for one in work.generations]
+        self._documents = documents_of(work, (number for number, _ in work.generating("generation")))
 
     def close(self) -> None:
         """Closes the engines."""
@@ -96,7 +92,7 @@ class Generate:
         errors: list[dict[tuple[Any, ...], dict[str, Any]]] = [{} for _ in rows]
         requests: list[dict[Key, Request]] = [{} for _ in rows]
         counts: Counter[str] = Counter()
-        users: dict[str, tuple[dict[Key, int], list[tuple[str, list[Key]]]]] = {}
+        needed: dict[str, dict[Key, set[str]]] = {}
         for number, of_arm in asked.items():
             arm, of = self._work.answers[number].arm, self._generation(number)
             for row, one in enumerate(of_arm):
@@ -104,12 +100,8 @@ class Generate:
                 if one.key not in results:
                     results[one.key] = read_step(of.step, made, one.request.query)
                 requests[row].setdefault(one.key, replace(one.request, name=of.name))
-                result, component = results[one.key], f"{of.name}@{made.model}"
-                numbers, needed = users.setdefault(component, ({}, []))
-                numbers.setdefault(one.key, len(numbers))
-                if not needed or needed[-1][0] != arm:
-                    needed.append((arm, []))
-                needed[-1][1].append(one.key)
+                result = results[one.key]
+                needed.setdefault(f"{of.name}@{made.model}", {}).setdefault(one.key, set()).add(arm)
                 if result.text is None:
                     error = _error(of, result, made.text, made.attempts)
                     errors[row][error["component"], error["reason"], error["raw"]] = error
@@ -121,13 +113,8 @@ class Generate:
                     errors[row][note["component"], note["reason"], note["raw"]] = note
                 rows[row].append(_answer(number, one, made.model, text, result.cut, cited.doc_ids))
                 counts["answers_cut"] += result.cut
-        for component, (numbers, needed) in users.items():
-            if self._work.only is None:
-                of_component = Users(len(numbers))
-                for arm, keys in needed:
-                    of_component.add([arm], np.array([numbers[key] for key in keys]))
-                counts.update(of_component.counts("answers", component))
-                counts[MadeWork("answers", component).key] += sum(not answers.is_reused(key) for key in numbers)
+        if self._work.only is None:
+            counts.update(request_counts("answers", needed, answers.is_reused))
         found = pa.array(rows, pa.list_(ARM_ANSWER))
         table = with_appended(with_columns(table, self.ADDS, [found]), "errors", [list(of.values()) for of in errors])
         table = with_appended(table, "costs", [answers.costs(of) for of in requests])
@@ -135,18 +122,15 @@ class Generate:
 
     def _asked(self, table: pa.Table) -> dict[int, list[_AnswerAsked]]:
         """Returns, by index of the answers that are generated, what is asked of each query."""
-        work = self._work
-        columns = (table.column(name).to_pylist() for name in ("query_id", "query", "context"))
-        queries = [Query(*values) for values in zip(*columns, strict=True)]
+        work, queries = self._work, queries_of(table)
         block = Candidates(table, len(work.answers), len(work.rerankers))
         ranked = Rankings(table, block, work)
         first = {number: ranked.first(number, of.settings.documents) for number, of in work.generating("generation")}
         doc_ids, pages = block.doc_ids.to_pylist(), document_pages(table)
-        texts: dict[tuple[Corpus, ...], dict[str, tuple[str, str]]] = {}
-        for key, documents in self._documents.items():
-            wanted = {place for number, of in first.items() if work.answers[number].documents == key for place in of.document}
-            ids = list(dict.fromkeys(doc_ids[place] for place in sorted(wanted) if place not in pages))
-            texts[key] = dict(zip(ids, zip(documents.texts(ids, heartbeat), documents.places(ids), strict=True), strict=True))
+        wanted: dict[Corpora, list[str]] = {key: [] for key in self._documents}
+        for number, of in first.items():
+            wanted[work.answers[number].documents] += [doc_ids[place] for place in of.document if place not in pages]
+        texts = texts_and_places(self._documents, wanted)
         found = {}
         for number, of in first.items():
             known = texts[work.answers[number].documents]
@@ -167,11 +151,6 @@ class Generate:
         place = self._work.answers[number].generation
         assert place is not None
         return self._work.generations[place]
-
-
-def _counter(of: Generation) -> Callable[[str], int]:
-    """Returns what counts the tokens of a context: the tokenizer of the model that answers, where it is known."""
-    return TokenCounter(*of.engine.settings.counted_by).count if of.settings.context_tokens is not None else len
 
 
 def _answer(number: int, asked: _AnswerAsked, model: str, text: str, cut: bool, cited: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ searches, fuses and scores by the stages of the chain, so that a round is a smal
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,29 +16,28 @@ import pyarrow as pa
 
 from cluster.costs import COSTS, Prices
 from cluster.run.stage import heartbeat, shard_of
-from jobs.chain.arms.corpora import Corpus
-from jobs.chain.arms.generations import Generation
+from jobs.chain.arms.generations import iterate_settings
 from jobs.chain.arms.rounds import round_work
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import Key
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.counts import with_counts
-from jobs.chain.stages.documents import planned_documents
+from jobs.chain.stages.documents import Corpora, documents_of, texts_and_places
 from jobs.chain.stages.fuse import Fuse
-from jobs.chain.stages.llm.round_state import Place, RoundState, iterate_settings
+from jobs.chain.stages.llm.round_state import Place, RoundState
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.score import Score
 from jobs.chain.stages.stored_rows import Rankings as RankedArms
+from jobs.chain.stages.users import request_counts
 from jobs.chain.steps.asking import Asking, ShardAnswers
-from jobs.chain.steps.contexts import FoundText, context_of
-from jobs.chain.steps.merging import candidates_of, merged
+from jobs.chain.steps.contexts import FoundText, context_of, token_counter
+from jobs.chain.steps.merging import QueryCandidates, candidates_of, merged
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_REWRITE, ARM_ROUND, COUNT, DOCUMENT, FUSED, PAIR_SCORE
-from jobs.counts import MadeWork, RoundQueries, Work, WorkAlone, arm_key
+from jobs.counts import RoundQueries, arm_key
 from jobs.tables import ERROR, ITERATE, REPEATED_QUERY, with_appended, with_columns, with_failure
 from rewriters.engines import Request
-from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.normalise import normalise
 from rewriters.steps.reading import read_step
@@ -87,13 +86,13 @@ class Iterate:
         """
         self._work, self._round = work, round_work(work)
         self._iterating = work.generating("iteration")
-        of = [generation for _, generation in self._iterating]
+        self._generation = dict(self._iterating)
+        of = self._generation.values()
         most = max(int(one.decoding.get("max_tokens", 0)) for one in of)
         self._asking = Asking("iterate", [one.engine for one in of], run, store, start, gpus, prices, unsaved_seconds, most)
         self.start_up = self._asking.start_up
-        self._counters = {number: _counter(one) for number, one in self._iterating}
-        read = dict.fromkeys(work.answers[number].documents for number, _ in self._iterating)
-        self._documents = {of: planned_documents(of, work.retrievers) for of in read}
+        self._counters = {number: token_counter(one) for number, one in self._iterating}
+        self._documents = documents_of(work, self._generation)
         lists = work.keep_lists and self._iterating[0][0] == 0  # those of the job's first arm are written
         self._round = replace(self._round, keep_lists=lists)
         self._retrieve, self._fuse = Retrieve(self._round, device, run, store), Fuse(self._round)
@@ -166,23 +165,14 @@ class Iterate:
 
     def _asked(self, table: pa.Table, due: Sequence[Place], state: RoundState) -> dict[Place, _Due]:
         """Returns the request for each refined query, which is shown the first results of its arm as they are now."""
-        block = Candidates(table, len(self._work.answers), len(self._work.rerankers))
-        ranked, doc_ids = RankedArms(table, block, self._work), block.doc_ids.to_pylist()
-        wanted = set(due)
-        shown: dict[Place, list[tuple[str, float]]] = {one: [] for one in due}
-        for arm, of in self._iterating:
-            first = ranked.first(arm, of.settings.documents)
-            for row, place, score in zip(first.row.tolist(), first.document.tolist(), first.score.tolist(), strict=True):
-                if (arm, row) in wanted:
-                    shown[arm, row].append((doc_ids[place], score))
-        texts: dict[tuple[Corpus, ...], dict[str, tuple[str, str]]] = {}
-        for key, documents in self._documents.items():
-            of_key = (hits for (arm, _), hits in shown.items() if self._work.answers[arm].documents == key)
-            ids = list(dict.fromkeys(doc_id for hits in of_key for doc_id, _ in hits))
-            texts[key] = dict(zip(ids, zip(documents.texts(ids, heartbeat), documents.places(ids), strict=True), strict=True))
+        shown = self._first(table, due, {arm: of.settings.documents for arm, of in self._iterating})
+        wanted: dict[Corpora, list[str]] = {key: [] for key in self._documents}
+        for (arm, _), hits in shown.items():
+            wanted[self._work.answers[arm].documents] += [doc_id for doc_id, _ in hits]
+        texts = texts_and_places(self._documents, wanted)
         found = {}
         for (arm, row), hits in shown.items():
-            of, known = dict(self._iterating)[arm], texts[self._work.answers[arm].documents]
+            of, known = self._generation[arm], texts[self._work.answers[arm].documents]
             context = context_of(of, [FoundText(doc_id, score, *known[doc_id]) for doc_id, score in hits], self._counters[arm])
             mask = Mask(of.mask)
             tried = "\n".join(mask(text) for text in state.tried[arm, row]) or "(none)"
@@ -191,13 +181,27 @@ class Iterate:
             found[arm, row] = _Due(request, mask, self._asking.key(request))
         return found
 
+    def _first(
+        self, table: pa.Table, places: Collection[Place], most: Mapping[int, int]
+    ) -> dict[Place, list[tuple[str, float]]]:
+        """Returns doc_id and score of the first documents of some arms and rows; `most`: index of an arm -> how many."""
+        block = Candidates(table, len(self._work.answers), len(self._work.rerankers))
+        ranked, doc_ids = RankedArms(table, block, self._work), block.doc_ids.to_pylist()
+        found: dict[Place, list[tuple[str, float]]] = {place: [] for place in places}
+        for arm, documents in most.items():
+            first = ranked.first(arm, documents)
+            for row, place, score in zip(first.row.tolist(), first.document.tolist(), first.score.tolist(), strict=True):
+                if (arm, row) in found:
+                    found[arm, row].append((doc_ids[place], score))
+        return found
+
     def _texts(self, asked: Mapping[Place, _Due], answers: ShardAnswers, state: RoundState, number: int) -> dict[Place, str]:
         """Returns the refined queries that are to be searched; what cannot be read, or was searched before, ends the rounds."""
         found = {}
         for (arm, row), one in asked.items():
-            of, made = dict(self._iterating)[arm], answers.made[one.key].completion
+            of, made = self._generation[arm], answers.made[one.key].completion
             state.requests[row].setdefault(one.key, replace(one.request, name=of.name))
-            state.needed.setdefault(f"{of.name}@{made.model}", {}).setdefault(one.key, set()).add(arm)
+            state.needed.setdefault(f"{of.name}@{made.model}", {}).setdefault(one.key, set()).add(self._work.answers[arm].arm)
             result = read_step(of.step, made, one.request.query)
             said = result.text if of.step.output == "text" else result.fields.get("query")
             text = " ".join(unmasked(said or "", one.mask.values).split())
@@ -228,20 +232,20 @@ class Iterate:
         if not texts:
             return table
         rows = sorted({row for _, row in texts})
-        before = {place: state.first(table, self._work, *place) for place in texts}
+        kept = {arm: self._work.answers[arm].keep for arm, _ in self._iterating}
+        results, candidates = self._first(table, texts, kept), candidates_of(table.take(pa.array(rows)))
         block = self._fuse(self._retrieve(self._block(table, rows, texts, number)))
         state.note_lists(block, rows, self._iterating)
         if self._score is not None:
-            block = self._score(_without_known(block, table, rows))
+            block = self._score(_without_known(block, candidates))
         state.add(block, rows, self._alone)
         more = [one for of in block.column("stored").to_pylist() for one in of]
         table = with_appended(table, "stored", [more, *([[]] * (table.num_rows - 1))])
-        table = self._merged(table, block, rows, state)
+        table = self._merged(table, block, rows, candidates, state)
         table = self._order(table.drop_columns(["ranked"]))
-        for (arm, row), old in before.items():
-            new = state.first(table, self._work, arm, row)
+        for (arm, row), now in self._first(table, texts, kept).items():
             (last,) = [one for one in state.rounds[row] if (one["answer"], one["round"]) == (arm, number)]
-            last["new"] = len(set(new) - set(old))
+            last["new"] = len({doc_id for doc_id, _ in now} - {doc_id for doc_id, _ in results[arm, row]})
         return table
 
     def _block(self, table: pa.Table, rows: Sequence[int], texts: Mapping[Place, str], number: int) -> pa.Table:
@@ -265,16 +269,22 @@ class Iterate:
         }  # fmt: skip
         return with_columns(block, pa.schema([(name, one.type) for name, one in columns.items()]), columns.values())
 
-    def _merged(self, table: pa.Table, block: pa.Table, rows: Sequence[int], state: RoundState) -> pa.Table:
-        """Returns the block with the candidates of a round merged into those of before."""
+    def _merged(
+        self,
+        table: pa.Table,
+        block: pa.Table,
+        rows: Sequence[int],
+        candidates: Sequence[QueryCandidates],
+        state: RoundState,
+    ) -> pa.Table:
+        """Returns the block with the candidates of a round merged into those of before, which are `candidates` of the rows."""
         arms = {
             place: (number, self._work.answers[number], iterate_settings(of))
             for place, (number, of) in enumerate(self._iterating)
         }
-        old, new = candidates_of(table.take(pa.array(rows))), candidates_of(block)
         found = [
             merged(before, more, arms, state.rankings.setdefault(row, {}))
-            for row, before, more in zip(rows, old, new, strict=True)
+            for row, before, more in zip(rows, candidates, candidates_of(block), strict=True)
         ]
         kinds = {"documents": DOCUMENT, "fused": FUSED} | ({"scores": PAIR_SCORE} if self._score is not None else {})
         for name, kind in kinds.items():
@@ -291,27 +301,15 @@ class Iterate:
         for one in (one for of in state.rounds for one in of):
             key = RoundQueries(one["round"]).key
             counts[key if self._work.only is not None else arm_key(self._work.answers[one["answer"]].arm, key)] += 1
-        for component, of in state.needed.items() if self._work.only is None else ():
-            for arms in of.values():
-                for arm in arms:
-                    name = self._work.answers[arm].arm
-                    counts[arm_key(name, Work("rounds", component).key)] += 1
-                    if len(arms) == 1:
-                        counts[arm_key(name, WorkAlone("rounds", component).key)] += 1
-            counts[MadeWork("rounds", component).key] += sum(not answers.is_reused(key) for key in of)
+        if self._work.only is None:
+            counts.update(request_counts("rounds", state.needed, answers.is_reused))
         return counts
 
 
-def _counter(of: Generation) -> Callable[[str], int]:
-    """Returns what counts the tokens of a context: the tokenizer of the model that is asked, where it is known."""
-    return TokenCounter(*of.engine.settings.counted_by).count if of.settings.context_tokens is not None else len
-
-
-def _without_known(block: pa.Table, table: pa.Table, rows: Sequence[int]) -> pa.Table:
-    """Returns the block of a round in which no pair is to be scored that has a score already."""
+def _without_known(block: pa.Table, candidates: Sequence[QueryCandidates]) -> pa.Table:
+    """Returns the block of a round in which no pair is to be scored that `candidates` of before have a score of."""
     known = [
-        {(before.documents[one["document"]]["doc_id"], one["reranker"]) for one in before.scores or ()}
-        for before in candidates_of(table.take(pa.array(rows)))
+        {(before.documents[one["document"]]["doc_id"], one["reranker"]) for one in before.scores or ()} for before in candidates
     ]
     left = [
         [

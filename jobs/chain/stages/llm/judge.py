@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from cluster.costs import Prices
 from cluster.run.stage import heartbeat, shard_of
-from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.judging import CRITERIA, RELEVANCE, Judging
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import Key
+from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.documents import planned_documents
+from jobs.chain.stages.documents import Corpora, documents_of, texts_and_places
 from jobs.chain.stages.stored_rows import Rankings
 from jobs.chain.steps.asking import Asking
 from jobs.chain.steps.contexts import NO_DOCUMENTS
@@ -46,7 +46,7 @@ class _JudgementAsked(NamedTuple):
 class Judge:
     """A worker of the judging stage, with the engine that judges."""
 
-    NEEDS = ("shard", "query_id", "query", "context", "documents", "fused", "ranked", "web")
+    NEEDS = ("shard", "query_id", "query", "context", "values", "documents", "fused", "ranked", "web")
     ADDS = pa.schema([("judgements", pa.list_(JUDGEMENT))])
 
     def __init__(
@@ -78,8 +78,7 @@ class Judge:
         self._asking = Asking("judge", engines, run, store, start, gpus, prices, unsaved_seconds, most)
         self.start_up = self._asking.start_up
         shown = any(one.documents or one.kind == CRITERIA for one in work.judging)
-        judged = work.answers if shown else ()
-        self._documents = {of: planned_documents(of, work.retrievers) for of in dict.fromkeys(one.documents for one in judged)}
+        self._documents = documents_of(work, range(len(work.answers)) if shown else ())
 
     def close(self) -> None:
         """Closes the engine."""
@@ -87,8 +86,7 @@ class Judge:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the judgements, errors and costs."""
-        columns = (table.column(name).to_pylist() for name in ("query_id", "query", "context"))
-        queries = [Query(*values) for values in zip(*columns, strict=True)]
+        queries = queries_of(table)
         asked: list[list[_JudgementAsked]] = [[] for _ in queries]
         for judging in self._work.judging:
             things = self._of_documents if judging.kind == RELEVANCE else self._of_answers
@@ -122,7 +120,7 @@ class Judge:
         block = Candidates(table, len(work.answers), len(work.rerankers))
         ranked, doc_ids = Rankings(table, block, work), block.doc_ids.to_pylist()
         pages, of_page = document_pages(table), dict[tuple[int, str], str]()
-        wanted: dict[tuple[Corpus, ...], dict[tuple[int, str], None]] = {key: {} for key in self._documents}
+        wanted: dict[Corpora, dict[tuple[int, str], None]] = {key: {} for key in self._documents}
         for number, answer in enumerate(work.answers):
             first = ranked.first(number, judging.documents)
             for row, place in zip(first.row.tolist(), first.document.tolist(), strict=True):
@@ -160,17 +158,12 @@ class Judge:
                     values["gold"] = "\n".join(f"- {known}" for known in gold) or NO_GOLD
                 yield from ((row, asked) for asked in self._asked(judging, queries[row], values, arm=answer.arm))
 
-    def _texts_of(self, answers: list[list[Row]]) -> dict[tuple[Corpus, ...], dict[str, tuple[str, str]]]:
+    def _texts_of(self, answers: list[list[Row]]) -> dict[Corpora, dict[str, tuple[str, str]]]:
         """Returns (text, place) of the documents that answers were made from, by corpora and doc_id."""
-        wanted: dict[tuple[Corpus, ...], dict[str, None]] = {key: {} for key in self._documents}
+        wanted: dict[Corpora, list[str]] = {key: [] for key in self._documents}
         for one in (one for of_query in answers for one in of_query):
-            wanted[self._work.answers[one["answer"]].documents] |= dict.fromkeys(of["doc_id"] for of in one["documents"])
-        found = {}
-        for key, ids in wanted.items():
-            documents = self._documents[key]
-            pairs = zip(documents.texts(list(ids), heartbeat), documents.places(list(ids)), strict=True)
-            found[key] = dict(zip(ids, pairs, strict=True))
-        return found
+            wanted[self._work.answers[one["answer"]].documents] += [of["doc_id"] for of in one["documents"]]
+        return texts_and_places(self._documents, wanted)
 
     def _asked(
         self, judging: Judging, query: Query, values: Mapping[str, str], doc_id: str | None = None, arm: str | None = None

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from jobs.chain.arms.generations import Generation
+from jobs.chain.arms.generations import Generation, iterate_settings
 from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.journal import Key
+from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.stored_rows import Rankings as RankedArms
 from jobs.chain.steps.merging import Rankings
 from jobs.counts import Work, WorkAlone, arm_key
 from rewriters.engines import Request
-from rewriters.query import Query
-from rewriters.steps.settings import IterateSettings
 
 Place = tuple[int, int]
 """Index of an arm, and row of the block."""
@@ -29,8 +27,7 @@ class RoundState:
 
     def __init__(self, table: pa.Table, work: SharedWork) -> None:
         """Begins before the first round, with the best scores of the originals' lists."""
-        columns = (table.column(name).to_pylist() for name in ("query_id", "query", "context"))
-        self.queries = [Query(*values) for values in zip(*columns, strict=True)]
+        self.queries = queries_of(table)
         iterating = work.generating("iteration")
         self.tried: dict[Place, list[str]] = {(arm, row): [] for arm, _ in iterating for row in range(table.num_rows)}
         self.best: dict[Place, float] = {}
@@ -40,7 +37,7 @@ class RoundState:
         self.errors: list[list[dict[str, Any]]] = [[] for _ in self.queries]
         self.costs: list[list[dict[str, Any]]] = [[] for _ in self.queries]
         self.requests: list[dict[Key, Request]] = [{} for _ in self.queries]
-        self.needed: dict[str, dict[Key, set[int]]] = {}  # component -> requests -> the arms that need their answers
+        self.needed: dict[str, dict[Key, set[str]]] = {}  # component -> requests -> the arms that need their answers
         self.counts: Counter[str] = Counter()
         searches = {arm: work.answers[arm].search for arm, _ in iterating}
         self._note(table, range(table.num_rows), iterating, searches)
@@ -82,16 +79,3 @@ class RoundState:
         for one in (one for of in block.column("counts").to_pylist() for one in of):
             if not one["name"].endswith(("stood_in", "no_hits")):  # a round without hits is none of its query
                 self.counts[one["name"]] += one["count"]
-
-    def first(self, table: pa.Table, work: SharedWork, arm: int, row: int) -> list[str]:
-        """Returns the doc_ids of the results of a query in an arm."""
-        one = table.slice(row, 1)
-        block = Candidates(one, len(work.answers), len(work.rerankers))
-        found = RankedArms(one, block, work).first(arm, work.answers[arm].keep)
-        return [block.doc_ids[place].as_py() for place in found.document.tolist()]
-
-
-def iterate_settings(of: Generation) -> IterateSettings:
-    """Returns how the rounds of an arm are made."""
-    assert isinstance(of.settings, IterateSettings)
-    return of.settings
