@@ -16,7 +16,7 @@ from cluster.errors import ConfigError, DmqrError
 from jobs.cli.command_line.arguments import parser
 from jobs.cli.evaluate import evaluate
 from jobs.runs.folder import RunFolder
-from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work
+from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work, rows
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
 REFUSED = QUERIES[1]
@@ -44,10 +44,6 @@ def job(
     values["answer"] = {"documents": 2, "engine": engine, "labels": {"by": "rank"}}
     values["evaluate"] = {"answers": "gold.tsv", "key": "query"}
     return job_in_process(tmp_path, values, bm25, config_file)
-
-
-def rows(run: RunFolder, table: str) -> list[dict[str, Any]]:
-    return pq.read_table(Path(run.storage.root, table)).to_pylist()
 
 
 def command(run: RunFolder, *words: str) -> int:

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
-from jobs.runs.folder import RunFolder
-from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work
+from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work, rows
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
 REFUSED = QUERIES[1]
@@ -43,10 +41,6 @@ def job(
     engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address, "attempts": 1}
     values["answer"] = {"documents": 2, "engine": engine, "labels": {"by": "rank"}}
     return job_in_process(tmp_path, values, bm25, config_file)
-
-
-def rows(run: RunFolder, table: str) -> list[dict[str, Any]]:
-    return pq.read_table(Path(run.storage.root, table)).to_pylist()
 
 
 def asked(server: FakeServer) -> list[str]:

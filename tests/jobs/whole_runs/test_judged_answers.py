@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.measure.judged.answers import judged_answers
-from jobs.runs.folder import RunFolder
-from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work
+from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
 from tests.support.rewriters.fake_server import FakeServer
 
 CRITERIA = (
@@ -62,10 +60,6 @@ def job(
     values["judge"] = {"engine": engine, "accuracy": {}, "criteria": {}}
     values["evaluate"] = {"answers": "gold.tsv", "key": "query"}
     return job_in_process(tmp_path, values, bm25, config_file)
-
-
-def rows(run: RunFolder, table: str) -> list[dict[str, Any]]:
-    return pq.read_table(Path(run.storage.root, table)).to_pylist()
 
 
 def asked(server: FakeServer, words: str) -> list[str]:

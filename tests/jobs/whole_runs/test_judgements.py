@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError
@@ -23,7 +22,7 @@ from jobs.measure.judged.noise import judge_noise
 from jobs.measure.judged.relevance import judged_relevance
 from jobs.pages.comparison import comparison_values
 from jobs.runs.folder import RunFolder
-from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work
+from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
 from tests.support.rewriters.fake_server import FakeServer
 
 UNREADABLE = QUERIES[1]  # the judge answers in prose about the first of its documents that it sees
@@ -67,10 +66,6 @@ def job(
     engine = {"kind": "openai", "model": "judge-70b", "base_url": server.address, "attempts": 1}
     values["judge"] = {"engine": engine, "relevance": {"documents": 3}}
     return job_in_process(tmp_path, values, bm25, config_file)
-
-
-def rows(run: RunFolder, table: str) -> list[dict[str, Any]]:
-    return pq.read_table(Path(run.storage.root, table)).to_pylist()
 
 
 def asked(server: FakeServer) -> list[str]:

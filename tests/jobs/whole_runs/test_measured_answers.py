@@ -28,7 +28,7 @@ from jobs.pages.diff import diff_page
 from jobs.pages.report import report
 from jobs.pages.summary import closing_table, closing_values
 from jobs.runs.folder import RunFolder
-from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work
+from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work, rows
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
 REFUSED = QUERIES[1]
@@ -70,10 +70,6 @@ def job(
     values["answer"] = {"documents": 2, "engine": engine, "prompt": "short_answer"}
     values["evaluate"] = {"answers": "gold.tsv", "key": "query", "slices": ["words"]}
     return job_in_process(tmp_path, values, bm25, config_file)
-
-
-def rows(run: RunFolder, table: str) -> list[dict[str, Any]]:
-    return pq.read_table(Path(run.storage.root, table)).to_pylist()
 
 
 def words(text: str) -> list[str]:

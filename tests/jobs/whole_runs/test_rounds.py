@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from jobs.runs.folder import RunFolder
-from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work
+from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
 from tests.support.rewriters.fake_server import FakeServer
 
 REFINED = {
@@ -45,10 +44,6 @@ def job(
     engine = {"kind": "openai", "model": "refiner-8b", "base_url": server.address, "attempts": 1}
     values["iterate"] = {"by": "bm25", "below": BELOW, "documents": 2, "merge": "best", "engine": engine}
     return job_in_process(tmp_path, values, bm25, config_file)
-
-
-def rows(run: RunFolder, table: str) -> list[dict[str, Any]]:
-    return pq.read_table(Path(run.storage.root, table)).to_pylist()
 
 
 def lists(run: RunFolder) -> dict[tuple[str, str, int], dict[str, float]]:

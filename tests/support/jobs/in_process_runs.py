@@ -18,6 +18,7 @@ from jobs.run.job import Job, run_of
 from jobs.run.run import run
 from jobs.runs.folder import RunFolder, open_run
 from jobs.terminal.live_display import LiveDisplay
+from tests.support.jobs.whole_runs import rows as stored_rows
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast", "zzz"]
 UNANSWERED, WITHOUT_HITS = QUERIES[0], QUERIES[-1]
@@ -56,3 +57,8 @@ def prepared_work(path: str, settings: Sequence[str], ablate: dict[str, Any] | N
 def finished(job: Prepared | Job) -> RunFolder:
     """Runs a job as `run_in_process` does; returns its folder."""
     return open_run(str(run_in_process(job)))
+
+
+def rows(run: RunFolder, table: str) -> list[dict[str, Any]]:
+    """The rows of a table of a finished job."""
+    return stored_rows(Path(run.storage.root), table)
