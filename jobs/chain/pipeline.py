@@ -32,6 +32,7 @@ from jobs.chain.stages.retrieve import Retrieve, without_lists
 from jobs.chain.stages.rewrite import Rewrite, RewriteFurther, ToRead
 from jobs.chain.stages.score import Score, without_scores
 from jobs.chain.stages.write import Write
+from jobs.chain.steps.asking import AskedFor
 from jobs.chain.store.files import StoreFiles
 from jobs.config.config import Config
 from jobs.job import engine
@@ -116,12 +117,12 @@ def stages(
     steps = ("iterate", "iteration", "iterate"), ("generate", "generation", "answer")  # stage, what it generates, pool
     for name, of, pool in steps:
         if generating := work.generating(of):
-            asking = _asking(prepared, start, store) | {"gpus": pools[pool].gpus, "work": work}
+            asking = {"work": work, "job": _asked_for(prepared, start, store, pools[pool])}
             arguments[name] = {name: asking | ({"device": device(pools[pool])} if name == "iterate" else {})}
             at_once[name] = max(engine.blocks_in_flight(one.engine.settings, size) for _, one in generating)
     if work.judging:
-        asking = _asking(prepared, start, store) | {"gpus": pools["judge"].gpus}
-        arguments["judge"] = {"judge": {"work": work, "gold": gold} | asking}
+        judging = {"work": work, "job": _asked_for(prepared, start, store, pools["judge"]), "gold": gold}
+        arguments["judge"] = {"judge": judging}
         at_once["judge"] = engine.blocks_in_flight(work.judging[0].engine.settings, size)
     samples = _samples(prepared, work)
     found = [
@@ -146,7 +147,6 @@ def _rewriting(
     prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], start: int, store: StoreFiles
 ) -> dict[str, dict[str, Any]]:
     """Returns a stage for each common engine with the arguments of its workers; without any, one that adds no text."""
-    common = _asking(prepared, start, store) | {"counts_needs": work.only is None}
     names, found = called(work.readings), {}
     for number, key in enumerate(work.engines or [None], start=1):
         readings = [
@@ -155,20 +155,17 @@ def _rewriting(
             if one.engines and one.engines[""].key == key
         ]
         name = rewriting_pool(number)
-        found[name] = common | {"readings": readings, "gpus": pools[name].gpus if name in pools else 0.0}
+        job = _asked_for(prepared, start, store, pools.get(name))
+        found[name] = {"readings": readings, "job": job, "counts_needs": work.only is None}
     return found
 
 
-def _asking(prepared: Prepared, start: int, store: StoreFiles) -> dict[str, Any]:
-    """Returns the arguments of every stage that asks an LLM."""
+def _asked_for(prepared: Prepared, start: int, store: StoreFiles, pool: Pool | None) -> AskedFor:
+    """Returns the job for which the workers of a pool ask LLMs; without a pool they have no accelerator."""
     limits = prepared.config.limits
-    return {
-        "run": prepared.storage.root,
-        "store": store,
-        "start": start,
-        "prices": prepared.prices if limits.max_cost_usd is not None else None,
-        "unsaved_seconds": limits.unsaved_seconds,
-    }
+    prices = prepared.prices if limits.max_cost_usd is not None else None
+    gpus = 0.0 if pool is None else pool.gpus
+    return AskedFor(prepared.storage.root, store, start, gpus, prices, limits.unsaved_seconds)
 
 
 def _arms_of(work: SharedWork, reading: Reading) -> list[tuple[str, frozenset[str]]]:

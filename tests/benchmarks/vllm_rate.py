@@ -94,6 +94,7 @@ def stage(model: str, count: int, tokens: int) -> tuple[float, int]:
     from jobs.chain.arms.requests import called
     from jobs.chain.arms.shared_work import AnsweredBy, Reading
     from jobs.chain.stages.rewrite import Rewrite, ToRead
+    from jobs.chain.steps.asking import AskedFor
     from jobs.chain.store.files import NO_STORE
     from jobs.tables import QUERIES
     from rewriters.engines.settings import LocatedVllmSettings
@@ -143,7 +144,7 @@ def stage(model: str, count: int, tokens: int) -> tuple[float, int]:
     rewriting = Rewriting(load_pool(["keyword"]), "separate", decoding(tokens))
     reading = Reading(RUN, rewriting, rewriting, 0, {"": engine})
     readings = [ToRead(reading, called([reading])[0], [(RUN, frozenset(["keyword"]))])]
-    settings = {"readings": readings, "run": run, "store": NO_STORE, "start": 1, "counts_needs": False}
+    settings = {"readings": readings, "job": AskedFor(run, NO_STORE, 1), "counts_needs": False}
     chain = [
         Stage("ask", Ask, {}),
         Stage("rewrite", Timed, settings, pool=Pool(1, 1, 0), concurrent_blocks=2),

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cluster.costs import Prices
 from cluster.run.stage import shard_of
 from jobs.chain.arms.requests import SAMPLES_APART, as_made, longest_answer, opened
 from jobs.chain.arms.shared_work import Reading
@@ -24,8 +23,7 @@ from jobs.chain.journal import Key
 from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.users import Users
-from jobs.chain.steps.asking import Asking, ShardAnswers
-from jobs.chain.store.files import StoreFiles
+from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
 from jobs.counts import MadeWork
 from jobs.tables import with_appended
@@ -89,24 +87,14 @@ class Rewrite:
     def __init__(
         self,
         readings: Sequence[ToRead],
-        run: str,
-        store: StoreFiles,
-        start: int,
-        gpus: float = 0.0,
-        prices: Prices | None = None,
-        unsaved_seconds: float = 30.0,
+        job: AskedFor,
         counts_needs: bool = True,
     ) -> None:
         """Starts the engines.
 
         Args:
             readings: those of one common engine; empty where no arm rewrites.
-            run: the job's folder.
-            store: has completions of other jobs.
-            start: the number of this start of the job, from 1.
-            gpus: the number of accelerators of the worker.
-            prices: of the job, if it has a budget.
-            unsaved_seconds: the config's `limits.unsaved_seconds`.
+            job: for which is asked.
             counts_needs: whether there are several arms, of which each needs some of the requests.
         """
         self._readings, self._counts_needs = readings, counts_needs
@@ -114,7 +102,7 @@ class Rewrite:
         self._rewriters = [Rewriter(one.reading.asked) for one in readings]
         engines = [engine for one in readings for engine in opened(one.reading)]
         most = max((longest_answer(one.reading.asked) for one in readings), default=0)
-        self._asking = Asking("rewrite", engines, run, store, start, gpus, prices, unsaved_seconds, most)
+        self._asking = Asking("rewrite", engines, job, most)
         self._key, self.start_up = self._asking.key, self._asking.start_up
 
     def close(self) -> None:

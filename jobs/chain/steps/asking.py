@@ -7,6 +7,7 @@ is made, and put into the store when its shard is done.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from cluster.costs import Prices, entry
@@ -21,6 +22,27 @@ from jobs.chain.store.files import Space, StoreFiles
 from rewriters.engines import Request
 
 
+@dataclass(frozen=True)
+class AskedFor:
+    """The job for which a worker asks LLMs.
+
+    Attributes:
+        run: The job's folder.
+        store: Has completions of other jobs.
+        start: The number of this start of the job, from 1.
+        gpus: The number of accelerators of the worker.
+        prices: Of the job, if it has a budget.
+        unsaved_seconds: The config's `limits.unsaved_seconds`.
+    """
+
+    run: str
+    store: StoreFiles
+    start: int
+    gpus: float = 0.0
+    prices: Prices | None = None
+    unsaved_seconds: float = 30.0
+
+
 class Asking:
     """The engines of a worker. `Request.engine` is an `AnsweredBy.key`."""
 
@@ -28,12 +50,7 @@ class Asking:
         self,
         stage: str,
         engines: Iterable[AnsweredBy],
-        run: str,
-        store: StoreFiles,
-        start: int,
-        gpus: float = 0.0,
-        prices: Prices | None = None,
-        unsaved_seconds: float = 30.0,
+        job: AskedFor,
         most_tokens: int = 0,
     ) -> None:
         """Starts the engines.
@@ -41,21 +58,16 @@ class Asking:
         Args:
             stage: The value of `costs.stage`.
             engines: May repeat; the common one first.
-            run: The job's folder.
-            store: Has completions of other jobs.
-            start: The number of this start of the job, from 1.
-            gpus: The number of accelerators of the worker.
-            prices: Of the job, if it has a budget.
-            unsaved_seconds: The config's `limits.unsaved_seconds`.
+            job: For which they are asked.
             most_tokens: Of any answer.
         """
         engines = list(engines)
-        self.stage, self.store = stage, store
+        self.stage, self.store = stage, job.store
         self.made_by = {one.key: one.space for one in engines}
         self._made_with: dict[tuple[str, str, int], tuple[Any, str]] = {}
         self.completer = Completer(
-            stage, {one.key: one.settings for one in engines}, open_storage(run), start, self.key, gpus, prices,
-            unsaved_seconds, most_tokens,
+            stage, {one.key: one.settings for one in engines}, open_storage(job.run), job.start, self.key, job.gpus,
+            job.prices, job.unsaved_seconds, most_tokens,
         )  # fmt: skip
         self.start_up = self.completer.start_up
 

@@ -23,6 +23,7 @@ from jobs.chain.stages.order import Order
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.rewrite import Rewrite, ToRead
 from jobs.chain.stages.score import Score
+from jobs.chain.steps.asking import AskedFor
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
 from retrievers.retriever import retriever_identity
@@ -63,7 +64,7 @@ def rewriter(engine: EngineSettings, rewriting: Rewriting, run: Path, start: int
     engines |= {one.name: AnsweredBy(one.engine, {"model": one.name}) for one in rewriting.pool if one.engine is not None}
     reading = Reading(RUN, rewriting, rewriting, 0, engines)
     arms = [(RUN, frozenset(one.name for one in rewriting.pool))]
-    return Rewrite([ToRead(reading, called([reading])[0], arms)], str(run), NO_STORE, start, counts_needs=False)
+    return Rewrite([ToRead(reading, called([reading])[0], arms)], AskedFor(str(run), NO_STORE, start), counts_needs=False)
 
 
 def retriever(

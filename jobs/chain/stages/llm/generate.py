@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from cluster.costs import Prices
 from cluster.run.stage import shard_of
 from jobs.chain.arms.generations import Generation
 from jobs.chain.arms.shared_work import SharedWork
@@ -20,9 +19,8 @@ from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import Corpora, documents_of, texts_and_places
 from jobs.chain.stages.stored_rows import Rankings
 from jobs.chain.stages.users import request_counts
-from jobs.chain.steps.asking import Asking
+from jobs.chain.steps.asking import AskedFor, Asking
 from jobs.chain.steps.contexts import Context, FoundText, citations, context_of, token_counter
-from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_ANSWER
 from jobs.chain.web.texts import document_pages
 from jobs.tables import WRONG_CITATION, with_appended, with_columns, with_failure
@@ -50,29 +48,19 @@ class Generate:
     def __init__(
         self,
         work: SharedWork,
-        run: str,
-        store: StoreFiles,
-        start: int,
-        gpus: float = 0.0,
-        prices: Prices | None = None,
-        unsaved_seconds: float = 30.0,
+        job: AskedFor,
     ) -> None:
         """Starts the engines and opens the documents.
 
         Args:
             work: Of all arms.
-            run: The job's folder.
-            store: Has completions of other jobs.
-            start: The number of this start of the job, from 1.
-            gpus: The number of accelerators of the worker.
-            prices: Of the job, if it has a budget.
-            unsaved_seconds: The config's `limits.unsaved_seconds`.
+            job: For which is asked.
         """
         self._work = work
         answering = [of for _, of in work.generating("generation")]
         most = max(int(one.decoding.get("max_tokens", 0)) for one in answering)
         engines = [one.engine for one in answering]
-        self._asking = Asking("answer", engines, run, store, start, gpus, prices, unsaved_seconds, most)
+        self._asking = Asking("answer", engines, job, most)
         self.start_up = self._asking.start_up
         self._counters = [token_counter(one) for one in work.generations]
         self._documents = documents_of(work, (number for number, _ in work.generating("generation")))

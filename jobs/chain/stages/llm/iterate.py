@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cluster.costs import COSTS, Prices
+from cluster.costs import COSTS
 from cluster.run.stage import heartbeat, shard_of
 from jobs.chain.arms.generations import iterate_settings
 from jobs.chain.arms.rounds import round_work
@@ -30,10 +30,9 @@ from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.score import Score
 from jobs.chain.stages.stored_rows import Rankings as RankedArms
 from jobs.chain.stages.users import request_counts
-from jobs.chain.steps.asking import Asking, ShardAnswers
+from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
 from jobs.chain.steps.contexts import FoundText, context_of, token_counter
 from jobs.chain.steps.merging import QueryCandidates, candidates_of, merged
-from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_REWRITE, ARM_ROUND, COUNT, DOCUMENT, FUSED, PAIR_SCORE
 from jobs.counts import RoundQueries, arm_key
 from jobs.tables import ERROR, ITERATE, REPEATED_QUERY, with_appended, with_columns, with_failure
@@ -65,38 +64,28 @@ class Iterate:
         self,
         work: SharedWork,
         device: str,
-        run: str,
-        store: StoreFiles,
-        start: int,
-        gpus: float = 0.0,
-        prices: Prices | None = None,
-        unsaved_seconds: float = 30.0,
+        job: AskedFor,
     ) -> None:
         """Starts the engines, and opens retrievers, rerankers and documents.
 
         Args:
             work: Of all arms.
             device: The torch device of the models.
-            run: The job's folder.
-            store: Has completions, lists and scores of other jobs.
-            start: The number of this start of the job, from 1.
-            gpus: The number of accelerators of the worker.
-            prices: Of the job, if it has a budget.
-            unsaved_seconds: The config's `limits.unsaved_seconds`.
+            job: For which is asked, searched and scored.
         """
         self._work, self._round = work, round_work(work)
         self._iterating = work.generating("iteration")
         self._generation = dict(self._iterating)
         of = self._generation.values()
         most = max(int(one.decoding.get("max_tokens", 0)) for one in of)
-        self._asking = Asking("iterate", [one.engine for one in of], run, store, start, gpus, prices, unsaved_seconds, most)
+        self._asking = Asking("iterate", [one.engine for one in of], job, most)
         self.start_up = self._asking.start_up
         self._counters = {number: token_counter(one) for number, one in self._iterating}
         self._documents = documents_of(work, self._generation)
         lists = work.keep_lists and self._iterating[0][0] == 0  # those of the job's first arm are written
         self._round = replace(self._round, keep_lists=lists)
-        self._retrieve, self._fuse = Retrieve(self._round, device, run, store), Fuse(self._round)
-        self._score = Score(work.rerankers, work.retrievers, device, store) if work.rerankers else None
+        self._retrieve, self._fuse = Retrieve(self._round, device, job.run, job.store), Fuse(self._round)
+        self._score = Score(work.rerankers, work.retrievers, device, job.store) if work.rerankers else None
         self._order = Order(work)
         self._alone = self._round.only.arm if self._round.only is not None and work.only is None else None
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from cluster.costs import Prices
 from cluster.run.stage import heartbeat, shard_of
 from jobs.chain.arms.judging import CRITERIA, RELEVANCE, Judging
 from jobs.chain.arms.shared_work import SharedWork
@@ -17,9 +16,8 @@ from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.documents import Corpora, documents_of, texts_and_places
 from jobs.chain.stages.stored_rows import Rankings
-from jobs.chain.steps.asking import Asking
+from jobs.chain.steps.asking import AskedFor, Asking
 from jobs.chain.steps.contexts import NO_DOCUMENTS
-from jobs.chain.store.files import StoreFiles
 from jobs.chain.web.texts import document_pages
 from jobs.job.steps import GRADE_KEYS
 from jobs.tables import JUDGEMENT, with_appended, with_columns, with_failure
@@ -52,30 +50,20 @@ class Judge:
     def __init__(
         self,
         work: SharedWork,
-        run: str,
-        store: StoreFiles,
-        start: int,
+        job: AskedFor,
         gold: Mapping[str, Sequence[str]] = MappingProxyType({}),
-        gpus: float = 0.0,
-        prices: Prices | None = None,
-        unsaved_seconds: float = 30.0,
     ) -> None:
         """Starts the engine and opens the documents.
 
         Args:
             work: Of all arms.
-            run: The job's folder.
-            store: Has completions of other jobs.
-            start: The number of this start of the job, from 1.
+            job: For which is asked.
             gold: query_id -> gold answers, of the queries that have some.
-            gpus: The number of accelerators of the worker.
-            prices: Of the job, if it has a budget.
-            unsaved_seconds: The config's `limits.unsaved_seconds`.
         """
         self._work, self._gold = work, gold
         most = max(int(one.decoding.get("max_tokens", 0)) for one in work.judging)
         engines = [one.engine for one in work.judging]
-        self._asking = Asking("judge", engines, run, store, start, gpus, prices, unsaved_seconds, most)
+        self._asking = Asking("judge", engines, job, most)
         self.start_up = self._asking.start_up
         shown = any(one.documents or one.kind == CRITERIA for one in work.judging)
         self._documents = documents_of(work, range(len(work.answers)) if shown else ())
