@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from jobs.config.config import Config
-from retrievers.predictors import lexical_retriever
+if TYPE_CHECKING:
+    from jobs.config.config import Config
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ def choosing_of(config: Config, key: Callable[[str], str] = str) -> Choosing | N
         config: Checked: it has a lexical retriever.
         key: Returns what a retriever is known by, from its name.
     """
+    from retrievers.predictors import lexical_retriever  # here: workers are given a Choosing, and need no index for it
+
     retriever = lexical_retriever(config.retrieve.retrievers)
     if config.rewrite.predictor is None or retriever is None:
         return None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from jobs.config.config import Config
 from jobs.tables import ORIGINAL
+
+if TYPE_CHECKING:
+    from jobs.config.config import Config
 
 OwnCuts = Mapping[str, tuple[int | None, float | None]]
 """strategy -> (depth, score floor): of its lists only the first hits with at least this score are fused; None: no such cut."""

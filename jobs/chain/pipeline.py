@@ -88,6 +88,7 @@ def stages(
     `gold`: query_id -> gold answers, which a judge is shown.
     """
     work = _for_workers(work, sharing_workers(pooled, pools, rerankers))
+    of_results = replace(work, readings=())  # their workers need no parser of answers
     run, size = prepared.storage.root, prepared.config.cluster.shard_size
     arguments: dict[str, dict[str, dict[str, Any]]] = {  # step -> its stages -> the constructor arguments of their workers
         "read": {"read": {"run": run}},
@@ -101,9 +102,9 @@ def stages(
                 "unsaved_seconds": prepared.config.limits.unsaved_seconds,
             }
         },
-        "fuse": {"fuse": {"work": work}},
-        "order": {"order": {"work": work}},
-        "write": {"write": {"work": work, "run": run, "start": start}},
+        "fuse": {"fuse": {"work": of_results}},
+        "order": {"order": {"work": of_results}},
+        "write": {"write": {"work": of_results, "run": run, "start": start}},
     }
     if work.rerankers:
         indexes = {of.key: work.retrievers[of.key] for one in work.rerankers for of in one.documents}

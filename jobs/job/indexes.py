@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from cluster.errors import ConfigError
 from jobs.config.config import Config
 from jobs.job.opening import check_filters, open_documents, retriever_facts, retriever_identity
+from jobs.job.searched import SearchedIndex
 from jobs.terminal.logs import event
 from retrievers.encoder import encoder_notes
 from retrievers.encoders.recipe import own_words, settings_as_built
@@ -18,27 +19,6 @@ from retrievers.settings import EncoderSettings
 
 States = Mapping[str, Any]
 """Index -> its state; only of those that may change in place."""
-
-
-class SearchedIndex(NamedTuple):
-    """A retriever of a job with an index of its own, and the identity of the index."""
-
-    name: str
-    settings: RetrieverSettings
-    identity: Mapping[str, Any]
-
-    @property
-    def place(self) -> str:
-        """Returns the name of its index."""
-        return self.settings.place(self.identity)
-
-
-def searched_indexes(
-    retrievers: Mapping[str, RetrieverSettings], indexes: Mapping[str, Mapping[str, Any]]
-) -> tuple[SearchedIndex, ...]:
-    """Returns the indexes that retrievers (name -> settings) search, with their identities (name -> identity)."""
-    identities = indexed_identities(indexes)
-    return tuple(SearchedIndex(name, one, identities[name]) for name, one in all_indexed(retrievers).items())
 
 
 def read_states(searched: Iterable[SearchedIndex]) -> dict[str, Any]:

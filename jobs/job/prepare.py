@@ -14,13 +14,11 @@ from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.indexes import (
-    SearchedIndex,
     States,
     as_built,
     check_documents,
     encoder_warnings,
     index_identities,
-    searched_indexes,
 )
 from jobs.job.judged_ids import qualified_judgements
 from jobs.job.keys import identity, run_id
@@ -28,6 +26,7 @@ from jobs.job.measure_checks import named_judgements
 from jobs.job.opening import retriever_facts
 from jobs.job.pools import opened_engines, step_engines, with_precisions
 from jobs.job.rewriting import config_error, read_rewriting
+from jobs.job.searched import SearchedIndex, searched_indexes
 from jobs.job.steps import ReadySteps, ready_steps
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, log_files

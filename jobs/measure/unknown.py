@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cluster.errors import ClusterError, RetrieverError
-from jobs.job.indexes import searched_indexes
 from jobs.job.opening import open_documents
+from jobs.job.searched import searched_indexes
 from jobs.log.judgements import Judgements
 from jobs.runs.folder import RunFolder
 from retrievers.corpora.collections import id_parts

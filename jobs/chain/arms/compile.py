@@ -21,11 +21,12 @@ from jobs.chain.chosen import choosing_of
 from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
 from jobs.job import engine
-from jobs.job.indexes import SearchedIndex, as_built, check_documents, index_identities, read_states, searched_indexes
+from jobs.job.indexes import as_built, check_documents, index_identities, read_states
 from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
 from jobs.job.rewriting import read_rewriting
+from jobs.job.searched import SearchedIndex, searched_indexes
 from jobs.job.steps import ReadySteps, ready_steps
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings

@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from jobs.chain.arms.corpora import Corpus
 from jobs.chain.chosen import Choosing
 from jobs.chain.cuts import Cuts
-from jobs.job.indexes import SearchedIndex, searched_indexes
-from jobs.job.keys import identity_fields
+from jobs.job.searched import SearchedIndex, searched_indexes
 from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.elastic.settings import FOREIGN
 from retrievers.joined import JOINED_VERSION
-from retrievers.kinds import RetrieverSettings
-from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
-from rewriters.engines.settings import EngineSettings
-from rewriters.rewriter import Rewriting
+from rewriters.settings import identity_fields
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # workers of most stages need no more than what they are given
     from jobs.chain.arms.generations import Generation
     from jobs.chain.arms.judging import Judging
+    from retrievers.kinds import RetrieverSettings
+    from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
+    from rewriters.engines.settings import EngineSettings
+    from rewriters.rewriter import Rewriting
 
 SCORES_VERSION = 3  # of what stored scores are known by; of 2, by the ids of documents
 

@@ -13,7 +13,8 @@ from jobs.chain.arms.shared_work import OpenedBy
 from jobs.config.retrieve import RetrieveSettings
 from jobs.job import indexes
 from jobs.job import indexes as changing
-from jobs.job.indexes import check_documents, read_states, searched_indexes
+from jobs.job.indexes import check_documents, read_states
+from jobs.job.searched import searched_indexes
 from jobs.log.judgements import Judgements
 from jobs.measure import unknown
 from tests.support.retrievers.blocks import typed
