@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
@@ -14,6 +15,9 @@ from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import reason
 from jobs.runs.folder import RunFolder
 from jobs.terminal import formats
+
+if TYPE_CHECKING:
+    import jinja2
 
 FILTERS = ("shown", "number", "signed", "percent", "duration", "size", "money", "p_words", "p_equals", "figure")
 DOCUMENT_CHARACTERS = 160  # of a document's text that a page shows
@@ -30,21 +34,11 @@ def render(name: str, run: RunFolder, values: Callable[[], Mapping[str, Any]]) -
     Raises:
         ConfigError: the run's tables cannot be read.
     """
-    import jinja2
-
     try:
         found = values()
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         where = f"{run.storage.root}: the {'ablation' if run.is_ablation else 'run'}'s tables cannot be read"
         raise ConfigError("run-damaged", f"{where} ({reason(error)}); put back what was changed there") from error
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_text),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {name: getattr(formats, name) for name in FILTERS}
     common = {
         "run": run,
         "record": run.record,
@@ -55,7 +49,23 @@ def render(name: str, run: RunFolder, values: Callable[[], Mapping[str, Any]]) -
         "style": _text("style.css"),
         "script": _text("script.js"),
     }
-    return environment.get_template(name).render(**common, **found).encode("utf-8", "backslashreplace").decode()
+    return _environment().get_template(name).render(**common, **found).encode("utf-8", "backslashreplace").decode()
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """The environment: a process that writes several pages compiles each template once."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_text),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {name: getattr(formats, name) for name in FILTERS}
+    return environment
 
 
 def as_yaml(values: object) -> str:

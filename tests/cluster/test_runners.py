@@ -1,4 +1,6 @@
-"""Both runners: what is under way while it is, after workers' deaths, behind a closed gate, and at the end."""
+"""Both runners: what is under way while it is, after workers' deaths, behind a closed gate, and at the end; and, on the same
+Ray, tables that the driver makes one by one for a pool of actors.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from cluster.errors import ClusterError
+from cluster.run.actors import map_on_actors
 from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
@@ -17,7 +21,7 @@ from cluster.run.session import Session
 from cluster.run.snapshot import StageProgress
 from cluster.run.stage import Stage, link
 from tests.support.cluster import few_stages
-from tests.support.cluster.few_stages import EACH, places, stages
+from tests.support.cluster.few_stages import EACH, Doubled, places, stages
 
 SHARDS = 4
 POOL = Pool(1, 1, 0)
@@ -96,6 +100,24 @@ def test_progress_while_blocks_are_under_way_and_at_the_end(ray_session: None, t
     pages = wait_for(runner, lambda pages: not pages["fold"].done)
     assert [page[:3] for page in pages.values()] == [(0, 0, 0)] * 3
     assert all(page.counts == {} and page.spent == {} for page in pages.values())
+
+
+def test_actors_get_each_table_once_no_more_ahead_than_they_take_and_errors_are_as_they_are(ray_session: None) -> None:
+    made: list[int] = []
+
+    def tables(most: int) -> Iterator[pa.Table]:
+        for n in range(most):
+            made.append(n)
+            yield pa.table({"n": [n]})
+
+    found, ahead = [], []
+    for result in map_on_actors(Doubled, {"refused": 99}, Pool(1, 1, 0), tables(9), 2):
+        found.append(result)
+        ahead.append(len(made) - len(found))
+    assert sorted(found) == [2 * n for n in range(9)]
+    assert max(ahead) <= 2, "a table is taken only when an actor can be called with it"
+    with pytest.raises(ValueError, match=r"^no 3$"):
+        list(map_on_actors(Doubled, {"refused": 3}, Pool(1, 1, 0), tables(5), 2))
 
 
 @pytest.mark.slow

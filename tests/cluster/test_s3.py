@@ -406,7 +406,7 @@ def test_credentials_that_cannot_be_had_for_a_moment(s3: S3Server, monkeypatch: 
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     service = HTTPServer(("127.0.0.1", 0), Metadata)
-    threading.Thread(target=service.serve_forever, daemon=True).start()
+    threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"http://127.0.0.1:{service.server_port}")
     try:
         storage = open_storage(s3.fresh())

@@ -228,7 +228,7 @@ def elastic_answers(monkeypatch: pytest.MonkeyPatch) -> Any:
                 pass
 
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         servers.append(server)
         monkeypatch.setenv("SAFE_URL", f"http://127.0.0.1:{server.server_address[1]}")
         return dict(BLOCK)
@@ -260,7 +260,7 @@ def firewall(monkeypatch: pytest.MonkeyPatch) -> Any:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     monkeypatch.setenv("SAFE_URL", f"http://127.0.0.1:{server.server_address[1]}")
     yield dict(BLOCK)
     server.shutdown()
@@ -310,7 +310,7 @@ def test_a_key_that_is_replaced_in_its_file_is_read_anew(tmp_path: Path, monkeyp
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     monkeypatch.setenv("SAFE_URL", f"http://127.0.0.1:{server.server_address[1]}")
     connection = Connection("bm25", typed(BLOCK | {"api_key_file": str(file)}))
     assert connection.request("GET", "/docs").status == 200

@@ -67,7 +67,7 @@ class Nine(BaseHTTPRequestHandler):
 @pytest.fixture
 def nine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Nine)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     monkeypatch.setenv("NINE_URL", f"http://127.0.0.1:{server.server_address[1]}")
     settings = typed(BLOCK)
     assert isinstance(settings, ElasticSettings)

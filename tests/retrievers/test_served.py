@@ -445,7 +445,7 @@ def test_a_proxy_is_told_its_user_and_password_and_left_out_by_host_and_port(mon
             pass
 
     with HTTPServer(("127.0.0.1", 0), Proxy) as proxy, FakeModels("vllm", embed=embed) as fake:
-        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         monkeypatch.setenv("http_proxy", f"http://me:open%40sesame@127.0.0.1:{proxy.server_port}")
         monkeypatch.setenv("no_proxy", fake.address.removeprefix("http://").removesuffix("/v1"))
         assert encoder_at(fake).dim == 3

@@ -94,30 +94,35 @@ def same(arm: str, found: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]]) 
         assert one[3:] == pytest.approx(other[3:], abs=FAR)
 
 
-def test_each_arm_is_what_a_run_of_it_alone_is(make: Make, bm25: dict[str, Any]) -> None:
-    both = {"rerank.kind": "bi_encoder"}
-    ablation = make(
-        {
-            "subsets": "leave_one_out",
-            "arms": {
-                "typos": {"retrieve.typos": {"rate": 0.5}},
-                "typos reranked": {"retrieve.typos": {"rate": 0.5}, **both},
-                "two by chance": {"rewrite.select": {"kind": "random_k", "k": 2}},
-                "never": {"rewrite.select": {"kind": "never"}},
-                "together": {"retrieve.retrievers.bm25.together": True},
-                "together, two": {"retrieve.retrievers.dense.together": True, "rewrite.strategies": ["general", "keyword"]},
-                "together without the original": {"retrieve.retrievers.bm25.together": True, "fuse.weights": {"original": 0}},
-                "routes": {"retrieve.routes": {"keyword": ["bm25"], "pseudo_answer": []}},
-                "bm25": {"retrieve.retrievers": {"words": bm25}},
-                "shallow": {"retrieve.depth": 3, "fuse.depth": 5},
-                "other model": {"rewrite.engine.path": "other.jsonl"},
-                "one by one": {"rewrite.guards.near_duplicates": "drop"},
-                "blend": {**both, "rerank.combine": "blend"},
-                "replace": {**both, "rerank.combine": "replace", "rerank.keep": 3},
-            },
-            "grid": {"fuse.method": ["rrf", "weighted", "best"], "fuse.redundancy": ["none", "overlap"]},
-        }
-    )
+RERANKED = {"rerank.kind": "bi_encoder"}
+ARMS = {
+    "typos reranked": {"retrieve.typos": {"rate": 0.5}, **RERANKED},
+    "together, two": {"retrieve.retrievers.dense.together": True, "rewrite.strategies": ["general", "keyword"]},
+    "routes": {"retrieve.routes": {"keyword": ["bm25"], "pseudo_answer": []}},
+    "one by one": {"rewrite.guards.near_duplicates": "drop"},
+    "replace": {**RERANKED, "rerank.combine": "replace", "rerank.keep": 3},
+}
+MORE_ARMS = {
+    "typos": {"retrieve.typos": {"rate": 0.5}},
+    "two by chance": {"rewrite.select": {"kind": "random_k", "k": 2}},
+    "never": {"rewrite.select": {"kind": "never"}},
+    "together": {"retrieve.retrievers.bm25.together": True},
+    "together without the original": {"retrieve.retrievers.bm25.together": True, "fuse.weights": {"original": 0}},
+    "shallow": {"retrieve.depth": 3, "fuse.depth": 5},
+    "other model": {"rewrite.engine.path": "other.jsonl"},
+    "blend": {**RERANKED, "rerank.combine": "blend"},
+}
+GRID = {"fuse.method": ["rrf", "weighted", "best"], "fuse.redundancy": ["none", "overlap"]}
+
+
+@pytest.mark.parametrize(
+    ("arms", "grid"), [(ARMS, {"fuse.method": ["weighted"]}), pytest.param(ARMS | MORE_ARMS, GRID, marks=pytest.mark.slow)]
+)
+def test_each_arm_is_what_a_run_of_it_alone_is(
+    make: Make, bm25: dict[str, Any], arms: dict[str, Any], grid: dict[str, Any]
+) -> None:
+    arms = arms | {"bm25": {"retrieve.retrievers": {"words": bm25}}}
+    ablation = make({"subsets": "leave_one_out", "arms": arms, "grid": grid})
     folder = done(ablation)
     for answer, arm in zip(ablation.compiled.work.answers, (a for a in ablation.compiled.arms if not a.members), strict=True):
         assert answer.arm == arm.name

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from rich.console import Console
 
 from cluster.errors import ConfigError
@@ -76,39 +78,57 @@ def reranker() -> Iterator[FakeModels]:
         yield server
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a log, recorded answers and the corpora of two collections."""
-    monkeypatch.chdir(tmp_path)
-    pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
+CONFIG = {
+    "name": "small",
+    "log": {"path": "log.parquet", "query_column": "query"},
+    "rewrite": {"engine": {"kind": "recorded", "path": "recorded.jsonl"}, "strategies": ["general", "keyword"]},
+    "retrieve": {
+        "retrievers": {
+            "words": {"kind": "local", "analyzer": "english", "index": "law"},
+            "titles": {"kind": "local", "analyzer": "unicode", "index": "law-unicode"},
+            "pills": {"kind": "local", "analyzer": "english", "index": "med"},
+        },
+        "collections": BOTH,
+    },
+    "rerank": {"kind": "none"},
+    "limits": {"error_rate": 1},
+    "cluster": {"address": "none", "shard_size": 2},
+    "output": "runs",
+}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a log, recorded answers, the corpora of two collections, their config, and indexes built by the verb."""
+    folder = tmp_path_factory.mktemp("collections")
+    pq.write_table(pa.table({"query": QUERIES}), folder / "log.parquet")
     lines = [
         {"query": query, "completions": {"dmqr": json.dumps({"general": f"more on {query}", "keyword": query.split()[-1]})}}
         for query in QUERIES
     ]
-    (tmp_path / "recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     for name, texts in (("law", LAW), ("med", MED)):
         cited = {"source": [f"{name}.pdf"] * len(texts), "page": list(range(1, len(texts) + 1))}
-        pq.write_table(pa.table({"doc_id": list(texts), "text": list(texts.values())} | cited), f"{name}.parquet")
+        pq.write_table(pa.table({"doc_id": list(texts), "text": list(texts.values())} | cited), folder / f"{name}.parquet")
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["index", "config.yaml", "--corpus", "law=law.parquet", "med=med.parquet"]) == 0
+    return folder
+
+
+@pytest.fixture
+def place(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that folder, which is the current one."""
+    shutil.copytree(built, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def path(place: Path, values: Values, config_file: Callable[[Any], str]) -> str:
-    """The config of both collections, with their indexes built by the verb."""
-    local = {"kind": "local", "analyzer": "english"}
-    values["rewrite"]["strategies"] = ["general", "keyword"]
-    values["retrieve"] = {
-        "retrievers": {
-            "words": local | {"index": "law"},
-            "titles": {"kind": "local", "analyzer": "unicode", "index": "law-unicode"},
-            "pills": local | {"index": "med"},
-        },
-        "collections": BOTH,
-    }
-    values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 2}}
-    path = config_file(values)
-    assert main(["index", path, "--corpus", "law=law.parquet", "med=med.parquet"]) == 0
-    return path
+def path(place: Path) -> str:
+    """The config of both collections."""
+    return str(place / "config.yaml")
 
 
 def printed(shown: Any) -> str:
@@ -159,16 +179,16 @@ def merged(parts: Mapping[str, Ranked], how: str, weights: Mapping[str, float], 
     return found
 
 
-@pytest.mark.parametrize(
-    ("how", "weights", "keep"),
-    [("rank", {}, 50), ("minmax", {"med": 0.5}, 50), ("score", {"law": 2.0}, 50), ("rank", {"med": 3.0}, 2)],
-)
-def test_a_run_is_the_runs_of_each_collection_merged(path: str, how: str, weights: dict[str, float], keep: int) -> None:
-    settings = [f"fuse.collections={how}", f"fuse.collection_weights={json.dumps(weights)}", f"fuse.keep={keep}"]
-    folder = run_in_process(prepared_job(path, *settings))
+def test_a_run_is_the_runs_of_each_collection_merged(path: str) -> None:
     parts = {name: alone(path, name) for name in BOTH}
-    assert ranking(folder) == merged(parts, how, weights, keep)
-    assert {doc_id for of in ranking(folder).values() for doc_id, _ in of} >= {"law:d1", "med:d1"} or keep < 50
+    weighted: list[tuple[str, dict[str, float], int]] = [
+        ("rank", {}, 50), ("minmax", {"med": 0.5}, 50), ("score", {"law": 2.0}, 50), ("rank", {"med": 3.0}, 2)
+    ]  # fmt: skip
+    for how, weights, keep in weighted:
+        settings = [f"fuse.collections={how}", f"fuse.collection_weights={json.dumps(weights)}", f"fuse.keep={keep}"]
+        found = ranking(run_in_process(prepared_job(path, *settings)))
+        assert found == merged(parts, how, weights, keep), how
+        assert {doc_id for of in found.values() for doc_id, _ in of} >= {"law:d1", "med:d1"} or keep < 50
 
 
 def test_ids_are_qualified_in_every_table(path: str, reranker: FakeModels) -> None:
@@ -265,24 +285,29 @@ def test_strategies_without_a_collection_are_for_those_that_name_none(path: str)
     assert every.retrieve.route("keyword") == ["words", "titles", "pills"]
 
 
-def test_arms_are_the_runs_of_them(path: str, reranker: FakeModels) -> None:
-    arms = {
-        "no med": {"retrieve.collections.med": None},
-        "no med, merged": {"fuse.collection_weights": {"med": 0}},
-        "scores": {"fuse.collections": "minmax"},
-        "k": {"fuse.k": 1},
-        "distinct": {"fuse.duplicates": "drop"},
-        "everywhere": {"retrieve.collections.med.strategies": None},
-        "two words": {"retrieve.collections.law.retrievers": ["words"]},
-        "reranked": {"rerank.kind": "server", "rerank.combine": "replace"},
-    }
+ARMS = {
+    "no med": {"retrieve.collections.med": None},
+    "scores": {"fuse.collections": "minmax"},
+    "everywhere": {"retrieve.collections.med.strategies": None},
+    "reranked": {"rerank.kind": "server", "rerank.combine": "replace"},
+}
+MORE_ARMS = {
+    "no med, merged": {"fuse.collection_weights": {"med": 0}},
+    "k": {"fuse.k": 1},
+    "distinct": {"fuse.duplicates": "drop"},
+    "two words": {"retrieve.collections.law.retrievers": ["words"]},
+}
+
+
+@pytest.mark.parametrize("arms", [ARMS, pytest.param(ARMS | MORE_ARMS, marks=pytest.mark.slow)])
+def test_arms_are_the_runs_of_them(path: str, reranker: FakeModels, arms: Values) -> None:
     settings = [*reranked(reranker), "rerank.kind=none"]
     ablation = prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps({'arms': arms})}"]), path)
     folder = run_in_process(ablation)
     left = next(arm.config for arm in ablation.compiled.arms if arm.name == "no med")
     assert (list(left.retrieve.retrievers), left.rewrite.planned) == (["words", "titles"], ["general"])
     answers = {answer.arm: answer for answer in ablation.compiled.work.answers}
-    for arm in ablation.compiled.arms:
+    for arm in (one for one in ablation.compiled.arms if one.name in {"full", *arms}):
         made = prepare(arm.config.model_copy(update={"output": "alone"}), path)
         wanted = ranking(run_in_process(made))
         found, keep = ranking(folder, arm.name), answers[arm.name].keep

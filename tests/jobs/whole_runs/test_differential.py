@@ -221,14 +221,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_each_drawn_arm_is_what_a_run_of_it_alone_is(
-    seed: int, world: World, place: Path, config_file: Callable[[Any], str]
-) -> None:
-    check(seed, world, config_file)
+def test_each_drawn_arm_is_what_a_run_of_it_alone_is(world: World, place: Path, config_file: Callable[[Any], str]) -> None:
+    check(0, world, config_file)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 200))
+@pytest.mark.parametrize("seed", range(1, 200))
 def test_two_hundred_of_them(seed: int, world: World, place: Path, config_file: Callable[[Any], str]) -> None:
     check(seed, world, config_file)

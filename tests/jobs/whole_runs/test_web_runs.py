@@ -180,7 +180,7 @@ def test_an_answer_is_found_under_every_query_that_asked_it(path: str, server: W
     Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     done(path, "label=one", "cluster.shard_size=6")
     assert Counter(server.texts)["bread yeast gas"] == 1
-    for query in QUERIES:
+    for query in [*QUERIES][1:4]:
         pq.write_table(pa.table({"query": [query]}), "log.parquet")
         server.texts.clear()
         done(path, f"label={query.replace(' ', '-')}")
@@ -188,27 +188,30 @@ def test_an_answer_is_found_under_every_query_that_asked_it(path: str, server: W
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason"),
-    [("500", "server_error"), ("html", "bad_answer"), ("400", "refused"), ("503", "unavailable"), ("429", "rate_limited")],
+    "faults", [{"500": "server_error", "html": "bad_answer", "400": "refused"}, {"503": "unavailable"}, {"429": "rate_limited"}]
 )
 def test_a_search_that_fails_is_an_error_row_and_the_next_run_asks_it_again(
-    path: str, server: WebServer, fault: str, reason: str
+    path: str, server: WebServer, faults: dict[str, str]
 ) -> None:
-    text = QUERIES["yeast of beer"]
-    server.fail(text, fault)
+    queries = ["yeast of beer", "moon and tides", "lamp of a lighthouse"][: len(faults)]
+    for query, fault in zip(queries, faults, strict=True):
+        server.fail(QUERIES[query], fault)
     folder = done(path, "label=one", "cluster.shard_size=6")
-    (error,) = [row for row in rows(folder, "errors") if row["reason"] != "no_hits"]
-    assert (error["stage"], error["component"], error["reason"], error["raw"]) == ("retrieve", "web", reason, text)
-    (query_id,) = [row["query_id"] for row in rows(folder, "queries") if row["query"] == "yeast of beer"]
-    assert error["query_id"] == query_id
-    found = {row["retriever"] for row in rows(folder, "runs") if row["query_id"] == query_id and row["strategy"] == "general"}
-    assert found == {"bm25"}
-    assert any(row["query_id"] == query_id for row in rows(folder, "results"))
-    server.fail(text, fault, 0)
+    errors = [row for row in rows(folder, "errors") if row["reason"] != "no_hits"]
+    ids = {row["query"]: row["query_id"] for row in rows(folder, "queries")}
+    assert {(row["stage"], row["component"]) for row in errors} == {("retrieve", "web")}
+    assert sorted((row["query_id"], row["reason"], row["raw"]) for row in errors) == sorted(
+        (ids[query], reason, QUERIES[query]) for query, reason in zip(queries, faults.values(), strict=True)
+    )
+    for query in queries:
+        lists = [row for row in rows(folder, "runs") if row["query_id"] == ids[query] and row["strategy"] == "general"]
+        assert {row["retriever"] for row in lists} == {"bm25"}
+        assert any(row["query_id"] == ids[query] for row in rows(folder, "results"))
+        server.fail(QUERIES[query], "500", 0)
     server.texts.clear()
     again = done(path, "label=two", "cluster.shard_size=6")
-    assert server.texts == [text]
-    assert len(rows(again, "errors")) == len([row for row in rows(folder, "errors") if row["reason"] == "no_hits"])
+    assert sorted(server.texts) == sorted(QUERIES[query] for query in queries)
+    assert len(rows(again, "errors")) == len(rows(folder, "errors")) - len(errors)
 
 
 def test_the_error_rate_counts_failed_searches_and_a_wrong_key_ends_the_run(path: str, server: WebServer) -> None:
@@ -221,7 +224,7 @@ def test_the_error_rate_counts_failed_searches_and_a_wrong_key_ends_the_run(path
         done(path, "label=two")
 
 
-@pytest.mark.parametrize("settings", [[], ["store=null"], ["retrieve.store=false"]])
+@pytest.mark.parametrize("settings", [[], ["store=null"], pytest.param(["retrieve.store=false"], marks=pytest.mark.slow)])
 def test_what_was_answered_before_a_run_stopped_is_not_asked_again_also_without_a_store(
     path: str, server: WebServer, reranker: FakeModels, settings: list[str]
 ) -> None:
@@ -239,6 +242,7 @@ def test_what_was_answered_before_a_run_stopped_is_not_asked_again_also_without_
     assert (sum(row["searches"] for row in spent), sum(row["reused"] for row in spent)) == (len(TEXTS), 0)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_repeats_no_call_but_those_in_flight(path: str, server: WebServer, tmp_path: Path) -> None:
     """SIGKILL while a shard's searches are under way; then the same command."""
     server.seconds = 0.2
@@ -270,12 +274,14 @@ def test_a_run_that_was_killed_repeats_no_call_but_those_in_flight(path: str, se
 
 
 ARMS = {
-    "no web": {"retrieve.routes": {"original": ["bm25"], "general": ["bm25"]}},
-    "web alone": {"retrieve.routes": {"original": ["web"], "general": ["web"]}},
     "web of rewrites": {"retrieve.routes": {"original": ["bm25"], "general": ["web"]}},
-    "no weight": {"fuse.weights": {"original": 0}},
     "not reranked": {"rerank.kind": "none"},
     "distinct": {"fuse.duplicates": "drop"},
+}
+MORE_ARMS = {
+    "no web": {"retrieve.routes": {"original": ["bm25"], "general": ["bm25"]}},
+    "web alone": {"retrieve.routes": {"original": ["web"], "general": ["web"]}},
+    "no weight": {"fuse.weights": {"original": 0}},
 }
 
 
@@ -288,8 +294,11 @@ def results(folder: Path, arm: str) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-def test_each_arm_of_an_ablation_is_what_a_run_of_it_alone_is_and_searches_are_shared(path: str, server: WebServer) -> None:
-    ablation = prepare_ablation(load_config(path, [f"ablate={json.dumps({'arms': ARMS, 'keep': 5})}", "store=null"]), path)
+@pytest.mark.parametrize("arms", [ARMS, pytest.param(ARMS | MORE_ARMS, marks=pytest.mark.slow)])
+def test_each_arm_of_an_ablation_is_what_a_run_of_it_alone_is_and_searches_are_shared(
+    path: str, server: WebServer, arms: dict[str, Any]
+) -> None:
+    ablation = prepare_ablation(load_config(path, [f"ablate={json.dumps({'arms': arms, 'keep': 5})}", "store=null"]), path)
     folder = run_in_process(ablation)
     assert sorted(server.texts) == sorted(TEXTS)
     assert {row["arm"] for row in rows(folder, "web")} <= {arm.name for arm in ablation.compiled.arms}
@@ -300,7 +309,7 @@ def test_each_arm_of_an_ablation_is_what_a_run_of_it_alone_is_and_searches_are_s
         wanted = {query_id: of[:5] for query_id, of in results(alone, "run").items()}
         assert results(folder, arm.name) == wanted, arm.name
         texts.add(arm.name)
-    assert {"full", "original", "general", *ARMS} <= texts
+    assert {"full", "original", "general", *arms} <= texts
 
 
 def test_a_page_has_in_each_arm_the_text_that_a_run_of_it_alone_has(path: str) -> None:

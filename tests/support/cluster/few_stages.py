@@ -1,4 +1,4 @@
-"""Three stages of a few lines, for the tests of the runners: make rows, work slowly, fold the rows."""
+"""Three stages of a few lines, for the tests of the runners: make rows, work slowly, fold the rows; and a worker of tables."""
 
 from __future__ import annotations
 
@@ -73,6 +73,19 @@ class Fold:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         return table.select(["shard"]).slice(0, 1)
+
+
+class Doubled:
+    """A table's number -> twice that, but for one that it refuses."""
+
+    def __init__(self, refused: int) -> None:
+        self._refused = refused
+
+    def __call__(self, table: pa.Table) -> int:
+        n = int(table["n"][0].as_py())
+        if n == self._refused:
+            raise ValueError(f"no {n}")
+        return 2 * n
 
 
 def odd(_: pa.Table, table: pa.Table) -> dict[str, int]:

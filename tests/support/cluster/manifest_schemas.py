@@ -1,17 +1,20 @@
-"""Validation of manifests: KubeRay's kinds against the schemas of its own CRDs, others by kubernetes-validate. Nothing may lie
-outside of a schema: a cluster drops what it does not know without a word."""
+"""Validation of manifests: KubeRay's kinds against the schemas of its own CRDs, others against those that kubernetes-validate
+carries. Nothing may lie outside of a schema: a cluster drops what it does not know without a word."""
 
 from __future__ import annotations
 
 import functools
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import jsonschema
-import kubernetes_validate
 import pytest
+from kubernetes_validate import latest_version
+from kubernetes_validate.utils import schema_contents
+from referencing import Registry, Resource
 
 _CRDS = {"RayJob": "rayjobs.v1.json", "RayCluster": "rayclusters.v1.json"}
 
@@ -25,7 +28,7 @@ def check(manifest: dict[str, Any]) -> None:
         for template in _templates(manifest["spec"]):
             check({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "of-ray"}, "template": template})
     else:
-        kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+        _of_kubernetes(manifest["kind"].lower(), manifest["apiVersion"]).validate(manifest)
 
 
 def strict(schema: Any) -> Any:
@@ -45,6 +48,21 @@ def strict(schema: Any) -> Any:
     if isinstance(schema.get("properties"), dict) and not open_ended and "additionalProperties" not in schema:
         found["additionalProperties"] = False
     return found
+
+
+@functools.cache
+def _of_kubernetes(kind: str, api_version: str) -> jsonschema.Draft202012Validator:
+    """The validator of a kind: the package's own reads 2 MB of definitions for each manifest."""
+    group = re.sub(r"^([^./]*)(?:[.][^/]*)?/", r"\1-", api_version)  # rbac.authorization.k8s.io/v1: rbac-v1
+    schema = _contents(f"{kind}-{group}")
+    definitions: Registry[Any] = Resource.from_contents(_contents("_definitions")) @ Registry()
+    return jsonschema.Draft202012Validator(schema, registry=Resource.from_contents(schema) @ definitions)
+
+
+@functools.cache
+def _contents(name: str) -> Any:
+    version = latest_version()
+    return schema_contents(f"kubernetes-json-schema/v{version}-local-strict/{name}.json", version)
 
 
 @functools.cache

@@ -170,7 +170,7 @@ def proxied(server: S3Server) -> Iterator[tuple[Proxy, str]]:
     listening = ThreadingHTTPServer(("127.0.0.1", 0), type("Wire", (_Wire,), {"proxy": proxy}))
     listening.daemon_threads = True
     listening.handle_error = lambda *_: None  # type: ignore[method-assign]
-    threading.Thread(target=listening.serve_forever, daemon=True).start()
+    threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     try:
         yield proxy, f"http://127.0.0.1:{listening.server_address[1]}"
     finally:

@@ -87,7 +87,9 @@ class Proxy:
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="proxy", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="proxy", kwargs={"poll_interval": 0.02}, daemon=True
+        )
 
     def __enter__(self) -> Proxy:
         self._thread.start()

@@ -127,7 +127,7 @@ class WebServer:
                 pass  # a client that gave up
 
         self._server = Quiet(("127.0.0.1", 0), Requests)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -15,7 +15,7 @@ import yaml
 
 from cluster.errors import ConfigError
 from jobs.config.load import load_config
-from jobs.job.prepare import prepare
+from jobs.job.prepare import Prepared, prepare
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
 from rewriters.outcome.retries import FIRST_TRY
@@ -77,11 +77,20 @@ def done(ablation: Job) -> Path:
     return run_in_process(ablation)
 
 
+def of_its_own(ablation: Job, name: str) -> Prepared:
+    """The checked run of the config of an arm."""
+    arm = next(one for one in ablation.compiled.arms if one.name == name)
+    return prepare(arm.config.model_copy(update={"output": "alone"}), "config.yaml")
+
+
 def alone(ablation: Job, name: str) -> tuple[Path, str]:
     """Runs the config of an arm; returns its folder and fingerprint."""
-    arm = next(one for one in ablation.compiled.arms if one.name == name)
-    prepared = prepare(arm.config.model_copy(update={"output": "alone"}), "config.yaml")
-    return run_in_process(prepared), prepared.run_id.rpartition("-")[2]
+    prepared = of_its_own(ablation, name)
+    return run_in_process(prepared), fingerprint_of(prepared)
+
+
+def fingerprint_of(prepared: Prepared) -> str:
+    return prepared.run_id.rpartition("-")[2]
 
 
 def results(folder: Path, arm: str, keep: int = 10) -> list[tuple[Any, ...]]:
@@ -89,11 +98,11 @@ def results(folder: Path, arm: str, keep: int = 10) -> list[tuple[Any, ...]]:
     return sorted((row["query_id"], row["rank"], row["doc_id"], row["score"]) for row in found)
 
 
-def equal_their_runs(ablation: Job, folder: Path) -> None:
-    for answer in ablation.compiled.work.answers:
-        run_folder, fingerprint = alone(ablation, answer.arm)
-        assert results(folder, answer.arm) == results(run_folder, "run"), answer.arm
-        assert ablation.compiled.fingerprints[answer.arm] == fingerprint, answer.arm
+def equal_their_runs(ablation: Job, folder: Path, *arms: str) -> None:
+    for arm in arms:
+        run_folder, fingerprint = alone(ablation, arm)
+        assert results(folder, arm) == results(run_folder, "run"), arm
+        assert ablation.compiled.fingerprints[arm] == fingerprint, arm
 
 
 def test_two_versions_of_a_prompt_with_one_name_are_two_strategies(make: Make, server: FakeServer) -> None:
@@ -107,7 +116,7 @@ def test_two_versions_of_a_prompt_with_one_name_are_two_strategies(make: Make, s
     assert all("VARIANT_v2" in text for text in texts["two"])
     named = {row["component"] for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]}
     assert named == {"general", "domain", "domain of two"}
-    equal_their_runs(ablation, folder)
+    equal_their_runs(ablation, folder, "one", "two")
 
 
 def test_a_strategy_by_two_models_is_two_strategies(make: Make, server: FakeServer) -> None:
@@ -117,7 +126,7 @@ def test_a_strategy_by_two_models_is_two_strategies(make: Make, server: FakeServ
     assert Counter(body["model"] for body in server.bodies) == {"model-a": 2 * len(QUERIES), "model-b": len(QUERIES)}
     models = {(row["arm"], row["model"]) for row in rows(folder, "rewrites") if row["strategy"] == "rewrite"}
     assert models == {("a", "model-a"), ("b", "model-b")}
-    equal_their_runs(ablation, folder)
+    equal_their_runs(ablation, folder, "a", "b")
 
 
 def test_two_files_under_one_name_of_the_user_are_two_strategies(make: Make) -> None:
@@ -128,7 +137,7 @@ def test_two_files_under_one_name_of_the_user_are_two_strategies(make: Make) -> 
     ablation = make({"arms": arms})
     folder = done(ablation)
     assert results(folder, "one") != results(folder, "two")
-    equal_their_runs(ablation, folder)
+    equal_their_runs(ablation, folder, "one", "two")
 
 
 def test_a_later_ablation_takes_no_answer_of_another_model(make: Make, server: FakeServer) -> None:
@@ -176,10 +185,9 @@ def test_an_arm_changes_no_joint_request_but_its_own(make: Make, server: FakeSer
     parts = {"general", "keyword", "without general", "without keyword", "with its own"}
     assert second.compiled.parts == {name: ["general", "keyword"] for name in parts}
     for answer in second.compiled.work.answers:
-        folder, fingerprint = alone(second, answer.arm)
-        is_part = answer.arm in parts
-        assert (second.compiled.fingerprints[answer.arm] != fingerprint) == is_part, answer.arm
-        assert is_part or results(many, answer.arm) == results(folder, "run"), answer.arm
+        fingerprint = fingerprint_of(of_its_own(second, answer.arm))
+        assert (second.compiled.fingerprints[answer.arm] != fingerprint) == (answer.arm in parts), answer.arm
+    equal_their_runs(second, many, "full", "wide", "german, one", "by chance")
     noted = {one["name"]: one["reads_part_of"] for one in second.prepared.notes["ablation"]["arms"]}
     assert noted["general"] == ["general", "keyword"]
     assert noted["wide"] is None
@@ -242,7 +250,7 @@ def test_arms_share_a_try_and_equal_their_runs(make: Make, server: FakeServer) -
     assert Counter(body["seed"] >= FIRST_TRY for body in server.bodies) == {False: len(QUERIES), True: len(QUERIES)}
     spent = [row for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]]
     assert sum(row["requests"] for row in spent) == 2 * len(QUERIES)
-    equal_their_runs(ablation, folder)
+    equal_their_runs(ablation, folder, "full", "minmax")
     sent = len(server.bodies)
     done(make({"arms": {"best": {"fuse.method": "best"}}}, {"retries": 1}, output="runs"))
     assert len(server.bodies) == sent  # stored, the tries as well
