@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cluster.cause import one_line
 from cluster.costs import COST, COSTS, OVERHEAD
 from cluster.errors import RetrieverError
 from cluster.http import encodable
@@ -296,11 +297,18 @@ def with_appended(table: pa.Table, column: str, more: Sequence[Sequence[Mapping[
     return table.set_column(index, field, nested(offsets, flat, field.type))
 
 
+def error_row(
+    stage: str, component: str | None, reason: str | None, message: str, raw: str | None = None, attempts: int = 1
+) -> dict[str, object]:
+    """Returns an ERROR."""
+    values = (stage, component, reason, message, raw, attempts)
+    return {field.name: value for field, value in zip(ERROR, values, strict=True)}
+
+
 def failed(stage: str, error: Exception) -> dict[str, object]:
     """Returns the ERROR of a query for which a stage's worker raised."""
-    message = encodable(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
     reason = KILLED if isinstance(error, KilledWorkerError) else FAILED
-    return {"stage": stage, "component": None, "reason": reason, "message": message, "raw": None, "attempts": 1}
+    return error_row(stage, None, reason, encodable(f"{type(error).__name__}: {one_line(error)}"))
 
 
 def with_failure(table: pa.Table, stage: str, error: Exception) -> pa.Table:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from cluster.cause import one_line
 from cluster.errors import ClusterError, ConfigError
 
 ANSWER_SECONDS = (10.0, 120.0)  # to connect, and for an answer: without a limit, a machine that is gone is waited for
@@ -199,5 +200,4 @@ def _reason(error: BaseException) -> str:
         found = found.__cause__ or found.__context__
     if isinstance(error, ConnectionError):
         return "no job server answers"
-    line = " ".join(str(error).split())
-    return f"the job server's answer is not understood ({line[:300]})"
+    return f"the job server's answer is not understood ({one_line(error)})"

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from cluster.cause import one_line
 from cluster.errors import ConfigError, nearest
 from cluster.run.settings import FORM
 from cluster.settings import Kinds, Names, field_names
@@ -76,7 +77,7 @@ def load_config(path: str, settings: list[str] | None = None, date: str | None =
 def _where(error: yaml.YAMLError) -> str:
     """Returns `line N, column M: problem`; PyYAML's own message has several lines and names a "<unicode string>"."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    text = " ".join(str(problem or error).split())
+    text = one_line(problem or error, None)
     return f"line {mark.line + 1}, column {mark.column + 1}: {text}" if mark is not None else text
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
+from cluster.cause import one_line
 from cluster.errors import LogError, UnavailableError, nearest
 from cluster.http import encodable
 from cluster.storage import object_at, open_file, remote
@@ -135,7 +136,7 @@ def _lines(file: LogFile, most: int | None = None, most_bytes: int | None = None
         raise
     except (OSError, pa.ArrowException) as error:
         check_file_version(file, error)
-        words = " ".join(str(getattr(error, "strerror", None) or error).split())[:200]
+        words = one_line(getattr(error, "strerror", None) or error, 200)
         raise file.error("log-unreadable", f"cannot be read ({words}); make it readable") from error
 
 

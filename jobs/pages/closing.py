@@ -10,6 +10,7 @@ from typing import Any, cast
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from cluster.cause import one_line
 from cluster.costs import Prices
 from cluster.errors import ConfigError, DmqrError
 from jobs.clicks.interactions import clicked
@@ -200,6 +201,6 @@ def _worth(folder: RunFolder) -> tuple[Sequence[Worth], str | None]:
     except (DmqrError, OSError) as error:
         if isinstance(error, ConfigError):  # of the ablation's own files
             raise
-        return worth(folder) or (), " ".join(str(error).split())
+        return worth(folder) or (), one_line(error, None)
     none = all(one.click_rate is None for one in found)
     return found, "no query of the ablation has a click in the log's events" if none else None

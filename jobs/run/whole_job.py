@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
+from cluster.cause import one_line
 from cluster.errors import ClusterError
 from cluster.run.shards import Manifest, Plan, manifests
 from cluster.storage import Storage
@@ -70,7 +71,7 @@ def whole_job(prepared: Prepared, plan: Plan) -> dict[str, Any]:
     try:
         counts, repeated = _counted(storage, plan, rewrite.guards, committed, parts)
     except (duckdb.Error, OSError, ClusterError) as error:
-        why = " ".join(str(error).split())
+        why = one_line(error, None)
         event("warning", f"repeated texts and lost rare words are not counted: {why}", logging.WARNING)
         return {"unknown": why}
     return {"counts": dict(counts), "repeated": repeated}

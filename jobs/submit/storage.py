@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from cluster.cause import one_line
 from cluster.costs import stage_sums
 from cluster.errors import DmqrError
 from cluster.run.job_server import SubmittedJob
@@ -41,7 +42,7 @@ def expected(config: Config, patience: float = PATIENCE_SECONDS) -> Expected:
         try:
             return _by_last_run(config)
         except (DmqrError, OSError, ValueError) as error:
-            return Expected(None, " ".join(str(error).split()))
+            return Expected(None, one_line(error, None))
 
     return within(patience, find, Expected(None, f"the output or the log does not answer within {patience:g} s"))
 

@@ -28,6 +28,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
+from cluster.cause import one_line
 from cluster.errors import RewriterError, nearest
 from rewriters.guards.files import GuardFile
 from rewriters.normalise import normalise
@@ -101,7 +102,7 @@ def _table(file: GuardFile) -> pa.Table:
     try:
         table = _READERS[ending](data)
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        why = " ".join(str(error).split())[:200]
+        why = one_line(error, 200)
         raise RewriterError("guard-file", f"{file.where}: is no {ending} file with rows: {why}; correct it") from error
     for name in COLUMNS:
         if name not in table.column_names:

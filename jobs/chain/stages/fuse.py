@@ -22,7 +22,7 @@ from jobs.chain.stages.users import Users
 from jobs.chain.tables import BEST, DOCUMENT, FUSED
 from jobs.chain.web.texts import WebTexts, kept_pages, pages_of, pair_texts
 from jobs.counts import arm_key
-from jobs.tables import ITERATE, SOURCE, nested, unnested, with_appended, with_columns
+from jobs.tables import ITERATE, SOURCE, error_row, nested, unnested, with_appended, with_columns
 from retrievers.fusion import Fused
 from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
 from retrievers.ranking import encode, offsets_of, ranks
@@ -259,11 +259,8 @@ def _notes(found: Fused) -> list[list[dict[str, Any]]]:
     """Returns the notes on each query without candidates, or with the original standing in."""
     notes: list[list[dict[str, Any]]] = [[] for _ in found.stood_in]
     for row in np.flatnonzero(found.stood_in):
-        notes[row].append(_note("original_stands_in", "no list of weight above 0 has a hit; the original's are used instead"))
+        message = "no list of weight above 0 has a hit; the original's are used instead"
+        notes[row].append(error_row("fuse", None, "original_stands_in", message))
     for row in np.flatnonzero(np.diff(found.offsets) == 0):
-        notes[row].append(_note("no_hits", "no list has a hit for this query that takes part"))
+        notes[row].append(error_row("fuse", None, "no_hits", "no list has a hit for this query that takes part"))
     return notes
-
-
-def _note(reason: str, message: str) -> dict[str, Any]:
-    return {"stage": "fuse", "component": None, "reason": reason, "message": message, "raw": None, "attempts": 1}

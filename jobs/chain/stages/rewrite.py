@@ -26,7 +26,7 @@ from jobs.chain.stages.users import Users
 from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
 from jobs.counts import MadeWork
-from jobs.tables import with_appended
+from jobs.tables import error_row, with_appended
 from rewriters.classifier import REQUEST_NAME
 from rewriters.engines import Completion, Request
 from rewriters.query import Query
@@ -236,10 +236,8 @@ class RewriteFurther(Rewrite):
 
 def _error(failure: RewriteFailure) -> dict[str, Any]:
     """Returns a failure as an ERROR."""
-    return {
-        "stage": "rewrite", "component": failure.strategy or None, "reason": failure.reason, "message": failure.message,
-        "raw": failure.raw, "attempts": failure.attempts,
-    }  # fmt: skip
+    component = failure.strategy or None
+    return error_row("rewrite", component, failure.reason, failure.message, failure.raw, failure.attempts)
 
 
 def _choice_notes(answer: Completion | None, choice: Choice) -> list[RewriteFailure]:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from cluster.cause import one_line
 from cluster.errors import RewriterError
 
 _TOKENIZER_FILE = "tokenizer.json"
@@ -66,7 +67,7 @@ def _load_named(name: str) -> tuple[Callable[[str], int], str]:
     except RewriterError:
         raise
     except Exception as error:  # the library raises bare Exception for a file that is no tokenizer
-        problem = " ".join(str(error).split())[:200]
+        problem = one_line(error, 200)
         raise RewriterError(
             "engine-model", f"tokenizer {name}: its {_TOKENIZER_FILE} cannot be read: {problem}; name another"
         ) from error

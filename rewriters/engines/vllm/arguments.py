@@ -10,6 +10,7 @@ import importlib.util
 import json
 from pathlib import Path
 
+from cluster.cause import one_line
 from cluster.errors import RewriterError
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # of adapters, that vLLM makes room for
@@ -48,7 +49,7 @@ def adapter_folder(name: str) -> Path:
         try:
             folder = Path(snapshot_download(repo, revision=revision or None))
         except Exception as error:
-            why = " ".join(str(error).split())[:200]
+            why = one_line(error, 200)
             where = f"engine 'vllm': lora {name}"
             raise RewriterError(
                 "engine-model", f"{where}: no such folder, and the hub gave none: {why}; give the folder of an adapter"

@@ -16,6 +16,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
+from cluster.cause import one_line
 from cluster.errors import RewriterError
 
 # By the model_type of config.json, where every model of the type reasons unless it is told not to.
@@ -159,7 +160,7 @@ def _parser(name: str, tokenizer: Any) -> Any:
         found = ReasoningParserManager.get_reasoning_parser(name)
         found(tokenizer)
     except Exception as error:
-        why = " ".join(str(error).split())[:300]
+        why = one_line(error)
         raise RewriterError(
             "engine-setting", f"engine 'vllm': reasoning_parser {name!r}: {why}; name another, or none"
         ) from error

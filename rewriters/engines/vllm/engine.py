@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
+from cluster.cause import one_line
 from cluster.errors import RewriterError, nearest
 from cluster.http import encodable
 from rewriters.engines import Completion, Request, SendGate
@@ -247,7 +248,7 @@ class VllmEngine:
             with self._watchdog.registering(), visible(self._devices):
                 self._engine = AsyncLLM.from_engine_args(settings)
         except Exception as error:
-            why = " ".join(str(error).split())[:300]
+            why = one_line(error)
             what = f"engine 'vllm': {self._weights} cannot be loaded: {type(error).__name__}"
             raise RewriterError("engine-model", f"{what}: {why}; correct rewrite.engine") from error
         self._chat = Chat(self._engine.get_tokenizer(), self._weights, parser)
