@@ -20,8 +20,10 @@ from tests.support.retrievers.elastic_server import PASSWORD, Server, found_serv
 # (a run's first commit after 60 s on idle cores, not after 450 s beside three; 175 s without).
 os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ["RAY_AUTH_MODE"] = "disabled"  # a Ray of the tests' own asks for no token
-settings.register_profile("busy", deadline=None)  # a machine that others share is slow by fits
-settings.load_profile("busy")
+# A machine that others share is slow by fits. Each run draws anew: few examples of a commit, many before a release (.ci/full).
+settings.register_profile("quick", deadline=None, max_examples=30)
+settings.register_profile("thorough", deadline=None, max_examples=200)
+settings.load_profile("quick")
 _ELASTIC = re.compile(
     r"elastic_(?!bulk)|test_retriever_(contract|opening)|test_index_(changes|actors)|test_filters|test_languages"
 )

@@ -72,10 +72,9 @@ def later(server: FakeJobServer, status: str = "SUCCEEDED", code: int | None = 0
 # ---------------------------------------------------------------- what is sent
 
 
-def test_a_job_is_its_packages_its_config_and_the_small_files_that_it_names(
-    server: FakeJobServer, job: str, tmp_path: Path
-) -> None:
-    assert submitted(server, job, "--detach", "--set", "fuse.k=61") == 0
+def test_a_job_is_its_packages_its_config_and_the_small_files_that_it_names(job: str, tmp_path: Path) -> None:
+    with FakeJobServer() as server:
+        assert submitted(server, job, "--detach", "--set", "fuse.k=61") == 0
     (job_id,) = server.jobs
     body, sent = server.jobs[job_id].body, server.sent(job_id)
     assert list(body["runtime_env"]) == ["working_dir"]

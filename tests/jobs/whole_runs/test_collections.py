@@ -110,7 +110,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, texts in (("law", LAW), ("med", MED)):
         cited = {"source": [f"{name}.pdf"] * len(texts), "page": list(range(1, len(texts) + 1))}
         pq.write_table(pa.table({"doc_id": list(texts), "text": list(texts.values())} | cited), folder / f"{name}.parquet")
-    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG, sort_keys=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert main(["index", "config.yaml", "--corpus", "law=law.parquet", "med=med.parquet"]) == 0

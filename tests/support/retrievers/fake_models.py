@@ -106,6 +106,7 @@ class FakeModels:
 
         class Requests(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else a body waits 40 ms for the acknowledgement of its headers
 
             def do_GET(self) -> None:
                 self._reply(fake.get(self.path, self.headers.get("Authorization")))

@@ -66,6 +66,7 @@ class Proxy:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else a body waits 40 ms for the acknowledgement of its headers
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -96,6 +96,7 @@ class WebServer:
 
         class Requests(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else a body waits 40 ms for the acknowledgement of its headers
 
             def do_GET(self) -> None:
                 parts = urlsplit(self.path)
