@@ -27,22 +27,29 @@ settings.load_profile("quick")
 _ELASTIC = re.compile(
     r"elastic_(?!bulk)|test_retriever_(contract|opening)|test_index_(changes|actors)|test_filters|test_languages"
 )
+_WEIGHTS = re.compile(
+    r"test_(encoder|reranker|llm_rerank|score_worker|retrieve_worker|search_together)|test_(models|passages|planted_code|hybrid)\.py"
+    r"|test_(prepare|run_in_process|texts_as_one|vllm_chat|token_count)\.py"
+)
+_TOGETHER = {"elastic": _ELASTIC, "weights": _WEIGHTS}
+"""Files whose tests run in one process, which starts Elasticsearch, or imports PyTorch and what opens weights, once: half a
+minute each beside others."""
 _LONG = re.compile(r"test_(ablations|differential|runners|strategy_identity|submitting|bad_storage|errors|architecture)\.py")
 _SERVERS = {"elasticsearch", "secured_server"}
 """Fixtures that start one."""
 _PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
 
 
-class OneElasticsearch(LoadFileScheduling):  # type: ignore[misc]
-    """A file's tests stay in one process, and all files with Elasticsearch, which takes half a minute to start, in the same."""
+class Together(LoadFileScheduling):  # type: ignore[misc]
+    """A file's tests stay in one process, and so do those of `_TOGETHER`."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
-        return "elastic" if _ELASTIC.search(file) else file
+        return next((name for name, files in _TOGETHER.items() if files.search(file)), file)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneElasticsearch:
-    return OneElasticsearch(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    return Together(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -50,6 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: (
             _ELASTIC.search(item.nodeid) is None,
+            _WEIGHTS.search(item.nodeid) is None,
             item.get_closest_marker("slow") is None,
             _LONG.search(item.nodeid) is None,
         )
