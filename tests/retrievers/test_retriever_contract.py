@@ -38,7 +38,7 @@ TEXTS = [
 KINDS = ["bm25", "dense", "hybrid", "served tei", "served vllm", "elastic bm25", "elastic dense", "elastic served", "web"]
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(scope="module", params=KINDS)
 def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
     blocks: dict[str, dict[str, Any]]
     if request.param.startswith("elastic"):
@@ -59,7 +59,7 @@ def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
     return dense
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def retriever(settings: dict[str, Any]) -> Retriever:
     return open_retriever("under_test", typed(settings))
 
