@@ -38,7 +38,9 @@ METRICS: dict[str, Metric] = {
         ("component", "model"),
     ),
     "dmqr_tokens": Metric(
-        "counter", "Tokens by kind: prompt (cached ones included), cached, completion: costs.*_tokens.", ("model", "kind")
+        "counter",
+        "Tokens by kind: prompt (those of the next two included), cached, cache_write, completion: costs.*_tokens.",
+        ("model", "kind"),
     ),
     "dmqr_reused": Metric("counter", "Results taken from a store that runs share: costs.reused.", ("component",)),
     "dmqr_searches": Metric("counter", "Searches by retriever: costs.searches.", ("component",)),

@@ -20,7 +20,9 @@ from cluster.run.snapshot import BlockTotals, Snapshot
 LOOK_SECONDS = 10.0  # between two looks at the gauges, as Ray exports; it forgets one that was not set for 20 s
 
 Series = tuple[str, tuple[tuple[str, str], ...]]  # name and labels
-TOKENS = {"prompt": "prompt_tokens", "cached": "cached_tokens", "completion": "completion_tokens"}
+TOKENS = {
+    "prompt": "prompt_tokens", "cached": "cached_tokens", "cache_write": "cache_write_tokens", "completion": "completion_tokens"
+}  # fmt: skip
 
 
 class TrackedMetrics:

@@ -193,8 +193,13 @@ class Completer:
         return self._prices.usd(one) if self._prices is not None else 0.0
 
     def _first_price(self, request: Request) -> float:
-        """Returns the most that a request may cost, by tokens: a token has a character at least, or two bytes of one."""
-        longest = request.decoding.get("max_tokens") or self._most_tokens
-        tokens: dict[str, float] = {"prompt_tokens": len(request.system) + len(request.prompt), "completion_tokens": longest}
-        priced = {f"@{self._models.get(request.engine, '')}": tokens}
-        return self._prices.usd({self._stage: priced}) if self._prices is not None else 0.0
+        """Returns the most that a request may cost, by tokens: a token has a character at least, or two bytes of one.
+
+        All of the prompt may be written to a cache, at a price of its own.
+        """
+        if self._prices is None:
+            return 0.0
+        longest, prompt = request.decoding.get("max_tokens") or self._most_tokens, len(request.system) + len(request.prompt)
+        tokens: dict[str, float] = {"prompt_tokens": prompt, "completion_tokens": longest}
+        model = f"@{self._models.get(request.engine, '')}"
+        return max(self._prices.usd({self._stage: {model: tokens | {"cache_write_tokens": n}}}) for n in (0, prompt))

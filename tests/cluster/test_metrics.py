@@ -72,6 +72,7 @@ def found_in(shard: int) -> BlockTotals:
                 "requests": 10 + shard,
                 "prompt_tokens": 900,
                 "cached_tokens": 50,
+                "cache_write_tokens": 30,
                 "completion_tokens": 7,
             },
             "dmqr@": {"requests": 2},  # lost
@@ -102,6 +103,7 @@ def test_a_block_counts_when_a_stage_has_finished_it() -> None:
         series("dmqr_requests", component="dmqr", model=""): 2,
         series("dmqr_tokens", model="m", kind="prompt"): 900,
         series("dmqr_tokens", model="m", kind="cached"): 50,
+        series("dmqr_tokens", model="m", kind="cache_write"): 30,
         series("dmqr_tokens", model="m", kind="completion"): 7,
         series("dmqr_errors", stage="rewrite", reason="truncated"): 3,
         series("dmqr_failed_queries", stage="rewrite"): 2,

@@ -22,7 +22,7 @@ from jobs.terminal.formats import money
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.rewriters.fake_server import FakeServer
 
-COUNT, TOKENS = 400, 100
+COUNT, TOKENS = 200, 100
 PRICE = TOKENS / 1e4  # USD of a request: 100 USD for a million tokens
 IN_FLIGHT = 4
 
@@ -107,7 +107,7 @@ def night(
     """A job with a priced server and a number of shards."""
     pq.write_table(pa.table({"query": [f"question {n}" for n in range(COUNT)]}), tmp_path / "log.parquet")
 
-    def make(server: FakeServer, shards: int, *settings: str) -> Any:
+    def make(server: FakeServer, shards: int, *settings: str, prices: str = "{completion: 100}") -> Any:
         values["log"]["path"] = str(tmp_path / "log.parquet")
         engine = {"kind": "openai", "model": "tiny", "base_url": server.address, "max_in_flight": IN_FLIGHT}
         values["rewrite"] = {"engine": engine, "strategies": ["keyword"], "calls": "separate"}
@@ -115,7 +115,7 @@ def night(
         values["output"] = str(tmp_path / f"runs-{shards}")
         values.update({"rerank": {"kind": "none"}, "cluster": {"address": "none", "shard_size": COUNT // shards}})
         values["limits"] = {"error_rate": 1}
-        (tmp_path / "prices.yaml").write_text("tokens: {tiny: {completion: 100}}\n")
+        (tmp_path / "prices.yaml").write_text(f"tokens: {{tiny: {prices}}}\n")
         path = config_file(values)
         return prepare(load_config(path, list(settings)), path)
 
@@ -147,6 +147,16 @@ def test_a_quarter_of_the_money_pays_for_a_quarter_of_the_requests(night: Callab
     host = server.address.split("/")[2]
     assert {row["provider"] for row in rows if row["component"] == "keyword"} == {host}
     assert {row["provider"] for row in rows if row["stage"] == "retrieve"} == {None}
+
+
+def test_no_request_goes_beside_a_first_one_that_may_be_written_to_a_cache_and_so_take_most_of_the_money(
+    night: Callable[..., Any],
+) -> None:
+    """A prompt of some hundred characters may cost some dollars; it costs nothing, and then the others go."""
+    with FakeServer(seconds=0.02) as server:
+        run_in_process(night(server, 10, "limits.max_cost_usd=2", prices="{cache_write: 10000}"))
+        assert server.times[1] - server.times[0] >= server.seconds
+        assert sum(server.sends.values()) == COUNT
 
 
 def test_what_the_calibration_of_the_pools_has_spent_is_not_granted_again(

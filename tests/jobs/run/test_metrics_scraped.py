@@ -105,7 +105,7 @@ def check_counters(found: Found, folder: Path) -> None:
         sums["dmqr_searches"][row["component"],] += row["searches"]
         sums["dmqr_reused"][row["component"],] += row["reused"]
         sums["dmqr_pairs"][model,] += row["pairs"]
-        for kind in ("prompt", "cached", "completion"):
+        for kind in ("prompt", "cached", "cache_write", "completion"):
             sums["dmqr_tokens"][model, kind] += row[f"{kind}_tokens"]
     for row in rows(folder, "rewrites"):
         sums["dmqr_rewrites"][row["strategy"], types.get(row["query_id"], "")] += 1
