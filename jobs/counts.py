@@ -14,13 +14,18 @@ from typing import ClassVar, Self, TypeVar
 
 OVERRIDE_REQUESTS = "override_requests"  # requests that were not made, since people have written all of their texts
 # Of work -> value of `costs.stage`.
-QUANTITIES = {"requests": "rewrite", "searches": "retrieve", "pairs": "rerank", "rounds": "iterate", "answers": "answer"}
+QUANTITIES = {
+    "requests": "rewrite", "searches": "retrieve", "pairs": "rerank", "rounds": "iterate", "grades": "grade",
+    "web_searches": "web", "answers": "answer",
+}  # fmt: skip
 _ARM = "arm/"
 
 
 def cost_quantity(quantity: str) -> str:
     """Returns the column of costs/ that counts a quantity of work: each answer and each refined query is a request."""
-    return "requests" if quantity in ("answers", "rounds") else quantity
+    if quantity == "web_searches":
+        return "searches"
+    return "requests" if quantity in ("answers", "rounds", "grades") else quantity
 
 
 @dataclass(frozen=True)
@@ -157,6 +162,14 @@ class RoundQueries(CountKey):
 
     KIND = "round"
     number: int
+
+
+@dataclass(frozen=True)
+class GradedDocuments(CountKey):
+    """Results of a verdict: relevant, ambiguous, irrelevant; or `ungraded`."""
+
+    KIND = "graded"
+    verdict: str
 
 
 @dataclass(frozen=True)

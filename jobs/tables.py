@@ -118,6 +118,28 @@ ANSWER = pa.struct(
         ("prompt_hash", pa.string()),
     ]
 )
+# The grade of one of the first results of a query in an arm, and what is kept of an ambiguous one.
+GRADE = pa.struct(
+    [
+        ("rank", pa.int32()),
+        ("doc_id", pa.string()),
+        ("grade", pa.float64()),  # null: it could not be graded, and stays
+        ("verdict", pa.string()),  # relevant, ambiguous, irrelevant; null without a grade
+        ("strips", pa.string()),  # the sentences of an ambiguous document that are kept; null: all of it
+        ("model", pa.string()),  # null: the reranker's score
+        ("prompt_hash", pa.string()),
+    ]
+)
+# What was made of the grades of a query in an arm.
+CORRECTION = pa.struct(
+    [
+        ("question", pa.string()),  # made of the query and its rewrites; null: the query itself
+        ("question_model", pa.string()),
+        ("web_query", pa.string()),  # null: the web was not asked
+        ("web_model", pa.string()),
+        ("hits", pa.int32()),  # of the web, behind the documents that are kept; null: it was not asked, or is away
+    ]
+)
 # What a judge, an LLM, says of a result or an answer. `sample`: from 0, of several judgements of the same.
 JUDGEMENT = pa.struct(
     [
@@ -220,6 +242,8 @@ STORED: dict[str, pa.Schema] = {
     "selections": pa.schema([("query_id", pa.string()), *SELECTION]),
     "scores": pa.schema([("query_id", pa.string()), *SCORE]),
     "rounds": pa.schema([("query_id", pa.string()), ("arm", pa.string()), *ROUND]),
+    "grades": pa.schema([("query_id", pa.string()), ("arm", pa.string()), *GRADE]),
+    "corrections": pa.schema([("query_id", pa.string()), ("arm", pa.string()), *CORRECTION]),
     "answers": pa.schema([("query_id", pa.string()), ("arm", pa.string()), *ANSWER]),
     "judgements": pa.schema([("query_id", pa.string()), *JUDGEMENT]),
     "costs": pa.schema([("query_id", pa.string()), *COST]),

@@ -121,6 +121,8 @@ KINDS = Kinds(
 AnyRetrieverSettings = Annotated[RetrieverSettings, KINDS]
 IndexSettings = Annotated[RetrieverSettings, Kinds(KINDS.classes, but=("hybrid", "web"))]
 """The settings of a retriever that searches an index of its own."""
+WebOnly = Annotated[RetrieverSettings, Kinds(KINDS.classes, but=("local", "elastic", "hybrid"))]
+"""The settings of a search engine of the web."""
 
 
 def all_indexed(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, RetrieverSettings]:

@@ -117,6 +117,10 @@ class ClusterSettings(Settings):
     """The worker pool of scoring."""
     iterate: PoolSettings = PoolSettings()
     """The worker pool of further rounds, whose workers have retrievers and rerankers, too."""
+    grade: PoolSettings = PoolSettings()
+    """The worker pool of grading."""
+    web: PoolSettings = PoolSettings()
+    """The worker pool that asks the web where graded results do not suffice."""
     answer: PoolSettings = PoolSettings()
     """The worker pool of answering."""
     judge: PoolSettings = PoolSettings()

@@ -24,6 +24,7 @@ from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_sa
 from jobs.chain.stages.counts import added_failures
 from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.llm.generate import Generate, without_answers
+from jobs.chain.stages.llm.grade import Grade, without_grades
 from jobs.chain.stages.llm.iterate import Iterate, without_rounds
 from jobs.chain.stages.llm.judge import Judge, without_judgements
 from jobs.chain.stages.order import Order
@@ -31,6 +32,7 @@ from jobs.chain.stages.read import Read
 from jobs.chain.stages.retrieve import Retrieve, without_lists
 from jobs.chain.stages.rewrite import Rewrite, RewriteFurther, ToRead
 from jobs.chain.stages.score import Score, without_scores
+from jobs.chain.stages.search_web import SearchWeb, without_hits
 from jobs.chain.stages.write import Write
 from jobs.chain.steps.asking import AskedFor
 from jobs.chain.store.files import StoreFiles
@@ -65,6 +67,8 @@ CHAIN = (
     Step("score", Score, "rerank", "rerank", without_scores),  # only with a reranker
     Step("order", Order),
     Step("iterate", Iterate, "iterate", "iterate", without_rounds, asks=True),  # only with further rounds
+    Step("grade", Grade, "grade", "grade", without_grades, asks=True),  # only where results are graded
+    Step("web", SearchWeb, "web", "web", without_hits),  # only where the web is asked then
     Step("generate", Generate, "answer", "answer", without_answers, asks=True),  # only where an LLM answers
     Step("judge", Judge, "judge", "judge", without_judgements, asks=True),  # only where an LLM judges
     Step("write", Write),
@@ -121,6 +125,13 @@ def stages(
             asking = {"work": work, "job": _asked_for(prepared, start, store, pools[pool])}
             arguments[name] = {name: asking | ({"device": device(pools[pool])} if name == "iterate" else {})}
             at_once[name] = max(engine.blocks_in_flight(one.engine.settings, size) for _, one in generating)
+    if work.corrections:
+        arguments["grade"] = {"grade": {"work": work, "job": _asked_for(prepared, start, store, pools["grade"])}}
+        engines = [task.engine.settings for one in work.corrections for task in one.tasks.values()]
+        at_once["grade"] = max((engine.blocks_in_flight(one, size) for one in engines), default=1)
+    if any(one.search is not None for one in work.corrections):
+        unsaved = prepared.config.limits.unsaved_seconds
+        arguments["web"] = {"web": {"work": work, "run": run, "store": store, "unsaved_seconds": unsaved}}
     if work.judging:
         judging = {"work": work, "job": _asked_for(prepared, start, store, pools["judge"]), "gold": gold}
         arguments["judge"] = {"judge": judging}
@@ -182,7 +193,8 @@ def _for_workers(work: SharedWork, workers: Workers) -> SharedWork:
 
     retrievers = {key: opened(one) for key, one in work.retrievers.items()}
     rerankers = tuple(replace(one, settings=absolute(one.settings.for_worker(workers))) for one in work.rerankers)
-    return replace(work, retrievers=retrievers, rerankers=rerankers)
+    corrections = tuple(one if one.search is None else replace(one, search=opened(one.search)) for one in work.corrections)
+    return replace(work, retrievers=retrievers, rerankers=rerankers, corrections=corrections)
 
 
 def _samples(prepared: Prepared, work: SharedWork) -> dict[str, Callable[[pa.Table], Sequence[MetricSample]]]:

@@ -136,6 +136,7 @@ def charge(
     seconds: float,
     shares: Sequence[float],
     spent: list[list[dict[str, Any]]],
+    stage: str = "retrieve",
 ) -> None:
     """Appends an entry to each query that searched: its searches, and the lists that were stored.
 
@@ -148,6 +149,7 @@ def charge(
         seconds: Of all searches.
         shares: In them, of each name of `search_names`.
         spent: Costs of the block, row by row.
+        stage: The value of `costs.stage`.
     """
     rows = {query_id: row for row, query_id in enumerate(query_ids)}
     made = [one for one in wanted if one in by.made]
@@ -162,7 +164,7 @@ def charge(
             n, old = searches[row], reused[row]
             values: dict[str, Any] = {"searches": n, "saved": texts[row] - n - old if row in texts else 0, "reused": old}
             values |= {"requests": requests[row], "model": model, "provider": by.host}
-            spent[row].append(costs.entry("retrieve", counted, each * n, **values))
+            spent[row].append(costs.entry(stage, counted, each * n, **values))
         if by.lost:
             values = {"attempt": by.lost, "requests": by.lost, "error": LOST, "model": model, "provider": by.host}
-            spent[0].append(costs.entry("retrieve", counted, **values))
+            spent[0].append(costs.entry(stage, counted, **values))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from jobs.tables import ANSWER, CHOSEN, HIT, LEFT_OUT, REWRITE, ROUND, SELECTION, SOURCE, STORED, WEB_PAGE
+from jobs.tables import ANSWER, CHOSEN, CORRECTION, GRADE, HIT, LEFT_OUT, REWRITE, ROUND, SELECTION, SOURCE, STORED, WEB_PAGE
 
 _ARM = ("arm", pa.string())
 ARM_REWRITE = pa.struct([*REWRITE, _ARM])
@@ -47,7 +47,11 @@ RANKED = pa.struct([("arm", pa.int16()), ("fused", pa.int32()), ("score", pa.flo
 # The best score of a retriever's list of the original, or of a refined query, by index of `SharedWork.searches`.
 BEST = pa.struct([("search", pa.int16()), ("retriever", pa.string()), ("score", pa.float64())])
 ARM_ROUND = pa.struct([("answer", pa.int16()), *ROUND])
-ARM_ANSWER = pa.struct([("answer", pa.int16()), *ANSWER])  # `answer` is an index of `SharedWork.answers`
+ARM_GRADE = pa.struct([("answer", pa.int16()), *GRADE])
+ARM_CORRECTION = pa.struct([("answer", pa.int16()), *CORRECTION, ("pages", pa.list_(WEB_PAGE))])  # `pages`: the hits
+ARM_ANSWER = pa.struct(  # `answer` is an index of `SharedWork.answers`; texts and places are those of `documents`, uncut
+    [("answer", pa.int16()), *ANSWER, ("texts", pa.list_(pa.string())), ("places", pa.list_(pa.string()))]
+)
 
 ARM_STORED: dict[str, pa.Schema] = STORED | {
     "rewrites": STORED["rewrites"].append(pa.field("arm", pa.string())),

@@ -15,6 +15,7 @@ from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
 from cluster.settings import NOT_IDENTITY, Names, Settings
 from jobs.config.collections import check_whole
+from jobs.config.corrective import WebSearchSettings
 from jobs.config.retrieve import RetrieveSettings
 from jobs.config.settings import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
 from jobs.config.step_checks import check_steps
@@ -25,7 +26,7 @@ from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings
 from rewriters.engines.settings import AnyEngineSettings
 from rewriters.pool import named
 from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings, is_path
-from rewriters.steps.settings import AnswerSettings, DocumentStepSettings, IterateSettings, JudgeSettings
+from rewriters.steps.settings import AnswerSettings, GradeSettings, IterateSettings, JudgeSettings, LlmStepSettings
 
 MOST_LABEL = 64  # characters
 BESIDE_RUNS = "<output>/store"  # the store's folder by default
@@ -144,6 +145,10 @@ class Config(Settings):
     """How the candidates are reranked."""
     iterate: IterateSettings | None = None
     """Whether queries that find little are rewritten from what was found, and searched again; null: none is."""
+    grade: GradeSettings | None = None
+    """Whether and how the first results are graded, so that irrelevant ones are not answered from; null: they are not."""
+    web: WebSearchSettings | None = None
+    """Whether and how the web is asked where graded results do not suffice; null: it is not."""
     answer: AnswerSettings | None = None
     """Whether and how an LLM answers each query from its first results; null: it does not."""
     judge: JudgeSettings | None = None
@@ -202,20 +207,34 @@ class Config(Settings):
         return self
 
     @property
-    def steps(self) -> dict[str, DocumentStepSettings]:
-        """Returns key -> settings of the steps that LLMs do from the first results, in order of the chain."""
-        return {key: one for key, one in (("iterate", self.iterate), ("answer", self.answer)) if one is not None}
+    def steps(self) -> dict[str, LlmStepSettings]:
+        """Returns key -> settings of what LLMs are asked after retrieval, apart from the judge, in order of the chain."""
+        grade = self.grade
+        found = {
+            "iterate": self.iterate,
+            "grade.question": grade and grade.question,
+            "grade": grade if grade is not None and grade.by == "llm" else None,
+            "grade.strips": grade and grade.strips,
+            "web": self.web,
+            "answer": self.answer,
+        }
+        return {key: one for key, one in found.items() if one is not None}
 
     @property
-    def asking(self) -> dict[str, DocumentStepSettings | JudgeSettings]:
-        """Returns key -> settings of all that LLMs do after retrieval."""
-        return {**self.steps, **({} if self.judge is None else {"judge": self.judge})}
+    def asking(self) -> dict[str, list[LlmStepSettings | JudgeSettings]]:
+        """Returns stage -> settings of what its LLMs are asked, of the stages after the first retrieval; `web` asks none."""
+        stages = ("iterate", "grade", "web", "answer", "judge")
+        found: dict[str, list[LlmStepSettings | JudgeSettings]] = {one: [] for one in stages if getattr(self, one) is not None}
+        for key, one in self.steps.items():
+            found["grade" if key == "web" else key.partition(".")[0]].append(one)  # what grades writes the query to the web
+        return found | ({} if self.judge is None else {"judge": [self.judge]})
 
     @property
-    def shown(self) -> int:
-        """Returns how many of the first results LLMs are shown."""
-        judged = 0 if self.judge is None or self.judge.relevance is None else self.judge.relevance.documents
-        return max([judged, *(one.documents for one in self.steps.values())])
+    def shown(self) -> dict[str, int]:
+        """Returns key of the config -> how many of the first results LLMs are shown, or are graded."""
+        found = {"iterate": self.iterate, "grade": self.grade, "answer": self.answer if self.grade is None else None}
+        found |= {"judge.relevance": None if self.judge is None else self.judge.relevance}
+        return {f"{key}.documents": one.documents for key, one in found.items() if one is not None}
 
     @property
     def results(self) -> int:
@@ -251,7 +270,7 @@ class Config(Settings):
     @property
     def reads_texts(self) -> bool:
         """Returns whether a stage reads the texts of documents."""
-        return self.rerank.kind != "none" or self.fuse.duplicates == "drop" or self.shown > 0
+        return self.rerank.kind != "none" or self.fuse.duplicates == "drop" or bool(self.shown)
 
     @property
     def used_redundancy(self) -> str:

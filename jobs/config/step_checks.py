@@ -16,15 +16,13 @@ def check_steps(config: Config) -> None:
     Raises:
         ValueError: It is not so.
     """
-    for where, one in config.asking.items():
+    for where, one in [*config.steps.items(), *([] if config.judge is None else [("judge", config.judge)])]:
         if one.engine is None and config.rewrite.engine is None:
             raise ValueError(f"{where}.engine is missing, and there is no rewrite.engine; name one")
     if config.judge is not None and config.answer is None and config.judge.kinds.keys() - {"relevance"}:
         raise ValueError("judge: accuracy and criteria are of answers, and the config has no answer; set answer: {}")
-    shown = {f"{key}.documents": one.documents for key, one in config.steps.items()}
-    if config.judge is not None and config.judge.relevance is not None:
-        shown["judge.relevance.documents"] = config.judge.relevance.documents
-    for where, documents in shown.items():
+    _check_correction(config)
+    for where, documents in config.shown.items():
         if documents > config.results:
             more = "fuse.keep" if config.rerank.kind == "none" else "rerank.keep and fuse.keep"
             raise ValueError(f"{where}: {documents} of {config.results} results; take fewer, or raise {more}")
@@ -39,3 +37,24 @@ def check_steps(config: Config) -> None:
         raise ValueError(f"iterate.by: no retriever {by!r}{nearest(by, [*retrievers, 'rerank'])}")
     if by in config.joining or (by in retrievers and by not in config.retrieve.route("original")):
         raise ValueError(f"iterate.by: {by} has no list of the original alone; name another retriever, or rerank")
+
+
+def _check_correction(config: Config) -> None:
+    """Checks that what is graded is answered from, and that grades by the reranker have one."""
+    grade, web, answer = config.grade, config.web, config.answer
+    if grade is None:
+        if web is not None:
+            raise ValueError("web: the web is asked where graded results do not suffice, and nothing is graded; set grade: {}")
+        return
+    if answer is None:
+        raise ValueError("grade: what is kept is answered from, and the config has no answer; set answer: {}")
+    if grade.by == "rerank" and config.rerank.kind == "none":
+        raise ValueError("grade.by: rerank has no score, since rerank.kind is none; grade by llm")
+    if grade.question is not None and not config.rewrite.planned:
+        raise ValueError("grade.question: a query without rewrites is its own question; remove it, or name strategies")
+    most = grade.documents + (web.documents if web is not None else 0)
+    if answer.documents < most:
+        hits = f" and {web.documents} hits of the web" if web is not None else ""
+        raise ValueError(
+            f"answer.documents: {answer.documents} would leave out some of {grade.documents} graded results{hits}; set {most}"
+        )

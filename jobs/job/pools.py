@@ -64,7 +64,9 @@ def shared_limits(config: Config, rerankers: Sequence[RerankSettings] | None = N
     sent += [("rerank", one.server_limits()) for one in rerankers]
     if config.iterate is not None:  # its workers search and rerank, too
         sent += [("iterate", limits) for _, limits in sent]
-    sent += [(step, limits) for step in config.asking if step != "iterate" for limits in texts]
+    sent += [(step, limits) for step in config.asking if step not in ("iterate", "web") for limits in texts]
+    if config.web is not None:
+        sent.append(("web", config.web.search.own_limits()))
     for pool, limits in sent:
         for server, limit in limits:
             most, pools = found.get(server, SharedLimit(limit, []))
@@ -199,9 +201,11 @@ def engines_of_strategies(*configs: Config) -> list[EngineSettings]:
 
 
 def step_engines(config: Config) -> dict[str, list[EngineSettings]]:
-    """Returns step -> the engine that does it."""
-    found = {key: one.engine or config.rewrite.engine for key, one in config.asking.items()}
-    return {key: [engine] for key, engine in found.items() if engine is not None}
+    """Returns stage -> the engines that its LLMs are, each once."""
+    return {
+        stage: list(distinct(engine for one in of if (engine := one.engine or config.rewrite.engine) is not None).values())
+        for stage, of in config.asking.items()
+    }
 
 
 def opened_engines(config: Config, pool: Sequence[Strategy] | None = None) -> list[EngineSettings]:

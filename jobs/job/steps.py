@@ -6,25 +6,37 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ConfigError, RewriterError
 from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.rewriting import read_text
 from jobs.log.judgements import read_answers
+from retrievers.kinds import RetrieverSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.settings import DecodingSettings
 from rewriters.steps.reading import READING_VERSION
-from rewriters.steps.settings import HIGHEST_GRADES, DocumentStepSettings, LlmStepSettings
+from rewriters.steps.settings import HIGHEST_GRADES, LlmStepSettings
 from rewriters.steps.step import LlmStep, load_step
 
+if TYPE_CHECKING:
+    from retrievers.web.retriever import Web
+
+WEB_SEARCH = "web.search"
+"""Of the config; the name of its searches in costs/, errors/ and web/."""
 Resolve = Callable[[EngineSettings], tuple[EngineSettings, dict[str, Any]]]
 VARIABLES = {
     "answer": frozenset({"query", "context", "documents"}),
     "iterate": frozenset({"query", "context", "documents", "tried"}),
+    "grade.question": frozenset({"query", "context", "rewrites"}),
+    "grade": frozenset({"query", "context", "document"}),
+    "grade.strips": frozenset({"query", "context", "document"}),
+    "web": frozenset({"query", "context"}),
 }
 """Key of the config -> the variables of its prompts."""
+ANSWER_KEYS = {"grade.question": "question", "grade.strips": "sentences", "web": "query"}
+"""Key of the config -> the key of the object that its prompt asks for."""
 OF_JUDGEMENTS = {
     "relevance": frozenset({"query", "context", "document"}),
     "accuracy": frozenset({"query", "context", "answer", "gold"}),
@@ -71,19 +83,22 @@ class ReadySteps:
     """All steps of a job that an LLM does after retrieval.
 
     Attributes:
-        of_results: Key of the config -> a step that generates a text from the first results.
+        of_results: Key of the config -> what is asked there, of all but the judge.
         judge: What is judged -> how.
         gold: What tells the gold answers that answers are judged against; None: there are none.
+        searched: The identity of the search engine of `web`; None: there is none.
     """
 
     of_results: Mapping[str, ReadyStep] = field(default_factory=dict)
     judge: Mapping[str, ReadyStep] = field(default_factory=dict)
     gold: str | None = None
+    searched: Mapping[str, Any] | None = None
 
     def identity(self) -> dict[str, Any]:
         """Returns what decides their results, by key of the config, as JSON values."""
         found: dict[str, Any] = {key: one.identity() for key, one in self.of_results.items()}
         found |= {"judge": {kind: one.identity() for kind, one in self.judge.items()}} if self.judge else {}
+        found |= {} if self.searched is None else {"web_search": dict(self.searched)}
         return found | ({} if self.gold is None else {"gold_answers": self.gold})
 
 
@@ -96,7 +111,7 @@ def _ready(config: Config, settings: LlmStepSettings, step: LlmStep, resolve: Re
 
 def asked_steps(config: Config) -> dict[str, dict[str, Any]]:
     """Returns key of the config -> what is asked at its step, apart from its engine; raises ConfigError."""
-    found = {key: _of_results(settings, key).identity() for key, settings in config.steps.items()}
+    found = {key: _asked(settings, key).identity() for key, settings in config.steps.items()}
     for kind in config.judge.kinds if config.judge is not None else ():
         found[f"judge.{kind}"] = _judging(config, kind).identity()
     return found
@@ -109,9 +124,20 @@ def _step(settings: LlmStepSettings, where: str, known: frozenset[str], language
         raise ConfigError(error.code, str(error)) from error
 
 
-def _of_results(settings: DocumentStepSettings, key: str) -> LlmStep:
-    """Returns what an LLM is asked at a step that is shown the first results; raises ConfigError."""
-    return _step(settings, key, VARIABLES[key], settings.language)
+def _asked(settings: LlmStepSettings, key: str) -> LlmStep:
+    """Returns what an LLM is asked at a step; raises ConfigError."""
+    step = _step(settings, key, VARIABLES[key], getattr(settings, "language", None))
+    words = ""
+    if key == "grade":
+        if step.output not in ("grade", "grades"):
+            words = f"output: {step.output} is no grade; make it grade or grades"
+        elif step.output == "grades" and GRADE_KEYS["relevance"] not in step.keys:
+            words = f"its keys lack {GRADE_KEYS['relevance']}, which is the grade; add it"
+    elif key in ANSWER_KEYS and (step.output != "object" or ANSWER_KEYS[key] not in step.keys):
+        words = f"its answer has no key {ANSWER_KEYS[key]}; make it an object with this key"
+    if words:
+        raise ConfigError("prompt", f"{key}.prompt: {settings.prompt}: {words}")
+    return step
 
 
 def _judging(config: Config, kind: str) -> LlmStep:
@@ -140,13 +166,23 @@ def ready_steps(config: Config, resolve: Resolve = engine.resolve) -> ReadySteps
     Raises:
         ConfigError, RewriterError, RetrieverError: A prompt is wrong, or an engine cannot be had.
     """
-    found = {key: _ready(config, one, _of_results(one, key), resolve) for key, one in config.steps.items()}
+    found = {key: _ready(config, one, _asked(one, key), resolve) for key, one in config.steps.items()}
     judge = {}
     for kind in config.judge.kinds if config.judge is not None else ():
         assert config.judge is not None
         judge[kind] = _ready(config, config.judge.step(kind), _judging(config, kind), resolve)
     gold = config.evaluate.answers if "accuracy" in judge else None
-    return ReadySteps(found, judge, None if gold is None else _digest(read_answers(gold, config.evaluate.key)))
+    searched = None if config.web is None else open_search_engine(config.web.search).identity()
+    return ReadySteps(found, judge, None if gold is None else _digest(read_answers(gold, config.evaluate.key)), searched)
+
+
+def open_search_engine(settings: RetrieverSettings) -> Web:
+    """Returns the search engine of `web.search`; raises RetrieverError if its address or key is not there."""
+    from retrievers.web.retriever import Web  # here, since most jobs have none
+    from retrievers.web.settings import WebSettings
+
+    assert isinstance(settings, WebSettings), "checked by the config"
+    return Web(WEB_SEARCH, settings)
 
 
 def _digest(answers: Mapping[str, list[str]]) -> str:

@@ -65,6 +65,7 @@ class Job:
         work = self.compiled.work
         steps = {
             "iterate": [one.engine for _, one in work.generating("iteration")],
+            "grade": [task.engine for _, of in work.correcting() for task in of.tasks.values()],
             "answer": [one.engine for _, one in work.generating("generation")],
             "judge": [one.engine for one in work.judging],
         }
@@ -85,7 +86,8 @@ class Job:
                 tries[key] = max(tries.get(key, 0), 1 + tries_per_request(reading.asked))
         work = self.compiled.work
         rounds = sum(iterate_settings(one).rounds for _, one in work.generating("iteration"))
-        return sum(tries.values()) + rounds + len(work.generating("generation")) + work.most_judgements
+        corrected = sum(one.most_requests for _, one in work.correcting())
+        return sum(tries.values()) + rounds + corrected + len(work.generating("generation")) + work.most_judgements
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:
@@ -96,9 +98,12 @@ class Job:
             "candidates": work.keep_candidates,
             "scores": bool(work.rerankers),
             "rounds": bool(work.generating("iteration")),
+            "grades": bool(work.corrections),
+            "corrections": bool(work.corrections),
             "answers": bool(work.generating("generation")),
             "judgements": bool(work.judging),
-            "web": any(not retriever.searched for retriever in work.retrievers.values()),
+            "web": any(not retriever.searched for retriever in work.retrievers.values())
+            or any(one.search is not None for one in work.corrections),
             "selections": any(reading.rewriting.selects for reading in work.readings),
             "tails": any(answer.looked > answer.keep for answer in work.answers),
         }

@@ -64,14 +64,14 @@ class SearchServer(Server):
 class Web:
     """A search engine of the web; implements `retrievers.retriever.Retriever`. Cost: a request for each different text."""
 
-    def __init__(self, name: str, settings: WebSettings) -> None:
-        """Reads address and key from the environment; sends nothing.
+    def __init__(self, key: str, settings: WebSettings) -> None:
+        """Reads address and key from the environment; sends nothing. `key` is its place in the config, for messages.
 
         Raises:
             RetrieverError: A variable is not set, or holds no address.
         """
         self.settings, self._provider = settings, PROVIDERS[settings.provider]
-        where = f"retrieve.retrievers.{name}: {settings.provider}"
+        where = f"{key}: {settings.provider}"
         self.base = settings.base_url or _address(where, settings.url_env or "")
         self._server = SearchServer(
             f"{where} at {self.base}", f"web search at {self.base}", self.base, settings, self._provider.key_header,
@@ -220,7 +220,7 @@ def open_retriever(
 ) -> Retriever:
     """Opens the search engine; see `retrievers.retriever.open_retriever`."""
     check_planned(f"retrieve.retrievers.{name}", expect_identity, settings.identity)
-    return Web(name, settings)
+    return Web(f"retrieve.retrievers.{name}", settings)
 
 
 def open_documents(name: str, settings: WebSettings, *, patient: bool = False) -> DocumentStore:
@@ -230,7 +230,7 @@ def open_documents(name: str, settings: WebSettings, *, patient: bool = False) -
 
 def retriever_identity(name: str, settings: WebSettings) -> dict[str, Any]:
     """Returns the identity, after a look whether address and key are there; see `retrievers.retriever.retriever_identity`."""
-    return Web(name, settings).identity()
+    return Web(f"retrieve.retrievers.{name}", settings).identity()
 
 
 def check_filters(name: str, settings: WebSettings, fields: Iterable[str]) -> None:

@@ -73,7 +73,9 @@ def _read(step: LlmStep, text: str) -> StepResult | None:
         graded = _object(step, text, partial(_named_grade, step))
         return None if graded is None else StepResult(text, grades=graded)
     found = _object(step, text, _text)
-    return None if found is None else StepResult(text, fields=found)
+    if found is None:
+        return None
+    return _failed("too_long") if any(len(one) > step.max_chars for one in found.values()) else StepResult(text, fields=found)
 
 
 def _failed(reason: str) -> StepResult:

@@ -10,6 +10,7 @@ from cluster.settings import NOT_IDENTITY, Names, Settings
 from rewriters.engines.settings import AnyEngineSettings
 from rewriters.settings import DecodingSettings, is_path
 
+RELEVANT, AMBIGUOUS, IRRELEVANT = "relevant", "ambiguous", "irrelevant"  # verdicts on a document
 HIGHEST = 3  # grade of relevance
 HIGHEST_GRADES = {"relevance": HIGHEST, "accuracy": 1, "criteria": 5}
 """What a judge judges -> the highest grade; the lowest is 0."""
@@ -105,6 +106,75 @@ class IterateSettings(DocumentStepSettings):
     merge: Literal["best", "fuse"] = "fuse"
     """How candidates of the rounds are merged: by RRF of the rounds' rankings; or best, each with its best fused score, which
     compares rounds that have as many lists, such as with `rewrite.strategies: []`."""
+
+
+class QuestionSettings(LlmStepSettings):
+    """The question that is made of a query and its rewrites."""
+
+    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "question"
+    """question, or a YAML file of the same form, whose text counts for the fingerprint."""
+    language: Annotated[str, Field(min_length=1)] | None = None
+    """That it is written in, in words such as German; null: the query's."""
+
+
+class StripsSettings(LlmStepSettings):
+    """What is kept of an ambiguous document: those of its sentences that help to answer."""
+
+    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "strips"
+    """strips, or a YAML file of the same form, whose text counts for the fingerprint."""
+
+
+class GradeSettings(LlmStepSettings):
+    """Grades of the first results, of which only relevant and ambiguous ones are answered from (corrective RAG)."""
+
+    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "three_grades"
+    """three_grades (relevant, ambiguous, irrelevant), two_grades (relevant or not), relevance (the judge's, from 0 to 3), or a
+    YAML file of the same form, whose text counts for the fingerprint."""
+    documents: Annotated[int, Field(ge=1)] = 3
+    """How many of the first results are graded; those behind them are not answered from."""
+    document_chars: Annotated[int, Field(ge=1)] | None = None
+    """The most characters of a document that is graded; null: no limit."""
+    by: Literal["llm", "rerank"] = "llm"
+    """Whose grade counts: an LLM's, or the reranker's score, which asks nobody."""
+    relevant: float | None = None
+    """From this grade on a document is relevant; null: 2, of an LLM."""
+    ambiguous: float | None = None
+    """From this grade on it is ambiguous, and below it irrelevant; null: 1, of an LLM. As high as `relevant`: none is."""
+    against: Literal["question", "query"] | None = None
+    """What documents are graded and refined against; null: the question, if there is one."""
+    question: QuestionSettings | None = None
+    """Whether and how query and rewrites are made into one question first; null: the query is the question."""
+    strips: StripsSettings | None = None
+    """Whether and how ambiguous documents are refined; null: they stay whole."""
+
+    @model_validator(mode="after")
+    def _thresholds(self) -> GradeSettings:
+        if self.by == "rerank" and (self.relevant is None or self.ambiguous is None):
+            raise ValueError("by: rerank needs relevant and ambiguous, scores of the reranker; set both")
+        if self.least_ambiguous > self.least_relevant:
+            raise ValueError(f"ambiguous {self.least_ambiguous:g} is above relevant {self.least_relevant:g}; exchange them")
+        if self.against == "question" and self.question is None:
+            raise ValueError("against: question needs one; set question: {}")
+        return self
+
+    @property
+    def least_relevant(self) -> float:
+        """Returns the lowest grade of a relevant document."""
+        return 2.0 if self.relevant is None else self.relevant
+
+    @property
+    def least_ambiguous(self) -> float:
+        """Returns the lowest grade of an ambiguous document."""
+        return min(1.0, self.least_relevant) if self.ambiguous is None else self.ambiguous
+
+    @property
+    def against_question(self) -> bool:
+        """Returns whether documents are graded against the question that is made of query and rewrites."""
+        return self.question is not None and self.against != "query"
+
+    def verdict(self, grade: float) -> str:
+        """Returns relevant, ambiguous or irrelevant."""
+        return RELEVANT if grade >= self.least_relevant else AMBIGUOUS if grade >= self.least_ambiguous else IRRELEVANT
 
 
 class JudgedSettings(Settings):

@@ -42,7 +42,7 @@ def settings(**block: Any) -> WebSettings:
 
 
 def web(server: WebServer, **more: Any) -> Web:
-    return Web("web", settings(**server.block(**more)))
+    return Web("retrieve.retrievers.web", settings(**server.block(**more)))
 
 
 def answers(opened: Web, *texts: str) -> dict[str, WebAnswer]:
@@ -174,7 +174,7 @@ def test_a_limit_of_brave_that_is_used_up_says_when_it_begins_anew() -> None:
 def test_a_server_that_is_away_for_the_patience_fails_searches_and_ends_nothing() -> None:
     with WebServer("searxng") as server:
         block = server.block(patience_minutes=0.01)
-    opened = Web("web", settings(**block))
+    opened = Web("retrieve.retrievers.web", settings(**block))
     began = time.monotonic()
     found = answers(opened, "bread", "tide")
     assert {one.reason for one in found.values() if isinstance(one, FailedSearch)} == {"unavailable"}
@@ -244,7 +244,7 @@ def test_an_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatc
         retriever_identity("web", one)
     with WebServer("searxng") as server:
         monkeypatch.setenv("SEARXNG_URL", server.address)
-        assert answers(Web("web", one), "zzz") == {"zzz": ()}
+        assert answers(Web("retrieve.retrievers.web", one), "zzz") == {"zzz": ()}
     assert one.server == "$SEARXNG_URL"
 
 

@@ -23,7 +23,7 @@ Family = Literal["run", "always", "arms", "grid", "subsets", "samples"]
 
 RUN = "run"  # the only arm of a run
 FULL, BASELINE = "full", "original"
-SECTIONS = ("rewrite", "retrieve", "fuse", "rerank", "iterate", "answer")  # of the config, that arms may change
+SECTIONS = ("rewrite", "retrieve", "fuse", "rerank", "iterate", "grade", "web", "answer")  # of the config, that arms may change
 MOST_ARMS = 5_000
 _ORIGINAL_OFF = {"fuse.weights.original": 0}
 

@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError
 from jobs.chain.arms.arms import FULL, RUN, Arm
 from jobs.chain.arms.corpora import Corpus
+from jobs.chain.arms.corrections import Corrections
 from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.equal_arms import DistinctArms, system
-from jobs.chain.arms.generations import Generations
+from jobs.chain.arms.generations import Generations, TaskNames
 from jobs.chain.arms.judging import judging_of
 from jobs.chain.arms.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
 from jobs.chain.arms.texts import ArmTexts
@@ -99,7 +100,8 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
     configs = {arm.name: config for arm, config in answered}
     texts = ArmTexts(facts.rewriting, configs[arms[0].name])
     lists = _Lists(facts, answered)
-    rerankers, generations = Distinct[ScoredBy](), Generations()
+    rerankers, names = Distinct[ScoredBy](), TaskNames()
+    generations, corrections = Generations(names), Corrections(names)
     answers, fingerprints, distinct = [], {}, DistinctArms()
     for arm in arms:
         if arm.members:
@@ -114,12 +116,12 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
         kept = min(keep, config.fuse.keep, config.rerank.keep if reranked else keep)
         drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
         looked = min(keep, config.fuse.keep) if drops else keep
-        cuts = texts.cuts(reading)
+        cuts, shown = texts.cuts(reading), config.shown.values()
         answer = Answer(
             arm.name,
             lists.search(config, reading, cuts_of(config, cuts)),
             frozenset(config.rewrite.planned),
-            _fusing(config, max(looked, config.shown, config.fuse.keep if reranked or arm is arms[0] or drops else 0)),
+            _fusing(config, max(looked, *shown, config.fuse.keep if reranked or arm is arms[0] or drops else 0)),
             documents,
             rerankers.place(scored_by.label, scored_by) if scored_by is not None else None,
             config.rerank.combine,
@@ -131,6 +133,7 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
             choosing_of(config, partial(lists.open, config)),
             generations.add(config.answer, facts.steps(config).of_results.get("answer"), config, arm),
             generations.add(config.iterate, facts.steps(config).of_results.get("iterate"), config, arm),
+            corrections.add(config, facts.steps(config), arm),
         )
         if not distinct.add(arm, system(config, facts.rewriting(config)[1], answer)):
             continue
@@ -141,7 +144,7 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
     work = SharedWork(
         tuple(texts.readings), dict(lists.retrievers),
         tuple(lists.searches.values), tuple(rerankers.values), tuple(answers), sources,
-        configs[arms[0].name].retrieve.filters, generations=tuple(generations.values),
+        configs[arms[0].name].retrieve.filters, generations=tuple(generations.values), corrections=tuple(corrections.values),
         judging=judging_of(configs[arms[0].name], facts.steps(configs[arms[0].name])),
     )  # fmt: skip
     parts = {arm: part for arm in fingerprints if (part := texts.part_of(arm))}
@@ -249,7 +252,8 @@ def _fact(name: str, config: Config) -> Hashable:
     if name == "rewriting":
         return name, digest([config.rewrite.model_dump(), config.log.context_column])
     if name == "steps":
-        own = {key: one.model_dump() for key, one in config.asking.items()}
+        own = [[one.model_dump() for one in of] for of in (config.steps.values(), [config.judge] if config.judge else [])]
+        own.append([config.grade.model_dump() if config.grade is not None else None])
         return name, digest([own, config.rewrite.engine and config.rewrite.engine.model_dump(), config.log.context_column])
     if name == "reranking":
         return name, digest(config.reranking.model_dump())

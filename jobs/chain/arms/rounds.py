@@ -30,5 +30,7 @@ def round_work(work: SharedWork) -> SharedWork:
         )
         fuse = answer.fuse.model_copy(update={"weights": {ORIGINAL: 0.0}, "redundancy": "none"})
         own = frozenset({ITERATE})
-        answers.append(replace(answer, search=place, strategies=own, fuse=fuse, choosing=None, generation=None))
-    return replace(work, readings=tuple(readings), searches=tuple(searches), answers=tuple(answers))
+        answers.append(
+            replace(answer, search=place, strategies=own, fuse=fuse, choosing=None, generation=None, correction=None)
+        )
+    return replace(work, corrections=(), readings=tuple(readings), searches=tuple(searches), answers=tuple(answers))

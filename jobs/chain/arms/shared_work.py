@@ -28,6 +28,7 @@ from retrievers.joined import JOINED_VERSION
 from rewriters.settings import identity_fields
 
 if TYPE_CHECKING:  # workers of most stages need no more than what they are given
+    from jobs.chain.arms.corrections import Correction
     from jobs.chain.arms.generations import Generation
     from jobs.chain.arms.judging import Judging
     from retrievers.kinds import RetrieverSettings
@@ -137,6 +138,7 @@ class Answer:
         choosing: How one text of each query is chosen; None: all are fused.
         generation: How an LLM answers, an index in `SharedWork.generations`; None: none does.
         iteration: How an LLM refines the query in further rounds, likewise; None: there are none.
+        correction: How the first results are corrected, an index in `SharedWork.corrections`; None: they are not.
     """
 
     arm: str
@@ -154,6 +156,7 @@ class Answer:
     choosing: Choosing | None = None
     generation: int | None = None
     iteration: int | None = None
+    correction: int | None = None
 
 
 @dataclass(frozen=True)
@@ -277,6 +280,8 @@ class SharedWork:
     """Whether its fused candidates are written to candidates/."""
     generations: tuple[Generation, ...] = ()
     """What LLMs generate from the first results: answers, and refined queries."""
+    corrections: tuple[Correction, ...] = ()
+    """How first results are corrected before they are answered from."""
     judging: tuple[Judging, ...] = ()
     """What an LLM judges, of all arms alike."""
 
@@ -290,6 +295,11 @@ class SharedWork:
         found = ((number, getattr(one, step)) for number, one in enumerate(self.answers))
         return [(number, self.generations[place]) for number, place in found if place is not None]
 
+    def correcting(self) -> list[tuple[int, Correction]]:
+        """Returns the answers whose first results are corrected, by index, with how."""
+        found = ((number, one.correction) for number, one in enumerate(self.answers))
+        return [(number, self.corrections[place]) for number, place in found if place is not None]
+
     @property
     def engines(self) -> dict[str, AnsweredBy]:
         """Returns the common engines of all arms by key, each once: each has workers of its own."""
@@ -300,6 +310,7 @@ class SharedWork:
         answer = self.answers[number]
         steps = [place for place in (answer.generation, answer.iteration) if place is not None]
         shown = [self.generations[place].settings.documents for place in steps]
+        shown += [] if answer.correction is None else [self.corrections[answer.correction].settings.documents]
         return max(answer.keep, answer.looked, *shown, *(one.documents for one in self.judging))
 
     @property

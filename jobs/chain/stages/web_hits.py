@@ -16,6 +16,7 @@ from jobs.chain.tables import WEB_HIT
 from jobs.tables import ORIGINAL, STORED, nested
 from retrievers.lists import TOGETHER
 from retrievers.ranking import offsets_of
+from retrievers.web.retriever import FailedSearch
 
 CUT = "text_cut"
 """The reason of a note on a text of which only the beginning was searched."""
@@ -104,6 +105,12 @@ def web_errors(rows: int, routed: Sequence[Sequence[Text]], searches: WebSearche
             message = f"the text of {text.strategy} is longer than {provider} takes; its beginning was searched"
             said[text.row].setdefault((CUT, sent), _error(searches.name, CUT, message, sent, 1))
     return [list(one.values()) for one in said]
+
+
+def failed_search(component: str, failure: FailedSearch, sent: str, requests: int) -> dict[str, Any]:
+    """Returns the row in errors of a failed search where graded results do not suffice: what was kept stands alone."""
+    message = f"the search of the web failed, so the documents that are kept stand alone: {failure.message}"
+    return _error(component, failure.reason, message, sent, max(1, requests)) | {"stage": "web"}
 
 
 def _error(component: str, reason: str, message: str, raw: str, attempts: int) -> dict[str, Any]:

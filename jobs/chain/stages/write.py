@@ -77,6 +77,9 @@ class Write:
             tables["scores"] = scores_table(self._schemas["scores"], ids, block, work)
         if work.generating("iteration"):
             tables["rounds"] = of_arms(ids, table, work, "rounds")
+        if work.corrections:
+            tables |= {name: of_arms(ids, table, work, name) for name in ("grades", "corrections")}
+            counts["web_asked"] = pc.count(tables["corrections"].column("web_query")).as_py()
         if work.generating("generation"):
             tables["answers"] = of_arms(ids, table, work, "answers")
             counts["answers"] = tables["answers"].num_rows

@@ -6,7 +6,7 @@ is made, and put into the store when its shard is done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +87,11 @@ class Asking:
         return request_key(request, self._made_with[known][1])
 
 
+def asked_key(key: Key) -> str:
+    """Returns a key as stages hand it on."""
+    return "/".join(map(str, key))
+
+
 class ShardAnswers:
     """The answers to the requests of one shard."""
 
@@ -125,16 +130,22 @@ class ShardAnswers:
         """Returns whether an answer was taken from the store."""
         return self.made[key].start == REUSED
 
-    def costs(self, requests: Mapping[Key, Request]) -> list[dict[str, Any]]:
-        """Returns the cost entries of requests, with what earlier attempts have lost of them."""
+    def costs(self, requests: Mapping[Key, Request], paid: Collection[str] = ()) -> list[dict[str, Any]]:
+        """Returns the cost entries of requests, with what earlier attempts have lost of them.
+
+        Args:
+            requests: Of one query.
+            paid: What `asked_key` returns of requests whose answers an earlier stage has, which pays for them.
+        """
+        own_pay = {key: one for key, one in requests.items() if asked_key(key) not in paid}
         completer, own = self._asking.completer, self._own
         entries = [
             entry(self._asking.stage, request.name, model=self.made[key].completion.model, reused=1)
-            if self.is_reused(key)
+            if self.is_reused(key) or key not in own_pay
             else completer.cost(request, self.made[key])
             for key, request in requests.items()
         ]
-        return entries + [completer.lost(request, own.lost[key]) for key, request in requests.items() if own.lost[key]]
+        return entries + [completer.lost(request, own.lost[key]) for key, request in own_pay.items() if own.lost[key]]
 
     def _fact(self, key: Key, request: Request) -> EngineRequest:
         return EngineRequest(self._asking.made_by[request.engine], key, request.prompt)

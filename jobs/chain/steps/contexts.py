@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from math import isnan
 from typing import NamedTuple
 
 from jobs.chain.arms.generations import Generation
@@ -21,15 +22,17 @@ class FoundText(NamedTuple):
 
     Attributes:
         doc_id: Of the document.
-        score: By which it has its rank.
+        score: By which it has its rank; NaN: it has none, as a page that was found where results do not suffice.
         text: As it is indexed.
         place: Where it is from; "": not known.
+        reranked: The reranker's score; NaN: it has none; None: there is no reranker.
     """
 
     doc_id: str
     score: float
     text: str
     place: str
+    reranked: float | None = None
 
 
 class Context(NamedTuple):
@@ -64,10 +67,11 @@ def context_of(of: Generation, documents: Sequence[FoundText], count_tokens: Cal
     shown: list[str] = []
     labels: list[str] = []
     for number, one in enumerate(documents, start=1):
-        label = "" if settings.labels is None else settings.labels.label(number, len(documents), one.score)
-        text = one.text
-        if settings.document_chars is not None and len(text) > settings.document_chars:
-            text, cut = text[: settings.document_chars].rstrip() + " ...", cut + 1
+        label = ""
+        if settings.labels is not None and not (settings.labels.by == "score" and isnan(one.score)):
+            label = settings.labels.label(number, len(documents), one.score)
+        text = beginning(one.text, settings.document_chars)
+        cut += text is not one.text
         words = _document(of, number, one.place, label, text)
         if room is not None:
             tokens = count_tokens(words if not shown else settings.separator + words)
@@ -85,6 +89,11 @@ def context_of(of: Generation, documents: Sequence[FoundText], count_tokens: Cal
     doc_ids = tuple(one.doc_id for one in documents[: len(shown)])
     text = settings.separator.join(shown) or NO_DOCUMENTS
     return Context(text, doc_ids, tuple(labels), len(documents) - len(shown), cut)
+
+
+def beginning(text: str, most: int | None) -> str:
+    """Returns a text, cut after so many characters if it is longer; None: no limit."""
+    return text if most is None or len(text) <= most else text[:most].rstrip() + " ..."
 
 
 def _document(of: Generation, number: int, place: str, label: str, text: str) -> str:

@@ -14,15 +14,13 @@ from jobs.chain.arms.generations import Generation
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import Key
 from jobs.chain.search_texts import queries_of
-from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.counts import with_counts
-from jobs.chain.stages.documents import Corpora, documents_of, texts_and_places
-from jobs.chain.stages.stored_rows import Rankings
+from jobs.chain.stages.documents import documents_of
+from jobs.chain.stages.first_results import corrected_results, first_results
 from jobs.chain.stages.users import request_counts
 from jobs.chain.steps.asking import AskedFor, Asking
 from jobs.chain.steps.contexts import Context, FoundText, citations, context_of, token_counter
 from jobs.chain.tables import ARM_ANSWER
-from jobs.chain.web.texts import document_pages
 from jobs.tables import WRONG_CITATION, with_appended, with_columns, with_failure
 from rewriters.engines import Request
 from rewriters.guards.mask import Mask, unmasked
@@ -35,6 +33,7 @@ class _AnswerAsked(NamedTuple):
 
     request: Request
     context: Context
+    documents: Sequence[FoundText]
     mask: Mask
     key: Key
 
@@ -42,6 +41,7 @@ class _AnswerAsked(NamedTuple):
 class Generate:
     """A worker of the answering stage, with all engines that answer."""
 
+    # and `grades` and `corrections`, where results are graded
     NEEDS = ("shard", "query_id", "query", "context", "values", "documents", "fused", "ranked", "web", "counts")
     ADDS = pa.schema([("answers", pa.list_(ARM_ANSWER))])
 
@@ -110,30 +110,28 @@ class Generate:
 
     def _asked(self, table: pa.Table) -> dict[int, list[_AnswerAsked]]:
         """Returns, by index of the answers that are generated, what is asked of each query."""
-        work, queries = self._work, queries_of(table)
-        block = Candidates(table, len(work.answers), len(work.rerankers))
-        ranked = Rankings(table, block, work)
-        first = {number: ranked.first(number, of.settings.documents) for number, of in work.generating("generation")}
-        doc_ids, pages = block.doc_ids.to_pylist(), document_pages(table)
-        wanted: dict[Corpora, list[str]] = {key: [] for key in self._documents}
-        for number, of in first.items():
-            wanted[work.answers[number].documents] += [doc_ids[place] for place in of.document if place not in pages]
-        texts = texts_and_places(self._documents, wanted)
-        found = {}
-        for number, of in first.items():
-            known = texts[work.answers[number].documents]
-            shown: list[list[FoundText]] = [[] for _ in queries]
-            for row, place, score in zip(of.row.tolist(), of.document.tolist(), of.score.tolist(), strict=True):
-                text_and_place = pages[place] if place in pages else known[doc_ids[place]]
-                shown[row].append(FoundText(doc_ids[place], score, *text_and_place))
-            found[number] = [self._ask(number, query, one) for query, one in zip(queries, shown, strict=True)]
-        return found
+        work, corrected = self._work, dict(self._work.correcting())
+        most = {
+            number: corrected[number].settings.documents if number in corrected else of.settings.documents
+            for number, of in work.generating("generation")
+        }
+        first, queries = first_results(table, work, self._documents, most), queries_of(table)
+        kept = {
+            number: corrected_results(table, number, rows) if number in corrected else rows for number, rows in first.items()
+        }
+        return {
+            number: [
+                self._ask(number, query, of[: self._generation(number).settings.documents])
+                for query, of in zip(queries, rows, strict=True)
+            ]
+            for number, rows in kept.items()
+        }
 
     def _ask(self, number: int, query: Query, documents: Sequence[FoundText]) -> _AnswerAsked:
         of, mask = self._generation(number), Mask(self._generation(number).mask)
         context = context_of(of, documents, self._counters[self._work.answers[number].generation or 0])
         request = of.step.request(query, {"documents": context.text}, mask, of.decoding, of.engine.key)
-        return _AnswerAsked(request, context, mask, self._asking.key(request))
+        return _AnswerAsked(request, context, documents[: len(context.documents)], mask, self._asking.key(request))
 
     def _generation(self, number: int) -> Generation:
         place = self._work.answers[number].generation
@@ -148,6 +146,7 @@ def _answer(number: int, asked: _AnswerAsked, model: str, text: str, cut: bool, 
     ]
     return {
         "answer": number, "text": text, "cut": cut, "cited": list(cited), "documents": documents,
+        "texts": [one.text for one in asked.documents], "places": [one.place for one in asked.documents],
         "left_out": context.left_out, "cut_documents": context.cut, "model": model, "prompt_hash": asked.request.prompt_hash,
     }  # fmt: skip
 

@@ -196,8 +196,6 @@ class Iterate:
             text = " ".join(unmasked(said or "", one.mask.values).split())
             known = {normalise(other) for other in (state.queries[row].text, *state.tried[arm, row])}
             reason, message = result.reason, result.message
-            if reason is None and len(text) > of.step.max_chars:
-                reason, message = "too_long", "the refined query is longer than max_chars of its prompt's file"
             if reason is None and normalise(text) in known:
                 reason, message = REPEATED_QUERY, "the refined query is one that was searched already, so no round follows"
             if reason is not None:

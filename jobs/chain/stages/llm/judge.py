@@ -14,10 +14,10 @@ from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import Key
 from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.documents import Corpora, documents_of, texts_and_places
+from jobs.chain.stages.documents import Corpora, documents_of
 from jobs.chain.stages.stored_rows import Rankings
 from jobs.chain.steps.asking import AskedFor, Asking
-from jobs.chain.steps.contexts import NO_DOCUMENTS
+from jobs.chain.steps.contexts import NO_DOCUMENTS, beginning
 from jobs.chain.web.texts import document_pages
 from jobs.job.steps import GRADE_KEYS
 from jobs.tables import JUDGEMENT, with_appended, with_columns, with_failure
@@ -65,7 +65,7 @@ class Judge:
         engines = [one.engine for one in work.judging]
         self._asking = Asking("judge", engines, job, most)
         self.start_up = self._asking.start_up
-        shown = any(one.documents or one.kind == CRITERIA for one in work.judging)
+        shown = any(one.documents for one in work.judging)
         self._documents = documents_of(work, range(len(work.answers)) if shown else ())
 
     def close(self) -> None:
@@ -96,7 +96,8 @@ class Judge:
                 else:
                     rows[row] += _judgements(one, results[one.key], made.model)
         table = with_columns(table, self.ADDS, [pa.array(rows, pa.list_(JUDGEMENT))])
-        spent = [answers.costs({one.key: one.request for one in of}) for of in asked]
+        paid = table.column("asked").to_pylist() if "asked" in table.column_names else [()] * len(queries)
+        spent = [answers.costs({one.key: one.request for one in of}, known) for of, known in zip(asked, paid, strict=True)]
         return with_appended(with_appended(table, "errors", errors), "costs", spent)
 
     def _of_documents(self, judging: Judging, table: pa.Table, queries: list[Query]) -> Iterator[tuple[int, _JudgementAsked]]:
@@ -121,8 +122,7 @@ class Judge:
             texts = dict(zip(ids, self._documents[key].texts(ids, heartbeat), strict=True))
             for row, doc_id in sorted(pairs_of):
                 text = of_page[row, doc_id] if (row, doc_id) in of_page else texts[doc_id]
-                if judging.document_chars is not None and len(text) > judging.document_chars:
-                    text = text[: judging.document_chars].rstrip() + " ..."
+                text = beginning(text, judging.document_chars)
                 for asked in self._asked(judging, queries[row], {"document": text}, doc_id=doc_id):
                     if (row, doc_id, asked.key) not in told:  # two indexes have the document
                         told.add((row, doc_id, asked.key))
@@ -131,7 +131,6 @@ class Judge:
     def _of_answers(self, judging: Judging, table: pa.Table, queries: list[Query]) -> Iterator[tuple[int, _JudgementAsked]]:
         """Yields the row and what is asked of each arm's answer; equal ones are one request."""
         answers = table.column("answers").to_pylist()
-        texts = self._texts_of(answers) if judging.kind == CRITERIA else {}
         for row, of_query in enumerate(answers):
             for one in of_query:
                 answer = self._work.answers[one["answer"]]
@@ -139,19 +138,11 @@ class Judge:
                 mask(queries[row].text)  # first, so that the answer has the placeholders of the query
                 values = {"answer": mask(one["text"])}
                 if judging.kind == CRITERIA:
-                    shown = [texts[answer.documents][document["doc_id"]] for document in one["documents"]]
-                    values["documents"] = _numbered(judging, shown)
+                    values["documents"] = _numbered(judging, list(zip(one["texts"], one["places"], strict=True)))
                 else:
                     gold = self._gold.get(queries[row].query_id, ())
                     values["gold"] = "\n".join(f"- {known}" for known in gold) or NO_GOLD
                 yield from ((row, asked) for asked in self._asked(judging, queries[row], values, arm=answer.arm))
-
-    def _texts_of(self, answers: list[list[Row]]) -> dict[Corpora, dict[str, tuple[str, str]]]:
-        """Returns (text, place) of the documents that answers were made from, by corpora and doc_id."""
-        wanted: dict[Corpora, list[str]] = {key: [] for key in self._documents}
-        for one in (one for of_query in answers for one in of_query):
-            wanted[self._work.answers[one["answer"]].documents] += [of["doc_id"] for of in one["documents"]]
-        return texts_and_places(self._documents, wanted)
 
     def _asked(
         self, judging: Judging, query: Query, values: Mapping[str, str], doc_id: str | None = None, arm: str | None = None

@@ -1,0 +1,136 @@
+"""The stage that asks the web for queries whose graded results do not suffice; equal texts are asked once."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cluster.run.shards import write_table
+from cluster.run.stage import shard_of, stopping
+from cluster.storage import open_storage
+from jobs.chain.arms.shared_work import OpenedBy, SharedWork
+from jobs.chain.journal import OF_THE_WEB, JournalKeeper
+from jobs.chain.searches import WebSearches, charge
+from jobs.chain.stages.counts import with_counts
+from jobs.chain.stages.users import Users
+from jobs.chain.stages.web_hits import failed_search
+from jobs.chain.store.facts import Searched
+from jobs.chain.store.files import StoreFiles
+from jobs.chain.tables import ARM_CORRECTION
+from jobs.chain.web.answers import WebJournal
+from jobs.counts import MadeWork
+from jobs.job.steps import open_search_engine
+from jobs.tables import STORED, with_appended, with_failure
+from retrievers.retriever import SearchText
+
+
+class SearchWeb:
+    """A worker of the stage, with the search engines of all arms."""
+
+    NEEDS = ("shard", "query_id", "corrections", "stored", "counts")
+    ADDS = pa.schema([])
+
+    def __init__(self, work: SharedWork, run: str, store: StoreFiles, unsaved_seconds: float = 30.0) -> None:
+        """Opens the search engines.
+
+        Args:
+            work: Of all arms.
+            run: The job's folder.
+            store: Has answers of other jobs.
+            unsaved_seconds: The config's `limits.unsaved_seconds`.
+
+        Raises:
+            RetrieverError: An address or a key is missing.
+        """
+        self._work, self._store, self._storage = work, store, open_storage(run)
+        self._search: dict[int, tuple[OpenedBy, int]] = {  # index of an arm -> its search engine, and hits that it keeps
+            number: (of.search, of.web.documents)
+            for number, of in work.correcting()
+            if of.search is not None and of.web is not None
+        }
+        self._opened = {one.space: (one, open_search_engine(one.settings)) for one, _ in self._search.values()}
+        self._keeper = JournalKeeper(self._storage, unsaved_seconds, stopping(), OF_THE_WEB)
+
+    def close(self) -> None:
+        """Ends what saves journals."""
+        self._keeper.close()
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Returns the block with the hits, errors and costs."""
+        of_shard = WebJournal(self._storage, shard_of(table), self._keeper)
+        try:
+            return self._searched(table, of_shard)
+        finally:
+            of_shard.merge()
+
+    def _searched(self, table: pa.Table, of_shard: WebJournal) -> pa.Table:
+        query_ids, corrections = table.column("query_id").to_pylist(), table.column("corrections").to_pylist()
+        spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
+        errors: list[dict[str, dict[str, Any]]] = [{} for _ in query_ids]
+        pages: dict[tuple[int, str, str], list[tuple[Any, ...]]] = {}  # row, search engine, text as sent -> rows of web/
+        counts: Counter[str] = Counter()
+        for space, (opened, web) in self._opened.items():
+            began = time.perf_counter()
+            by = WebSearches(opened, web, self._store, of_shard)
+            wanted: dict[SearchText, list[str]] = {}
+            users: dict[str, set[str]] = {}  # text as it is sent -> arms
+            of_engine = [
+                (row, one) for row, of_row in enumerate(corrections) for one in of_row
+                if one["web_query"] is not None and self._search[one["answer"]][0].space == space
+            ]  # fmt: skip
+            for row, one in of_engine:
+                text = SearchText(one["web_query"], "query")
+                wanted.setdefault(text, []).append(query_ids[row])
+                users.setdefault(web.sent(text), set()).add(self._work.answers[one["answer"]].arm)
+            by(wanted)
+            by.save()
+            for row, one in of_engine:
+                text = SearchText(one["web_query"], "query")
+                sent, arm = web.sent(text), self._work.answers[one["answer"]].arm
+                if (failure := by.failed.get(text)) is not None:
+                    errors[row][sent] = failed_search(opened.name, failure, sent, by.requests(Searched(query_ids[row], text)))
+                    continue
+                hits = by.hits[text][: self._search[one["answer"]][1]]
+                one["hits"] = len(hits)
+                one["pages"] = [{name: getattr(hit, name) for name in ("doc_id", "url", "title", "text")} for hit in hits]
+                rows = [
+                    (query_ids[row], arm, opened.name, sent, rank, hit.doc_id, hit.url, hit.title, hit.text)
+                    for rank, hit in enumerate(by.hits[text], start=1)
+                ]
+                pages.setdefault((row, space, sent), rows)
+            firsts = [Searched(ids[0], text) for text, ids in wanted.items()]
+            asked = [one for one in firsts if one not in by.alike]
+            charge(opened, by, asked, query_ids, {}, time.perf_counter() - began, [1.0], spent, "web")
+            if self._work.only is None:
+                counts.update(_needs(opened, users, len(by.made)))
+        at = table.schema.get_field_index("corrections")
+        table = table.set_column(at, table.schema.field(at), pa.array(corrections, pa.list_(ARM_CORRECTION)))
+        table = with_appended(table, "errors", [list(of.values()) for of in errors])
+        if flat := [row for _, of in sorted(pages.items()) for row in of]:
+            rows_of_web = pa.Table.from_pylist(
+                [dict(zip(STORED["web"].names, row, strict=True)) for row in flat], STORED["web"]
+            )
+            file = write_table(self._storage, "web", shard_of(table), rows_of_web)
+            table = with_appended(table, "stored", [[{"table": "web"} | file._asdict()], *([[]] * (table.num_rows - 1))])
+        return with_counts(with_appended(table, "costs", spent), counts)
+
+
+def _needs(opened: OpenedBy, users: dict[str, set[str]], made: int) -> Counter[str]:
+    """Returns the searches that each arm needs, those that only it needs, and how many were made."""
+    counts: Counter[str] = Counter()
+    for counted, model in opened.search_names.items():
+        component, of = f"{counted}@{model or ''}", Users(len(users))
+        for arm in sorted({arm for arms in users.values() for arm in arms}):
+            of.add([arm], np.array([place for place, arms in enumerate(users.values()) if arm in arms]))
+        counts.update(of.counts("web_searches", component))
+        counts[MadeWork("web_searches", component).key] += made
+    return counts
+
+
+def without_hits(table: pa.Table, error: Exception) -> pa.Table:
+    """Returns a query on which the stage failed, as it was before, with a row in errors; RetrieverErrors are raised."""
+    return with_failure(table, "web", error)
