@@ -12,7 +12,16 @@ from rich.text import Text
 from cluster import costs
 from cluster.costs import Prices, Totals
 from jobs.chain.pipeline import COSTED
-from jobs.counts import OVERRIDE_REQUESTS, ErrorCount, FurtherTexts, RoundQueries, RungTexts, counts_of
+from jobs.counts import (
+    OVERRIDE_REQUESTS,
+    ErrorCount,
+    ErrorQueries,
+    FurtherTexts,
+    GradedDocuments,
+    RoundQueries,
+    RungTexts,
+    counts_of,
+)
 from jobs.job.indexes import encoder_words
 from jobs.measure.answers.quality import AnswerQuality, answer_values
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
@@ -35,6 +44,7 @@ from jobs.runs.sums import (
 from jobs.tables import ORIGINAL, RUNGS, WRONG_CITATION
 from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
 from jobs.terminal.tables import facts
+from rewriters.steps.settings import AMBIGUOUS, IRRELEVANT, RELEVANT
 
 
 def closing_table(
@@ -65,6 +75,10 @@ def _rows(
     yield "results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries"
     if run.config.iterate is not None:
         yield "rounds", round_words(counts)
+    if run.config.grade is not None:
+        yield "grades", grade_words(counts)
+    if run.config.web is not None:
+        yield "web", web_words(counts)
     if run.config.answer is not None:
         yield "answers", _answers(counts)
     if run.config.judge is not None:
@@ -152,6 +166,19 @@ def round_words(counts: Mapping[str, int]) -> str:
     """Returns how many queries had a further round, by its number."""
     found = sorted((of.number, n) for of, n in counts_of(counts, RoundQueries))
     return ", ".join(f"round {number}: {queries(n)}" for number, n in found) or "none: no best score was below the threshold"
+
+
+def grade_words(counts: Mapping[str, int]) -> str:
+    """Returns how many results were found relevant, ambiguous and irrelevant."""
+    found = {of.verdict: n for of, n in counts_of(counts, GradedDocuments)}
+    shown = [f"{found[name]:,} {name}" for name in (RELEVANT, AMBIGUOUS, IRRELEVANT, "ungraded") if found.get(name)]
+    return ", ".join(shown) or "none: no result was there"
+
+
+def web_words(counts: Mapping[str, int]) -> str:
+    """Returns for how many queries the web was asked, since their results do not suffice."""
+    away = sum(n for of, n in counts_of(counts, ErrorQueries) if of.stage == "web")
+    return f"asked for {queries(counts.get('web_asked', 0))}" + (f", in vain for {queries(away)}" if away else "")
 
 
 def _answers(counts: Mapping[str, int]) -> str:

@@ -15,7 +15,7 @@ from jobs.chain.pipeline import COSTED
 from jobs.pages.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
 from jobs.pages.summary import counted
 from jobs.pages.trial_lists import SHOWN_IN_LISTS, lists
-from jobs.pages.try_steps import answer_table, answer_text, rounds_table
+from jobs.pages.try_steps import answer_table, answer_text, grades_table, rounds_table
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, money, one_line, printable, shortened
 from jobs.try_one.trial import TextId, Trial, is_chosen, text_names
@@ -64,6 +64,9 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
         yield Padding(Text(words, style="dim"), (0, 0, 1, 2))
     else:
         yield Padding(Text("nothing was found"), (0, 0, 1, 2))
+    if config.grade is not None:
+        yield _section("grades", f"the first {config.grade.documents} results, before they are answered from")
+        yield Padding(grades_table(trial), (0, 0, 1, 2))
     if config.answer is not None:
         answer = row["answer"]
         made_of = 0 if answer is None else len(answer["documents"])

@@ -1,4 +1,4 @@
-"""What `try` shows of the steps that LLMs do after retrieval: further rounds, and the answer."""
+"""What `try` shows of the steps that LLMs do after retrieval: further rounds, grades, and the answer."""
 
 from __future__ import annotations
 
@@ -18,6 +18,25 @@ def rounds_table(trial: Trial) -> Table:
         table.add_row(f"{one['round']}", Text.assemble(one_line(one["text"]), (words, "dim")))
     if not trial.row["rounds"]:
         table.add_row("", Text("none: the best score is not below, or the refined query is none (see below)", style="dim"))
+    return table
+
+
+def grades_table(trial: Trial) -> Table:
+    """Returns the question, the grade of each document with what is kept of it, and what the web was asked and found."""
+    table, correction = _grid(), trial.row["correction"]
+    if correction and correction["question"] is not None:
+        table.add_row("question", Text(one_line(correction["question"])))
+    for one in trial.row["grades"]:
+        grade = "" if one["grade"] is None else f" {one['grade']:.4g}"
+        words = Text.assemble(one_line(one["doc_id"]), (grade, "dim"))
+        if one["strips"] is not None:
+            words.append(f" refined to: {one_line(one['strips'])}" if one["strips"] else " refined to nothing", style="dim")
+        table.add_row(one["verdict"] or "ungraded", words)
+    if correction and correction["web_query"] is not None:
+        found = "away" if correction["hits"] is None else f"{correction['hits']} hit{'s' * (correction['hits'] != 1)}"
+        table.add_row("web", Text.assemble(one_line(correction["web_query"]), (f" ({found})", "dim")))
+        for page in correction["pages"] or ():
+            table.add_row("", Text.assemble(one_line(page["title"] or ""), (f" {one_line(page['url'] or '')}", "dim")))
     return table
 
 

@@ -43,8 +43,8 @@ from rewriters.engines.settings import EngineSettings
 PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
 # A shard writes a file of each that has rows.
 SHARD_TABLES = {
-    "rewrites", "selections", "results", "scores", "rounds", "answers", "judgements", "costs", "runs", "web", "candidates",
-    "errors",
+    "rewrites", "selections", "results", "scores", "rounds", "grades", "corrections", "answers", "judgements", "costs", "runs",
+    "web", "candidates", "errors",
 }  # fmt: skip
 
 
@@ -112,6 +112,8 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
             "searches": left * sum(searches.values()),
             "pairs": left * config.fuse.keep if config.rerank.kind != "none" else 0,
             "rounds": left * config.iterate.rounds if config.iterate is not None else 0,
+            "grades": left * sum(one.most_requests for _, one in job.compiled.work.correcting()),
+            "web_searches": left if config.web is not None else 0,
             "answers": left if config.answer is not None else 0,
             "judgements": left * job.compiled.work.most_judgements,
             "files": (shards - len(done)) * (tables + 1 + bool(calls)) + (0 if stored else PLAN_FILES),
@@ -176,6 +178,10 @@ def plan_table(planned: dict[str, Any]) -> Table:
     table.add_row("pairs", f"up to {left['pairs']:,} to rerank" if left["pairs"] else "none to rerank")
     if left.get("rounds"):
         table.add_row("rounds", f"up to {left['rounds']:,} refined queries, a request each, where the best score is low")
+    if left.get("grades"):
+        table.add_row("grades", f"up to {left['grades']:,} requests: questions, grades, strips, queries to the web")
+    if left.get("web_searches"):
+        table.add_row("web", f"up to {left['web_searches']:,} searches, where graded results do not suffice")
     if left.get("answers"):
         table.add_row("answers", f"up to {left['answers']:,}, a request each")
     if left.get("judgements"):

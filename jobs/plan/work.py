@@ -80,12 +80,16 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         naive["searches"] += sum(all_searches(arm.config, texts).values())
         naive["pairs"] += arm.config.fuse.keep if arm.config.rerank.kind != "none" else 0
         naive["rounds"] += 0 if arm.config.iterate is None else arm.config.iterate.rounds
+        naive["web_searches"] += arm.config.web is not None
         naive["answers"] += arm.config.answer is not None
+    naive["grades"] = sum(one.most_requests for _, one in work.correcting())
     executed = {
         "requests": len({key for reading in work.readings for key in at_most(reading)}),
         "searches": _searches(compiled),
         "pairs": naive["pairs"],
         "rounds": naive["rounds"],
+        "grades": naive["grades"],
+        "web_searches": naive["web_searches"],
         "answers": naive["answers"],
     }
     all_naive, all_executed = ({kind: count * queries for kind, count in of.items()} for of in (naive, executed))

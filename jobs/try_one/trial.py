@@ -89,8 +89,8 @@ Row = dict[str, Any]
 def one_arm_row(table: pa.Table, work: SharedWork) -> Row:
     """Returns a block of one query and one arm after the ordering stage, as Python values.
 
-    `candidates`, `hits`, `rounds` and `answer` are as in their tables; `selection` and `chosen` are null where nothing is
-    chosen, `answer` where no LLM answers.
+    `candidates`, `hits`, `rounds`, `grades`, `correction` (with its `pages`) and `answer` are as in their tables; `selection` and
+    `chosen` are null where nothing is chosen, `answer` where no LLM answers.
     """
     row: Row = table.drop_columns(
         ["documents", "fused", "ranked", *(["scores"] * ("scores" in table.column_names))]
@@ -110,8 +110,12 @@ def one_arm_row(table: pa.Table, work: SharedWork) -> Row:
     row["selection"] = selection and {name: value for name, value in selection.items() if name != "arm"}
     row["chosen"] = chosen and {name: value for name, value in chosen.items() if name not in ("arm", "number")}
     row["rounds"] = [{name: value for name, value in one.items() if name != "answer"} for one in row.pop("rounds", ())]
-    answer = next(iter(row.pop("answers", ())), None)
-    row["answer"] = answer and {name: value for name, value in answer.items() if name != "answer"}
+    inner = ("answer", "texts", "places")
+    row["grades"] = [{name: value for name, value in one.items() if name != "answer"} for one in row.pop("grades", ())]
+    for key, column in (("correction", "corrections"), ("answer", "answers")):
+        one = next(iter(row.pop(column, ())), None)
+        row[key] = one and {name: value for name, value in one.items() if name not in inner}
+    row.pop("asked", None)
     return row
 
 
@@ -267,6 +271,8 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "similar_recorded": trial.similar,
         "lists": [run | {"hits": run["hits"][: trial.config.fuse.depth]} for run in row["lists"]],
         "rounds": row["rounds"],
+        "grades": row["grades"],
+        "correction": row["correction"],
         "answer": row["answer"],
         "judgements": row.get("judgements", []),
         "results": [

@@ -34,12 +34,16 @@ class ArmCost:
     searches: int
     pairs: int
     rounds: int
+    grades: int
+    web_searches: int
     answers: int
     alone_requests: int
-    """Those that no other arm needs; likewise searches, pairs, rounds and answers."""
+    """Those that no other arm needs; likewise searches, pairs and what follows."""
     alone_searches: int
     alone_pairs: int
     alone_rounds: int
+    alone_grades: int
+    alone_web_searches: int
     alone_answers: int
     standalone_usd: float | None
     """What the arm would cost if it ran alone; None without prices, too."""
@@ -76,11 +80,15 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
                 searches=whole["searches"],
                 pairs=whole["pairs"],
                 rounds=whole["rounds"],
+                grades=whole["grades"],
+                web_searches=whole["web_searches"],
                 answers=whole["answers"],
                 alone_requests=alone["requests"],
                 alone_searches=alone["searches"],
                 alone_pairs=alone["pairs"],
                 alone_rounds=alone["rounds"],
+                alone_grades=alone["grades"],
+                alone_web_searches=alone["web_searches"],
                 alone_answers=alone["answers"],
                 standalone_usd=usd,
                 marginal_usd=_usd(billed, _cost(run, needs.alone)),

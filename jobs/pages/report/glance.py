@@ -14,7 +14,7 @@ from jobs.measure.notes import marked
 from jobs.measure.significance import interval_verdict
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import Spending
-from jobs.pages.summary import round_words
+from jobs.pages.summary import grade_words, round_words, web_words
 from jobs.runs.starts import unknown_losses
 from jobs.runs.sums import many_fallbacks
 from jobs.tables import NOTES
@@ -221,6 +221,10 @@ def stages(figures: Figures, spending: Spending) -> list[StageRow]:
         words["rerank"] = pairs + (f", {number(known)} of them from the store" if known else ""), went
     if run.config.iterate is not None:
         words["iterate"] = queries(worked), [round_words(counts), _failed(figures, "iterate")]
+    if run.config.grade is not None:
+        words["grade"] = queries(worked), [grade_words(counts), _failed(figures, "grade")]
+    if run.config.web is not None:
+        words["web"] = queries(worked), [web_words(counts), _failed(figures, "web")]
     if run.config.answer is not None:
         cut = counts["answers_cut"]
         made = [f"{number(counts['answers'])} answers", f"{number(cut)} cut by the token limit" if cut else ""]

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from cluster.run.shards import Manifest
+from jobs.job.steps import WEB_SEARCH
 from jobs.measure.frame import kept
 from jobs.measure.original import fuse_original
 from jobs.measure.query_context import NOTHING, AskedWith, asked_with
@@ -64,6 +65,10 @@ class Sample:
     hits: list[Hit] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
     """As in rounds/, in order."""
+    graded: list[dict[str, Any]] = field(default_factory=list)
+    """As in grades/, by rank."""
+    correction: dict[str, Any] | None = None
+    """As in corrections/, with the `pages` of the web; None: results are not graded."""
     answer: dict[str, Any] | None = None
     """As in answers/; None: no LLM answered."""
     errors: list[dict[str, Any]] = field(default_factory=list)
@@ -181,6 +186,14 @@ def _fill(figures: Figures, rows: _Rows, found: Mapping[str, Sample]) -> None:
         found[row["query_id"]].errors.append(row)
     for row in rows("rounds", "query_id, round, best, text, new", order="query_id, round"):
         found[row["query_id"]].rounds.append(row)
+    for row in rows("grades", "query_id, rank, doc_id, grade, verdict, strips", order="query_id, rank"):
+        found[row["query_id"]].graded.append(row)
+    for row in rows("corrections", "query_id, question, web_query, hits"):
+        found[row["query_id"]].correction = row | {"pages": []}
+    for row in rows("web", "query_id, rank, url, title", f"retriever = '{WEB_SEARCH}'", order="query_id, rank"):
+        correction = found[row["query_id"]].correction
+        if correction is not None and row["rank"] <= (correction["hits"] or 0):
+            correction["pages"].append(row)
     for row in rows("answers", "query_id, text, cut, cited, documents, left_out, model"):
         found[row["query_id"]].answer = row
     for row in rows("selections", "query_id, query_type, strategies, reason"):
