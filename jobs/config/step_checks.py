@@ -50,8 +50,6 @@ def _check_correction(config: Config) -> None:
         raise ValueError("grade: what is kept is answered from, and the config has no answer; set answer: {}")
     if grade.by == "rerank" and config.rerank.kind == "none":
         raise ValueError("grade.by: rerank has no score, since rerank.kind is none; grade by llm")
-    if grade.question is not None and not config.rewrite.planned:
-        raise ValueError("grade.question: a query without rewrites is its own question; remove it, or name strategies")
     most = grade.documents + (web.documents if web is not None else 0)
     if answer.documents < most:
         hits = f" and {web.documents} hits of the web" if web is not None else ""

@@ -89,7 +89,7 @@ Row = dict[str, Any]
 def one_arm_row(table: pa.Table, work: SharedWork) -> Row:
     """Returns a block of one query and one arm after the ordering stage, as Python values.
 
-    `candidates`, `hits`, `rounds`, `grades`, `correction` (with its `pages`) and `answer` are as in their tables; `selection` and
+    `candidates`, `hits`, `rounds`, `grades`, `correction` (with `pages`) and `answer` are as in their tables; `selection` and
     `chosen` are null where nothing is chosen, `answer` where no LLM answers.
     """
     row: Row = table.drop_columns(

@@ -1,0 +1,308 @@
+"""Corrective RAG in whole jobs: questions, grades, strips and searches of the web against the rule computed apart."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from jobs.config.load import load_config
+from jobs.job.prepare import prepare
+from jobs.pages.report import report
+from jobs.pages.try_one import page as try_page
+from jobs.plan.plan import plan
+from jobs.runs.folder import RunFolder
+from jobs.terminal.live_display import LiveDisplay
+from jobs.try_one.stages import LoadedConfig
+from jobs.try_one.trial import trial_values
+from retrievers.local.build import build_local_index
+from rewriters.reading.words.sentences import split_sentences
+from tests.support.jobs.corrective_llm import (
+    kept_of,
+    kind_of,
+    prompt_of,
+    question_of,
+    said,
+    verdict_of,
+    web_query_of,
+)
+from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
+from tests.support.retrievers.blocks import index_fields
+from tests.support.retrievers.web_server import WebServer
+from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
+
+HITS = 2
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer(["grader-8b"], text=said) as one:
+        yield one
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    with WebServer("searxng") as one:
+        yield one
+
+
+@pytest.fixture
+def job(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], server: FakeServer,
+    web: WebServer, monkeypatch: pytest.MonkeyPatch,
+) -> str:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(f"cluster.outages.{pause}", 0.02)
+    engine = {"kind": "openai", "model": "grader-8b", "base_url": server.address, "attempts": 1}
+    values["grade"] = {"documents": 3, "engine": engine, "question": {"engine": engine}, "strips": {"engine": engine}}
+    values["web"] = {"search": {**web.block(), "attempts": 1, "patience_minutes": 0.001}, "documents": HITS, "engine": engine}
+    values["answer"] = {"documents": 5, "engine": engine}
+    return job_in_process(tmp_path, values, bm25, config_file)
+
+
+def asked(server: FakeServer, kind: str) -> list[str]:
+    return [prompt for one in server.bodies if kind_of(prompt := prompt_of(one)) == kind]
+
+
+class ByHand:
+    """What is to be made of the results of an arm, from the tables of what came before."""
+
+    def __init__(
+        self, run: RunFolder, passages: dict[str, str], arm: str, *, rewrites_of: str = "", when: str = "none"
+    ) -> None:
+        self.texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
+        self.questions: dict[str, str | None] = {}
+        self.grades: dict[tuple[str, str], tuple[str, str | None]] = {}
+        self.web: dict[str, str] = {}
+        self.kept: dict[str, list[str]] = {}
+        rewrites: dict[str, list[str]] = {query_id: [] for query_id in self.texts}
+        for one in rows(run, "rewrites"):
+            if one.get("arm", "") in ("", rewrites_of or arm):
+                rewrites[one["query_id"]].append(one["text"])
+        results: dict[str, list[str]] = {query_id: [] for query_id in self.texts}
+        for one in sorted(rows(run, "results"), key=lambda one: one["rank"]):
+            if one["arm"] == arm:
+                results[one["query_id"]].append(one["doc_id"])
+        for query_id, query in self.texts.items():
+            made = rewrites[query_id]
+            self.questions[query_id] = question_of(query, made) if made else None
+            question, verdicts = self.questions[query_id] or query, []
+            self.kept[query_id] = []
+            for doc_id in results[query_id][:3]:
+                verdict, strips = verdict_of(question, passages[doc_id]), None
+                if verdict == "ambiguous":
+                    sentences = split_sentences(passages[doc_id])
+                    strips = " ".join(sentences[n - 1] for n in kept_of(question, [" ".join(one.split()) for one in sentences]))
+                self.grades[query_id, doc_id] = verdict, strips
+                verdicts.append(verdict)
+                if verdict != "irrelevant" and strips != "":
+                    self.kept[query_id].append(doc_id)
+            relevant = verdicts.count("relevant")
+            if relevant == 0 or (when == "any" and relevant < len(verdicts)):
+                self.web[query_id] = web_query_of(question)
+
+
+def check(run: RunFolder, by_hand: ByHand, web: WebServer, arm: str = "run") -> None:
+    """Checks grades/, corrections/, web/ and answers/ of an arm against what is computed apart."""
+    grades = {(one["query_id"], one["doc_id"]): one for one in rows(run, "grades") if one["arm"] == arm}
+    assert {key: (one["verdict"], one["strips"]) for key, one in grades.items()} == by_hand.grades
+    corrections = {one["query_id"]: one for one in rows(run, "corrections") if one["arm"] == arm}
+    assert {key: one["question"] for key, one in corrections.items()} == by_hand.questions
+    assert {key: one["web_query"] for key, one in corrections.items() if one["web_query"] is not None} == by_hand.web
+    pages = {text: [url for url, _, _ in web.found(text, 10)] for text in by_hand.web.values()}
+    stored: dict[str, list[str]] = {}
+    for one in sorted(rows(run, "web"), key=lambda one: one["rank"]):
+        assert (one["retriever"], one["searched"]) == ("web.search", by_hand.web[one["query_id"]])
+        stored.setdefault(one["searched"], []).append(one["url"])
+    answers = {
+        one["query_id"]: [each["doc_id"] for each in one["documents"]] for one in rows(run, "answers") if one["arm"] == arm
+    }
+    for query_id, kept in by_hand.kept.items():
+        shown = answers[query_id]
+        assert shown[: len(kept)] == kept
+        text = by_hand.web.get(query_id)
+        assert len(shown) - len(kept) == (0 if text is None else len(pages[text][:HITS]))
+        assert corrections[query_id]["hits"] == (None if text is None else len(pages[text][:HITS]))
+        if text is not None and pages[text]:
+            assert stored[text][: len(pages[text])] == pages[text]
+
+
+def test_results_are_corrected_as_the_rule_says(job: str, server: FakeServer, web: WebServer, passages: dict[str, str]) -> None:
+    run = finished(prepared_work(job, [], None))
+    by_hand = ByHand(run, passages, "run")
+    check(run, by_hand, web)
+    found = Counter(verdict for verdict, _ in by_hand.grades.values())
+    assert set(found) == {"relevant", "ambiguous", "irrelevant"}, "the draw has all three"
+    assert Counter(web.texts) == Counter(set(by_hand.web.values()))
+    assert 0 < len(by_hand.web) < len(QUERIES)
+    assert run.counts["web_asked"] == len(by_hand.web)
+    assert {name: run.counts[f"graded/{name}"] for name in found} == found
+    refined = [key for key, (verdict, _) in by_hand.grades.items() if verdict == "ambiguous"]
+    counted = {"question": 5, "grade": len(by_hand.grades), "strips": len(refined), "web": len(by_hand.web), "answer": 6}
+    assert {kind: len(asked(server, kind)) for kind in counted} == counted
+    spent = Counter[str]()
+    for one in rows(run, "costs"):
+        spent[f"{one['stage']}/{one['component']}"] += one["requests"] if one["stage"] != "web" else one["searches"]
+    assert spent["grade/three_grades"] == len(by_hand.grades)
+    assert spent["web/web.search"] == len(set(by_hand.web.values()))
+    contexts = asked(server, "answer")
+    for query_id, query in by_hand.texts.items():
+        (prompt,) = [one for one in contexts if one.endswith(f"Question: {query}")]
+        for (of, doc_id), (verdict, strips) in by_hand.grades.items():
+            if of == query_id and strips is not None:
+                assert (strips in prompt) or not strips
+            if of == query_id and verdict == "irrelevant":
+                assert passages[doc_id] not in prompt
+        if query_id in by_hand.web:
+            for url, title, text in web.found(by_hand.web[query_id], HITS):
+                assert f"(source: {url})" in prompt
+                assert f"{title}. {text}" in prompt
+
+
+def test_a_second_run_asks_nothing_and_each_arm_is_its_run(
+    job: str, server: FakeServer, web: WebServer, passages: dict[str, str]
+) -> None:
+    arms: dict[str, dict[str, Any]] = {
+        "any": {"web.when": "any"}, "two": {"grade.documents": 2}, "whole": {"grade.strips": None},
+        "plain": {"rewrite.strategies": [], "grade.question": None}, "dry": {"web": None}, "rrf": {"fuse.method": "rrf"},
+        "query": {"grade.against": "query"},
+    }  # fmt: skip
+    ablation = finished(prepared_work(job, [], {"arms": arms}))
+    for arm in ("full", "rrf"):
+        check(ablation, ByHand(ablation, passages, arm, rewrites_of="full"), web, arm)
+    check(ablation, ByHand(ablation, passages, "any", rewrites_of="full", when="any"), web, "any")
+    sent, searched = len(server.bodies), len(web.texts)
+    assert len(web.texts) == len(set(web.texts))
+    tables = ("grades", "corrections", "answers")
+    for arm, changes in {"full": {}, **arms}.items():
+        settings = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
+        alone = finished(prepared_work(job, [*settings, "name=alone"], None))
+        for table in tables:
+            of_arm = [one | {"arm": ""} for one in rows(ablation, table) if one["arm"] == arm]
+            assert sorted(map(repr, of_arm)) == sorted(repr(one | {"arm": ""}) for one in rows(alone, table)), (arm, table)
+        assert {one["reused"] for one in rows(alone, "costs") if one["stage"] in ("grade", "web", "answer")} <= {0, 1, 2, 3}
+    assert [kind_of(prompt_of(one)) for one in server.bodies[sent:] if kind_of(prompt_of(one)) != "other"] == []
+    assert web.texts[searched:] == []
+
+
+@pytest.mark.parametrize("when", ["any", "none"])
+def test_without_the_relevant_documents_the_web_is_asked_by_the_rule(
+    job: str, web: WebServer, passages: dict[str, str], tmp_path: Path, when: str
+) -> None:
+    """The documents that answer the queries are taken out of the corpus, as in the paper's case without support."""
+    whole = finished(prepared_work(job, ["name=whole"], None))
+    by_hand = ByHand(whole, passages, "run")
+    relevant = {doc for (_, doc), (verdict, _) in by_hand.grades.items() if verdict == "relevant"}
+    left = {doc_id: text for doc_id, text in passages.items() if doc_id not in relevant}
+    pq.write_table(pa.table({"doc_id": list(left), "text": list(left.values())}), tmp_path / "left.parquet")
+    build_local_index(tmp_path / "left", tmp_path / "left.parquet", index_fields("english"))
+    before = len(web.texts)
+    settings = [f"retrieve.retrievers.bm25.index={tmp_path / 'left'}", f"web.when={when}", "store=null"]
+    run = finished(prepared_work(job, settings, None))
+    expected = ByHand(run, passages, "run", when=when)
+    check(run, expected, web)
+    assert len(web.texts) - before == len(set(expected.web.values()))
+    assert len(expected.web) > len(by_hand.web)
+
+
+def test_the_web_is_away_and_what_is_kept_stands_alone(job: str, web: WebServer, passages: dict[str, str]) -> None:
+    texts = set(ByHand(finished(prepared_work(job, ["store=null", "name=first"], None)), passages, "run").web.values())
+    failing = sorted(texts)[0]
+    web.fail(failing, "400")
+    run = finished(prepared_work(job, ["store=null", "name=second"], None))
+    by_hand = ByHand(run, passages, "run")
+    asking = {query_id for query_id, text in by_hand.web.items() if text == failing}
+    errors = [one for one in rows(run, "errors") if one["stage"] == "web"]
+    assert {one["query_id"] for one in errors} == asking
+    assert {one["raw"] for one in errors} == {failing}
+    assert all("stand alone" in one["message"] for one in errors)
+    for one in rows(run, "corrections"):
+        if one["query_id"] in asking:
+            assert (one["web_query"], one["hits"]) == (failing, None)
+    for one in rows(run, "answers"):
+        if one["query_id"] in asking:
+            assert [each["doc_id"] for each in one["documents"]] == by_hand.kept[one["query_id"]]
+
+
+def test_what_cannot_be_graded_stays(job: str, server: FakeServer, passages: dict[str, str]) -> None:
+    """A refused grade and a verdict in other words are rows in errors; their documents are answered from."""
+
+    def refused(body: dict[str, Any]) -> Reply | None:
+        prompt = prompt_of(body)
+        return refusal(400, "no") if kind_of(prompt) == "grade" and "moon" in prompt else None
+
+    server.answer = refused
+    run = finished(prepared_work(job, [], None))
+    errors = [one for one in rows(run, "errors") if one["stage"] == "grade"]
+    assert errors
+    assert {one["component"] for one in errors} == {"three_grades"}
+    ungraded = {(one["query_id"], one["doc_id"]) for one in rows(run, "grades") if one["verdict"] is None}
+    assert len(errors) == len(ungraded) == run.counts["graded/ungraded"]
+    shown = {(one["query_id"], each["doc_id"]) for one in rows(run, "answers") for each in one["documents"]}
+    assert ungraded <= shown
+
+
+def test_a_judge_with_the_prompt_of_the_grades_pays_for_none_of_them(
+    job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def graded(body: dict[str, Any]) -> str:
+        if "Query: " in prompt_of(body) and "Document:" in prompt_of(body):
+            return json.dumps({"match": 1, "trust": 2, "overall": len(prompt_of(body)) % 4})
+        return said(body)
+
+    monkeypatch.setattr(server, "_text", graded)
+    engine = json.dumps({"kind": "openai", "model": "grader-8b", "base_url": server.address, "attempts": 1})
+    judge = f'judge={{"engine": {engine}, "relevance": {{"documents": 4}}}}'
+    settings = ["grade.prompt=relevance", "grade.against=query", "grade.strips=null", judge]
+    run = finished(prepared_work(job, settings, None))
+    grades = {(one["query_id"], one["doc_id"]): one["grade"] for one in rows(run, "grades")}
+    judged = {(one["query_id"], one["doc_id"]): float(one["grade"]) for one in rows(run, "judgements")}
+    assert {key: judged[key] for key in grades} == grades
+    of_stage = {stage: [one for one in rows(run, "costs") if one["stage"] == stage] for stage in ("grade", "judge")}
+    assert sum(one["requests"] for one in of_stage["grade"] if one["component"] == "relevance") == len(grades)
+    assert sum(one["requests"] for one in of_stage["judge"]) == len(judged) - len(grades)
+    assert sum(one["reused"] for one in of_stage["judge"]) == len(grades)
+    sent = [prompt_of(one) for one in server.bodies if '"overall"' in one["messages"][0]["content"]]
+    assert len(sent) == len(set(sent)) == len(judged)
+
+
+def test_try_plan_and_report_show_each_step(job: str, web: WebServer, passages: dict[str, str]) -> None:
+    run = finished(prepared_work(job, [], None))
+    by_hand = ByHand(run, passages, "run")
+    query_id = next(one for one, text in by_hand.web.items() if by_hand.questions[one] and web.found(text))
+    page = report(run, None, None)
+    assert html.escape(str(by_hand.questions[query_id])) in page
+    assert html.escape(by_hand.web[query_id]) in page
+    assert html.escape(web.found(by_hand.web[query_id])[0][1]) in page
+    config = load_config(job, [])
+    planned = plan(prepare(config, job), LiveDisplay(io.StringIO()))
+    left = {name: planned["left"][name] for name in ("grades", "web_searches", "answers")}
+    assert left == {"grades": 0, "web_searches": 0, "answers": 0}  # it is finished
+    planned = plan(prepare(load_config(job, ["name=other"]), job), LiveDisplay(io.StringIO()))
+    assert planned["left"]["grades"] == len(QUERIES) * (1 + 3 + 3 + 1)
+    assert planned["left"]["web_searches"] == len(QUERIES)
+    with LoadedConfig(config, job, "small") as loaded:
+        trial = loaded.try_query(by_hand.texts[query_id], lambda _: None)
+    values = trial_values(trial)
+    assert values["correction"]["question"] == by_hand.questions[query_id]
+    assert values["correction"]["web_query"] == by_hand.web[query_id]
+    assert [one["url"] for one in values["correction"]["pages"]] == [
+        url for url, _, _ in web.found(by_hand.web[query_id], HITS)
+    ]
+    graded = {one["doc_id"]: (one["verdict"], one["strips"]) for one in values["grades"]}
+    assert graded == {doc: of for (of_query, doc), of in by_hand.grades.items() if of_query == query_id}
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(try_page([trial], prompts=False))
+    shown = console.export_text()
+    assert str(by_hand.questions[query_id])[:40] in shown
+    assert by_hand.web[query_id][:40] in shown
