@@ -17,6 +17,7 @@ from rich.console import Console
 
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
+from jobs.measure.compare.arm_costs import arm_costs
 from jobs.pages.report import report
 from jobs.pages.try_one import page as try_page
 from jobs.plan.plan import plan
@@ -183,6 +184,12 @@ def test_a_second_run_asks_nothing_and_each_arm_is_its_run(
     check(ablation, ByHand(ablation, passages, "any", rewrites_of="full", when="any"), web, "any")
     sent, searched = len(server.bodies), len(web.texts)
     assert len(web.texts) == len(set(web.texts))
+    needs = {one.arm: one for one in arm_costs(ablation, None, {})}
+    by_hand = ByHand(ablation, passages, "full", rewrites_of="full")
+    ambiguous = [key for key, (verdict, _) in by_hand.grades.items() if verdict == "ambiguous"]
+    assert needs["full"].grades == 5 + len(by_hand.grades) + len(ambiguous) + len(by_hand.web)
+    assert (needs["full"].web_searches, needs["dry"].web_searches) == (len(set(by_hand.web.values())), 0)
+    assert needs["dry"].grades == needs["full"].grades - len(by_hand.web)
     tables = ("grades", "corrections", "answers")
     for arm, changes in {"full": {}, **arms}.items():
         settings = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
@@ -296,9 +303,8 @@ def test_try_plan_and_report_show_each_step(job: str, web: WebServer, passages: 
     values = trial_values(trial)
     assert values["correction"]["question"] == by_hand.questions[query_id]
     assert values["correction"]["web_query"] == by_hand.web[query_id]
-    assert [one["url"] for one in values["correction"]["pages"]] == [
-        url for url, _, _ in web.found(by_hand.web[query_id], HITS)
-    ]
+    found = [url for url, _, _ in web.found(by_hand.web[query_id], HITS)]
+    assert [one["url"] for one in values["correction"]["pages"]] == found
     graded = {one["doc_id"]: (one["verdict"], one["strips"]) for one in values["grades"]}
     assert graded == {doc: of for (of_query, doc), of in by_hand.grades.items() if of_query == query_id}
     console = Console(width=100, record=True, file=io.StringIO())

@@ -1,4 +1,4 @@
-"""Runs that are killed while an LLM refines, grades, answers or judges, or the web is asked: no answer is asked for again, and the rows are the same."""
+"""Runs that are killed while an LLM or the web is asked: no answer is asked for again, and the rows are the same."""
 
 from __future__ import annotations
 

@@ -21,6 +21,10 @@ _ROWS = """
 SELECT {topic} AS topic, answers.*, query FROM read_parquet($answers) AS answers
 JOIN read_parquet($queries) AS queries USING (query_id){of_log} WHERE arm = $arm ORDER BY topic
 """
+_REFINED = """
+SELECT query_id, doc_id, strips FROM read_parquet($grades)
+WHERE arm = $arm AND strips IS NOT NULL AND query_id IN (SELECT unnest($ids))
+"""
 _OF_LOG = " JOIN (SELECT DISTINCT query_id, log_id FROM read_parquet($query_map)) AS logged USING (query_id)"
 
 
@@ -32,7 +36,7 @@ class Answered:
     row: dict[str, Any]
     """Of answers/, with the `query`."""
     contexts: list[str] = field(default_factory=list)
-    """The texts of its documents, whole; empty where they were not asked for."""
+    """The texts of its documents, whole or as they were refined; empty where they were not asked for."""
     gold: list[str] = field(default_factory=list)
     """The gold answers of the query."""
 
@@ -69,8 +73,10 @@ class AnsweredArm:
             for rows in self._rows(connection):
                 wanted = sorted({one["doc_id"] for row in rows for one in row["documents"]}) if documents is not None else []
                 texts = documents(wanted) if documents is not None and wanted else {}
+                refined = self._refined(connection, [row["query_id"] for row in rows]) if documents is not None else {}
                 for row in rows:
-                    shown = [texts[one["doc_id"]] for one in row["documents"]] if documents is not None else []
+                    ids = [one["doc_id"] for one in row["documents"]] if documents is not None else []
+                    shown = [refined.get((row["query_id"], doc_id)) or texts[doc_id] for doc_id in ids]
                     yield Answered(row.pop("topic"), row, shown, gold.get(row["query_id"], []))
 
     def _rows(self, connection: duckdb.DuckDBPyConnection) -> Iterator[list[dict[str, Any]]]:
@@ -83,6 +89,14 @@ class AnsweredArm:
         for batch in connection.sql(query, params=given | {"arm": self.arm}).to_arrow_reader(_BATCH):
             rows = pa.Table.from_batches([batch]).to_pylist()
             yield from (rows[begin : begin + _BATCH] for begin in range(0, len(rows), _BATCH))
+
+    def _refined(self, connection: duckdb.DuckDBPyConnection, query_ids: list[str]) -> dict[tuple[str, str], str]:
+        """Returns (query_id, doc_id) -> the sentences of a document that grading has kept, of those that it has refined."""
+        if "grades" not in self.run.tables:
+            return {}
+        given = {"grades": self.run.tables["grades"], "arm": self.arm, "ids": query_ids}
+        rows = connection.execute(_REFINED, given).fetchall()
+        return {(query_id, doc_id): strips for query_id, doc_id, strips in rows}
 
     def _gold(self) -> dict[str, list[str]]:
         """Returns query_id -> its gold answers, of all rows of the log that are the query, each once."""

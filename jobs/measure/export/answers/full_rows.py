@@ -21,7 +21,7 @@ from jobs.measure.export.answers.written import WrittenAnswers, batched, write_r
 from jobs.measure.export.ir_metadata import stages_of
 from jobs.measure.judged_rows import database
 
-STEPS = ("rewrite", "answer")  # stages in which an LLM is asked
+STEPS = ("rewrite", "iterate", "grade", "answer")  # stages in which an LLM is asked
 _TEXTS = pa.list_(pa.string())
 _REWRITES = pa.list_(pa.struct([("strategy", pa.string()), ("text", pa.string())]))
 _PER_STEP = (
@@ -74,8 +74,8 @@ def write_full_rows(path: str, answers: AnsweredArm, prices: Prices | None, pric
                 seen["cut"] += bool(one.row["cut_documents"])
                 query_id = one.row["query_id"]
                 texts = rewrites.get(query_id, [])
-                made = {"rewrite_model": ", ".join(sorted({text.pop("model") for text in texts} - {None})) or None}
-                made |= {} if shared else _spent(costs.get(query_id, []), prices)
+                made = {} if shared else _spent(costs.get(query_id, []), prices)
+                made["rewrite_model"] = ", ".join(sorted({text.pop("model") for text in texts} - {None})) or None
                 yield _row(one, answers.arm, method) | {
                     "rewrites": texts, "rewrite_count": len(texts), **made, "answer_model": one.row["model"],
                     "price_source": None if shared or prices is None else price_source,
@@ -157,6 +157,7 @@ def _spent(costs: list[dict[str, Any]], prices: Prices | None) -> dict[str, Any]
         sources = sorted({word for row in own for word in (row["usage"] or "").split(", ") if word})
         columns |= {
             f"{step}_provider": ", ".join(sorted({row["provider"] for row in own if row["provider"]})) or None,
+            f"{step}_model": ", ".join(sorted({row["model"] for row in own if row["model"]})) or None,
             f"{step}_input_tokens": sum(row["prompt_tokens"] or 0 for row in own),
             f"{step}_output_tokens": sum(row["completion_tokens"] or 0 for row in own),
             f"{step}_reused": sum(row["reused"] or 0 for row in own),
