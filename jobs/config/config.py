@@ -26,7 +26,14 @@ from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings
 from rewriters.engines.settings import AnyEngineSettings
 from rewriters.pool import named
 from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings, is_path
-from rewriters.steps.settings import AnswerSettings, GradeSettings, IterateSettings, JudgeSettings, LlmStepSettings
+from rewriters.steps.settings import (
+    AnswerSettings,
+    GradeSettings,
+    IterateSettings,
+    JudgeSettings,
+    LlmStepSettings,
+    RelevanceSettings,
+)
 
 MOST_LABEL = 64  # characters
 BESIDE_RUNS = "<output>/store"  # the store's folder by default
@@ -232,6 +239,7 @@ class Config(Settings):
     @property
     def shown(self) -> dict[str, int]:
         """Returns key of the config -> how many of the first results LLMs are shown, or are graded."""
+        found: dict[str, IterateSettings | GradeSettings | AnswerSettings | RelevanceSettings | None]
         found = {"iterate": self.iterate, "grade": self.grade, "answer": self.answer if self.grade is None else None}
         found |= {"judge.relevance": None if self.judge is None else self.judge.relevance}
         return {f"{key}.documents": one.documents for key, one in found.items() if one is not None}

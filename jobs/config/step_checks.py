@@ -16,8 +16,10 @@ def check_steps(config: Config) -> None:
     Raises:
         ValueError: It is not so.
     """
-    for where, one in [*config.steps.items(), *([] if config.judge is None else [("judge", config.judge)])]:
-        if one.engine is None and config.rewrite.engine is None:
+    engines = {key: one.engine for key, one in config.steps.items()}
+    engines |= {} if config.judge is None else {"judge": config.judge.engine}
+    for where, engine in engines.items():
+        if engine is None and config.rewrite.engine is None:
             raise ValueError(f"{where}.engine is missing, and there is no rewrite.engine; name one")
     if config.judge is not None and config.answer is None and config.judge.kinds.keys() - {"relevance"}:
         raise ValueError("judge: accuracy and criteria are of answers, and the config has no answer; set answer: {}")

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 from cluster.errors import ConfigError
 from cluster.run.job_server import SubmittedJob
 from cluster.run.own_job import COMMAND
+from cluster.settings import Settings
 from jobs.config.config import Config
 from jobs.job.keys import identity
 from jobs.job.shipping import absolute_path
@@ -30,7 +31,12 @@ _LOOKED_UP = ("model", "revision", "lora", "index", "path", "tokenizer")  # whos
 
 def submission_id(config: Config, rewriting: Mapping[str, Any], verb: Verb, steps: Mapping[str, Any]) -> str:
     """Returns the id under which a job is submitted first, by its config as sent, and the identity of its texts and steps."""
-    parts = [config.rewrite, config.retrieve, config.rerank, *config.asking.values()]
+    parts: list[Settings] = [
+        config.rewrite,
+        config.retrieve,
+        config.rerank,
+        *(one for of in config.asking.values() for one in of),
+    ]
     known = {
         "verb": verb,
         "identity": identity(config, {}, rewriting, {}),

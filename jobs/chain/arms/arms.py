@@ -24,6 +24,7 @@ Family = Literal["run", "always", "arms", "grid", "subsets", "samples"]
 RUN = "run"  # the only arm of a run
 FULL, BASELINE = "full", "original"
 SECTIONS = ("rewrite", "retrieve", "fuse", "rerank", "iterate", "grade", "web", "answer")  # of the config, that arms may change
+STEPS = SECTIONS[4:]  # those that an arm may lack, or have where the others lack it
 MOST_ARMS = 5_000
 _ORIGINAL_OFF = {"fuse.weights.original": 0}
 
@@ -246,9 +247,9 @@ def _word(value: Any) -> str:
 def _set(values: dict[str, Any], path: str, value: Any, where: str) -> None:
     """Sets one dotted key; a value that stands for a kind (`rerank.kind`) keeps the section's other keys."""
     keys = path.split(".")
-    if keys[0] not in SECTIONS or len(keys) < 2:
+    if keys[0] not in SECTIONS or (len(keys) < 2 and keys[0] not in STEPS):
         why = f"{keys[0]} decides the queries, and arms are compared over the same ones" if keys[0] == "log" else (
-            f"arms change {', '.join(SECTIONS)}{nearest(keys[0], SECTIONS)}"
+            f"arms change keys of {', '.join(SECTIONS)}{nearest(keys[0], [one for one in SECTIONS if one != keys[0]])}"
         )  # fmt: skip
         raise ConfigError("config-value", f"{where}: {path}: {why}; remove it")
     if keys[:2] == ["retrieve", "filters"]:

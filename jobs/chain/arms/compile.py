@@ -252,8 +252,8 @@ def _fact(name: str, config: Config) -> Hashable:
     if name == "rewriting":
         return name, digest([config.rewrite.model_dump(), config.log.context_column])
     if name == "steps":
-        own = [[one.model_dump() for one in of] for of in (config.steps.values(), [config.judge] if config.judge else [])]
-        own.append([config.grade.model_dump() if config.grade is not None else None])
+        steps = config.iterate, config.grade, config.web, config.answer, config.judge
+        own = [one and one.model_dump() for one in steps]
         return name, digest([own, config.rewrite.engine and config.rewrite.engine.model_dump(), config.log.context_column])
     if name == "reranking":
         return name, digest(config.reranking.model_dump())

@@ -14,7 +14,7 @@ from cluster.run.stage import shard_of, stopping
 from cluster.storage import open_storage
 from jobs.chain.arms.shared_work import OpenedBy, SharedWork
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper
-from jobs.chain.searches import WebSearches, charge
+from jobs.chain.searches import Wanted, WebSearches, charge
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.users import Users
 from jobs.chain.stages.web_hits import failed_search
@@ -76,7 +76,7 @@ class SearchWeb:
         for space, (opened, web) in self._opened.items():
             began = time.perf_counter()
             by = WebSearches(opened, web, self._store, of_shard)
-            wanted: dict[SearchText, list[str]] = {}
+            wanted: dict[Wanted, list[str]] = {}
             users: dict[str, set[str]] = {}  # text as it is sent -> arms
             of_engine = [
                 (row, one) for row, of_row in enumerate(corrections) for one in of_row

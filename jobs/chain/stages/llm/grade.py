@@ -106,6 +106,7 @@ class _Graded:
         self._table, self._work, self._asking, self._first = table, work, asking, first
         self._correcting = dict(work.correcting())
         self._queries = queries_of(table)
+        self._texts = {one.query_id: one.text for one in self._queries}
         self._answers: ShardAnswers = asking.open(shard_of(table))
         self._results: dict[Key, StepResult] = {}
         self._requests: list[dict[Key, Request]] = [{} for _ in self._queries]
@@ -142,14 +143,14 @@ class _Graded:
         asked = {}
         for number, of in self._correcting.items():
             for row, documents in enumerate(self._first[number]):
-                for place, one in enumerate(documents):
+                for place, document in enumerate(documents):
                     at = number, row, place
-                    self._grades[at] = {"answer": number, "rank": place + 1, "doc_id": one.doc_id}
+                    self._grades[at] = {"answer": number, "rank": place + 1, "doc_id": document.doc_id}
                     if of.settings.by == RERANK:
-                        self._set_grade(at, one.reranked)
+                        self._set_grade(at, document.reranked)
                         continue
                     task = of.tasks["grade"]
-                    values = {"document": beginning(one.text, of.settings.document_chars)}
+                    values = {"document": beginning(document.text, of.settings.document_chars)}
                     asked[at] = self._ask(task, self._against(of, number, row), values, Mask(task.mask))
         for at, (one, result) in self._answered(asked).items():
             grade = result.grade if result.grade is not None else result.grades.get(GRADE_KEYS["relevance"])
@@ -185,8 +186,8 @@ class _Graded:
     def web_queries(self) -> None:
         """Writes the query to the web where the verdicts ask for it."""
         verdicts: dict[Place, list[str]] = {at: [] for at in self._corrections}
-        for (number, row, _), one in self._grades.items():
-            verdicts[number, row].append(one.get("verdict") or "")
+        for (number, row, _), graded in self._grades.items():
+            verdicts[number, row].append(graded.get("verdict") or "")
         asked = {}
         for (number, row), of_row in verdicts.items():
             of = self._correcting[number]
@@ -229,6 +230,9 @@ class _Graded:
         return self._question(number, row) if of.settings.against_question else self._queries[row]
 
     def _ask(self, task: LlmTask, query: Query, values: Mapping[str, str], mask: Mask) -> _Asked:
+        """Returns the request for a query, or for a question in its place, which no query_id tells from others."""
+        if query.text != self._texts[query.query_id]:
+            values = {**values, "question": query.text}
         request = task.step.request(query, values, mask, task.decoding, task.engine.key)
         return _Asked(task, request, mask, self._asking.key(request))
 

@@ -139,7 +139,7 @@ def test_samples_are_the_config_again(arms: Make) -> None:
     [
         ({"arms": {"a": {"log.path": "other.parquet"}}}, "decides the queries"),
         ({"arms": {"a": {"fuze.k": 10}}}, "did you mean 'fuse'"),
-        ({"arms": {"a": {"fuse": {}}}}, "arms change"),
+        ({"arms": {"a": {"fuse": {}}}}, "arms change keys of"),
         ({"arms": {"a": {"fuse.kk": 10}}}, "unknown key"),
         ({"arms": {"a": {"fuse.k": -1}}}, "fuse.k"),
         ({"arms": {"a": {"fuse.k.b": 1}}}, "is a value"),
