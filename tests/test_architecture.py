@@ -33,7 +33,7 @@ PACKAGES = ("cluster", "jobs", "retrievers", "rewriters")
 LEAVES = {"cluster.cause", "cluster.errors", "cluster.http", "cluster.outages", "cluster.settings"}
 # The rooms of jobs/, the ground floor first: a room imports those of lower floors, and of its own floor without a circle.
 FLOORS = (
-    ("tables", "counts", "terminal", "log", "config", "job"),  # what a job is, and how it tells what happens
+    ("llm_tables", "tables", "counts", "terminal", "log", "config", "job"),  # what a job is, and how it tells what happens
     ("chain",),  # what its shards go through
     ("runs",),  # what was run
     ("run", "plan", "try_one", "index", "submit"),  # what runs, and reads what was run before
@@ -263,7 +263,7 @@ def line(request: pytest.FixtureRequest, tmp_path: Path) -> list[Stage]:
 
 def test_each_stage_consumes_what_the_one_before_produces(line: list[Stage]) -> None:
     reranked = "score" in [stage.name for stage in line]
-    optional = {"iterate", "generate", "judge", *([] if reranked else ["score"])}
+    optional = {"iterate", "grade", "web", "generate", "judge", *([] if reranked else ["score"])}
     assert [stage.name for stage in line] == [step.name for step in CHAIN if step.name not in optional]
     assert line[0].consumes == SHARD
     assert line[-1].produces == COMMITTED

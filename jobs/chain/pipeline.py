@@ -17,9 +17,10 @@ import pyarrow as pa
 from cluster.metrics.table import MetricSample
 from cluster.run.pool_sizes import Pool
 from cluster.run.stage import Stage, Worker, link
+from jobs.chain.arms.opened import OpenedBy
 from jobs.chain.arms.pools import rewriting_pool
 from jobs.chain.arms.requests import called, opened_together
-from jobs.chain.arms.shared_work import OpenedBy, Reading, SharedWork
+from jobs.chain.arms.shared_work import Reading, SharedWork
 from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
 from jobs.chain.stages.counts import added_failures
 from jobs.chain.stages.fuse import Fuse
@@ -32,7 +33,7 @@ from jobs.chain.stages.read import Read
 from jobs.chain.stages.retrieve import Retrieve, without_lists
 from jobs.chain.stages.rewrite import Rewrite, RewriteFurther, ToRead
 from jobs.chain.stages.score import Score, without_scores
-from jobs.chain.stages.search_web import SearchWeb, without_hits
+from jobs.chain.stages.web.search_web import SearchWeb, without_hits
 from jobs.chain.stages.write import Write
 from jobs.chain.steps.asking import AskedFor
 from jobs.chain.store.files import StoreFiles

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from cluster import costs
 from cluster.run.stage import heartbeat
-from jobs.chain.arms.shared_work import OpenedBy
+from jobs.chain.arms.opened import OpenedBy
 from jobs.chain.fill import fill
 from jobs.chain.store.facts import Searched, StoredLists
 from jobs.chain.store.files import Space, StoreFiles

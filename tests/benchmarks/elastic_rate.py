@@ -42,7 +42,7 @@ import pyarrow.parquet as pq
 from elasticsearch import Elasticsearch, helpers
 from elasticsearch.serializer import OrjsonSerializer
 
-from jobs.chain.arms.shared_work import OpenedBy
+from jobs.chain.arms.opened import OpenedBy
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.store.files import NO_STORE
 from retrievers.corpora.corpus import joined

@@ -91,8 +91,9 @@ def stage(model: str, count: int, tokens: int) -> tuple[float, int]:
     from cluster.run.session import WORKER_ENVIRONMENT
     from cluster.run.stage import Stage, link
     from jobs.chain.arms.arms import RUN
+    from jobs.chain.arms.opened import AnsweredBy
     from jobs.chain.arms.requests import called
-    from jobs.chain.arms.shared_work import AnsweredBy, Reading
+    from jobs.chain.arms.shared_work import Reading
     from jobs.chain.stages.rewrite import Rewrite, ToRead
     from jobs.chain.steps.asking import AskedFor
     from jobs.chain.store.files import NO_STORE

@@ -16,7 +16,8 @@ from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.equal_arms import DistinctArms, system
 from jobs.chain.arms.generations import Generations, TaskNames
 from jobs.chain.arms.judging import judging_of
-from jobs.chain.arms.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
+from jobs.chain.arms.opened import OpenedBy, ScoredBy, digest
+from jobs.chain.arms.shared_work import Answer, Search, SharedWork
 from jobs.chain.arms.texts import ArmTexts
 from jobs.chain.chosen import choosing_of
 from jobs.chain.cuts import Cuts, cut_from, cuts_of

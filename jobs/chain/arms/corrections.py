@@ -8,7 +8,7 @@ from functools import cached_property
 from jobs.chain.arms.arms import Arm
 from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.generations import LlmTask, TaskNames
-from jobs.chain.arms.shared_work import OpenedBy, digest
+from jobs.chain.arms.opened import OpenedBy, digest
 from jobs.config.config import Config
 from jobs.config.corrective import WebSearchSettings
 from jobs.job.steps import WEB_SEARCH, ReadySteps

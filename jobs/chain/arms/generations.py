@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from jobs.chain.arms.arms import Arm
 from jobs.chain.arms.distinct import Distinct
-from jobs.chain.arms.shared_work import AnsweredBy, digest
+from jobs.chain.arms.opened import AnsweredBy, digest
 from jobs.config.config import Config
 from jobs.job.steps import ReadyStep
 from rewriters.steps.settings import DocumentStepSettings, IterateSettings, LlmStepSettings

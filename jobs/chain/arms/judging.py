@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.chain.arms.shared_work import AnsweredBy
+from jobs.chain.arms.opened import AnsweredBy
 from jobs.config.config import Config
 from jobs.job.steps import ReadySteps
 from rewriters.steps.step import LlmStep

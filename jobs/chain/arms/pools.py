@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import Arm
-from jobs.chain.arms.shared_work import digest
+from jobs.chain.arms.opened import digest
 from jobs.config.config import Config
 from jobs.job.devices import distinct
 from jobs.job.indexes import text_indexes

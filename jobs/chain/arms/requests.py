@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobs.chain.arms.shared_work import AnsweredBy, Reading, SharedWork, digest
+from jobs.chain.arms.opened import AnsweredBy, digest
+from jobs.chain.arms.shared_work import Reading, SharedWork
 from jobs.chain.completions import key_of
 from jobs.chain.journal import Key
 from rewriters.engines import Request

@@ -11,50 +11,21 @@ Arms with some of the strategies of a reading share it: each gives weight 0 to t
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from jobs.chain.arms.corpora import Corpus
+from jobs.chain.arms.opened import AnsweredBy, OpenedBy, ScoredBy
 from jobs.chain.chosen import Choosing
 from jobs.chain.cuts import Cuts
-from jobs.job.searched import SearchedIndex, searched_indexes
-from retrievers.analyzer import ANALYZE_VERSION
-from retrievers.elastic.settings import FOREIGN
-from retrievers.joined import JOINED_VERSION
-from rewriters.settings import identity_fields
 
 if TYPE_CHECKING:  # workers of most stages need no more than what they are given
     from jobs.chain.arms.corrections import Correction
     from jobs.chain.arms.generations import Generation
     from jobs.chain.arms.judging import Judging
-    from retrievers.kinds import RetrieverSettings
-    from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
-    from rewriters.engines.settings import EngineSettings
+    from retrievers.settings import FuseSettings, TypoSettings
     from rewriters.rewriter import Rewriting
-
-SCORES_VERSION = 3  # of what stored scores are known by; of 2, by the ids of documents
-
-
-@dataclass(frozen=True)
-class AnsweredBy:
-    """An engine: resolved settings, and its identity, by which completions are known."""
-
-    settings: EngineSettings
-    identity: Mapping[str, Any]
-
-    @cached_property
-    def key(self) -> str:
-        """Returns what tells it from other engines of a worker."""
-        return digest([self.settings.model_dump(), self.space])
-
-    @cached_property
-    def space(self) -> str:
-        """Returns what its completions are stored under."""
-        return digest(self.identity)
 
 
 @dataclass(frozen=True)
@@ -160,109 +131,6 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class OpenedBy:
-    """A retriever as workers open it.
-
-    Attributes:
-        name: In the config, for messages.
-        settings: Without `together` and `score_floor`, which a search has.
-        identity: Of its index.
-        depth: Hits that are fetched.
-        states: Of its indexes that may change in place: their states now, by place.
-    """
-
-    name: str
-    settings: RetrieverSettings
-    identity: Mapping[str, Any]
-    depth: int
-    states: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def searched(self) -> tuple[SearchedIndex, ...]:
-        """Returns what its states are read by, that of its documents first."""
-        return searched_indexes({self.name: self.settings}, {self.name: self.identity})
-
-    @property
-    def search_names(self) -> dict[str, str | None]:
-        """Returns the names that its searches are counted under, each with the model of its encoder."""
-        return self.settings.search_names(self.name)
-
-    @property
-    def space(self) -> str:
-        """Returns what the lists of this retriever are stored under.
-
-        The identity has the analyzer by which the index was built. How often the original stands among texts that are searched
-        as one (`retrievers/joined.py`), and which texts are long for Elasticsearch, is by the words of this version.
-        """
-        if not self.searched:  # of the web: what is asked of the provider
-            return digest({"web": dict(self.identity)})
-        known: dict[str, Any] = {"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth}
-        known["versions"] = [ANALYZE_VERSION, JOINED_VERSION]
-        return digest(known | {"states": dict(self.states)} if self.states else known)
-
-    @property
-    def texts(self) -> str:
-        """Returns what tells the texts of its documents from those of other indexes."""
-        if not self.searched:  # pages of the web bring theirs with them
-            return digest({"corpus": None})
-        documents = self.searched[0]
-        corpus, settings = self.corpus, documents.settings
-        # read with the filter of the searches: what it leaves out, arms with another filter may find
-        only = {"filter": documents.identity["filter"]} if "filter" in documents.identity else {}
-        if not str(corpus).startswith(FOREIGN):
-            return digest({"corpus": corpus} | only)
-        known = {"corpus": corpus, "field": settings.searched_field} | only  # which field is the text depends on the retriever
-        return digest(known | {"dense": settings.encoder is not None, "state": self.states.get(documents.place)})
-
-    @property
-    def corpus(self) -> str | None:
-        """Returns the identity of its documents as their index has it; None: it has none."""
-        return self.searched[0].identity.get("corpus") if self.searched else None
-
-    @property
-    def encoder_space(self) -> str:
-        """Returns what the vectors of this retriever's encoder are stored under."""
-        encoder = self.settings.encoder
-        return digest({"encoder": self.identity.get("encoder"), "settings": identity_fields(encoder) if encoder else None})
-
-
-@dataclass(frozen=True)
-class ScoredBy:
-    """A reranker as workers open it, over the documents of a corpus.
-
-    Attributes:
-        settings: Of the reranker.
-        identity: Of its model.
-        documents: Where the texts are.
-        texts: Their identity, as `OpenedBy.texts`; of several collections that of all.
-        typos: In what it is given.
-    """
-
-    settings: RerankSettings
-    identity: Mapping[str, Any]
-    documents: tuple[Corpus, ...]
-    texts: str
-    typos: TypoSettings | None = None
-
-    @property
-    def model(self) -> str:
-        """Returns the name of the model."""
-        model = self.settings.encoder.model if self.settings.encoder is not None else self.settings.model
-        return str(model)
-
-    @property
-    def space(self) -> str:
-        """Returns what the scores of this reranker are stored under."""
-        return digest({"version": SCORES_VERSION, "reranker": dict(self.identity)})
-
-    @property
-    def label(self) -> str:
-        """Returns what tells it from others in scores/: model, prompt, lengths, documents and typos."""
-        known = {"reranker": dict(self.identity), "texts": self.texts}
-        return digest(known | ({"typos": self.typos.model_dump()} if self.typos else {}))
-
-
-@dataclass(frozen=True)
 class SharedWork:
     """The work of all arms."""
 
@@ -332,8 +200,3 @@ class SharedWork:
     def strategies(self, search: int) -> frozenset[str]:
         """Returns the strategies whose texts an arm needs searched, of a search by its index."""
         return frozenset().union(*(answer.strategies for answer in self.answers if answer.search == search))
-
-
-def digest(value: Any) -> str:
-    """Returns 16 hex digits of the sha256 of a JSON-able value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]

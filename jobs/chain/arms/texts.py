@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.chain.arms.arms import Arm
-from jobs.chain.arms.shared_work import AnsweredBy, Reading, digest
+from jobs.chain.arms.opened import AnsweredBy, digest
+from jobs.chain.arms.shared_work import Reading
 from jobs.config.config import Config
 from rewriters.calls import in_prompt_order, joint_strategies
 from rewriters.engines.settings import EngineSettings

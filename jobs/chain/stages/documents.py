@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from cluster.errors import RetrieverError
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.corpora import Corpus
-from jobs.chain.arms.shared_work import OpenedBy, SharedWork
+from jobs.chain.arms.opened import OpenedBy
+from jobs.chain.arms.shared_work import SharedWork
 from jobs.job.opening import open_documents
 from retrievers.corpora.collections import all_documents
 from retrievers.retriever import DocumentStore

@@ -16,7 +16,8 @@ import pyarrow as pa
 from cluster.run.shards import write_table
 from cluster.run.stage import heartbeat, shard_of, stopping
 from cluster.storage import open_storage
-from jobs.chain.arms.shared_work import Reading, Search, SharedWork, digest
+from jobs.chain.arms.opened import digest
+from jobs.chain.arms.shared_work import Reading, Search, SharedWork
 from jobs.chain.drift import drifted, flagged
 from jobs.chain.fill import fill
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper
@@ -27,7 +28,7 @@ from jobs.chain.stages.cosines import cosines_column, similarity
 from jobs.chain.stages.counts import flag_counts, with_counts
 from jobs.chain.stages.lists import Found, SearchedLists, passed_on, stored_rows
 from jobs.chain.stages.users import search_counts
-from jobs.chain.stages.web_hits import stored_pages, web_column, web_errors
+from jobs.chain.stages.web.web_hits import stored_pages, web_column, web_errors
 from jobs.chain.store.facts import Searched, StoredVectors
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import ARM_CHOSEN, COSINES, HITS, RUN, WEB_HIT

@@ -14,7 +14,7 @@ import pyarrow as pa
 from cluster import costs
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.corpora import Corpus
-from jobs.chain.arms.shared_work import OpenedBy, ScoredBy
+from jobs.chain.arms.opened import OpenedBy, ScoredBy
 from jobs.chain.fill import fill
 from jobs.chain.search_texts import originals
 from jobs.chain.stages.documents import planned_documents

@@ -12,8 +12,8 @@ from typing import Any
 
 from cluster.costs import Prices, entry
 from cluster.storage import open_storage
+from jobs.chain.arms.opened import AnsweredBy
 from jobs.chain.arms.requests import made_with, request_key
-from jobs.chain.arms.shared_work import AnsweredBy
 from jobs.chain.completer import Answered, Completer
 from jobs.chain.completions import REUSED, Completions
 from jobs.chain.journal import Key

@@ -57,6 +57,7 @@ RESOLVED = {
     "SelectClassified": {"rules"},
     "AnswerSettings": {"prompt", "variables"},
     "IterateSettings": {"prompt", "variables"},
+    **dict.fromkeys(("QuestionSettings", "GradeSettings", "StripsSettings", "WebSearchSettings"), {"prompt", "variables"}),
     "RelevanceSettings": {"prompt", "variables", "relevant"},  # the last is of measures
     "AccuracySettings": {"prompt", "variables"},
     "CriteriaSettings": {"prompt", "variables"},
@@ -121,7 +122,9 @@ def another(field: FieldInfo) -> Any:
     kinds = parts_of(field.annotation)
     if kinds and typing.get_origin(field.annotation) not in (dict, types.UnionType):
         inner = kinds[0]
-        name = next(name for name in inner.model_fields if name not in APART.get(inner.__name__, ()))
+        name = next((name for name in inner.model_fields if name not in APART.get(inner.__name__, ())), None)
+        if name is None:  # of one of several kinds
+            return "changed"
         return inner.model_construct(**{one: whatever(other) for one, other in inner.model_fields.items()} | {name: "changed"})
     return "changed"
 

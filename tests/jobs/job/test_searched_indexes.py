@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import ConfigError
-from jobs.chain.arms.shared_work import OpenedBy
+from jobs.chain.arms.opened import OpenedBy
 from jobs.config.retrieve import RetrieveSettings
 from jobs.job import indexes
 from jobs.job import indexes as changing

@@ -42,7 +42,7 @@ def test_a_built_in_step_fills_its_prompt(name: str) -> None:
 
 
 def test_the_prompt_of_relevance_asks_for_three_grades() -> None:
-    assert shipped_steps() == ["accuracy", "answer", "criteria", "iterate", "relevance", "short_answer"]
+    assert {"accuracy", "answer", "criteria", "iterate", "relevance", "short_answer", "three_grades"} <= {*shipped_steps()}
     step = load_step("relevance", JUDGED, "judge.relevance.prompt")
     request = step.request(Query("id", "why {document}?"), {"document": "for {query}"}, Mask(()), {}, "engine")
     assert request.prompt == "Query: why {document}?\n\nDocument:\nfor {query}"

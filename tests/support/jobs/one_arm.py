@@ -6,7 +6,8 @@ from typing import Any
 
 from jobs.chain.arms.arms import RUN
 from jobs.chain.arms.corpora import Corpus
-from jobs.chain.arms.shared_work import Answer, OpenedBy, Reading, ScoredBy, Search, SharedWork
+from jobs.chain.arms.opened import OpenedBy, ScoredBy
+from jobs.chain.arms.shared_work import Answer, Reading, Search, SharedWork
 from jobs.chain.cuts import Cuts
 from jobs.config.config import Config
 from retrievers.settings import FuseSettings

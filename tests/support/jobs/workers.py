@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from jobs.chain.arms.arms import RUN
 from jobs.chain.arms.corpora import Corpus
+from jobs.chain.arms.opened import AnsweredBy, OpenedBy, ScoredBy
 from jobs.chain.arms.requests import called
-from jobs.chain.arms.shared_work import AnsweredBy, OpenedBy, Reading, ScoredBy, SharedWork
+from jobs.chain.arms.shared_work import Reading, SharedWork
 from jobs.chain.cuts import Cuts
 from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.order import Order

@@ -16,7 +16,7 @@ from jobs.chain.journal import Key
 from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import documents_of
-from jobs.chain.stages.first_results import corrected_results, first_results
+from jobs.chain.stages.llm.first_results import corrected_results, first_results
 from jobs.chain.stages.users import request_counts
 from jobs.chain.steps.asking import AskedFor, Asking
 from jobs.chain.steps.contexts import Context, FoundText, citations, context_of, token_counter

@@ -24,7 +24,7 @@ from jobs.chain.journal import Key
 from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import documents_of
-from jobs.chain.stages.first_results import Rows, first_results
+from jobs.chain.stages.llm.first_results import Rows, first_results
 from jobs.chain.stages.users import request_counts
 from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers, asked_key
 from jobs.chain.steps.contexts import beginning
@@ -90,7 +90,7 @@ class Grade:
         return block.closed()
 
 
-class _Asked(NamedTuple):
+class _GradeAsked(NamedTuple):
     """A request of a task for one row."""
 
     task: LlmTask
@@ -229,14 +229,14 @@ class _Graded:
         """Returns what documents are graded against."""
         return self._question(number, row) if of.settings.against_question else self._queries[row]
 
-    def _ask(self, task: LlmTask, query: Query, values: Mapping[str, str], mask: Mask) -> _Asked:
+    def _ask(self, task: LlmTask, query: Query, values: Mapping[str, str], mask: Mask) -> _GradeAsked:
         """Returns the request for a query, or for a question in its place, which no query_id tells from others."""
         if query.text != self._texts[query.query_id]:
             values = {**values, "question": query.text}
         request = task.step.request(query, values, mask, task.decoding, task.engine.key)
-        return _Asked(task, request, mask, self._asking.key(request))
+        return _GradeAsked(task, request, mask, self._asking.key(request))
 
-    def _answered(self, asked: Mapping[Any, _Asked]) -> dict[Any, tuple[_Asked, StepResult]]:
+    def _answered(self, asked: Mapping[Any, _GradeAsked]) -> dict[Any, tuple[_GradeAsked, StepResult]]:
         """Returns what was answered, each request once; places begin with the arm and the row."""
         self._answers.add(one.request for one in asked.values())
         for (number, row, *_), one in asked.items():
@@ -248,17 +248,17 @@ class _Graded:
             of.setdefault(one.key, set()).add(self._work.answers[number].arm)
         return {place: (one, self._results[one.key]) for place, one in asked.items()}
 
-    def _made(self, one: _Asked) -> Any:
+    def _made(self, one: _GradeAsked) -> Any:
         return self._answers.made[one.key].completion
 
-    def _said(self, one: _Asked, result: StepResult, row: int, key: str) -> str | None:
+    def _said(self, one: _GradeAsked, result: StepResult, row: int, key: str) -> str | None:
         """Returns the value of an object; None, with a row in errors: there is none."""
         if result.reason is not None:
             self._note(row, one, result)
             return None
         return result.fields[ANSWER_KEYS[key]]
 
-    def _note(self, row: int, one: _Asked, result: StepResult, what: str = "") -> None:
+    def _note(self, row: int, one: _GradeAsked, result: StepResult, what: str = "") -> None:
         made = self._made(one)
         error = {
             "stage": "grade", "component": one.task.name, "reason": result.reason, "message": f"{what}{result.message}",

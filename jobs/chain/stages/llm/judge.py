@@ -20,7 +20,8 @@ from jobs.chain.steps.asking import AskedFor, Asking
 from jobs.chain.steps.contexts import NO_DOCUMENTS, beginning
 from jobs.chain.web.texts import document_pages
 from jobs.job.steps import GRADE_KEYS
-from jobs.tables import JUDGEMENT, with_appended, with_columns, with_failure
+from jobs.llm_tables import JUDGEMENT
+from jobs.tables import with_appended, with_columns, with_failure
 from rewriters.engines import Completion, Request
 from rewriters.guards.mask import Mask
 from rewriters.query import Query

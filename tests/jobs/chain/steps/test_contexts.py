@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.chain.arms.generations import Generation
-from jobs.chain.arms.shared_work import AnsweredBy
+from jobs.chain.arms.opened import AnsweredBy
 from jobs.chain.steps.contexts import NO_DOCUMENTS, FoundText, citations, context_of
 from rewriters.engines.settings import RecordedSettings
 from rewriters.steps.settings import AnswerSettings

@@ -12,12 +12,13 @@ import pyarrow as pa
 from cluster.run.shards import write_table
 from cluster.run.stage import shard_of, stopping
 from cluster.storage import open_storage
-from jobs.chain.arms.shared_work import OpenedBy, SharedWork
+from jobs.chain.arms.opened import OpenedBy
+from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper
 from jobs.chain.searches import Wanted, WebSearches, charge
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.users import Users
-from jobs.chain.stages.web_hits import failed_search
+from jobs.chain.stages.web.web_hits import failed_search
 from jobs.chain.store.facts import Searched
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_CORRECTION

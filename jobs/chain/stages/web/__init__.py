@@ -1,0 +1,1 @@
+"""The stages and parts of stages that search the web."""
