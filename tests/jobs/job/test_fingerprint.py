@@ -57,7 +57,10 @@ RESOLVED = {
     "SelectClassified": {"rules"},
     "AnswerSettings": {"prompt", "variables"},
     "IterateSettings": {"prompt", "variables"},
-    **dict.fromkeys(("QuestionSettings", "GradeSettings", "StripsSettings", "WebSearchSettings"), {"prompt", "variables"}),
+    "QuestionSettings": {"prompt", "variables"},
+    "GradeSettings": {"prompt", "variables"},
+    "StripsSettings": {"prompt", "variables"},
+    "WebSearchSettings": {"prompt", "variables"},
     "RelevanceSettings": {"prompt", "variables", "relevant"},  # the last is of measures
     "AccuracySettings": {"prompt", "variables"},
     "CriteriaSettings": {"prompt", "variables"},

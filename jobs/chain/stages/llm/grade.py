@@ -31,7 +31,7 @@ from jobs.chain.steps.contexts import beginning
 from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE
 from jobs.counts import GradedDocuments, arm_key
 from jobs.job.steps import ANSWER_KEYS, GRADE_KEYS
-from jobs.tables import with_appended, with_columns, with_failure
+from jobs.tables import error_row, with_appended, with_columns, with_failure
 from rewriters.engines import Request
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.query import Query
@@ -260,10 +260,7 @@ class _Graded:
 
     def _note(self, row: int, one: _GradeAsked, result: StepResult, what: str = "") -> None:
         made = self._made(one)
-        error = {
-            "stage": "grade", "component": one.task.name, "reason": result.reason, "message": f"{what}{result.message}",
-            "raw": made.text, "attempts": made.attempts,
-        }  # fmt: skip
+        error = error_row("grade", one.task.name, str(result.reason), f"{what}{result.message}", made.text, made.attempts)
         self._errors[row][error["component"], error["reason"], error["message"], error["raw"]] = error
 
     def _set_grade(self, at: DocumentPlace, grade: float | None) -> None:
