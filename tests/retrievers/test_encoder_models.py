@@ -59,7 +59,13 @@ def refused(act: Callable[[EncoderSettings], object], model: str, **settings: An
     return str(error.value)
 
 
-@pytest.mark.parametrize("kind", NETWORKS)
+EACH_WAY = ("bert", "xlm-roberta", "modernbert", "mistral", "qwen3", "gemma3_text")
+"""Networks that differ in how they count positions, and pool; those of the others are slow tests."""
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in EACH_WAY else pytest.param(kind, marks=pytest.mark.slow) for kind in NETWORKS]
+)
 def test_vectors_are_those_of_sentence_transformers(make: Make, kind: str) -> None:
     """By the files alone: nothing is said but the model. A text that is too long, an empty one, several lengths."""
     pooling = "lasttoken" if kind in CAUSAL else "mean"

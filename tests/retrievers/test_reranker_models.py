@@ -101,7 +101,13 @@ def on_the_card(folder: str, network: str) -> np.ndarray:
     return np.array(found)
 
 
-@pytest.mark.parametrize("kind", ENCODERS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if kind in ("bert", "xlm-roberta", "modernbert") else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in ENCODERS
+    ],
+)
 def test_cross_encoders_are_those_of_transformers(tmp_path: Path, kind: str) -> None:
     import torch
     import transformers
