@@ -12,7 +12,7 @@ import pyarrow as pa
 import yaml
 
 from cluster.errors import ConfigError
-from cluster.storage.s3_duckdb import reason
+from cluster.storage.s3_duckdb import kept_duckdb, reason
 from jobs.runs.folder import RunFolder
 from jobs.terminal import formats
 
@@ -35,7 +35,8 @@ def render(name: str, run: RunFolder, values: Callable[[], Mapping[str, Any]]) -
         ConfigError: the run's tables cannot be read.
     """
     try:
-        found = values()
+        with kept_duckdb():
+            found = values()
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         where = f"{run.storage.root}: the {'ablation' if run.is_ablation else 'run'}'s tables cannot be read"
         raise ConfigError("run-damaged", f"{where} ({reason(error)}); put back what was changed there") from error

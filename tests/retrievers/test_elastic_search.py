@@ -129,7 +129,7 @@ def test_partial_failures_of_shards_are_no_short_lists(behind: Any, calm: Any) -
 
 def test_patience_comes_to_an_end_in_one_line(behind: Any) -> None:
     fault = only_searches(lambda request: Fault(items=frozenset({0})))
-    retriever, proxy = behind(fault, patience_minutes=0.003)
+    retriever, proxy = behind(fault, patience_minutes=0.01)
     with pytest.raises(RetrieverError, match=r"no good answer from http.*: a search was answered 429 es_rejected") as refusal:
         retriever.search(TEXTS[:1], 5)
     assert "correct PROXY_URL" in str(refusal.value)
