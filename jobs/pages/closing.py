@@ -13,6 +13,7 @@ from rich.text import Text
 from cluster.cause import one_line
 from cluster.costs import Prices
 from cluster.errors import ConfigError, DmqrError
+from cluster.storage.s3_duckdb import kept_duckdb
 from jobs.clicks.interactions import clicked
 from jobs.config.settings import EvaluateSettings
 from jobs.counts import QUANTITIES, by_arm
@@ -59,6 +60,7 @@ class ComparedArms:
     """By F1 and exact match; None without gold answers, or if no arm answers."""
 
 
+@kept_duckdb()
 def compared(
     folder: RunFolder,
     judgements: Judgements | None,
