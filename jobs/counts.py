@@ -16,16 +16,16 @@ OVERRIDE_REQUESTS = "override_requests"  # requests that were not made, since pe
 # Of work -> value of `costs.stage`.
 QUANTITIES = {
     "requests": "rewrite", "searches": "retrieve", "pairs": "rerank", "rounds": "iterate", "grades": "grade",
-    "web_searches": "web", "answers": "answer",
+    "web_searches": "web", "answers": "answer", "judgements": "judge",
 }  # fmt: skip
 _ARM = "arm/"
 
 
 def cost_quantity(quantity: str) -> str:
-    """Returns the column of costs/ that counts a quantity of work: each answer and each refined query is a request."""
+    """Returns the column of costs/ that counts a quantity of work: each answer, refined query and grade is a request."""
     if quantity == "web_searches":
         return "searches"
-    return "requests" if quantity in ("answers", "rounds", "grades") else quantity
+    return "requests" if quantity in ("answers", "rounds", "grades", "judgements") else quantity
 
 
 @dataclass(frozen=True)

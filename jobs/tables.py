@@ -16,7 +16,7 @@ from cluster.costs import COST, COSTS, OVERHEAD
 from cluster.errors import RetrieverError
 from cluster.http import encodable
 from cluster.isolation import KilledWorkerError
-from jobs.llm_tables import ANSWER, CORRECTION, GRADE, JUDGEMENT, ROUND
+from jobs.llm_tables import ANSWER, ASSIGNMENT, CORRECTION, GRADE, JUDGEMENT, NUGGET, ROUND
 from rewriters.reasons import FELL_BACK, GUARDED, MASKED, SENT_WITHOUT, TRIED_AGAIN
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
@@ -108,14 +108,7 @@ SOURCE = pa.struct(
 SCORE = pa.struct([("doc_id", pa.string()), ("model", pa.string()), ("score", pa.float64())])
 VALUES = pa.map_(pa.string(), pa.string())  # column of the log -> the query's value, null if it has none
 # A page of the web that a search has found.
-WEB_PAGE = pa.struct(
-    [
-        ("doc_id", pa.string()),
-        ("url", pa.string()),
-        ("title", pa.string()),
-        ("text", pa.string()),
-    ]
-)
+WEB_PAGE = pa.struct([("doc_id", pa.string()), ("url", pa.string()), ("title", pa.string()), ("text", pa.string())])
 FILE = pa.struct([("table", pa.string()), ("key", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
 
 # In flight: the input and the output of the first stage, and the output of the last. The other stages declare their columns
@@ -187,6 +180,8 @@ STORED: dict[str, pa.Schema] = {
     "corrections": pa.schema([("query_id", pa.string()), ("arm", pa.string()), *CORRECTION]),
     "answers": pa.schema([("query_id", pa.string()), ("arm", pa.string()), *ANSWER]),
     "judgements": pa.schema([("query_id", pa.string()), *JUDGEMENT]),
+    "nuggets": pa.schema([("query_id", pa.string()), *NUGGET]),
+    "assignments": pa.schema([("query_id", pa.string()), *ASSIGNMENT]),
     "costs": pa.schema([("query_id", pa.string()), *COST]),
     "errors": pa.schema([("query_id", pa.string()), ("log_id", pa.string()), *ERROR]),
 }

@@ -17,20 +17,23 @@ if TYPE_CHECKING:
 
 
 def answer_files(options: argparse.Namespace, folder: RunFolder, gold: GoldAnswers | None) -> list[WrittenAnswers]:
-    """Writes the files that `--trec-rag`, `--ragas` and `--rows` name; returns them.
+    """Writes the files that `--trec-rag`, `--ragas`, `--rows`, `--nuggetizer` and `--umbrela` name; returns them.
 
     Raises:
-        ConfigError: there are no answers, the ablation has no arm `--arm`, or a name has the wrong ending.
+        ConfigError: there are no answers, or no judgements, the ablation has no arm `--arm`, or a name has the wrong ending.
         RetrieverError: the texts of documents are gone.
     """
-    if not (options.trec_rag or options.ragas or options.rows):
+    judged = _judged_files(options, folder)
+    if not (options.trec_rag or options.ragas or options.rows or options.nuggetizer):
         for option, value in (("--arm", options.arm), ("--prices", options.prices)):
             if value is not None:
-                raise ConfigError("argument", f"{option} {value}: is of --trec-rag, --ragas and --rows; leave it out")
-        return []
+                of = "--trec-rag, --ragas, --rows and --nuggetizer"
+                raise ConfigError("argument", f"{option} {value}: is of {of}; leave it out")
+        return judged
     from cluster.costs import prices_version
     from jobs.measure.export.answers.answered import answered_arm
     from jobs.measure.export.answers.full_rows import write_full_rows
+    from jobs.measure.export.answers.nuggetizer import write_nuggetizer
     from jobs.measure.export.answers.ragas import write_ragas
     from jobs.measure.export.answers.trec_rag import write_trec_rag
     from jobs.measure.export.answers.written import check_rows_ending
@@ -41,9 +44,11 @@ def answer_files(options: argparse.Namespace, folder: RunFolder, gold: GoldAnswe
     if options.arm is not None and not folder.is_ablation:
         raise ConfigError("argument", f"--arm {options.arm}: {folder.storage.root} is a run, which has no arms; leave it out")
     by_query = answered_arm(folder, options.arm, "query_id", gold)
-    found = []
+    by_topic, found = answered_arm(folder, options.arm, options.key, gold), []
     if options.trec_rag:
-        found.append(write_trec_rag(options.trec_rag, answered_arm(folder, options.arm, options.key, gold)))
+        found.append(write_trec_rag(options.trec_rag, by_topic))
+    if options.nuggetizer:
+        found.append(write_nuggetizer(options.nuggetizer, by_topic))
     if options.ragas:
         found.append(write_ragas(options.ragas, by_query))
     if options.rows:
@@ -51,7 +56,13 @@ def answer_files(options: argparse.Namespace, folder: RunFolder, gold: GoldAnswe
         path = Path(options.prices or Path(folder.record.get("config_file", "")).with_name("prices.yaml"))
         source = None if prices is None else " sha256 ".join(prices_version(path).values())
         found.append(write_full_rows(options.rows, by_query, prices, source))
-    return found
+    return found + judged
+
+
+def _judged_files(options: argparse.Namespace, folder: RunFolder) -> list[WrittenAnswers]:
+    from jobs.measure.export.answers.umbrela import write_umbrela
+
+    return [write_umbrela(options.umbrela, folder, options.key)] if options.umbrela else []
 
 
 def file_values(files: Sequence[WrittenAnswers]) -> dict[str, Any]:

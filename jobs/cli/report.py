@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobs.cli.inputs import check_matched, check_samples, gold_of, judged_or_named, measured_by, prices_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def report(options: argparse.Namespace) -> int:
     """Writes the report of a run, or of an ablation with the table and the values beside it; with `--out` the page alone."""
-    from jobs.measure.answers.quality import answer_quality
+    from jobs.measure.answers.quality import measured_answers
     from jobs.pages.ablation import ablation_report
     from jobs.pages.closing import compared, write_pages
     from jobs.pages.report.judged_queries import measured
@@ -42,12 +43,12 @@ def report(options: argparse.Namespace) -> int:
         print(options.out or folder.storage.url(REPORT))
         return 0
     evaluation, judged = measured(folder, judgements, options.measures)
-    answers = answer_quality(folder, gold)
+    answers = measured_answers(folder, gold)
     if judgements is not None and evaluation is not None and (options.qrels or options.key):
         check_matched(judgements, evaluation.warning, evaluation.not_committed)
     write_report(folder, prices, evaluation, judged, options.out, answers=answers, **shown)
     print(options.out or folder.storage.url(REPORT))
-    for one in (evaluation, answers):
+    for one in (evaluation, *answers):
         if one is not None and one.warning is not None:
             print(f"dmqr report: {one.warning}", file=sys.stderr)
     if prices is None:
@@ -61,7 +62,7 @@ def write_report(
     evaluation: Evaluation | None,
     judged: Judged | None,
     out: str | None = None,
-    answers: AnswerQuality | None = None,
+    answers: Sequence[AnswerQuality] = (),
     **shown: Any,
 ) -> None:
     """Writes the report of a run to `out`, a path or an object on S3, or into its folder, where its evaluation is stored, too.
@@ -75,8 +76,7 @@ def write_report(
     html = report(folder, prices, evaluation, judged=judged, answers=answers, **(folder.config.report.model_dump() | shown))
     if out is not None:
         return _write(out, html)
-    if evaluation is not None:
-        store_evaluation(folder.storage, evaluation)
+    store_evaluation(folder.storage, evaluation, answers)
     return folder.storage.put(REPORT, html.encode())
 
 

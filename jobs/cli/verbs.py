@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
     from jobs.cli.report import write_report
     from jobs.job.prepare import prepare
     from jobs.measure.answers.frame import gold_answers
-    from jobs.measure.answers.quality import answer_quality
+    from jobs.measure.answers.quality import measured_answers
     from jobs.measure.judged.relevance import judged_relevance
     from jobs.pages.report.judged_queries import measured
     from jobs.pages.summary import closing_table, closing_values
@@ -132,14 +132,15 @@ def run(options: argparse.Namespace) -> int:
     before = prepared.storage.stat(SUCCESS) is not None
     command = again(options)
 
-    def closed(progress: LiveDisplay, log: LogFiles) -> tuple[RunFolder, Evaluation | None, list[str], AnswerQuality | None]:
+    def closed(progress: LiveDisplay, log: LogFiles) -> tuple[RunFolder, Evaluation | None, list[str], list[AnswerQuality]]:
         progress.phase("evaluating and writing the report")
         folder = open_run(prepared.storage.root)
-        evaluation, judged, answers = None, None, None
+        evaluation, judged = None, None
+        answers: list[AnswerQuality] = []
         with finished(folder, log, "the run is finished, its evaluation failed") as said:
             evaluation, judged = measured(folder, prepared.judgements or judged_relevance(folder))
-            answers = answer_quality(folder, gold_answers(folder.config.evaluate))
-        for one in (evaluation, answers):
+            answers = measured_answers(folder, gold_answers(folder.config.evaluate))
+        for one in (evaluation, *answers):
             if one is not None and one.warning is not None:
                 event("warning", one.warning, logging.WARNING)
         if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
@@ -175,7 +176,7 @@ def ablate(options: argparse.Namespace) -> int:
             judgements = prepared.judgements or judged_relevance(folder)
             found = compared(folder, judgements, measured_by(settings, judgements), prices, gold_answers(settings))
         if found is None:  # at least what the arms have made and cost
-            found = compared(folder, None, settings, prices)
+            found = compared(folder, None, settings, prices, by_judge=False)
         progress.phase("writing the report")
         with finished(folder, log, "the report was not written"):
             write_pages(found, **prepared.config.report.model_dump())

@@ -22,7 +22,7 @@ def check_steps(config: Config) -> None:
         if engine is None and config.rewrite.engine is None:
             raise ValueError(f"{where}.engine is missing, and there is no rewrite.engine; name one")
     if config.judge is not None and config.answer is None and config.judge.kinds.keys() - {"relevance"}:
-        raise ValueError("judge: accuracy and criteria are of answers, and the config has no answer; set answer: {}")
+        raise ValueError("judge: accuracy, criteria and nuggets are of answers, and the config has no answer; set answer: {}")
     _check_correction(config)
     for where, documents in config.shown.items():
         if documents > config.results:

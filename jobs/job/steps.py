@@ -41,10 +41,16 @@ OF_JUDGEMENTS = {
     "relevance": frozenset({"query", "context", "document"}),
     "accuracy": frozenset({"query", "context", "answer", "gold"}),
     "criteria": frozenset({"query", "context", "answer", "documents"}),
+    "nuggets": frozenset({"query", "context", "documents", "nuggets", "most"}),
+    "nuggets.importance": frozenset({"query", "context", "nuggets"}),
+    "nuggets.support": frozenset({"query", "context", "answer", "nuggets"}),
 }
 """What is judged -> the variables of its prompt."""
 GRADE_KEYS = {"relevance": "overall", "accuracy": "accuracy"}
 """What is judged -> the key of an object of grades that is the grade; by criteria each key has one."""
+_FORMS = {
+    "criteria": ("grades",), "nuggets": ("texts",), "nuggets.importance": ("labels",), "nuggets.support": ("labels",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ class ReadySteps:
 
     Attributes:
         of_results: Key of the config -> what is asked there, of all but the judge.
-        judge: What is judged -> how.
+        judge: What the judge is asked, by the key of its prompt -> how.
         gold: What tells the gold answers that answers are judged against; None: there are none.
         searched: The identity of the search engine of `web`; None: there is none.
     """
@@ -112,7 +118,7 @@ def _ready(config: Config, settings: LlmStepSettings, step: LlmStep, resolve: Re
 def asked_steps(config: Config) -> dict[str, dict[str, Any]]:
     """Returns key of the config -> what is asked at its step, apart from its engine; raises ConfigError."""
     found = {key: _asked(settings, key).identity() for key, settings in config.steps.items()}
-    for kind in config.judge.kinds if config.judge is not None else ():
+    for kind in config.judge.prompts if config.judge is not None else ():
         found[f"judge.{kind}"] = _judging(config, kind).identity()
     return found
 
@@ -145,13 +151,13 @@ def _judging(config: Config, kind: str) -> LlmStep:
     assert config.judge is not None
     where, settings = f"judge.{kind}", config.judge.step(kind)
     step = _step(settings, where, OF_JUDGEMENTS[kind], None)
-    forms = ("grades",) if kind not in GRADE_KEYS else ("grade", "grades")
+    forms = _FORMS.get(kind, ("grade", "grades"))
     words = ""
     if step.output not in forms:
         words = f"output: {step.output} is not what it needs; make it {' or '.join(forms)}"
     elif step.output == "grades" and GRADE_KEYS.get(kind) not in (None, *step.keys):
         words = f"its keys lack {GRADE_KEYS[kind]}, which is the grade; add it"
-    elif wrong := sorted(set(step.grades.values()) - set(range(HIGHEST_GRADES[kind] + 1))):
+    elif step.grades and (wrong := sorted(set(step.grades.values()) - set(range(HIGHEST_GRADES[kind] + 1)))):
         words = f"grades are from 0 to {HIGHEST_GRADES[kind]}, found {wrong[0]}; correct it"
     if words:
         raise ConfigError("prompt", f"{where}.prompt: {settings.prompt}: {words}")
@@ -168,7 +174,7 @@ def ready_steps(config: Config, resolve: Resolve = engine.resolve) -> ReadySteps
     """
     found = {key: _ready(config, one, _asked(one, key), resolve) for key, one in config.steps.items()}
     judge = {}
-    for kind in config.judge.kinds if config.judge is not None else ():
+    for kind in config.judge.prompts if config.judge is not None else ():
         assert config.judge is not None
         judge[kind] = _ready(config, config.judge.step(kind), _judging(config, kind), resolve)
     gold = config.evaluate.answers if "accuracy" in judge else None

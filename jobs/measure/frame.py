@@ -14,8 +14,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
 from jobs.chain.arms.arms import RUN
@@ -24,14 +22,17 @@ from jobs.job.measure_checks import check_grades, check_measures, deepest_rank, 
 from jobs.log.judgements import JudgedBy, Judgements, Key
 from jobs.measure import judged_rows
 from jobs.measure.arrays import Floats, Numbers
+from jobs.measure.cells import MeasuredCells
 from jobs.measure.clusters import query_clusters
 from jobs.measure.judged_rows import NOT_ASKED, AskedQuery, CountedKeys, asked_queries, counted_keys, database
 from jobs.measure.measured_depth import Looked, looked, uneven
-from jobs.measure.measures import GradedList, measured_lists
+from jobs.measure.notes import nothing_measured
 from jobs.measure.significance import PairedTest, cluster_sums, paired_test
 from jobs.measure.unknown import UnknownDocuments
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
+
+LISTS, ANSWERS = "lists", "answers"  # kinds of frames; the others are those of a judge of answers
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,30 @@ class Frame:
     """The judged documents that no index of the config itself has; None where they were not looked up, too."""
     judge: JudgedBy | None = None
     """The LLM that judged; None: people did."""
-    answers: bool = False
-    """Whether answers are measured against gold answers (`jobs/measure/answers/`), and no lists: then `judged` are keys with
-    gold answers, a list is an answer, of length 1, and nothing is cut or unjudged."""
+    kind: str = LISTS
+    """What is measured: lists; or answers, then a list is an answer, of length 1, and nothing is cut or unjudged. Answers are
+    measured against gold answers (`ANSWERS`), or by what a judge says of them (its kinds: `jobs/measure/judged/`)."""
+    noise: tuple[float, ...] = ()
+    """By measure: the most that the mean of an arm moves when the judge is asked the same again; empty: not known."""
+
+    @property
+    def answers(self) -> bool:
+        """Returns whether answers are measured, and no lists."""
+        return self.kind != LISTS
+
+    @property
+    def gold(self) -> bool:
+        """Returns whether keys are those with gold answers; else they are judged."""
+        return self.kind == ANSWERS
+
+    @property
+    def warning(self) -> str | None:
+        """Returns why nothing was measured, in one line; None if something was."""
+        if self.keys:
+            return None
+        if self.judge is not None and self.answers:
+            return f"nothing is measured: no query is committed whose answers could be judged ({self.kind}); errors/ says why"
+        return nothing_measured(self.judged, self.not_committed, self.unmatched, self.key, gold=self.gold)
 
     @cached_property
     def weights(self) -> Floats:
@@ -189,7 +211,7 @@ def measure(run: RunFolder, judgements: Judgements, measures: Sequence[str] | No
     with database(run) as connection:
         counted = counted_keys(connection, run, judgements)
         keys = counted.keys
-        grid = _Cells(names, [arm["name"] for arm in arms], keys, deepest_rank(names))
+        grid = MeasuredCells(names, [arm["name"] for arm in arms], keys, deepest_rank(names))
         places = {key: place for place, key in enumerate(keys)}
         wanted = {query_id: [(places[key], judgements.grades[key]) for key in of] for query_id, of in counted.of_query.items()}
         for rows in judged_rows.arm_lists(connection, run, min(kept(run), grid.depth)):
@@ -261,67 +283,3 @@ def _least(arms: Sequence[Mapping[str, Any]], arm: Mapping[str, Any]) -> int:
     """Returns `Frame.least` of an arm: of one that chooses, the least of its members; 1 where it is not said."""
     members = [one for one in arms if one["name"] in (arm.get("members") or ())]
     return min((_least(arms, one) for one in members), default=int(arm.get("cut_from") or 1))
-
-
-class _Cells:
-    """What is measured of each arm and key, filled table by table."""
-
-    def __init__(self, measures: Sequence[str], arms: Sequence[str], keys: Sequence[str], depth: int) -> None:
-        self.measures, self.depth = measures, depth
-        self.arms = {name: place for place, name in enumerate(arms)}
-        self.values = np.zeros((len(arms), len(measures), len(keys)))
-        self.condensed = np.zeros_like(self.values)
-        self.shown = np.zeros((len(arms), len(keys)), np.int64)  # documents down to `depth`
-        self.unjudged = np.zeros_like(self.shown)
-
-    def measure(self, rows: pa.Table, wanted: Mapping[str, Sequence[tuple[int, Mapping[str, int]]]]) -> None:
-        """Measures all results of some queries.
-
-        Args:
-            rows: `query_id`, `arm`, `doc_id`, by query, arm and rank.
-            wanted: query_id -> places and grades of its keys; other queries are ignored.
-        """
-        (queries, query), (arms, arm), (docs, doc) = (_encoded(rows.column(name)) for name in ("query_id", "arm", "doc_id"))
-        begins = np.flatnonzero(np.diff(query, prepend=-1) | np.diff(arm, prepend=-1)).tolist()
-        lists: dict[tuple[int, tuple[str, ...]], tuple[int, GradedList]] = {}  # key and list -> its place among them
-
-        def place_of(key: int, grades: Mapping[str, int], doc_ids: tuple[str, ...]) -> int:
-            return lists.setdefault((key, doc_ids), (len(lists), (grades, doc_ids)))[0]
-
-        known: dict[tuple[int, bytes], tuple[int, int, int, int]] = {}
-        cells: list[tuple[int, ...]] = []
-        for begin, end in zip(begins, [*begins[1:], len(query)], strict=True):
-            place = self.arms.get(arms[arm[begin]])
-            if place is None:
-                continue
-            codes = doc[begin:end]
-            for key, grades in wanted.get(queries[query[begin]], ()):
-                same = (key, codes.tobytes())
-                if same not in known:
-                    doc_ids = tuple(docs[code] for code in codes.tolist())
-                    first = doc_ids[: self.depth]
-                    kept = tuple(doc_id for doc_id in doc_ids if doc_id in grades)[: self.depth]
-                    without = sum(doc_id not in grades for doc_id in first)
-                    known[same] = place_of(key, grades, first), place_of(key, grades, kept), len(first), without
-                cells.append((place, key, *known[same]))
-        if not cells:
-            return
-        measured = measured_lists(self.measures, [one for _, one in lists.values()])
-        place, key, plain, condensed, shown, unjudged = np.array(cells).T
-        self.values[place, :, key] = measured[plain]
-        self.condensed[place, :, key] = measured[condensed]
-        self.shown[place, key], self.unjudged[place, key] = shown, unjudged
-
-    def choose(self, arm: str, members: Sequence[str]) -> None:
-        """Makes an oracle arm: for each key its best member by the first measure, the first of equal ones, in all measures."""
-        places = np.array([self.arms[name] for name in members])
-        best, keys = places[self.values[places, 0].argmax(axis=0)], np.arange(self.values.shape[2])
-        place = self.arms[arm]
-        self.values[place], self.condensed[place] = self.values[best, :, keys].T, self.condensed[best, :, keys].T
-        self.shown[place], self.unjudged[place] = self.shown[best, keys], self.unjudged[best, keys]
-
-
-def _encoded(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
-    """Returns the distinct texts of a column, and the place of each row's among them."""
-    encoded = pc.dictionary_encode(column.combine_chunks())
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()

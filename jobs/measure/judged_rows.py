@@ -226,7 +226,7 @@ def _rows(
 
 
 def _unmatched(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> tuple[str, str] | None:
-    """Returns a judged key and one of the log, as examples of keys that do not match; None for an empty log."""
+    """Returns a judged key and one of the log, as examples of keys that do not match; None where one of the two has none."""
     table, column = _PLACES[judgements.key]
     logged = connection.execute(f"SELECT {column} FROM read_parquet(?) LIMIT 1", [run.tables[table]]).fetchall()
-    return (next(iter(judgements.grades)), str(logged[0][0])) if logged else None
+    return (next(iter(judgements.grades)), str(logged[0][0])) if logged and judgements.grades else None

@@ -17,8 +17,33 @@ _WORDS: dict[Key, tuple[str, str]] = {  # key -> several of them, the config key
 }
 
 
+HEADINGS = {
+    "lists": "results",
+    "answers": "answers, against gold answers",
+    "accuracy": "answers, judged right or wrong",
+    "criteria": "answers, judged by criteria",
+    "nuggets": "answers, judged by nuggets",
+}
+"""Kind of a frame -> what its tables are headed with."""
+TITLES = {"lists": "Results", "answers": "Answers", "accuracy": "Accuracy", "criteria": "Criteria", "nuggets": "Nuggets"}
+"""Kind of a frame -> its name in titles."""
+EXPLAINED = {
+    "answers": "F1: of the words of answer and gold answer; EM: exact match; both after lower-casing, without punctuation, "
+    "articles and citations (as SQuAD and HotpotQA score answers). The best of several gold answers counts; a query without an "
+    "answer counts zero.",
+    "accuracy": "accuracy: the share of the answers that the judge calls right, by the gold answers where a query has some, "
+    "else by the question. A query without an answer counts zero.",
+    "criteria": "Each from 0 to 5, as in the study with users of DMQR-RAG (arXiv 2411.13154); criteria: their mean, by which "
+    "arms are ordered. A query without an answer counts zero.",
+    "nuggets": "Nuggets: the facts that a good answer has, made from the results that the judge calls relevant, the same for "
+    "all arms. strict_vital: the share of the vital nuggets that the answer says; strict_all: of all; vital and all count one "
+    "that it says in part as half (AutoNuggetizer, arXiv 2411.09607). A query without an answer counts zero.",
+}
+"""Kind of a frame of answers -> what its measures are."""
+
+
 def nothing_measured(
-    judged: int, not_committed: int, unmatched: tuple[str, str] | None, key: Key, *, answers: bool = False
+    judged: int, not_committed: int, unmatched: tuple[str, str] | None, key: Key, *, gold: bool = False
 ) -> str:
     """Returns why no key is counted, in one line.
 
@@ -27,16 +52,16 @@ def nothing_measured(
         not_committed: number of those in the log, whose query is not committed.
         unmatched: a key of the judgements and one of the log, as examples.
         key: what the judgements name.
-        answers: whether they are gold answers.
+        gold: whether they are gold answers.
     """
     words, look = _WORDS[key]
-    named = f"{words} with gold answers" if answers else f"judged {words}"
+    named = f"{words} with gold answers" if gold else f"judged {words}"
     if not_committed:
         return f"nothing is measured: the queries of all {not_committed:,} {named} of the log are not committed"
     found = ""
     if unmatched is not None:
         one, logged = (f"{name[:80]!r}" for name in unmatched)
-        found = f": the {'gold answers' if answers else 'judgements'} say {one}, the log {logged}"
+        found = f": the {'gold answers' if gold else 'judgements'} say {one}, the log {logged}"
     return f"nothing is measured: none of {judged:,} {named} is in the log{found}; see {look}"
 
 
@@ -60,7 +85,7 @@ def judged_note(
     *left_out: tuple[int, str],
     clusters: int | None = None,
     where: str = "",
-    answers: bool = False,
+    gold: bool = False,
 ) -> str:
     """Returns what the figures are over.
 
@@ -71,7 +96,7 @@ def judged_note(
         left_out: numbers of keys that are not counted, and why.
         clusters: number of clusters of near-duplicate queries; None: not said.
         where: where they are judged, of two runs.
-        answers: whether they have gold answers, in place of judgements.
+        gold: whether they have gold answers, in place of judgements.
     """
     rows = f"{counted:,} log row{'s' * (counted != 1)} of " if key == "log_id" else ""
     alike = ""
@@ -79,7 +104,7 @@ def judged_note(
         alike = f" in {clusters:,} clusters of near-duplicates (words {100 * SIMILARITY:.0f} % alike)"
     left = counts_in_words(*left_out)
     left = f"; left out: {left}" if left else ""
-    return f"{'gold answers' if answers else 'judged'}{where}: {rows}{queries:,} distinct queries{alike}{left}"
+    return f"{'gold answers' if gold else 'judged'}{where}: {rows}{queries:,} distinct queries{alike}{left}"
 
 
 def zero_notes(*counts: tuple[int, str], more: Sequence[str] = ()) -> list[str]:

@@ -44,7 +44,7 @@ class ListedRun:
     usd: float | None
     """Of the committed shards; None: there are no prices."""
     evaluation: dict[str, Any] | None
-    """As its report shows it (`jobs.measure.evaluate.evaluate.evaluation_values`)."""
+    """As its report shows it (`jobs.measure.evaluate.whole.evaluated_values`)."""
     settings: str
     """A hash of what decides its results but the log and the content of the indexes."""
 
@@ -72,6 +72,16 @@ class ListedRun:
         """Returns the mean of a measure (`leading`), `of` the results or the original alone; None: not measured."""
         values = (self.evaluation or {}).get("measures", {}).get(measure or self.leading, {})
         found: float | None = values.get(of)
+        return found
+
+    @property
+    def of_answers(self) -> dict[str, float]:
+        """Returns the means of its answers: F1 and EM, and the first measure of each kind in which they are judged."""
+        found, measured = {}, self.evaluation or {}
+        for kind, one in {"": measured.get("answers", {}), **measured.get("judged_answers", {})}.items():
+            for name in list(one.get("measures", {}))[: 1 if kind else None]:
+                if (mean := one["measures"][name]["answers"]) is not None:
+                    found[name] = mean
         return found
 
     def values(self) -> dict[str, Any]:
@@ -123,10 +133,12 @@ def runs_table(runs: list[ListedRun]) -> Table:
     table.add_column("begun", no_wrap=True)
     table.add_column("state", no_wrap=True)
     measure = leading_measure(runs)
-    for title in ("queries", measure, "original", "cost"):
+    of_answers = list(dict.fromkeys(name for run in runs for name in run.of_answers))
+    for title in ("queries", measure, "original", *of_answers, "cost"):
         table.add_column(title, justify="right", no_wrap=True)
     for run in runs:
         measured = [run.measured(of, measure) for of in ("results", "original")]
+        measured += [run.of_answers.get(name) for name in of_answers]
         figures = ["-" if value is None else figure(value) for value in measured]
         cost = "-" if run.usd is None else money(run.usd)
         began = run.began[:16].replace("T", " ")

@@ -19,15 +19,15 @@ from jobs.config.settings import EvaluateSettings
 from jobs.counts import QUANTITIES, by_arm
 from jobs.job.judged_ids import qualified_judgements
 from jobs.log.judgements import Judgements
-from jobs.measure.answers.comparison import compare_answers
+from jobs.measure.answers.comparison import compare_answers, compare_judged
 from jobs.measure.answers.frame import GoldAnswers
 from jobs.measure.compare.arm_costs import ArmCost, arm_costs
 from jobs.measure.compare.comparison import Comparison, compare
 from jobs.measure.compare.funnel import Funnel, funnel
+from jobs.measure.compare.selected import SelectedOfArm, selected_of_arms
 from jobs.measure.compare.worth import Worth, worth
 from jobs.measure.export.latex import write_latex
 from jobs.measure.export.tables import write_long
-from jobs.measure.judged.answers import answers_in_words, judged_answers
 from jobs.measure.judged.family import judged_families, models_of
 from jobs.measure.list_portions import lists_kept
 from jobs.pages.ablation import ablation_report
@@ -58,6 +58,22 @@ class ComparedArms:
     judgements: Judgements | None
     answers: Comparison | None = None
     """By F1 and exact match; None without gold answers, or if no arm answers."""
+    judged: Sequence[Comparison] = ()
+    """By what a judge says of the answers, a comparison for each kind of judgement."""
+
+    selected: Sequence[SelectedOfArm] = ()
+    """How many strategies the selecting arms chose."""
+
+    @property
+    def of_answers(self) -> list[Comparison]:
+        """Returns the comparisons by answers."""
+        return [*([] if self.answers is None else [self.answers]), *self.judged]
+
+    @property
+    def measured(self) -> list[Comparison]:
+        """Returns the comparisons in which something was measured, that of the lists first."""
+        found = [*([] if self.comparison is None else [self.comparison]), *self.of_answers]
+        return [one for one in found if one.differences]
 
 
 @kept_duckdb()
@@ -67,6 +83,8 @@ def compared(
     settings: EvaluateSettings,
     prices: Prices | None,
     gold: GoldAnswers | None = None,
+    *,
+    by_judge: bool = True,
 ) -> ComparedArms:
     """Returns what is known of the arms of an ablation.
 
@@ -75,7 +93,8 @@ def compared(
         judgements: of its log; None: the arms are not measured.
         settings: the measures, the baseline and what matters.
         prices: None: costs are quantities only.
-        gold: gold answers; None: the answers of the arms are not measured.
+        gold: gold answers; None: the answers of the arms are not measured by any.
+        by_judge: whether to measure answers by what a judge says of them, where one does.
 
     Raises:
         ConfigError: files of the ablation cannot be read, or the settings do not fit it.
@@ -98,16 +117,17 @@ def compared(
         arm_costs(folder, prices, gains),
         judgements,
         compare_answers(folder, gold, settings),
+        compare_judged(folder, settings) if by_judge else (),
+        selected_of_arms(folder),
     )
 
 
 def write_pages(found: ComparedArms, *, texts: bool, samples: int) -> None:
     """Writes report.html into the ablation's folder, and, where arms were measured, table.tex and per_query.parquet."""
     found.folder.storage.put(REPORT, ablation_report(found, texts=texts, samples=samples).encode())
-    measured = [one for one in (found.comparison, found.answers) if one is not None and one.differences]
-    if measured:
-        write_latex(found.folder.storage.url(TABLE), *measured)
-        write_long(found.folder.storage.url(PER_QUERY), *(one.frame for one in measured))
+    if found.measured:
+        write_latex(found.folder.storage.url(TABLE), *found.measured)
+        write_long(found.folder.storage.url(PER_QUERY), *(one.frame for one in found.measured))
 
 
 def closing_page(found: ComparedArms) -> RenderableType:
@@ -116,8 +136,8 @@ def closing_page(found: ComparedArms) -> RenderableType:
     parts: list[RenderableType] = [table, Text("")]
     if found.comparison is None:
         parts = [table, Text("not measured: evaluate.qrels names no judgements, and no judge.relevance is set")]
-    if found.comparison is not None or found.answers is not None:
-        parts.append(comparison_tables(found.comparison, found.answers))
+    if found.comparison is not None or found.answers is not None or found.judged:
+        parts.append(comparison_tables(found.comparison, found.answers, found.judged))
     return Group(*parts)
 
 
@@ -133,9 +153,7 @@ def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
             yield kind, f"{executed:,} in place of {naive:,} ({times}){again}"
     if folder.config.judge is not None:
         judges = ", ".join(models_of(folder, "judge")) or "a judge"
-        yield "judgements", f"{folder.counts.get('judgements', 0):,} by {judges}, each document of a query once for all arms"
-        for arm, words in answers_in_words(judged_answers(folder)).items():
-            yield "answers, judged", f"{arm}: {words}"
+        yield "judge", f"{folder.counts.get('judgements', 0):,} grades by {judges}, each document of a query once for all arms"
         for note in judged_families(folder, models_of(folder, "judge")):
             yield "judge", note
     for arm, flags in arm_guards(folder).items():
@@ -159,12 +177,13 @@ def closing_values(found: ComparedArms) -> dict[str, Any]:
         "work": found.saving.values(),
         "guards": arm_guards(found.folder),
         "chosen": arm_choices(found.folder),
+        "selected": [{"arm": one.arm, "mean": one.mean, "queries": one.queries} for one in found.selected],
         "costs": [vars(one) for one in found.costs],
         "worth": [vars(one) for one in found.worth],
         "no_clicks": found.no_clicks,
-        "judged_answers": [one._asdict() for one in judged_answers(found.folder)],
         "comparison": None if found.comparison is None else comparison_values(found.comparison),
         "answers": None if found.answers is None else comparison_values(found.answers),
+        "judged_answers": {one.frame.kind: comparison_values(one) for one in found.judged},
     }
     return cast(dict[str, Any], known(values))
 

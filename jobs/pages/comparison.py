@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from rich.text import Text
 from jobs.measure.compare.difference import Comparison, Difference
 from jobs.measure.compare.standing import standing
 from jobs.measure.measured_depth import MARK
-from jobs.measure.notes import ends_in_words, interval_words
+from jobs.measure.notes import HEADINGS, ends_in_words, interval_words
 from jobs.measure.significance import ALPHA, better_or_worse
 from jobs.terminal.formats import figure, known, plain
 
@@ -22,6 +23,7 @@ MOST_MEASURES = 5  # columns of the second table
 _WIDTH = 76
 _ARM_WIDTH = 26
 BEST, SECOND = "¹", "²"
+UNORDERED = "~"  # a difference within the judge's noise
 
 
 def comparison_table(comparison: Comparison) -> RenderableType:
@@ -36,25 +38,35 @@ def comparison_table(comparison: Comparison) -> RenderableType:
         parts += ["", _slice_table(comparison)]
     left_out = len(comparison.frame.arms) - len(shown)
     notes = [
-        f"{BEST} best, {SECOND} second best; + better, - worse than {comparison.baseline} (p or q < {ALPHA}), = equivalent",
+        f"{BEST} best, {SECOND} second best; + better, - worse than {comparison.baseline} (p or q < {ALPHA}), = equivalent"
+        + f", {UNORDERED} nearer than the judge's noise" * bool(comparison.frame.noise),
         *([f"{left_out:,} more arms are not shown: --json and the report have them"] if left_out else []),
         *comparison.notes,
     ]
     return Group(*parts, Text("\n" + "\n".join(map(plain, notes))))
 
 
-def comparison_tables(lists: Comparison | None, answers: Comparison | None) -> RenderableType:
-    """Returns the tables of the arms by their lists, and below, under a line of its own, those by their answers."""
+def comparison_tables(
+    lists: Comparison | None, answers: Comparison | None, judged: Sequence[Comparison] = ()
+) -> RenderableType:
+    """Returns the tables of the arms by their lists, and below, under lines of their own, those by their answers.
+
+    Args:
+        lists: None: not measured.
+        answers: against gold answers; likewise.
+        judged: by what a judge says of the answers, a comparison for each kind.
+    """
     parts: list[RenderableType] = [] if lists is None else [comparison_table(lists)]
-    if answers is not None:
-        parts += [Text("\n" * bool(parts) + "answers, against gold answers", style="bold"), comparison_table(answers)]
+    for one in (*([] if answers is None else [answers]), *judged):
+        parts += [Text("\n" * bool(parts) + HEADINGS[one.frame.kind], style="bold"), comparison_table(one)]
     return Group(*parts)
 
 
-def compared_values(lists: Comparison | None, answers: Comparison | None) -> dict[str, Any]:
-    """Returns the values of the lists, and under `answers` those of the answers; JSON-able."""
+def compared_values(lists: Comparison | None, answers: Comparison | None, judged: Sequence[Comparison] = ()) -> dict[str, Any]:
+    """Returns the values of the lists, and under `answers` and `judged_answers` those of the answers; JSON-able."""
     values = {} if lists is None else comparison_values(lists)
-    return values if answers is None else values | {"answers": comparison_values(answers)}
+    values |= {} if answers is None else {"answers": comparison_values(answers)}
+    return values | ({"judged_answers": {one.frame.kind: comparison_values(one) for one in judged}} if judged else {})
 
 
 def comparison_values(comparison: Comparison) -> dict[str, Any]:
@@ -105,9 +117,11 @@ def marks(comparison: Comparison, measure: str) -> dict[str, str]:
 def sign(difference: Difference) -> str:
     """Returns + or - for a difference that is significant within its family, = for an equivalent arm, else a blank.
 
-    A difference may be both significant and within the smallest one that matters: then `=` follows the sign. Last, `MARK` for a
-    difference between lists that end at different depths.
+    A difference may be both significant and within the smallest one that matters: then `=` follows the sign. One within the
+    judge's noise has `~` alone. Last, `MARK` for a difference between lists that end at different depths.
     """
+    if difference.within_noise:
+        return UNORDERED + MARK * difference.uneven
     mark = {"better": "+", "worse": "-"}.get(better_or_worse(difference.difference, difference.corrected) or "", "")
     tested = difference.p_holm is not None or difference.q is not None
     equivalent = "=" if tested and difference.p_equivalent < ALPHA else ""

@@ -12,11 +12,14 @@ from rich.text import Text
 from jobs.measure.diff.changed_queries import MovedQuery, Moves, Share
 from jobs.measure.diff.diff import Cost, Diff
 from jobs.measure.diff.quality import Paired, QueryChange
+from jobs.measure.frame import ANSWERS
 from jobs.measure.measures import title
 from jobs.measure.notes import (
+    HEADINGS,
     ends_in_words,
     interval_notes,
     interval_words,
+    judge_notes,
     judged_note,
     looked_notes,
     marked,
@@ -62,6 +65,12 @@ def _parts(found: Diff) -> Iterator[RenderableType]:
     if found.answers is not None:
         yield _title("answers", "against gold answers")
         yield from (_in(part) for part in _quality(found.answers))
+    for of_kind in found.judged:
+        yield _title(of_kind.kind, HEADINGS[of_kind.kind])
+        yield from (_in(part) for part in _quality(of_kind))
+    if found.notes:
+        yield _title("not compared", "")
+        yield from (_in(Text(note)) for note in found.notes)
 
 
 def _collected(found: Diff) -> str | None:
@@ -222,7 +231,8 @@ def _notes(paired: Paired) -> list[str]:
         (paired.others, "another query in B than in A"),
     )
     counted = paired.key, paired.counted, paired.queries
-    notes = [judged_note(*counted, *left, clusters=paired.clusters, where=" in both", answers=paired.answers)]
+    notes = [judged_note(*counted, *left, clusters=paired.clusters, where=" in both", gold=paired.kind == ANSWERS)]
+    notes = judge_notes(paired.judge) + notes
     sides = zip("AB", paired.unjudged, paired.first, strict=True)
     shares = [(name, share, first) for name, share, first in sides if share is not None]
     if shares:

@@ -23,9 +23,8 @@ from jobs.counts import (
     counts_of,
 )
 from jobs.job.indexes import encoder_words
-from jobs.measure.answers.quality import AnswerQuality, answer_values
+from jobs.measure.answers.quality import AnswerQuality, answers_values, in_words
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
-from jobs.measure.judged.answers import answers_in_words, judged_answers
 from jobs.measure.judged.family import judged_families, models_of
 from jobs.measure.measures import title
 from jobs.measure.notes import marked
@@ -52,7 +51,7 @@ def closing_table(
     prices: Prices | None,
     evaluation: Evaluation | None,
     more: Sequence[str] = (),
-    answers: AnswerQuality | None = None,
+    answers: Sequence[AnswerQuality] = (),
 ) -> RenderableType:
     """Returns the closing table, with notes below it, `more` first."""
     table = facts(_rows(run, prices, evaluation, answers), run.record["run_id"])
@@ -60,7 +59,7 @@ def closing_table(
 
 
 def _rows(
-    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, answers: AnswerQuality | None
+    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, answers: Sequence[AnswerQuality]
 ) -> Iterator[tuple[str, RenderableType]]:
     planned, counts = run.plan.counts, run.counts
     rejected = f", {planned['rejected']:,} rejected" if planned["rejected"] else ""
@@ -83,8 +82,6 @@ def _rows(
         yield "answers", _answers(counts)
     if run.config.judge is not None:
         yield "judgements", f"{counts.get('judgements', 0):,} by {', '.join(models_of(run, 'judge')) or 'a judge'}"
-        for words in answers_in_words(judged_answers(run)).values():
-            yield "answers, judged", words
         for note in judged_families(run, models_of(run, "judge")):
             yield "judge", note
     yield "errors", _errors(counts)
@@ -96,9 +93,7 @@ def _rows(
             alone = "" if original is None else marked(figure(original[measure]), measure in evaluation.original_looked)
             results = marked(figure(evaluation.results[measure]), measure in evaluation.looked)
             yield title(measure), results + (f"  ({evaluation.alone} {alone})" if alone else "")
-    if answers is not None and answers.warning is None:
-        for name, one in answers.measures.items():
-            yield f"{name} of answers", figure(one.mean)
+    yield from in_words(answers)
     if run.storage.get(REPORT) is not None:
         yield "report", Text(run.storage.url(REPORT), overflow="fold")
 
@@ -131,7 +126,7 @@ def closing_values(
     prices: Prices | None,
     evaluation: Evaluation | None,
     more: Sequence[str] = (),
-    answers: AnswerQuality | None = None,
+    answers: Sequence[AnswerQuality] = (),
 ) -> dict[str, Any]:
     """Returns the same as JSON-able values."""
     return {
@@ -142,17 +137,18 @@ def closing_values(
         "costs": run.spent,
         "usd": None if prices is None else run.bill(prices).usd,
         "evaluation": None if evaluation is None else evaluation_values(evaluation),
-        "answers": None if answers is None else answer_values(answers),
+        **{"answers": None, "judged_answers": {}, **answers_values(answers)},
         "notes": [*more, *notes(run, evaluation, prices, answers)],
     }
 
 
 def notes(
-    run: RunFolder, evaluation: Evaluation | None, prices: Prices | None, answers: AnswerQuality | None = None
+    run: RunFolder, evaluation: Evaluation | None, prices: Prices | None, answers: Sequence[AnswerQuality] = ()
 ) -> list[str]:
     """Returns notes that a reader of the figures needs."""
     config, said = run.config, [] if evaluation is None else evaluation_notes(evaluation)
-    said += [] if answers is None else answers.notes
+    said += [note for one in answers for note in one.notes]
+    said = list(dict.fromkeys(said))  # of a judge the same is to be said of all that it judges
     if prices is None:
         said.append(f"cost: {unpriced(run.record.get('config_file', 'the config'))}")
     said += [f"fallback: {words}" for words in many_fallbacks(run.counts, config.limits.error_rate).values()]

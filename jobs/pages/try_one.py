@@ -15,7 +15,7 @@ from jobs.chain.pipeline import COSTED
 from jobs.pages.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
 from jobs.pages.summary import counted
 from jobs.pages.trial_lists import SHOWN_IN_LISTS, lists
-from jobs.pages.try_steps import answer_table, answer_text, grades_table, rounds_table
+from jobs.pages.try_steps import answer_table, answer_text, grades_table, nuggets_table, rounds_table
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, money, one_line, printable, shortened
 from jobs.try_one.trial import TextId, Trial, is_chosen, text_names
@@ -77,6 +77,9 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
         yield _section("judged", f"by {judged[0]['model']}")
         grades = ", ".join(f"{one_line(one['doc_id'] or one['kind'])} {one['grade']}" for one in judged)
         yield Padding(Text(grades), (0, 0, 1, 2))
+    if nuggets := row.get("nuggets"):
+        yield _section("nuggets", f"of a good answer, from {len(nuggets[0]['documents'])} relevant results")
+        yield Padding(nuggets_table(trial), (0, 0, 1, 2))
     found, results = trial.document_counts["found"], trial.document_counts["results"]
     yield _section("fell away", f"{found:,} documents were found, {results:,} are results")
     yield Padding(_dropped(trial), (0, 0, 1, 2))

@@ -18,6 +18,7 @@ from cluster.run.pool_sizes import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
 from cluster.run.shards import SUCCESS, check_inputs, manifests, read_plan
 from cluster.storage import open_storage
+from jobs.chain.arms.judging import most_judgements
 from jobs.chain.arms.requests import most_requests
 from jobs.config.collections import strategies_in
 from jobs.config.config import Config
@@ -43,8 +44,8 @@ from rewriters.engines.settings import EngineSettings
 PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
 # A shard writes a file of each that has rows.
 SHARD_TABLES = {
-    "rewrites", "selections", "results", "scores", "rounds", "grades", "corrections", "answers", "judgements", "costs", "runs",
-    "web", "candidates", "errors",
+    "rewrites", "selections", "results", "scores", "rounds", "grades", "corrections", "answers", "judgements", "nuggets",
+    "assignments", "costs", "runs", "web", "candidates", "errors",
 }  # fmt: skip
 
 
@@ -115,7 +116,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
             "grades": left * sum(one.most_requests for _, one in job.compiled.work.correcting()),
             "web_searches": left if config.web is not None else 0,
             "answers": left if config.answer is not None else 0,
-            "judgements": left * job.compiled.work.most_judgements,
+            "judgements": left * most_judgements(job.compiled.work),
             "files": (shards - len(done)) * (tables + 1 + bool(calls)) + (0 if stored else PLAN_FILES),
         },
         "expected": None if expected is None else expected.values(),

@@ -8,6 +8,7 @@ from typing import Any
 
 from cluster.costs import stage_sums
 from jobs.chain.arms.compile import Compiled
+from jobs.chain.arms.judging import most_judgements
 from jobs.chain.arms.requests import at_most, most_requests
 from jobs.config.config import Config
 from jobs.counts import QUANTITIES, cost_quantity
@@ -82,6 +83,7 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         naive["rounds"] += 0 if arm.config.iterate is None else arm.config.iterate.rounds
         naive["web_searches"] += arm.config.web is not None
         naive["answers"] += arm.config.answer is not None
+        naive["judgements"] += most_judgements(replace(work, answers=tuple(one for one in work.answers if one.arm == arm.name)))
     naive["grades"] = sum(one.most_requests for _, one in work.correcting())
     executed = {
         "requests": len({key for reading in work.readings for key in at_most(reading)}),
@@ -91,6 +93,7 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         "grades": naive["grades"],
         "web_searches": naive["web_searches"],
         "answers": naive["answers"],
+        "judgements": most_judgements(work),
     }
     all_naive, all_executed = ({kind: count * queries for kind, count in of.items()} for of in (naive, executed))
     return Saving(all_naive, all_executed, dict.fromkeys(QUANTITIES, 0))

@@ -90,7 +90,7 @@ def run_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tabl
     return [
         *log_balances(plan, counts, rows),
         ("answers committed", counts.get("answers", 0), "rows of answers", rows.get("answers", 0)),
-        ("judgements committed", counts.get("judgements", 0), "rows of judgements", rows.get("judgements", 0)),
+        *_judged(counts, rows),
         (
             "queries x planned strategies", plan.counts["queries"] * len(prepared.config.rewrite.planned),
             "those with rewrites + with an error + not selected + left out by a guard",
@@ -105,6 +105,11 @@ def run_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tabl
     ]  # fmt: skip
 
 
+def _judged(counts: Mapping[str, int], rows: Mapping[str, int]) -> list[Balance]:
+    names = ("judgements", "nuggets", "assignments")
+    return [(f"{name} committed", counts.get(name, 0), f"rows of {name}", rows.get(name, 0)) for name in names]
+
+
 def ablation_balances(
     arms: Collection[str], plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]
 ) -> list[Balance]:
@@ -116,7 +121,7 @@ def ablation_balances(
         ("rewrites committed", counts.get("rewrites", 0), "rows of rewrites", rows["rewrites"]),
         ("results committed", counts.get("results", 0), "rows of results", rows["results"]),
         ("answers committed", counts.get("answers", 0), "rows of answers", rows.get("answers", 0)),
-        ("judgements committed", counts.get("judgements", 0), "rows of judgements", rows.get("judgements", 0)),
+        *_judged(counts, rows),
     ]
     for arm, own in by_arm(counts, arms).items():
         answered = own["queries_with_results"] + own["no_hits"]

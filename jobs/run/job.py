@@ -14,6 +14,7 @@ from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage
 from jobs.chain.arms.compile import Compiled, compile_run
 from jobs.chain.arms.generations import iterate_settings
+from jobs.chain.arms.judging import most_judgements
 from jobs.chain.arms.pools import arm_pools, arm_rerankers, arm_steps, rewriting_pool
 from jobs.chain.arms.requests import at_most, opened_together
 from jobs.chain.journal import Key
@@ -87,7 +88,7 @@ class Job:
         work = self.compiled.work
         rounds = sum(iterate_settings(one).rounds for _, one in work.generating("iteration"))
         corrected = sum(one.most_requests for _, one in work.correcting())
-        return sum(tries.values()) + rounds + corrected + len(work.generating("generation")) + work.most_judgements
+        return sum(tries.values()) + rounds + corrected + len(work.generating("generation")) + most_judgements(work)
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:
@@ -102,6 +103,8 @@ class Job:
             "corrections": bool(work.corrections),
             "answers": bool(work.generating("generation")),
             "judgements": bool(work.judging),
+            "nuggets": work.nuggets is not None,
+            "assignments": work.nuggets is not None,
             "web": any(not retriever.searched for retriever in work.retrievers.values())
             or any(one.search is not None for one in work.corrections),
             "selections": any(reading.rewriting.selects for reading in work.readings),

@@ -275,6 +275,8 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "correction": row["correction"],
         "answer": row["answer"],
         "judgements": row.get("judgements", []),
+        "nuggets": row.get("nuggets", []),
+        "assignments": row.get("assignments", []),
         "results": [
             {"rank": rank, "text": trial.texts[hit["doc_id"]], "url": trial.addresses.get(hit["doc_id"]), **hit}
             for rank, hit in enumerate(row["hits"], start=1)

@@ -40,10 +40,11 @@ class LlmStep(BaseModel):
     """The template of the user's message. Its variables are those of the step (`{query}`, `{documents}`, ...) and the file."""
     document: str = "{text}"
     """The template of one of its documents: `{number}`, `{source}`, `{label}`, `{text}`."""
-    output: Literal["text", "grade", "object", "grades"] = "text"
-    """What the LLM answers: a text, one of `grades`, a JSON object with `keys`, or such an object with a grade of each."""
+    output: Literal["text", "grade", "object", "grades", "texts", "labels"] = "text"
+    """What the LLM answers: a text, one of `grades`, a JSON object with `keys`, or such an object with a grade of each; or an
+    object with one key, whose value is a list of texts, or a list of names of `grades`."""
     grades: dict[str, int] = {}
-    """Of a grade: the words or digits that name one -> its number."""
+    """Of a grade, or of labels: the words or digits that name one -> its number."""
     keys: tuple[str, ...] = ()
     """Of an object: its keys."""
     max_chars: Annotated[int, Field(ge=1)] = 8000
@@ -75,7 +76,7 @@ class LlmStep(BaseModel):
             engine: Its key.
             sample: From 0, of several answers to one prompt.
         """
-        told = template_hash(json.dumps(dict(values), sort_keys=True, ensure_ascii=False)) if values else ""
+        told = told_hash(values)
         shown = {**values, "query": mask(query.text), "context": mask(query.context) if query.context else "(none)"}
         if sample:
             decoding = {**decoding, "seed": decoding.get("seed", 0) + sample}
@@ -87,10 +88,12 @@ class LlmStep(BaseModel):
 
     @model_validator(mode="after")
     def _rules_hold(self) -> LlmStep:
-        if (self.output in ("grade", "grades")) != bool(self.grades):
-            raise ValueError("grades are of output grade or grades, which need them")
-        if (self.output in ("object", "grades")) != bool(self.keys):
-            raise ValueError("keys are of output object or grades, which need them")
+        if (self.output in ("grade", "grades", "labels")) != bool(self.grades):
+            raise ValueError("grades are of output grade, grades or labels, which need them")
+        if (self.output not in ("text", "grade")) != bool(self.keys):
+            raise ValueError("keys are of output object, grades, texts or labels, which need them")
+        if self.output in ("texts", "labels") and len(self.keys) != 1:
+            raise ValueError(f"output: {self.output} has one key, found {len(self.keys)}; give one")
         return self
 
     @cached_property
@@ -98,9 +101,20 @@ class LlmStep(BaseModel):
         """Returns the JSON schema of an object; None: the answer is none."""
         if not self.keys:
             return None
-        value = {"type": "string"} if self.output == "object" else {"type": "integer", "enum": sorted({*self.grades.values()})}
-        properties = {key: dict(value) for key in self.keys}
+        names: dict[str, Any] = {"type": "string", "enum": list(self.grades)}
+        values: dict[str, dict[str, Any]] = {
+            "object": {"type": "string"},
+            "grades": {"type": "integer", "enum": sorted({*self.grades.values()})},
+            "texts": {"type": "array", "items": {"type": "string"}},
+            "labels": {"type": "array", "items": names},
+        }
+        properties = {key: dict(values[self.output]) for key in self.keys}
         return {"type": "object", "properties": properties, "required": list(self.keys), "additionalProperties": False}
+
+
+def told_hash(values: Mapping[str, str]) -> str:
+    """Returns what tells a request from others of its query: the hash of the values of its variables; "" without any."""
+    return template_hash(json.dumps(dict(values), sort_keys=True, ensure_ascii=False)) if values else ""
 
 
 def shipped_steps() -> list[str]:

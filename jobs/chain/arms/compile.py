@@ -15,7 +15,7 @@ from jobs.chain.arms.corrections import Corrections
 from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.equal_arms import DistinctArms, system
 from jobs.chain.arms.generations import Generations, TaskNames
-from jobs.chain.arms.judging import judging_of
+from jobs.chain.arms.judging import judging_of, nuggets_of
 from jobs.chain.arms.opened import OpenedBy, ScoredBy, digest
 from jobs.chain.arms.shared_work import Answer, Search, SharedWork
 from jobs.chain.arms.texts import ArmTexts
@@ -147,6 +147,7 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
         tuple(lists.searches.values), tuple(rerankers.values), tuple(answers), sources,
         configs[arms[0].name].retrieve.filters, generations=tuple(generations.values), corrections=tuple(corrections.values),
         judging=judging_of(configs[arms[0].name], facts.steps(configs[arms[0].name])),
+        nuggets=nuggets_of(configs[arms[0].name], facts.steps(configs[arms[0].name])),
     )  # fmt: skip
     parts = {arm: part for arm in fingerprints if (part := texts.part_of(arm))}
     return Compiled(distinct.arms, work, fingerprints, parts)

@@ -23,7 +23,7 @@ from jobs.chain.cuts import Cuts
 if TYPE_CHECKING:  # workers of most stages need no more than what they are given
     from jobs.chain.arms.corrections import Correction
     from jobs.chain.arms.generations import Generation
-    from jobs.chain.arms.judging import Judging
+    from jobs.chain.arms.judging import Judging, NuggetJudging
     from retrievers.settings import FuseSettings, TypoSettings
     from rewriters.rewriter import Rewriting
 
@@ -152,6 +152,8 @@ class SharedWork:
     """How first results are corrected before they are answered from."""
     judging: tuple[Judging, ...] = ()
     """What an LLM judges, of all arms alike."""
+    nuggets: NuggetJudging | None = None
+    """How it makes nuggets and finds them in answers, likewise; None: it does not."""
 
     @property
     def only(self) -> Answer | None:
@@ -180,12 +182,6 @@ class SharedWork:
         shown = [self.generations[place].settings.documents for place in steps]
         shown += [] if answer.correction is None else [self.corrections[answer.correction].settings.documents]
         return max(answer.keep, answer.looked, *shown, *(one.documents for one in self.judging))
-
-    @property
-    def most_judgements(self) -> int:
-        """Returns how often the judge is asked about a query, at most: arms may have other results."""
-        answering = sum(one.generation is not None for one in self.answers)
-        return sum((one.documents * len(self.answers) or answering) * one.samples for one in self.judging)
 
     def reranker_of(self, arm: str) -> str | None:
         """Returns the label of an arm's reranker; None: it has none."""

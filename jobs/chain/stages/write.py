@@ -26,7 +26,7 @@ from jobs.chain.stages.stored_rows import (
     candidates_table,
     costs_columns,
     flattened,
-    judgements_table,
+    judged_table,
     of_arms,
     scores_table,
     stored_table,
@@ -84,8 +84,9 @@ class Write:
             tables["answers"] = of_arms(ids, table, work, "answers")
             counts["answers"] = tables["answers"].num_rows
         if work.judging:
-            tables["judgements"] = judgements_table(ids, table)
-            counts["judgements"] = tables["judgements"].num_rows
+            for name in ("judgements", *(("nuggets", "assignments") if work.nuggets is not None else ())):
+                tables[name] = judged_table(ids, table, name)
+                counts[name] = tables[name].num_rows
         for name, rows in tables.items():
             if rows.num_rows:
                 files.setdefault(name, []).append(write_table(self._storage, name, shard, rows))

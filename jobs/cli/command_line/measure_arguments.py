@@ -60,7 +60,11 @@ def add_evaluate(one: argparse.ArgumentParser) -> None:
     add(one, "--ragas", metavar="FILE", help=words)
     words = "write all that is known of each answered query: contexts, rewrites, models, tokens, cost; .jsonl or .parquet"
     add(one, "--rows", metavar="FILE", help=words)
-    add(one, "--arm", metavar="ARM", help="whose answers these three have, of an ablation (default: the config itself)")
+    words = "write each answer with its nuggets (judge.nuggets), as nuggetizer does: JSON lines"
+    add(one, "--nuggetizer", metavar="FILE", help=words)
+    words = "write the judge's grades of results (judge.relevance), as UMBRELA does: JSON lines"
+    add(one, "--umbrela", metavar="FILE", help=words)
+    add(one, "--arm", metavar="ARM", help="whose answers these have, of an ablation (default: the config itself)")
     add(one, "--prices", metavar="FILE", help="of --rows; default: prices.yaml beside the config")
     add_json(one)
 

@@ -1,16 +1,22 @@
-"""The comparison of an ablation's arms by their answers: the tests, slices and notes are those of lists."""
+"""The comparison of an ablation's arms by their answers, against gold answers and as a judge grades them.
+
+The tests, slices and notes are those of lists.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jobs.chain.arms.judging import CRITERIA
 from jobs.config.settings import EvaluateSettings
 from jobs.measure.answers.frame import GoldAnswers, answer_frame, answering
 from jobs.measure.compare.comparison import baseline_of, compare_frame
 from jobs.measure.compare.difference import Comparison
-from jobs.measure.frame import arms_of
+from jobs.measure.frame import Frame, arms_of
+from jobs.measure.judged.answers import judged_answer_frames
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import and_more
+from rewriters.steps.settings import HIGHEST_GRADES
 
 
 def compare_answers(run: RunFolder, gold: GoldAnswers | None, settings: EvaluateSettings) -> Comparison | None:
@@ -21,12 +27,29 @@ def compare_answers(run: RunFolder, gold: GoldAnswers | None, settings: Evaluate
     Raises:
         ConfigError: files of the ablation cannot be read.
     """
-    arms = answering(run)
-    if gold is None or not arms:
+    if gold is None or not answering(run):
         return None
-    wanted = baseline_of(run, settings)
+    return _compared(run, answer_frame(run, gold), settings)
+
+
+def compare_judged(run: RunFolder, settings: EvaluateSettings) -> list[Comparison]:
+    """Returns the comparisons of the arms that answer by what a judge says of their answers: one for each kind of judgement.
+
+    The smallest difference that matters is that of the settings on a scale from 0 to 1. Baseline and errors are those of
+    `compare_answers`.
+    """
+    found = []
+    for frame in judged_answer_frames(run):
+        highest = HIGHEST_GRADES[frame.kind] if frame.kind == CRITERIA else 1
+        of_scale = settings.model_copy(update={"min_effect": settings.min_effect * highest})
+        found.append(_compared(run, frame, of_scale))
+    return found
+
+
+def _compared(run: RunFolder, frame: Frame, settings: EvaluateSettings) -> Comparison:
+    arms, wanted = frame.arms, baseline_of(run, settings)
     baseline = wanted if wanted in arms else arms[0]
-    return compare_frame(run, answer_frame(run, gold), settings, baseline, _notes(run, arms, wanted, baseline))
+    return compare_frame(run, frame, settings, baseline, _notes(run, arms, wanted, baseline))
 
 
 def _notes(run: RunFolder, arms: Sequence[str], wanted: str, baseline: str) -> list[str]:

@@ -14,11 +14,12 @@ import numpy as np
 from jobs.chain.arms.arms import RUN
 from jobs.chain.steps.contexts import without_citations
 from jobs.config.settings import EvaluateSettings
-from jobs.log.judgements import Judgements, Key, read_answers
+from jobs.log.judgements import JudgedBy, Judgements, Key, read_answers
 from jobs.measure import judged_rows
 from jobs.measure.answers.overlap import best_overlap
-from jobs.measure.frame import Frame, arms_of, of_keys, without_any
-from jobs.measure.judged_rows import asked_queries, counted_keys, database
+from jobs.measure.arrays import Floats, Numbers
+from jobs.measure.frame import ANSWERS, Frame, arms_of, of_keys, without_any
+from jobs.measure.judged_rows import AskedQuery, CountedKeys, asked_queries, counted_keys, database
 from jobs.runs.folder import RunFolder
 
 MEASURES = ("F1", "EM")
@@ -91,13 +92,41 @@ def answer_frame(run: RunFolder, gold: GoldAnswers) -> Frame:
                     values[arm, :, places[key]] = known[same]
                     lengths[arm, places[key]] = 1
         asked = asked_queries(connection, run)
+    return frame_of_answers(run, ANSWERS, MEASURES, values, lengths, counted, asked, gold.key)
+
+
+def frame_of_answers(
+    run: RunFolder,
+    kind: str,
+    measures: Sequence[str],
+    values: Floats,
+    lengths: Numbers,
+    counted: CountedKeys,
+    asked: Mapping[str, AskedQuery],
+    key: Key,
+    judge: JudgedBy | None = None,
+) -> Frame:
+    """Returns the frame of the arms that answer; one that chooses among others has its best member by the first measure.
+
+    Args:
+        run: a run or an ablation.
+        kind: of the frame.
+        measures: the first one decides.
+        values: (arms of `answering`, measures, keys): those of arms that choose are filled in.
+        lengths: (arms, keys): 1 where there is an answer; likewise.
+        counted: the keys.
+        asked: query_id -> its query, of all of them.
+        key: what the keys are.
+        judge: the LLM that judged, if one did.
+    """
+    arms = {name: place for place, name in enumerate(answering(run))}
     for one in _choosing(run, arms):
         members = np.array([arms[member] for member in one["members"]], np.int64)
-        best, keys = members[values[members, 0].argmax(axis=0)], np.arange(len(places))
+        best, keys = members[values[members, 0].argmax(axis=0)], np.arange(values.shape[2])
         values[arms[one["name"]]], lengths[arms[one["name"]]] = values[best, :, keys].T, lengths[best, keys]
     return Frame(
         arms=tuple(arms),
-        measures=MEASURES,
+        measures=tuple(measures),
         values=values,
         condensed=values,
         lengths=lengths,
@@ -105,8 +134,9 @@ def answer_frame(run: RunFolder, gold: GoldAnswers) -> Frame:
         unjudged=np.full(len(arms), np.nan),
         failed=without_any(lengths, counted),
         depth=1,
-        answers=True,
-        **of_keys(counted, asked, gold.key),
+        kind=kind,
+        judge=judge,
+        **of_keys(counted, asked, key),
     )
 
 

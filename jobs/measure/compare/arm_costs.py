@@ -37,6 +37,8 @@ class ArmCost:
     grades: int
     web_searches: int
     answers: int
+    judgements: int
+    """Requests to the judge: its judgements of documents are of all arms that have them among their first results."""
     alone_requests: int
     """Those that no other arm needs; likewise searches, pairs and what follows."""
     alone_searches: int
@@ -45,6 +47,7 @@ class ArmCost:
     alone_grades: int
     alone_web_searches: int
     alone_answers: int
+    alone_judgements: int
     standalone_usd: float | None
     """What the arm would cost if it ran alone; None without prices, too."""
     marginal_usd: float | None
@@ -83,6 +86,7 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
                 grades=whole["grades"],
                 web_searches=whole["web_searches"],
                 answers=whole["answers"],
+                judgements=whole["judgements"],
                 alone_requests=alone["requests"],
                 alone_searches=alone["searches"],
                 alone_pairs=alone["pairs"],
@@ -90,6 +94,7 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
                 alone_grades=alone["grades"],
                 alone_web_searches=alone["web_searches"],
                 alone_answers=alone["answers"],
+                alone_judgements=alone["judgements"],
                 standalone_usd=usd,
                 marginal_usd=_usd(billed, _cost(run, needs.alone)),
                 gain_per_usd=gains[arm] / usd if usd and arm in gains else None,

@@ -145,6 +145,7 @@ def _of_measure(
         "ties": keys - wins - losses,
         "losses": losses,
     }
+    noise = frame.noise[place] if frame.noise else 0.0
     plain = {name: column.tolist() if isinstance(column, np.ndarray) else column for name, column in columns.items()}
     return [
         Difference(
@@ -156,6 +157,7 @@ def _of_measure(
             needed=needed[n],
             looked=frame.looked(n, place),
             uneven=frame.uneven(n, base, place),
+            within_noise=n != base and abs(plain["difference"][n]) < noise,
         )
         for n, arm in enumerate(frame.arms)
     ]

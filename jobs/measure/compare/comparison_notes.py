@@ -63,7 +63,7 @@ def named_notes(comparison: Comparison) -> list[str]:
 def _counted(comparison: Comparison) -> list[str]:
     frame = comparison.frame
     left_out = (frame.missing, "not in the log"), (frame.not_committed, "of queries not committed yet")
-    notes = [judged_note(frame.key, len(frame.keys), frame.distinct, *left_out, clusters=frame.drawn, answers=frame.answers)]
+    notes = [judged_note(frame.key, len(frame.keys), frame.distinct, *left_out, clusters=frame.drawn, gold=frame.gold)]
     notes += [] if frame.unknown is None else [frame.unknown.note]
     most = int(frame.failed.argmax())
     what = "an answer" if frame.answers else "results"
@@ -114,7 +114,7 @@ def _judged(comparison: Comparison) -> list[str]:
 def _bounds(comparison: Comparison) -> list[str]:
     frame, notes = comparison.frame, []
     if comparison.oracles:
-        by = "gold answers" if frame.answers else "judgements"
+        by = "gold answers" if frame.gold else "judgements"
         notes.append(f"oracle arms choose by the {by}: bounds of what choosing can bring, not systems, and not tested")
     samples = [n for n, arm in enumerate(frame.arms) if comparison.families[arm] == SAMPLES or arm == "full"]
     if any(comparison.families[frame.arms[n]] == SAMPLES for n in samples):

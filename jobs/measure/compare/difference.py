@@ -10,7 +10,6 @@ from functools import cached_property
 from jobs.measure.compare.slices import Slice
 from jobs.measure.frame import Frame
 from jobs.measure.measured_depth import Looked
-from jobs.measure.notes import nothing_measured
 
 QUESTIONS = ("always", "arms", "subsets")  # families that are adjusted together, by Holm
 GRID, SAMPLES = "grid", "samples"
@@ -68,6 +67,8 @@ class Difference:
     difference and its tests are of the cuts, too."""
     needed: int | None
     """Keys, clustered as these, with which the t-test finds this difference with a power of 80 % at .05; None: no number."""
+    within_noise: bool = False
+    """Whether the arm is nearer to the baseline than the judge's noise (`Frame.noise`): then the judge does not order them."""
 
     @property
     def corrected(self) -> float | None:
@@ -113,10 +114,7 @@ class Comparison:
     @property
     def warning(self) -> str | None:
         """Returns why nothing was measured, in one line; None if something was."""
-        one = self.frame
-        if one.keys:
-            return None
-        return nothing_measured(one.judged, one.not_committed, one.unmatched, one.key, answers=one.answers)
+        return self.frame.warning
 
     @cached_property
     def by_arm(self) -> dict[tuple[str, str], Difference]:

@@ -54,6 +54,8 @@ class Slice:
     """Whether it has so few keys that its means say little."""
     tests: dict[str, SliceTest] = field(default_factory=dict)
     """Arm other than the baseline -> test of its difference; empty where the baseline's own value made the slices."""
+    measures: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Arm -> measure -> mean, of all measures."""
 
 
 def slices_of(run: RunFolder, frame: Frame, names: Sequence[str], baseline: str) -> tuple[list[Slice], list[str]]:
@@ -83,7 +85,9 @@ def slices_of(run: RunFolder, frame: Frame, names: Sequence[str], baseline: str)
             means = first[:, chosen].mean(axis=1)
             differences = means - base[chosen].mean()
             found = {arm: (float(means[n]), float(differences[n])) for n, arm in enumerate(frame.arms)}
-            slices.append(Slice(title, value, len(chosen), found, len(chosen) < FEW_QUERIES, tested))
+            means_of = frame.values[:, :, chosen].mean(axis=2).tolist()
+            measured = {arm: dict(zip(frame.measures, of, strict=True)) for arm, of in zip(frame.arms, means_of, strict=True)}
+            slices.append(Slice(title, value, len(chosen), found, len(chosen) < FEW_QUERIES, tested, measured))
     return slices, notes
 
 

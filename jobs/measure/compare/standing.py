@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MARKS = ((0.01, "‡"), (ALPHA, "†"))
 """Corrected p below -> mark, the stricter first."""
 PLACES = 4  # of a printed measure
+NOT_ORDERED = "within the judge's noise"  # a verdict
 REPEATED = "samples"  # the family whose arms repeat the config itself: they take part in no contest
 FAMILIES = {
     "always": "the config itself, the original, each strategy alone",
@@ -76,7 +77,8 @@ def standing(comparison: Comparison) -> Standing:
     frame, families = comparison.frame, comparison.families
     means = _by_name(frame.arms, frame.measures, frame.values.mean(axis=2))
     able = [arm for arm in frame.arms if arm not in comparison.oracles and families.get(arm) != REPEATED]
-    places = {measure: _places(means, able, measure) for measure in frame.measures}
+    noise = frame.noise or (0.0,) * len(frame.measures)
+    places = {measure: _places(means, able, measure, least) for measure, least in zip(frame.measures, noise, strict=True)}
     return Standing(
         comparison,
         means,
@@ -94,18 +96,25 @@ def _by_name(arms: Iterable[str], measures: Iterable[str], values: Floats) -> di
     return {arm: dict(zip(names, row, strict=True)) for arm, row in zip(arms, values.tolist(), strict=True)}
 
 
-def _places(means: dict[str, dict[str, float]], arms: list[str], measure: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Returns the arms with the greatest and with the second greatest printed mean; no second where all are equal."""
+def _places(
+    means: dict[str, dict[str, float]], arms: list[str], measure: str, noise: float
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Returns the arms with the greatest and with the second greatest printed mean; no second where all are equal.
+
+    Arms nearer to these than the judge's noise share their place: it does not order them.
+    """
     printed = {arm: round(means[arm][measure], PLACES) for arm in arms}
-    levels = sorted(set(printed.values()), reverse=True)[:2]
-    found = [frozenset(arm for arm, value in printed.items() if value == level) for level in levels]
-    first, second = (*found, frozenset[str](), frozenset[str]())[:2]
-    return first, second
+    found: list[frozenset[str]] = []
+    for _ in range(2):
+        greatest = max(printed.values(), default=0.0)
+        found.append(frozenset(arm for arm, value in printed.items() if value == greatest or greatest - value < noise))
+        printed = {arm: value for arm, value in printed.items() if arm not in found[-1]}
+    return found[0], found[1]
 
 
 def mark(difference: Difference | None) -> str:
-    """Returns the mark of a significant difference to the baseline in either direction, or nothing."""
-    p = None if difference is None else difference.corrected
+    """Returns the mark of a significant difference to the baseline in either direction, or nothing; none within its noise."""
+    p = None if difference is None or difference.within_noise else difference.corrected
     return "" if p is None else next((sign for level, sign in MARKS if p < level), "")
 
 
@@ -117,10 +126,12 @@ def cut_mark(difference: Difference) -> str:
 def verdict(difference: Difference, min_effect: float) -> str:
     """Returns what is known of a difference: better, worse, equivalent within `min_effect`, nothing clear, or not tested.
 
-    A difference can be both: significant, and surely smaller than what matters.
+    A difference can be both: significant, and surely smaller than what matters. One within the judge's noise is neither.
     """
     if difference.corrected is None:
         return "not tested"
+    if difference.within_noise:
+        return NOT_ORDERED
     within = difference.p_equivalent < ALPHA
     if word := better_or_worse(difference.difference, difference.corrected):
         return f"{word}, by less than {min_effect:g}" if within else word

@@ -16,7 +16,7 @@ from jobs.measure.answers.frame import GoldAnswers, answering
 from jobs.measure.diff.changed_queries import Moves, moves
 from jobs.measure.diff.changes import Change, changes
 from jobs.measure.diff.prompts import prompt_lines
-from jobs.measure.diff.quality import Paired, PairedMeasure, answer_quality, quality
+from jobs.measure.diff.quality import Paired, PairedMeasure, answer_quality, judged_quality, quality
 from jobs.runs.folder import RunFolder
 
 
@@ -44,6 +44,20 @@ class Diff(NamedTuple):
     """None without judgements."""
     answers: Paired | None = None
     """By F1 and exact match; None without gold answers, or if not both runs answer."""
+    judged: Sequence[Paired] = ()
+    """By what judges say of the answers, in each kind that both runs have."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Returns what cannot be compared, since only one of the runs has it; a sentence each."""
+        answers = [bool(answering(run)) for run in (self.a, self.b)]
+        notes = [f"answers: only {_only(answers)} has any (answer), so they are not compared"] if any(answers) else []
+        notes = notes if answers[0] != answers[1] else []
+        kinds = [set() if run.config.judge is None else set(run.config.judge.kinds) for run in (self.a, self.b)]
+        for kind in sorted(kinds[0] ^ kinds[1]):
+            side = _only([kind in of for of in kinds])
+            notes.append(f"judgements: only {side} has any of {kind} (judge.{kind}), so they are not compared")
+        return notes
 
     @property
     def texts(self) -> tuple[float, float]:
@@ -78,7 +92,12 @@ def diff(
     paired = None if judgements is None else quality(a, b, judgements, count, measures)
     both = gold is not None and answering(a) and answering(b)
     answers = answer_quality(a, b, gold, count) if gold is not None and both else None
-    return Diff(a, b, changes(a, b), prompt_lines(a, b), moves(a, b, count), _costs(a, b, prices), paired, answers)
+    judged = judged_quality(a, b, count)
+    return Diff(a, b, changes(a, b), prompt_lines(a, b), moves(a, b, count), _costs(a, b, prices), paired, answers, judged)
+
+
+def _only(has: Sequence[bool]) -> str:
+    return "A" if has[0] else "B"
 
 
 def diff_values(found: Diff) -> dict[str, Any]:
@@ -98,19 +117,26 @@ def diff_values(found: Diff) -> dict[str, Any]:
         "costs_per_1000_queries": [one._asdict() for one in found.costs],
         "quality": _paired(found.quality),
         "answers": _paired(found.answers),
+        "judged_answers": {one.kind: _paired(one) for one in found.judged},
+        "notes": found.notes,
     }
 
 
 def _paired(paired: Paired | None) -> dict[str, Any] | None:
     if paired is None:
         return None
-    values = {name: value for name, value in paired._asdict().items() if name != "answers"}
-    return values | {
-        "warning": paired.warning,
-        "measures": {name: _measure(one) for name, one in paired.measures.items()},
-        "gained": [one._asdict() for one in paired.gained],
-        "lost": [one._asdict() for one in paired.lost],
-    }
+    values = {name: value for name, value in paired._asdict().items() if name not in ("kind", "judge")}
+    judged_by = {} if paired.judge is None else {"judged_by": paired.judge.model, "judge_notes": list(paired.judge.notes)}
+    return (
+        values
+        | judged_by
+        | {
+            "warning": paired.warning,
+            "measures": {name: _measure(one) for name, one in paired.measures.items()},
+            "gained": [one._asdict() for one in paired.gained],
+            "lost": [one._asdict() for one in paired.lost],
+        }
+    )
 
 
 def _measure(one: PairedMeasure) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from jobs.job.judged_ids import qualified_judgements
-from jobs.log.judgements import Judgements, Key
+from jobs.log.judgements import JudgedBy, Judgements, Key
 from jobs.measure.answers.frame import GoldAnswers, answer_frame
 from jobs.measure.clusters import query_clusters
-from jobs.measure.frame import Frame, kept, measure
+from jobs.measure.frame import ANSWERS, LISTS, Frame, kept, measure
+from jobs.measure.judged.answers import judged_answer_frames
 from jobs.measure.measured_depth import Looked
 from jobs.measure.query_context import asked_with
 from jobs.measure.significance import TIE
@@ -87,8 +88,10 @@ class Paired(NamedTuple):
     """The queries with the greatest losses, the greatest first."""
     first: tuple[int, int] = (0, 0)
     """Results of A, of B, that measures read at most: fewer than they would where the run kept fewer."""
-    answers: bool = False
-    """Whether it is of answers by gold answers."""
+    kind: str = LISTS
+    """That of the frames (`Frame.kind`)."""
+    judge: JudgedBy | None = None
+    """The LLM that judged both, with what is to be said of its judgements; None: people did."""
 
     @property
     def ranked_by(self) -> str:
@@ -106,7 +109,7 @@ class Paired(NamedTuple):
         if self.others:
             why += f"; {self.others:,} log_ids are other queries in B than in A"
         more = "; judgements of queries (evaluate.key, --key) hold for every log" if self.key == "log_id" else ""
-        named = f"{self.key}s with gold answers" if self.answers else f"judged {self.key}s"
+        named = f"{self.key}s with gold answers" if self.kind == ANSWERS else f"judged {self.key}s"
         return f"nothing is measured: of {self.judged:,} {named} none counts in both runs: {why}{more}"
 
 
@@ -132,6 +135,23 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, meas
 def answer_quality(a: RunFolder, b: RunFolder, gold: GoldAnswers, count: int) -> Paired:
     """Returns the same of the answers of two runs, by F1 and exact match; both runs answer."""
     return _paired(answer_frame(a, gold), answer_frame(b, gold), b, count, (1, 1))
+
+
+def judged_quality(a: RunFolder, b: RunFolder, count: int) -> list[Paired]:
+    """Returns the same of what judges say of the answers of two runs, in each kind in which both are judged."""
+    of_a, of_b = ({frame.kind: frame for frame in judged_answer_frames(run)} for run in (a, b))
+    alike = [kind for kind in of_a if kind in of_b and of_a[kind].measures == of_b[kind].measures]
+    return [_paired(of_a[kind], of_b[kind], b, count, (1, 1)) for kind in alike]
+
+
+def _judge(a: JudgedBy | None, b: JudgedBy | None) -> JudgedBy | None:
+    """Returns who judged two runs, with a warning where they are two judges; None: people did."""
+    if a is None or b is None:
+        return a or b
+    notes = list(dict.fromkeys((*a.notes, *b.notes)))
+    if a.model != b.model:
+        notes.insert(0, f"warning: {a.model} judged A, {b.model} B: the difference is of the judges, too")
+    return JudgedBy(b.model, b.measures, tuple(notes))
 
 
 def _paired(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[int, int]) -> Paired:
@@ -171,7 +191,8 @@ def _paired(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[int,
         gained=gained,
         lost=lost,
         first=(min(of_a.depth, most[0]), min(of_b.depth, most[1])),
-        answers=of_b.answers,
+        kind=of_b.kind,
+        judge=_judge(of_a.judge, of_b.judge),
     )
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from cluster.storage.whole_file import written
 from jobs.measure.compare.comparison_notes import cut_notes, named_notes
 from jobs.measure.compare.difference import PART
-from jobs.measure.compare.standing import FAMILIES, MARKS, PLACES, Standing, cut_mark, mark, standing
+from jobs.measure.compare.side_by_side import ArmMean, MeasureGroup, SideBySide, side_by_side
+from jobs.measure.compare.standing import FAMILIES, MARKS, PLACES, Standing, standing
 from jobs.measure.measured_depth import MARK
-from jobs.measure.notes import judge_notes
+from jobs.measure.notes import TITLES, judge_notes
 
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison
@@ -57,33 +58,69 @@ def latex_table(comparison: Comparison, rows: int = MOST_ROWS) -> str:
 
 
 def _row(found: Standing, arm: str) -> str:
+    group = MeasureGroup(found, found.comparison.frame.measures)
     cells = [latex(arm) + _SIGNS[PART] * (arm in found.comparison.parts)]
-    for measure in found.comparison.frame.measures:
-        value = f"{found.means[arm][measure]:.{PLACES}f}"
-        if arm in found.best[measure]:
-            value = rf"\textbf{{{value}}}"
-        elif arm in found.second[measure]:
-            value = rf"\underline{{{value}}}"
-        one = found.comparison.by_arm[arm, measure]
-        cells.append(value + _SIGNS.get(mark(found.differences.get((arm, measure))), "") + _SIGNS.get(cut_mark(one), ""))
+    cells += [_cell(group.mean(arm, measure)) for measure in group.measures]
     return " & ".join(cells) + r" \\"
 
 
+def latex_side_by_side(found: SideBySide, rows: int = MOST_ROWS) -> str:
+    r"""Returns the means by all measures, of lists and of answers, as one LaTeX table: `latex_table` has what they are over.
+
+    Args:
+        found: the comparisons.
+        rows: the most arms; the caption says how many are left out.
+    """
+    shown, left_out = found.arms[:rows], len(found.arms) - rows
+    heads = [rf"\multicolumn{{{len(one.measures)}}}{{c}}{{{latex(TITLES[_kind(one)])}}}" for one in found.groups]
+    measures = [latex(name) for one in found.groups for name in one.measures]
+    over = [f"{TITLES[_kind(one)].lower()} over {len(one.standing.comparison.frame.keys):,}" for one in found.groups]
+    levels = ", ".join(f"{_SIGNS[sign]} $p < {level:g}$" for level, sign in reversed(MARKS))
+    judges = [one.standing.comparison.frame.judge for one in found.groups]
+    said = [f"All measures, each over its own queries: {latex(', '.join(over))}"]
+    said += [f"Best in bold, second best underlined. {levels}"]
+    said += dict.fromkeys(latex(note) for judge in judges for note in judge_notes(judge))
+    said += [f"{left_out:,} arms are left out"] * (left_out > 0)
+    lines = [
+        r"\begin{table}", r"\centering", rf"\caption{{{'. '.join(said)}.}}",
+        rf"\begin{{tabular}}{{l{'r' * len(measures)}}}", r"\toprule",
+        " & ".join(["", *heads]) + r" \\",
+        " & ".join(["Arm", *measures]) + r" \\", r"\midrule",
+        *(" & ".join([latex(arm), *map(_cell, found.means(arm))]) + r" \\" for arm in shown),
+        r"\bottomrule", r"\end{tabular}", r"\end{table}",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _kind(group: MeasureGroup) -> str:
+    return group.standing.comparison.frame.kind
+
+
+def _cell(one: ArmMean | None) -> str:
+    """Returns a mean with its place and marks; a dash where the arm is not measured."""
+    if one is None:
+        return "--"
+    value = f"{one.value:.{PLACES}f}"
+    value = {"best": rf"\textbf{{{value}}}", "second": rf"\underline{{{value}}}"}.get(one.place, value)
+    return value + "".join(_SIGNS[sign] for sign in one.mark)
+
+
 def _caption(found: Standing, left_out: int) -> str:
-    comparison, answers = found.comparison, found.comparison.frame.answers
+    comparison, frame = found.comparison, found.comparison.frame
     levels = ", ".join(f"{_SIGNS[sign]} $p < {level:g}$" for level, sign in reversed(MARKS))
     families = [name for name in FAMILIES if name in set(comparison.families.values())]
     holm = [name for name in families if name in ("always", "arms", "subsets")]
     corrections = [f"Holm's correction within the family of {_and(holm)}"] * bool(holm)
     corrections += ["Benjamini-Hochberg $q$ within the family grid"] * ("grid" in families)
-    keys = f"{len(comparison.frame.keys):,} {'' if answers else 'judged '}{_KEYS[comparison.frame.key]}"
-    of, without, by = ("with gold answers", "an answer", "gold answers") if answers else ("", "results", "judgements")
+    keys = f"{len(frame.keys):,} {'' if frame.gold else 'judged '}{_KEYS[frame.key]}"
+    of, by = ("with gold answers", "gold answers") if frame.gold else ("", "judgements")
+    without = "an answer" if frame.answers else "results"
     said = [
         f"Means over {' '.join(filter(None, [keys, of]))}; queries without {without} count zero",
         f"Best in bold, second best underlined. {levels} against {latex(comparison.baseline)}: paired $t$-test, "
         + "; ".join(corrections),
     ]
-    said += [latex(note) for note in judge_notes(comparison.frame.judge)]
+    said += [latex(note) for note in judge_notes(frame.judge)]
     said += [f"Upper bounds that choose by {by}: {_and([latex(arm) for arm in found.bounds])}"] * bool(found.bounds)
     said += [f"{_SIGNS[MARK]} {latex(note.removeprefix(MARK).strip())}" for note in cut_notes(comparison)]
     said += [_named(note) for note in named_notes(comparison)]
@@ -103,6 +140,8 @@ def _and(names: Collection[str]) -> str:
 
 
 def write_latex(path: str, *comparisons: Comparison) -> None:
-    """Writes `latex_table` of each to a local file or an object on S3."""
+    """Writes `latex_table` of each to a local file or an object on S3, and before several of them all measures side by side."""
+    both = side_by_side(comparisons)
+    tables = [*([] if both is None else [latex_side_by_side(both)]), *map(latex_table, comparisons)]
     with written(path) as file:
-        Path(file).write_text("\n".join(map(latex_table, comparisons)), encoding="utf-8")
+        Path(file).write_text("\n".join(tables), encoding="utf-8")

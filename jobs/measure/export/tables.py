@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
 from cluster.storage.whole_file import written
+from jobs.log.judgements import Key
 from jobs.measure.frame import Frame
 from jobs.measure.query_context import NOTHING, asked_with, filter_columns
 from jobs.runs.folder import RunFolder
@@ -52,7 +53,9 @@ def write_long(path: str, *frames: Frame) -> None:
 def write_wide(path: str, run: RunFolder, *frames: Frame) -> None:
     """Writes a row per counted key of a run: the key, its query, and each measure of the results and of the original alone.
 
-    Of a frame of lists and one of answers, a row has the measures of both; null where its key counts in the other alone.
+    Of frames of lists and of answers, a row has the measures of all; null where its key does not count. Frames of log rows or
+    texts of queries stand beside frames of query_ids, such as a judge's: a row has the values of its query there, and a query
+    without such a row has one without a key.
     A run whose queries have earlier turns has a column `context`, and one with `retrieve.filters` a column `filter COLUMN` for
     each column of the log that they name. Arguments and errors are those of `write_long`.
     """
@@ -71,19 +74,27 @@ def _write(path: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
 
 
 def _wide(path: str, run: RunFolder, frames: Sequence[Frame]) -> pa.Table:
-    kinds = list(dict.fromkeys(frame.key for frame in frames))
+    kinds: list[Key] = [key for key in dict.fromkeys(frame.key for frame in frames) if key != "query_id"] or ["query_id"]
     if len(kinds) > 1:
         what = f"--per-query {path}: judgements name {kinds[0]}s, gold answers {kinds[1]}s, which are no rows of one table"
         raise ConfigError("argument", f"{what}; give both by one key")
-    first: dict[str, tuple[str | None, str | None, int]] = {}  # key -> query_id, query and how often it was asked
-    for frame in frames:
+    # key and query_id, of which one may be None -> query_id, query and how often it was asked
+    first: dict[tuple[str | None, str | None], tuple[str | None, str | None, int]] = {}
+    for frame in sorted(frames, key=lambda one: one.key != kinds[0]):
         of_keys = zip(frame.query_ids, frame.queries, frame.counts.tolist(), strict=True)
+        known = {query_id for _, query_id in first}
         for key, asked in zip(frame.keys, of_keys, strict=True):
-            first.setdefault(key, asked)
+            if frame.key == kinds[0]:
+                first.setdefault((key, asked[0]), asked)
+            elif asked[0] not in known:
+                first.setdefault((None, asked[0]), asked)
     query_ids, queries, counts = zip(*first.values(), strict=True) if first else ((), (), ())
     beside = asked_with(run, [query_id for query_id in query_ids if query_id is not None])
     with_it = [beside.get(query_id or "", NOTHING) for query_id in query_ids]
-    columns: dict[str, pa.Array] = {} if kinds[0] == "query_id" else {kinds[0]: pa.array(list(first), pa.string())}
+    columns: dict[str, pa.Array] = {}
+    if kinds[0] != "query_id":
+        texts = queries if kinds[0] == "query" else [None] * len(first)
+        columns[kinds[0]] = pa.array([key or text for (key, _), text in zip(first, texts, strict=True)], pa.string())
     columns["query_id"] = pa.array(query_ids, pa.string())
     if kinds[0] != "query":
         columns["query"] = pa.array(queries, pa.string())
@@ -94,8 +105,9 @@ def _wide(path: str, run: RunFolder, frames: Sequence[Frame]) -> pa.Table:
     rejected = np.array([query_id is None for query_id in query_ids], np.bool_)
     columns["log_count"] = pa.array(np.array(counts, np.int64), mask=rejected)
     for frame in frames:
-        place_of = {key: place for place, key in enumerate(frame.keys)}
-        places = pa.array([place_of.get(key) for key in first], pa.int64())
+        place_of: dict[str | None, int] = {key: place for place, key in enumerate(frame.keys)}
+        by_key = frame.key == kinds[0]
+        places = pa.array([place_of.get(key if by_key else query_id) for key, query_id in first], pa.int64())
         for number, name in enumerate(frame.measures):
             for arm, suffix in zip(frame.values, ("", " original"), strict=False):
                 columns[f"{name}{suffix}"] = pa.array(arm[number]).take(places)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -13,20 +14,17 @@ from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import and_more, figure
 
 
-def judge_noise(run: RunFolder, frame: Frame) -> Floats | None:
+def judge_noise(frame: Frame, again: Iterable[Frame]) -> Floats | None:
     """Returns (measures,): the most that the mean of an arm moves from the first answers of the judge to its others.
 
-    It is over the keys that both judge. None: people judged, the judge was asked once, or no key is judged twice.
+    It is over the keys that both judge. None: the judge was asked once, or no key is judged twice.
 
-    Raises:
-        ConfigError: Files of the run cannot be read.
+    Args:
+        frame: By its first answers.
+        again: The same by its others.
     """
-    samples = 1 if run.config.judge is None else run.config.judge.samples
     moved = []
-    for sample in range(1, samples if frame.judge is not None else 1):
-        again = judged_relevance(run, sample)
-        assert again is not None, "it has judged"
-        other = measure(run, again, frame.measures)
+    for other in again:
         places = {key: place for place, key in enumerate(other.keys)}
         mine = [place for place, key in enumerate(frame.keys) if key in places]
         if mine:
@@ -35,10 +33,8 @@ def judge_noise(run: RunFolder, frame: Frame) -> Floats | None:
     return np.max(moved, axis=0) if moved else None
 
 
-def noise_notes(frame: Frame, noise: Floats | None) -> list[str]:
-    """Returns how far means move, and which arms are nearer to each other than that; nothing where it is not known."""
-    if noise is None:
-        return []
+def noise_notes(frame: Frame, noise: Floats) -> list[str]:
+    """Returns how far means move, and which arms are nearer to each other than that."""
     moved = ", ".join(f"{figure(value)} ({name})" for name, value in zip(frame.measures, noise.tolist(), strict=True))
     notes = [f"noise of the judge, asked the same again: means move by up to {moved}"]
     means = frame.values.mean(axis=2)
@@ -53,9 +49,27 @@ def noise_notes(frame: Frame, noise: Floats | None) -> list[str]:
     return notes
 
 
+def noted_noise(frame: Frame, noise: Floats | None) -> Frame:
+    """Returns a frame that has its judge's noise, and says it in the judge's notes; as it is where the noise is not known."""
+    if noise is None or frame.judge is None:
+        return frame
+    judge = frame.judge._replace(notes=(*frame.judge.notes, *noise_notes(frame, noise)))
+    return replace(frame, judge=judge, noise=tuple(noise.tolist()))
+
+
 def with_noise(run: RunFolder, frame: Frame) -> Frame:
-    """Returns a frame whose judge's notes tell its noise, if it is known; raises as `judge_noise`."""
+    """Returns a frame of lists with the noise of its judge, if an LLM judged and was asked several times.
+
+    Raises:
+        ConfigError: Files of the run cannot be read.
+    """
+    samples = 1 if run.config.judge is None else run.config.judge.samples
     if frame.judge is None or not frame.keys:
         return frame
-    notes = noise_notes(frame, judge_noise(run, frame))
-    return replace(frame, judge=frame.judge._replace(notes=(*frame.judge.notes, *notes)))
+
+    def again(sample: int) -> Frame:
+        judgements = judged_relevance(run, sample)
+        assert judgements is not None, "it has judged"
+        return measure(run, judgements, frame.measures)
+
+    return noted_noise(frame, judge_noise(frame, map(again, range(1, samples))))

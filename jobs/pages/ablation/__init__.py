@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from jobs.measure.compare.side_by_side import side_by_side
 from jobs.measure.compare.standing import Standing, standing
+from jobs.measure.notes import EXPLAINED, HEADINGS, TITLES
 from jobs.pages.ablation import headline
 from jobs.pages.ablation.cost_chart import cost_chart
 from jobs.pages.ablation.extremes import extremes
@@ -60,8 +62,14 @@ def _values(found: ComparedArms, texts: bool, samples: int) -> dict[str, Any]:
         "no_clicks": None if found.no_clicks is None else masked(found.no_clicks),
         "costs": found.costs,
         "collections": by_collection(found.folder),
-        "answers": _answers(found.answers),
+        "answers": [_answers(one) for one in found.of_answers],
+        "answer_sections": [(one.frame.kind, TITLES[one.frame.kind], True) for one in found.of_answers],
+        "beside": side_by_side(found.measured),
+        "titles": TITLES,
+        "selected": found.selected,
+        "selected_numbers": sorted({number for one in found.selected for number in one.queries}),
         "of": "",  # before the ids of a section's elements
+        "title": "",  # of the measures of answers
     }
     if stand is None:
         return values | dict.fromkeys(_MEASURED) | {"main_costs": list(found.costs)[:MOST_COSTS]}
@@ -93,14 +101,14 @@ def _measured(found: ComparedArms, stand: Standing, texts: bool, samples: int) -
     }
 
 
-def _answers(comparison: Comparison | None) -> dict[str, Any] | None:
-    """Returns the variables of the templates that show how the answers of the arms compare; None where none were measured."""
-    if comparison is None:
-        return None
+def _answers(comparison: Comparison) -> dict[str, Any]:
+    """Returns the variables of the templates that show how the answers of the arms compare."""
+    kind = comparison.frame.kind
+    said = {"heading": HEADINGS[kind], "title": TITLES[kind], "explained": EXPLAINED[kind], "kind": kind}
     if not comparison.frame.keys:
-        return {"comparison": comparison, "standing": None}
+        return said | {"comparison": comparison, "standing": None}
     stand = standing(comparison)
-    return {
+    return said | {
         "comparison": comparison,
         "standing": stand,
         "lead": headline.lead(stand),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobs.job.indexes import noted_changes
 from jobs.measure.compare.comparison_notes import cut_notes
-from jobs.measure.compare.standing import FAMILIES, Standing, verdict
+from jobs.measure.compare.standing import FAMILIES, NOT_ORDERED, Standing, verdict
 from jobs.measure.notes import judge_notes
 from jobs.plan.work import Saving
 from jobs.runs.folder import RunFolder
@@ -77,7 +77,10 @@ def lead(found: Standing) -> str:
         return f"{best} has the greatest mean {found.first}."
     p = difference.corrected
     word, _, limit = verdict(difference, found.comparison.min_effect).partition(",")
-    known = {"better": "is better than", "worse": "is worse than", "equivalent": "is equivalent to"}.get(word)
+    known = {
+        "better": "is better than", "worse": "is worse than", "equivalent": "is equivalent to",
+        NOT_ORDERED: "is nearer than the judge's noise to",
+    }.get(word)  # fmt: skip
     named = "q" if difference.p_holm is None else "corrected p"
     interval = (
         "" if isnan(difference.low) else f", 95 % interval {signed(difference.low)} to {signed(difference.high)}, unadjusted"

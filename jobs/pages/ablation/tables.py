@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jobs.measure.compare.standing import REPEATED, Standing, cut_mark, mark, verdict
+from jobs.measure.compare.side_by_side import ArmMean, MeasureGroup
+from jobs.measure.compare.standing import REPEATED, Standing, verdict
 from jobs.measure.significance import TIE, holm, paired_test
 from jobs.pages.charts import Axis, around_zero
 
@@ -29,18 +30,6 @@ MOST_ARMS = 8  # of a table of slices, beside the baseline
 
 
 @dataclass(frozen=True)
-class Mean:
-    """A cell of the table: the mean of a measure, with its marks.
-
-    `place` is a class of the style sheet: best, second or nothing.
-    """
-
-    value: float
-    place: str
-    mark: str
-
-
-@dataclass(frozen=True)
 class ArmRow:
     """An arm. `difference` is that of the first measure; None of the baseline."""
 
@@ -48,7 +37,8 @@ class ArmRow:
     family: str
     baseline: bool
     bound: bool
-    means: list[Mean]
+    means: list[ArmMean | None]
+    """`place` is a class of the style sheet, too."""
     weighted: float | None
     """Mean of the first measure by traffic."""
     condensed: float
@@ -104,14 +94,8 @@ def arm_rows(found: Standing, most: int = MOST) -> ArmRows:
 
 def _row(found: Standing, arm: str, number: int) -> ArmRow:
     comparison = found.comparison
-    means = [
-        Mean(
-            found.means[arm][measure],
-            "best" if arm in found.best[measure] else "second" if arm in found.second[measure] else "",
-            mark(found.differences.get((arm, measure))) + cut_mark(comparison.by_arm[arm, measure]),
-        )
-        for measure in comparison.frame.measures
-    ]
+    group = MeasureGroup(found, comparison.frame.measures)
+    means = [group.mean(arm, measure) for measure in group.measures]
     difference = found.differences.get((arm, found.first))
     unjudged = float(comparison.frame.unjudged[number])
     return ArmRow(
@@ -239,6 +223,11 @@ class SliceTable:
     parts: list[Slice]
     greatest: float
     """Absolute difference, for the shades."""
+
+    @property
+    def measures(self) -> list[str]:
+        """Returns all measures."""
+        return list(next((of for part in self.parts for of in part.measures.values()), ()))
 
     def share(self, difference: float) -> float:
         """Returns the absolute difference in percent of the greatest."""

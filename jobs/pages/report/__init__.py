@@ -6,11 +6,13 @@ For operators (outcome, cost and errors of the run), researchers (contribution o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from cluster.costs import STORAGE, Prices
 from jobs.measure.answers.quality import AnswerQuality
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes
+from jobs.measure.notes import EXPLAINED, HEADINGS
 from jobs.pages.charts import around_zero
 from jobs.pages.render import as_yaml, render
 from jobs.pages.report.failures import failures
@@ -39,7 +41,7 @@ def report(
     evaluation: Evaluation | None,
     *,
     judged: Judged | None = None,
-    answers: AnswerQuality | None = None,
+    answers: Sequence[AnswerQuality] = (),
     texts: bool = True,
     samples: int = 100,
 ) -> str:
@@ -50,7 +52,7 @@ def report(
         prices: for costs in USD; None: quantities only.
         evaluation: the quality of the results; None: the section is left out.
         judged: the judged queries, to choose and order samples by gain and to mark judged documents.
-        answers: the quality of the answers; None: it is left out.
+        answers: the quality of the answers, by gold answers and by a judge.
         texts: False leaves out every query, rewrite, prompt, answer, message and document; ids, counts and names stay.
         samples: the most queries to show.
 
@@ -65,7 +67,7 @@ def _values(
     prices: Prices | None,
     evaluation: Evaluation | None,
     judged: Judged | None,
-    answers: AnswerQuality | None,
+    answers: Sequence[AnswerQuality],
     texts: bool,
     max_samples: int,
 ) -> dict[str, Any]:
@@ -82,6 +84,8 @@ def _values(
         "notices": notices(figures),
         "evaluation_notes": [] if evaluation is None else evaluation_notes(evaluation),
         "answers": answers,
+        "headings": HEADINGS,
+        "explained": EXPLAINED,
         "remarks": remarks(figures),
         "verdict": verdict(figures, measured, judged, added),
         "quality": measured,

@@ -64,6 +64,9 @@ RESOLVED = {
     "RelevanceSettings": {"prompt", "variables", "relevant"},  # the last is of measures
     "AccuracySettings": {"prompt", "variables"},
     "CriteriaSettings": {"prompt", "variables"},
+    "NuggetSettings": {"prompt", "variables", "importance", "support"},  # the last two have a prompt, too
+    "ImportanceSettings": {"prompt", "variables"},
+    "SupportSettings": {"prompt", "variables"},
     "JudgeSettings": {"calibration"},  # of what is said of its grades
     "GuardSettings": {"overrides", "repeated", "rare_words"},
     "VocabularySettings": {"path"},

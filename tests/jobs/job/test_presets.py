@@ -53,6 +53,10 @@ ANSWERS: dict[str, Any] = {
     "answer": "Yeast makes gas, which lifts the dough [1].", "short_answer": "yeast",
     "iterate": json.dumps({"query": "wild yeast of sourdough"}),
     "relevance": json.dumps({"match": 2, "trust": 3, "overall": 2}),
+    "accuracy": "correct",
+    "criteria": json.dumps(dict.fromkeys((
+        "correctness", "faithfulness", "relevance", "thoroughness", "harmlessness", "readability", "logicality", "creativity",
+    ), 4)),
 }  # fmt: skip
 Run = Callable[..., tuple[Path, Any]]
 
@@ -328,8 +332,10 @@ def test_only_queries_that_find_little_are_refined(job: Run) -> None:
 def test_the_paper_s_table_has_answers_and_grades(job: Run) -> None:
     folder, config = job("paper-answers", "judge.engine=null")
     assert {one["text"] for one in rows(folder, "answers")} == {"yeast"}
-    grades = rows(folder, "judgements")
+    judged = rows(folder, "judgements")
+    assert Counter(row["kind"].partition("/")[0] for row in judged if row["arm"]) == {"accuracy": 3, "criteria": 24}
+    grades = [row for row in judged if row["doc_id"]]
     results = Counter(row["query_id"] for row in rows(folder, "results") if row["rank"] <= 5)
     assert Counter(row["query_id"] for row in grades) == results
     assert {row["grade"] for row in grades} == {2}
-    assert set(config.ablate.arms) == {"rewrite", "hyde", "rag_fusion"}
+    assert set(config.ablate.arms) == {"rewrite", "hyde", "rag_fusion", "adaptive"}

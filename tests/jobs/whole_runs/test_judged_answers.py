@@ -11,7 +11,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from jobs.__main__ import main
-from jobs.measure.judged.answers import judged_answers
+from jobs.measure.answers.quality import measured_answers
 from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
 from tests.support.rewriters.fake_server import FakeServer
 
@@ -94,9 +94,14 @@ def test_answers_are_judged_by_gold_answers_and_criteria(job: str, server: FakeS
     (error,) = [one for one in rows(run, "errors") if one["stage"] == "judge"]
     assert (texts[error["query_id"]], error["component"], error["reason"]) == (VAGUE, "accuracy", "unparsable")
     assert error["message"].startswith("the answer of run: ")
-    means = {one.kind: (one.mean, one.answers) for one in judged_answers(run)}
-    assert means["accuracy"] == (pytest.approx(2 / 5), 5)
-    assert means["criteria/creativity"] == (1, 6)
+    by_kind = {one.frame.kind: one for one in measured_answers(run, None)}
+    assert by_kind["accuracy"].measures["accuracy"].mean == pytest.approx(2 / 5)
+    assert len(by_kind["accuracy"].frame.keys) == 5
+    assert any(one.startswith("left out: 1 queries whose answer the judge could not") for one in by_kind["accuracy"].notes)
+    assert tuple(by_kind["criteria"].measures) == ("criteria", *CRITERIA)
+    means = {name: one.mean for name, one in by_kind["criteria"].measures.items()}
+    assert means == {"criteria": pytest.approx(16 / 8), **{name: place % 6 for place, name in enumerate(CRITERIA)}}
+    assert len(by_kind["criteria"].frame.keys) == 6
 
 
 def test_arms_with_equal_answers_share_a_judgement_and_each_is_its_run(job: str, server: FakeServer) -> None:
@@ -138,7 +143,7 @@ def test_gold_answers_are_found_by_every_key_and_count_for_the_run(job: str, ser
 
 
 def test_without_answers_there_is_nothing_to_judge(job: str) -> None:
-    with pytest.raises(ConfigError, match="accuracy and criteria are of answers"):
+    with pytest.raises(ConfigError, match="accuracy, criteria and nuggets are of answers"):
         prepared_work(job, ["answer=null"], None)
 
 
@@ -147,6 +152,6 @@ def test_the_closing_table_has_the_means_and_warns_of_a_judge_of_its_own_work(
 ) -> None:
     assert main(["run", job]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "accuracy 0.40 (5)" in out
-    assert "creativity 1.00 (6)" in out
+    assert "answers, accuracy accuracy 0.40 (5 queries)" in out
+    assert "creativity 1.00 (6 queries)" in out
     assert "warning: the judge judge-70b is of the family of judge-70b, which wrote the answers" in out

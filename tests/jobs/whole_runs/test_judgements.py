@@ -14,13 +14,14 @@ import pytest
 from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.measure.compare.comparison import compare
+from jobs.measure.compare.standing import mark, standing, verdict
 from jobs.measure.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
 from jobs.measure.export.latex import latex_table
 from jobs.measure.frame import measure
 from jobs.measure.judged.family import family, family_notes
 from jobs.measure.judged.noise import judge_noise
 from jobs.measure.judged.relevance import judged_relevance
-from jobs.pages.comparison import comparison_values
+from jobs.pages.comparison import comparison_values, sign
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
 from tests.support.rewriters.fake_server import FakeServer
@@ -211,7 +212,7 @@ def test_a_judge_that_is_asked_twice_has_a_noise(job: str, server: FakeServer, m
     assert all((grade + 1) % 4 == second.grades[key][doc] for key, of in first.grades.items() for doc, grade in of.items())
     frames = [measure(run, one) for one in (first, second)]
     moved = abs(frames[0].values.mean(axis=2) - frames[1].values.mean(axis=2)).max(axis=0)
-    noise = judge_noise(run, frames[0])
+    noise = judge_noise(frames[0], frames[1:])
     assert noise is not None
     assert noise.tolist() == pytest.approx(moved.tolist())
     assert moved.max() > 0
@@ -240,3 +241,32 @@ def test_people_who_judged_some_results_say_how_far_the_judge_agrees(job: str, t
     assert any(one.startswith("warning: calibration: the judge has graded no result") for one in named.judge.notes)
     with pytest.raises(ConfigError, match=r"judge\.calibration: none\.tsv: cannot be read"):
         prepared_work(job, ["judge.calibration=none.tsv"], None)
+
+
+def test_arms_nearer_than_the_noise_have_no_verdict_and_share_a_place(
+    job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def again(body: dict[str, Any]) -> str:
+        grade = (grade_of(*parts(prompt_of(body))) + body["seed"]) % 4
+        return json.dumps({"match": 0, "trust": 0, "overall": grade})
+
+    monkeypatch.setattr(server, "_text", again)
+    run = finished(prepared_work(job, ["judge.samples=2"], {"arms": {"rrf": {"fuse.method": "rrf"}}}))
+    judgements = judged_relevance(run)
+    assert judgements is not None
+    assert judgements.judge is not None
+    settings = run.config.evaluate.model_copy(update={"measures": list(judgements.judge.measures)})
+    found = compare(run, judgements, settings)
+    frame, stand = found.frame, standing(found)
+    assert len(frame.noise) == len(frame.measures)
+    for one in found.differences:
+        noise = frame.noise[frame.measures.index(one.measure)]
+        near = one.arm != found.baseline and abs(one.difference) < noise
+        assert one.within_noise == near
+        assert (verdict(one, 0.01) == "within the judge's noise") == (near and one.corrected is not None)
+        assert not near or (mark(one) == "" and sign(one) == "~")
+    for place, name in enumerate(frame.measures):
+        means = {arm: mean[name] for arm, mean in stand.means.items()}
+        best = max(means.values())
+        assert stand.best[name] == {arm for arm, mean in means.items() if best - mean < frame.noise[place] or mean == best}
+    assert any(one.within_noise for one in found.differences)

@@ -20,7 +20,7 @@ from jobs.cli.command_line.arguments import parser
 from jobs.cli.evaluate import evaluate
 from jobs.measure.answers.comparison import compare_answers
 from jobs.measure.answers.frame import answer_frame, gold_answers
-from jobs.measure.answers.quality import answer_quality
+from jobs.measure.answers.quality import AnswerQuality, measured_answers
 from jobs.measure.diff.diff import diff, diff_values
 from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import closing_page, compared, write_pages
@@ -115,6 +115,11 @@ def measured(run: RunFolder) -> dict[tuple[str, str], tuple[float, float]]:
     }
 
 
+def of_gold(run: RunFolder) -> AnswerQuality:
+    (found,) = measured_answers(run, gold_answers(run.config.evaluate))
+    return found
+
+
 def printed(shown: Any) -> str:
     console = Console(file=io.StringIO(), width=120)
     console.print(shown)
@@ -132,17 +137,16 @@ def test_a_run_is_measured_by_its_gold_answers(job: str, tmp_path: Path, capsys:
     assert measured(run) == wanted
     assert wanted["run", QUERIES[0]] == (1.0, 1.0)
     assert wanted["run", REFUSED] == (0.0, 0.0)
-    quality = answer_quality(run, gold_answers(run.config.evaluate))
-    assert quality is not None
+    quality = of_gold(run)
     assert quality.measures["F1"].mean == pytest.approx(sum(f1 for f1, _ in wanted.values()) / 5)
     assert "gold answers: 5 distinct queries; left out: 1 not in the log" in quality.notes
     assert "counted as zero: 1 without an answer" in quality.notes
-    table = printed(closing_table(run, None, None, answers=quality))
+    table = printed(closing_table(run, None, None, answers=[quality]))
     assert f"F1 of answers  {quality.measures['F1'].mean:.4f}" in re.sub(" {3,}", "  ", table)
-    assert closing_values(run, None, None, (), quality)["answers"]["measures"]["EM"]["answers"] == pytest.approx(
+    assert closing_values(run, None, None, (), [quality])["answers"]["measures"]["EM"]["answers"] == pytest.approx(
         sum(exact for _, exact in wanted.values()) / 5
     )
-    page = report(run, None, None, answers=quality)
+    page = report(run, None, None, answers=[quality])
     assert "Quality of the answers" in page
     assert f"{quality.measures['F1'].mean:.4f}" in page
     assert command("evaluate", run.storage.root, "--json", "--per-query", str(tmp_path / "wide.parquet")) == 0
@@ -241,7 +245,7 @@ def test_two_runs_are_compared_by_their_answers(job: str) -> None:
 
 def test_gold_answers_of_a_run_that_does_not_answer_are_refused(job: str) -> None:
     run = finished(prepared_work(job, ["answer=null"], None))
-    assert answer_quality(run, gold_answers(run.config.evaluate)) is None
+    assert not measured_answers(run, gold_answers(run.config.evaluate))
     with pytest.raises(ConfigError, match=r"no LLM answers in .*leave it out"):
         command("evaluate", run.storage.root, "--answers", "gold.tsv")
     with pytest.raises(ConfigError, match="name a file: QRELS"):

@@ -21,6 +21,8 @@ KNOWN = frozenset({"query", "context", "documents", "tried"})
 JUDGED = frozenset({"query", "context", "document"})
 GRADED = LlmStep(name="grade", prompt="{query}", output="grade", grades={"relevant": 2, "ambiguous": 1, "irrelevant": 0})
 GRADES = LlmStep(name="rate", prompt="{query}", output="grades", keys=("a", "b"), grades={str(n): n for n in range(4)})
+TEXTS = LlmStep(name="list", prompt="{query}", output="texts", keys=("l",))
+LABELS = LlmStep(name="label", prompt="{query}", output="labels", keys=("l",), grades={"low": 0, "high": 1})
 OBJECT = LlmStep(name="parts", prompt="{query}", output="object", keys=("question", "why"))
 
 
@@ -42,7 +44,9 @@ def test_a_built_in_step_fills_its_prompt(name: str) -> None:
 
 
 def test_the_prompt_of_relevance_asks_for_three_grades() -> None:
-    assert {"accuracy", "answer", "criteria", "iterate", "relevance", "short_answer", "three_grades"} <= {*shipped_steps()}
+    assert {"accuracy", "answer", "criteria", "iterate", "relevance", "short_answer", "three_grades", "nuggets"} <= {
+        *shipped_steps()
+    }
     step = load_step("relevance", JUDGED, "judge.relevance.prompt")
     request = step.request(Query("id", "why {document}?"), {"document": "for {query}"}, Mask(()), {}, "engine")
     assert request.prompt == "Query: why {document}?\n\nDocument:\nfor {query}"
@@ -60,6 +64,47 @@ def test_the_prompt_of_criteria_asks_for_eight_grades_and_that_of_accuracy_for_a
     accuracy = load_step("accuracy", frozenset({"query", "context", "answer", "gold"}), "judge.accuracy.prompt")
     found = [read_step(accuracy, said(text), "q").grade for text in ("Correct.", "**incorrect**", "partly correct", "1")]
     assert found == [1, 0, None, None]
+
+
+def test_the_prompts_of_nuggets_ask_for_a_list_and_for_labels() -> None:
+    known = frozenset({"query", "context", "documents", "nuggets", "most", "answer"})
+    create, importance, support = (
+        load_step(name, known, "judge.nuggets.prompt") for name in ("nuggets", "nugget_importance", "nugget_support")
+    )
+    assert read_step(create, said('{"nuggets": ["a b", "c"]}'), "q").texts == ("a b", "c")
+    assert read_step(importance, said('{"labels": ["Vital", "okay"]}'), "q").labels == (1, 0)
+    found = read_step(support, said('Here: {"labels": ["support", "partial_support", "not_support"]}'), "q")
+    assert found.labels == (2, 1, 0)
+    request = support.request(Query("id", "q"), {"answer": "a", "nuggets": "1. n"}, Mask(()), {}, "engine")
+    assert request.schema is not None
+    names = ["not_support", "partial_support", "support"]
+    assert request.schema["properties"] == {
+        "labels": {"type": "array", "items": {"type": "string", "enum": names}}
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "texts", "labels"),
+    [
+        ('{"l": []}', (), ()),
+        ('{"l": ["high"]}', ("high",), (1,)),
+        ('No: {"l": ["x"]}\nYes: {"l": [" high ", "low"]}', ("high", "low"), (1, 0)),
+        ('{"l": ["high", ""]}', None, None),
+        ('{"l": ["high", "middle"]}', ("high", "middle"), None),
+        ('{"l": ["high", 1]}', None, None),
+        ('{"l": {"a": "high"}}', None, None),
+        ('{"l": "high"}', None, None),
+        ('["high"]', None, None),
+        ('{"l": ["high"', None, None),
+    ],
+)
+def test_a_list_says_something_in_each_place_or_nothing(
+    text: str, texts: tuple[str, ...] | None, labels: tuple[int, ...] | None
+) -> None:
+    for step, wanted in ((TEXTS, texts), (LABELS, labels)):
+        result = read_step(step, said(text), "q")
+        assert result.reason == ("unparsable" if wanted is None else None)
+        assert (result.texts or result.labels) == (wanted or ())
 
 
 def test_requests_are_told_apart_by_what_they_show() -> None:
@@ -91,6 +136,8 @@ def test_a_file_of_the_user_may_declare_variables(tmp_path: Path) -> None:
         ("prompt: '{query}'\nsystem: '{query}'", "system is the same for all queries"),
         ("prompt: '{query}'\nouput: text", "unknown key"),
         ("prompt: '{query}'\noutput: grade", "grades are of output grade"),
+        ("prompt: '{query}'\noutput: texts", "keys are of output object, grades, texts or labels"),
+        ("prompt: '{query}'\noutput: labels\nkeys: [a, b]\ngrades: {x: 1}", "output: labels has one key, found 2"),
         ("prompt: '{query}'\nname: x", "name is not a field"),
         ("prompt: '{query}'\ndecoding: {temperature: -1}", "temperature"),
         ("- a", "should hold the fields"),
@@ -173,7 +220,11 @@ def test_an_object_of_grades_has_a_grade_for_each_key(text: str, found: dict[str
     assert result.reason == (None if found else "unparsable")
 
 
-@given(st.text(max_size=300), st.sampled_from(["stop", "length", "refusal"]), st.sampled_from([GRADED, OBJECT, GRADES]))
+@given(
+    st.text(max_size=300),
+    st.sampled_from(["stop", "length", "refusal"]),
+    st.sampled_from([GRADED, OBJECT, GRADES, TEXTS, LABELS]),
+)
 def test_nothing_that_a_model_writes_raises(text: str, ended: str, step: LlmStep) -> None:
     result = read_step(step, said(text, ended), "q")
     assert (result.reason is None) == (result.text is not None)

@@ -138,8 +138,8 @@ def costs_of(arms: Sequence[ArmOf], comparison: Comparison | None = None, *, pri
         found.append(
             ArmCost(
                 arm.name, seconds, seconds * 0.6, rewrites, rewrites * 210, rewrites * 48, 600 + 2 * rewrites, 9000,
-                0, 0, rewrites // 10, rewrites // 5, 70, 0, 0, usd if priced else None, usd * 0.1 if priced else None,
-                gain if priced else None,
+                0, 0, 0, 0, 0, rewrites // 10, rewrites // 5, 70, 0, 0, 0, 0, 0,
+                usd if priced else None, usd * 0.1 if priced else None, gain if priced else None,
             )
         )  # fmt: skip
     return found

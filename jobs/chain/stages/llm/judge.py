@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,15 +15,18 @@ from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import Key
 from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.candidates import Candidates
+from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import Corpora, documents_of
+from jobs.chain.stages.llm.nuggets import JudgedText, Needed, NuggetJudge, judge_error
 from jobs.chain.stages.stored_rows import Rankings
-from jobs.chain.steps.asking import AskedFor, Asking
+from jobs.chain.stages.users import request_counts
+from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers, asked_key
 from jobs.chain.steps.contexts import NO_DOCUMENTS, beginning
 from jobs.chain.web.texts import document_pages
 from jobs.job.steps import GRADE_KEYS
-from jobs.llm_tables import JUDGEMENT
+from jobs.llm_tables import ASSIGNMENT, JUDGEMENT, NUGGET
 from jobs.tables import with_appended, with_columns, with_failure
-from rewriters.engines import Completion, Request
+from rewriters.engines import Request
 from rewriters.guards.mask import Mask
 from rewriters.query import Query
 from rewriters.steps.reading import StepResult, read_step
@@ -30,23 +34,37 @@ from rewriters.strategy import render
 
 Row = dict[str, Any]
 NO_GOLD = "(none is known)"
+_COLUMNS = {"judgements": JUDGEMENT, "nuggets": NUGGET, "assignments": ASSIGNMENT}
 
 
 class _JudgementAsked(NamedTuple):
-    """What the judge is asked about one thing."""
+    """What the judge is asked about one thing, which some arms have."""
 
     judging: Judging
     doc_id: str | None
     arm: str | None
+    arms: Collection[str]
+    text: str
     request: Request
     key: Key
+
+
+class _Judged(NamedTuple):
+    """What the judge said of a block, row by row."""
+
+    judgements: list[list[Row]]
+    errors: list[list[Row]]
+    requests: list[dict[Key, Request]]
+    needed: Needed
+    graded: list[dict[JudgedText, int]]
+    """Documents by their relevance, as the first answers have it."""
 
 
 class Judge:
     """A worker of the judging stage, with the engine that judges."""
 
-    NEEDS = ("shard", "query_id", "query", "context", "values", "documents", "fused", "ranked", "web")
-    ADDS = pa.schema([("judgements", pa.list_(JUDGEMENT))])
+    NEEDS = ("shard", "query_id", "query", "context", "values", "documents", "fused", "ranked", "web", "counts")
+    ADDS = pa.schema([(name, pa.list_(kind)) for name, kind in _COLUMNS.items()])
 
     def __init__(
         self,
@@ -61,11 +79,13 @@ class Judge:
             job: For which is asked.
             gold: query_id -> gold answers, of the queries that have some.
         """
-        self._work, self._gold = work, gold
-        most = max(int(one.decoding.get("max_tokens", 0)) for one in work.judging)
-        engines = [one.engine for one in work.judging]
-        self._asking = Asking("judge", engines, job, most)
+        self._work, self._gold, nuggets = work, gold, work.nuggets
+        asks = [*work.judging, *([] if nuggets is None else (nuggets.create, nuggets.importance, nuggets.support))]
+        most = max(int(one.decoding.get("max_tokens", 0)) for one in asks)
+        self._asking = Asking("judge", [one.engine for one in asks], job, most)
         self.start_up = self._asking.start_up
+        answering = [one.arm for one in work.answers if one.generation is not None]
+        self._nuggets = None if nuggets is None else NuggetJudge(nuggets, answering, self._asking.key)
         shown = any(one.documents for one in work.judging)
         self._documents = documents_of(work, range(len(work.answers)) if shown else ())
 
@@ -74,32 +94,66 @@ class Judge:
         self._asking.close()
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with the judgements, errors and costs."""
+        """Returns the block with the judgements, nuggets, errors, counts and costs."""
         queries = queries_of(table)
+        answers = self._asking.open(shard_of(table))
+        judged = self._judge(table, queries, answers)
+        columns = {name: [list[Row]() for _ in queries] for name in _COLUMNS} | {"judgements": judged.judgements}
+        if self._nuggets is not None and self._work.nuggets is not None:
+            least = self._work.nuggets.settings.relevant
+            relevant = [_relevant(of, least) for of in judged.graded]
+            found = self._nuggets(answers, queries, relevant, self._answered(table))
+            columns |= {"nuggets": found.nuggets, "assignments": found.assignments}
+            for row in range(len(queries)):
+                judged.errors[row].extend(found.errors[row])
+                judged.requests[row].update(found.requests[row])
+            judged.needed.update(found.needed)
+        answers.close()
+        arrays = [pa.array(columns[name], pa.list_(kind)) for name, kind in _COLUMNS.items()]
+        table = with_appended(with_columns(table, self.ADDS, arrays), "errors", judged.errors)
+        paid = table.column("asked").to_pylist() if "asked" in table.column_names else [()] * len(queries)
+        spent = [answers.costs(of, known) for of, known in zip(judged.requests, paid, strict=True)]
+        table = with_appended(table, "costs", spent)
+        counts = Counter[str]()
+        if self._work.only is None:
+            of_others = {key for known in paid for key in known}
+            counts.update(
+                request_counts("judgements", judged.needed, lambda key: answers.is_reused(key) or asked_key(key) in of_others)
+            )
+        return with_counts(table, +counts)
+
+    def _judge(self, table: pa.Table, queries: list[Query], answers: ShardAnswers) -> _Judged:
+        """Returns what the judge says of documents and answers."""
         asked: list[list[_JudgementAsked]] = [[] for _ in queries]
         for judging in self._work.judging:
             things = self._of_documents if judging.kind == RELEVANCE else self._of_answers
             for row, one in things(judging, table, queries):
                 asked[row].append(one)
-        answers = self._asking.open(shard_of(table))
         answers.add(one.request for of in asked for one in of)
-        answers.close()
-        rows: list[list[Row]] = [[] for _ in queries]
-        errors: list[list[Row]] = [[] for _ in queries]
+        found = _Judged([[] for _ in queries], [[] for _ in queries], [{} for _ in queries], {}, [{} for _ in queries])
         results: dict[Key, StepResult] = {}
         for row, of_query in enumerate(asked):
             for one in of_query:
                 made = answers.made[one.key].completion
                 if one.key not in results:
                     results[one.key] = read_step(one.judging.step, made, one.request.query)
-                if results[one.key].text is None:
-                    errors[row].append(_error(one, results[one.key], made))
-                else:
-                    rows[row] += _judgements(one, results[one.key], made.model)
-        table = with_columns(table, self.ADDS, [pa.array(rows, pa.list_(JUDGEMENT))])
-        paid = table.column("asked").to_pylist() if "asked" in table.column_names else [()] * len(queries)
-        spent = [answers.costs({one.key: one.request for one in of}, known) for of, known in zip(asked, paid, strict=True)]
-        return with_appended(with_appended(table, "errors", errors), "costs", spent)
+                result = results[one.key]
+                found.requests[row][one.key] = one.request
+                component = f"{one.request.name}@{made.model}"
+                found.needed.setdefault(component, {}).setdefault(one.key, set()).update(one.arms)
+                if result.text is None:
+                    found.errors[row].append(judge_error(one.judging.step.name, _named(one), result, made))
+                    continue
+                rows = _judgements(one, result, made.model)
+                found.judgements[row] += rows
+                if one.doc_id is not None and not one.request.sample:
+                    found.graded[row][JudgedText(one.doc_id, one.text)] = rows[0]["grade"]
+        return found
+
+    def _answered(self, table: pa.Table) -> list[list[JudgedText]]:
+        """Returns the answers of the arms to each query."""
+        arms = [one.arm for one in self._work.answers]
+        return [[JudgedText(arms[one["answer"]], one["text"]) for one in of] for of in table.column("answers").to_pylist()]
 
     def _of_documents(self, judging: Judging, table: pa.Table, queries: list[Query]) -> Iterator[tuple[int, _JudgementAsked]]:
         """Yields the row and what is asked of each document that is among the first results of any arm.
@@ -110,24 +164,23 @@ class Judge:
         block = Candidates(table, len(work.answers), len(work.rerankers))
         ranked, doc_ids = Rankings(table, block, work), block.doc_ids.to_pylist()
         pages, of_page = document_pages(table), dict[tuple[int, str], str]()
-        wanted: dict[Corpora, dict[tuple[int, str], None]] = {key: {} for key in self._documents}
+        wanted: dict[Corpora, dict[tuple[int, str], list[str]]] = {key: {} for key in self._documents}
         for number, answer in enumerate(work.answers):
             first = ranked.first(number, judging.documents)
             for row, place in zip(first.row.tolist(), first.document.tolist(), strict=True):
-                wanted[answer.documents][row, doc_ids[place]] = None
+                wanted[answer.documents].setdefault((row, doc_ids[place]), []).append(answer.arm)
                 if place in pages:
                     of_page.setdefault((row, doc_ids[place]), pages[place][0])
-        told = set[tuple[int, str, Key]]()
+        told: dict[tuple[int, str, str], set[str]] = {}  # row, doc_id and text, which two indexes may have -> arms
         for key, pairs_of in wanted.items():
             ids = list(dict.fromkeys(pair[1] for pair in pairs_of if pair not in of_page))
             texts = dict(zip(ids, self._documents[key].texts(ids, heartbeat), strict=True))
-            for row, doc_id in sorted(pairs_of):
+            for (row, doc_id), arms in sorted(pairs_of.items()):
                 text = of_page[row, doc_id] if (row, doc_id) in of_page else texts[doc_id]
-                text = beginning(text, judging.document_chars)
-                for asked in self._asked(judging, queries[row], {"document": text}, doc_id=doc_id):
-                    if (row, doc_id, asked.key) not in told:  # two indexes have the document
-                        told.add((row, doc_id, asked.key))
-                        yield row, asked
+                told.setdefault((row, doc_id, beginning(text, judging.document_chars)), set()).update(arms)
+        for (row, doc_id, text), of_arms in told.items():
+            for asked in self._asked(judging, queries[row], {"document": text}, of_arms, text, doc_id=doc_id):
+                yield row, asked
 
     def _of_answers(self, judging: Judging, table: pa.Table, queries: list[Query]) -> Iterator[tuple[int, _JudgementAsked]]:
         """Yields the row and what is asked of each arm's answer; equal ones are one request."""
@@ -143,16 +196,24 @@ class Judge:
                 else:
                     gold = self._gold.get(queries[row].query_id, ())
                     values["gold"] = "\n".join(f"- {known}" for known in gold) or NO_GOLD
-                yield from ((row, asked) for asked in self._asked(judging, queries[row], values, arm=answer.arm))
+                asked = self._asked(judging, queries[row], values, [answer.arm], one["text"], arm=answer.arm)
+                yield from ((row, of) for of in asked)
 
     def _asked(
-        self, judging: Judging, query: Query, values: Mapping[str, str], doc_id: str | None = None, arm: str | None = None
+        self,
+        judging: Judging,
+        query: Query,
+        values: Mapping[str, str],
+        arms: Collection[str],
+        text: str,
+        doc_id: str | None = None,
+        arm: str | None = None,
     ) -> Iterator[_JudgementAsked]:
-        """Yields what is asked about one thing, once for each sample."""
+        """Yields what is asked about one text, which some arms have, once for each sample."""
         for sample in range(judging.samples):
             mask = Mask(judging.mask)
             request = judging.step.request(query, values, mask, judging.decoding, judging.engine.key, sample)
-            yield _JudgementAsked(judging, doc_id, arm, request, self._asking.key(request))
+            yield _JudgementAsked(judging, doc_id, arm, arms, text, request, self._asking.key(request))
 
 
 def _judgements(asked: _JudgementAsked, result: StepResult, model: str) -> list[Row]:
@@ -187,14 +248,13 @@ def _named(asked: _JudgementAsked) -> str:
     return f"document {asked.doc_id!r}" if asked.doc_id is not None else f"the answer of {asked.arm}"
 
 
-def _error(asked: _JudgementAsked, result: StepResult, made: Completion) -> Row:
-    return {
-        "stage": "judge", "component": asked.judging.step.name, "reason": result.reason,
-        "message": f"{_named(asked)}: {result.message}", "raw": made.text, "attempts": made.attempts,
-    }  # fmt: skip
+def _relevant(graded: Mapping[JudgedText, int], least: int) -> list[JudgedText]:
+    """Returns the documents from a grade on, the highest first."""
+    found = [one for one, grade in graded.items() if grade >= least]
+    return sorted(found, key=lambda one: (-graded[one], one))
 
 
 def without_judgements(table: pa.Table, error: Exception) -> pa.Table:
     """Returns a query on which the stage failed, without judgements and with a row in errors; RetrieverErrors are raised."""
     table = with_failure(table, "judge", error)
-    return with_columns(table, Judge.ADDS, [pa.array([[]] * table.num_rows, pa.list_(JUDGEMENT))])
+    return with_columns(table, Judge.ADDS, [pa.array([[]] * table.num_rows, pa.list_(kind)) for kind in _COLUMNS.values()])

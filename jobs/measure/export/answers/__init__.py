@@ -1,1 +1,1 @@
-"""Answers in files for others: TREC RAG, RAGAS, and rows with all that is known of a query."""
+"""Answers and judgements in files for others: TREC RAG, RAGAS, UMBRELA, nuggetizer, and rows with all that is known."""

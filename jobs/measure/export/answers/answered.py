@@ -12,6 +12,7 @@ import pyarrow as pa
 from cluster.errors import ConfigError, RetrieverError, nearest
 from jobs.chain.arms.arms import FULL, RUN
 from jobs.measure.answers.frame import GoldAnswers, answering
+from jobs.measure.export.trec import run_tags
 from jobs.measure.judged_rows import counted_keys, database
 from jobs.runs.documents import RunDocuments
 from jobs.runs.folder import RunFolder
@@ -56,6 +57,12 @@ class AnsweredArm:
     """Whether there is a row for each row of the log; else for each query."""
     gold: GoldAnswers | None = None
 
+    @property
+    def run_id(self) -> str:
+        """Returns what the answers are called: the run's id, of an ablation with the arm."""
+        run_id: str = self.run.record["run_id"]
+        return f"{run_id}-{run_tags([self.arm])[self.arm]}" if self.run.is_ablation else run_id
+
     def without(self, answered: int) -> int:
         """Returns the number of committed queries that have no answer; `answered`: of those that have."""
         return self.run.counts["queries"] - answered
@@ -67,7 +74,7 @@ class AnsweredArm:
             RetrieverError: the index of the documents is gone, or holds others now.
             ConfigError: files of the run cannot be read.
         """
-        documents = _opened(self.run) if contexts else None
+        documents = opened_documents(self.run) if contexts else None
         gold = self._gold() if contexts else {}
         with database(self.run) as connection:
             for rows in self._rows(connection):
@@ -126,8 +133,12 @@ def answered_arm(run: RunFolder, arm: str | None, key: str | None, gold: GoldAns
     if arm is not None and arm not in arms:
         raise ConfigError("argument", f"--arm {arm}: no arm of this name answers{nearest(arm, arms)}")
     chosen = arm or (FULL if FULL in arms else arms[0])
-    by_log = run.config.log.id_column is not None if key is None else key == "log_id"
-    return AnsweredArm(run, chosen if run.is_ablation else RUN, by_log, gold)
+    return AnsweredArm(run, chosen if run.is_ablation else RUN, topics_by_log(run, key), gold)
+
+
+def topics_by_log(run: RunFolder, key: str | None) -> bool:
+    """Returns whether a topic is a row of the log, by `key` as `answered_arm` takes it."""
+    return run.config.log.id_column is not None if key is None else key == "log_id"
 
 
 def _choosing(run: RunFolder, arm: str) -> Sequence[str]:
@@ -136,7 +147,8 @@ def _choosing(run: RunFolder, arm: str) -> Sequence[str]:
     return next((one.get("members") or () for one in arms if one["name"] == arm), ())
 
 
-def _opened(run: RunFolder) -> RunDocuments:
+def opened_documents(run: RunFolder) -> RunDocuments:
+    """Returns the texts of a run's documents; raises RetrieverError if the index is gone, or holds others now."""
     try:
         return RunDocuments(run)
     except OSError as error:

@@ -9,7 +9,6 @@ from cluster.storage.whole_file import written
 from jobs.chain.steps.contexts import cited_sentences
 from jobs.measure.export.answers.answered import Answered, AnsweredArm
 from jobs.measure.export.answers.written import WrittenAnswers
-from jobs.measure.export.trec import run_tags
 
 MOST_CITATIONS = 3  # of a sentence, the first ones
 MOST_WORDS = 400  # of an answer; the track cuts or refuses longer ones
@@ -24,11 +23,11 @@ def write_trec_rag(path: str, answers: AnsweredArm) -> WrittenAnswers:
     Raises:
         ConfigError: files of the run cannot be read.
     """
-    run_id, rows, long, dropped = _run_id(answers), 0, 0, 0
+    rows, long, dropped = 0, 0, 0
     answered: set[str] = set()
     with written(path) as file, file.open("w", encoding="utf-8", newline="\n") as lines:
         for one in answers.read(contexts=False):
-            line, without = _line(one, run_id)
+            line, without = rag_line(one, answers.run_id)
             lines.write(json.dumps(line, ensure_ascii=False) + "\n")
             answered.add(one.row["query_id"])
             rows, long, dropped = rows + 1, long + (line["response_length"] > MOST_WORDS), dropped + without
@@ -39,12 +38,7 @@ def write_trec_rag(path: str, answers: AnsweredArm) -> WrittenAnswers:
     return WrittenAnswers(path, rows, tuple(notes))
 
 
-def _run_id(answers: AnsweredArm) -> str:
-    run_id: str = answers.run.record["run_id"]
-    return f"{run_id}-{run_tags([answers.arm])[answers.arm]}" if answers.run.is_ablation else run_id
-
-
-def _line(one: Answered, run_id: str) -> tuple[dict[str, Any], int]:
+def rag_line(one: Answered, run_id: str) -> tuple[dict[str, Any], int]:
     """Returns the line of an answer, and how many citations it leaves out."""
     sentences = cited_sentences(one.row["text"], one.documents)
     line = {

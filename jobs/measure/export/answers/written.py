@@ -25,10 +25,12 @@ class WrittenAnswers(NamedTuple):
     rows: int
     notes: tuple[str, ...]
     """What it leaves out or assumes."""
+    of: str = "answers"
+    """What its rows are."""
 
     def __str__(self) -> str:
         """Returns it in one line."""
-        return "; ".join([f"{self.path}: {self.rows:,} answers", *self.notes])
+        return "; ".join([f"{self.path}: {self.rows:,} {self.of}", *self.notes])
 
 
 def check_rows_ending(path: str, option: str) -> None:

@@ -1,0 +1,147 @@
+"""A judge in `try` and `plan`, within a budget, and what it is shown of personal data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.storage import open_storage
+from jobs.__main__ import main
+from jobs.run.limits import Stopped
+from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows, run_in_process
+from tests.support.rewriters.fake_server import FakeServer
+
+TOKENS = 10  # of each answer
+PRICE = 1e-3  # USD of each: 100 USD for a million tokens
+MAIL = "ann@example.org"
+
+
+def prompt_of(body: dict[str, Any]) -> str:
+    return str(body["messages"][-1]["content"])
+
+
+def kind_of(prompt: str) -> str:
+    """What a request asks for."""
+    for kind, words in (
+        ("nuggets", "Nuggets so far:"), ("importance", "Question: "), ("relevance", "Query: "), ("answer", "Documents:\n\n"),
+    ):  # fmt: skip
+        if kind == "nuggets" and words in prompt:
+            return kind
+        if prompt.startswith(words):
+            return "accuracy" if "Reference answers:" in prompt else "support" if "Answer:\n" in prompt else kind
+    raise AssertionError(prompt)
+
+
+def said(body: dict[str, Any]) -> str:
+    prompt = prompt_of(body)
+    labels = prompt.rpartition("Statements:\n")[2].count("\n") + 1
+    return {
+        "nuggets": json.dumps({"nuggets": ["bread rises", "yeast makes gas"]}),
+        "importance": json.dumps({"labels": ["vital", "okay"][:labels]}),
+        "support": json.dumps({"labels": ["support", "not_support"][:labels]}),
+        "accuracy": "correct",
+        "relevance": json.dumps({"match": 3, "trust": 3, "overall": 3}),
+        "answer": f"By gas, write to {MAIL} [1].",
+    }[kind_of(prompt)]
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer(["judge-70b", "answerer-8b"], text=said, completion_tokens=TOKENS) as one:
+        yield one
+
+
+@pytest.fixture
+def job(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], server: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prices.yaml").write_text("tokens: {judge-70b: {completion: 100}}\n")
+    engine = {"kind": "openai", "base_url": server.address, "attempts": 1, "max_in_flight": 2}
+    values["answer"] = {"documents": 1, "engine": engine | {"model": "answerer-8b"}}
+    judge = {"engine": engine | {"model": "judge-70b"}, "relevance": {"documents": 2}, "accuracy": {}, "nuggets": {}}
+    values["judge"] = judge
+    return job_in_process(tmp_path, values, bm25, config_file)
+
+
+def judged(server: FakeServer) -> list[str]:
+    """The prompts that the judge was sent."""
+    sent = [prompt_of(one) for one in server.bodies if one["model"] == "judge-70b"]
+    return [one for one in sent if one.startswith(("Query: ", "Question: ", "Documents:"))]
+
+
+def test_try_shows_grades_and_nuggets(job: str, server: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["try", job, QUERIES[0], "--json"]) == 0
+    (trial,) = json.loads(capsys.readouterr().out)
+    assert {(one["kind"], one["grade"]) for one in trial["judgements"]} == {("relevance", 3), ("accuracy", 1)}
+    assert [(one["text"], one["importance"]) for one in trial["nuggets"]] == [
+        ("bread rises", "vital"), ("yeast makes gas", "okay")
+    ]  # fmt: skip
+    assert [one["assignment"] for one in trial["assignments"]] == ["support", "not_support"]
+    assert sum(of["requests"] for of in trial["costs"]["judge"].values()) == len(judged(server))
+    assert main(["try", job, QUERIES[0]]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "accuracy 1" in shown
+    assert "vital bread rises support" in shown
+    assert "okay yeast makes gas not support" in shown
+
+
+def test_plan_counts_the_requests_and_prices_them_by_what_was_judged(
+    job: str, server: FakeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", job, "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    # two documents, an answer; a list from both, the importance of thirty nuggets and their support by ten
+    assert planned["left"]["judgements"] == 6 * (2 + 1 + 1 + 3 + 3)
+    assert main(["plan", job, "--set", "judge.samples=2", "--set", "judge.nuggets.most=10", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["left"]["judgements"] == 6 * (2 * 2 + 2 * 1 + 1 + 1 + 2)
+    run = finished(prepared_work(job, ["store=null"], None))
+    spent = len(judged(server)) * PRICE
+    assert run.spent["judge"]
+    again = ["plan", job, "--set", "store=null", "--set", "label=later", "--json"]
+    assert main(again) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert planned["expected"]["usd"] == pytest.approx(spent)
+    assert "the last run of this kind" in planned["expected"]["basis"]
+    assert main(again[:-1]) == 0
+    assert "judgements up to 60, a request each" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_budget_stops_in_the_judging_stage_and_the_next_start_pays_the_rest(job: str, server: FakeServer) -> None:
+    whole = finished(prepared_work(job, ["store=null", "output=whole"], None))
+    needed = len(judged(server))
+    for limit in (0.3, 0.6):
+        server.bodies.clear()
+        settings = ["store=null", f"output=part-{limit}", f"limits.max_cost_usd={limit * needed * PRICE}"]
+        with pytest.raises(Stopped) as stopped:
+            run_in_process(prepared_work(job, settings, None))
+        assert stopped.value.code == "stopped-cost"
+        first = len(judged(server))
+        assert 0 < first <= limit * needed  # a request is expected to have as many tokens as it may
+        resumed = finished(prepared_work(job, [*settings[:2], "limits.max_cost_usd=1000"], None))
+        assert len(judged(server)) == needed  # nothing is paid for twice
+        for name in ("judgements", "nuggets", "assignments"):
+            assert sorted(rows(resumed, name), key=repr) == sorted(rows(whole, name), key=repr), name
+        costs = [one for one in rows(resumed, "costs") if one["stage"] == "judge"]
+        assert sum(one["requests"] for one in costs) == needed
+        assert {one["start"] for one in costs if one["requests"]} == {1, 2}
+
+
+def test_the_judge_sees_no_personal_data_of_a_query(job: str, server: FakeServer, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"query": [f"why does bread rise {MAIL}"]}), tmp_path / "log.parquet")
+    run = finished(prepared_work(job, ["rewrite.guards.mask=[mail]", "rewrite.strategies=[]"], None))
+    sent = judged(server)
+    assert {kind_of(one) for one in sent} == {"relevance", "accuracy", "nuggets", "importance", "support"}
+    assert not any(MAIL in one for one in sent)
+    assert all("<MAIL_1>" in one for one in sent)
+    (answer,) = rows(run, "answers")
+    assert MAIL in answer["text"]  # its own answer has it again
+    assert all("write to <MAIL_1>" in one for one in sent if kind_of(one) in ("accuracy", "support"))
+    assert open_storage(run.storage.root).get("_SUCCESS.json") is not None

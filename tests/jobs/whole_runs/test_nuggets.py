@@ -1,0 +1,317 @@
+"""Nuggets of whole jobs in this process, against a computation from the fake judge's own rules apart."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.errors import ConfigError
+from jobs.cli.command_line.arguments import parser
+from jobs.cli.evaluate import evaluate
+from jobs.measure.answers.comparison import compare_judged
+from jobs.measure.answers.quality import measured_answers
+from jobs.runs.folder import RunFolder
+from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work, rows
+from tests.support.rewriters.fake_server import FakeServer
+
+NO_LIST, NO_LABELS, NO_SUPPORT = QUERIES[0], QUERIES[2], QUERIES[3]  # of these something cannot be read
+FAULTS = {NO_LIST, NO_LABELS, NO_SUPPORT}
+IMPORTANCE, SUPPORT = ("okay", "vital"), ("not_support", "partial_support", "support")
+MEASURES = ("strict_vital", "vital", "strict_all", "all")
+
+
+def prompt_of(body: dict[str, Any]) -> str:
+    return str(body["messages"][-1]["content"])
+
+
+def chance(text: str, of: int) -> int:
+    return zlib.crc32(text.encode()) % of
+
+
+def listed(text: str) -> list[str]:
+    return [line.partition(". ")[2] for line in text.splitlines() if re.match(r"\d+\. ", line)]
+
+
+def grade(query: str, text: str) -> int:
+    return 1 + chance(f"{query}|{text}", 3)
+
+
+def facts(text: str) -> list[str]:
+    """What the fake judge finds in a document: two runs of words."""
+    words = text.split()
+    return [" ".join(words[:3]), " ".join(words[3:6])]
+
+
+def longer(nuggets: list[str], texts: list[str], most: int) -> list[str]:
+    """The list that the fake judge makes of a list and some documents; it repeats itself and exceeds what is allowed."""
+    found = [*nuggets, *(fact for text in texts for fact in facts(text))]
+    return [*found, found[0].upper()] if most else found
+
+
+def said(body: dict[str, Any]) -> str:
+    prompt = prompt_of(body)
+    if "Nuggets so far:" in prompt:
+        return made(prompt)
+    if "Statements:" in prompt:
+        return labelled(prompt, body["seed"])
+    if prompt.startswith("Query: "):
+        query, _, text = prompt.removeprefix("Query: ").partition("\n\nDocument:\n")
+        return json.dumps({"match": 0, "trust": 0, "overall": grade(query, text)})
+    question, cited = prompt.rpartition("Question: ")[2], " ".join(re.findall(r"\[\d+\]", prompt))
+    return f"On {question}: {chance(prompt, 1000)} {cited}"
+
+
+def made(prompt: str) -> str:
+    """The list of nuggets that a prompt asks for."""
+    documents, _, rest = prompt.removeprefix("Documents:\n\n").partition("\n\nNuggets so far:\n")
+    before, _, question = rest.partition("\n\nQuestion, for which ")
+    if any(question.endswith(one) for one in FAULTS & {NO_LIST}):
+        return "I found none."
+    texts = [text.strip() for text in re.split(r"\[\d+\]\n", documents) if text.strip()]
+    return json.dumps({"nuggets": longer(listed(before), texts, int(question.split()[0]))})
+
+
+def labelled(prompt: str, seed: int) -> str:
+    """The labels of nuggets that a prompt asks for."""
+    nuggets = listed(prompt.rpartition("Statements:\n")[2])
+    question = prompt.removeprefix("Question: ").partition("\n")[0]
+    if "Answer:" not in prompt:
+        labels = [IMPORTANCE[chance(one, 2)] for one in nuggets]
+        return json.dumps({"labels": labels[:-1] if question in FAULTS & {NO_LABELS} else labels})
+    answer = prompt.partition("Answer:\n")[2].partition("\n\nStatements:")[0]
+    if question in FAULTS & {NO_SUPPORT} and "[2]" not in answer:
+        return "It is supported."
+    return json.dumps({"labels": [SUPPORT[chance(f"{answer}|{one}|{seed}", 3)] for one in nuggets]})
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer(["judge-70b", "answerer-8b"], text=said) as one:
+        yield one
+
+
+@pytest.fixture
+def job(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], server: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    engine = {"kind": "openai", "base_url": server.address, "attempts": 1}
+    values["answer"] = {"documents": 2, "engine": engine | {"model": "answerer-8b"}}
+    nuggets = {"documents_at_once": 1, "nuggets_at_once": 2, "most": 3}
+    values["judge"] = {"engine": engine | {"model": "judge-70b"}, "relevance": {"documents": 4}, "nuggets": nuggets}
+    return job_in_process(tmp_path, values, bm25, config_file)
+
+
+def wanted_nuggets(run: RunFolder, passages: dict[str, str], most: int = 3) -> dict[str, list[tuple[str, str]]]:
+    """query_id -> (text, importance) of its nuggets, by the rules: from relevant documents, one at a time, each text once."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for one in rows(run, "queries"):
+        judged = [of for of in rows(run, "judgements") if of["query_id"] == one["query_id"] and of["kind"] == "relevance"]
+        relevant = sorted((-of["grade"], of["doc_id"]) for of in judged if of["grade"] >= 2)
+        nuggets: list[str] = []
+        for _, doc_id in relevant if one["query"] not in FAULTS - {NO_SUPPORT} else ():
+            kept: dict[str, str] = {}
+            for text in longer(nuggets, [passages[doc_id]], most):
+                kept.setdefault(text.casefold(), text)
+            nuggets = list(kept.values())[:most]
+        labelled = [(text, IMPORTANCE[chance(text, 2)]) for text in nuggets]
+        if labelled:
+            found[one["query_id"]] = [of for kind in ("vital", "okay") for of in labelled if of[1] == kind]
+    return found
+
+
+def scores(nuggets: list[tuple[str, str]], assigned: list[str]) -> list[float]:
+    """The four measures of one answer, as nuggetizer's metrics define them."""
+    worth = {"support": 1.0, "partial_support": 0.5, "not_support": 0.0}
+    found = []
+    for chosen in ([n for n, (_, importance) in enumerate(nuggets) if importance == "vital"], list(range(len(nuggets)))):
+        strict = [float(assigned[n] == "support") for n in chosen]
+        part = [worth[assigned[n]] for n in chosen]
+        found += [sum(of) / len(of) if of else 0.0 for of in (strict, part)]
+    return found
+
+
+def assigned_of(nuggets: list[tuple[str, str]], answer: str, seed: int = 0) -> list[str]:
+    return [SUPPORT[chance(f"{answer}|{text}|{seed}", 3)] for text, _ in nuggets]
+
+
+def asked(server: FakeServer) -> list[str]:
+    return [prompt_of(one) for one in server.bodies if "Statements:" in prompt_of(one) or "Nuggets so far:" in prompt_of(one)]
+
+
+def test_nuggets_are_made_from_relevant_documents_and_found_in_the_answer(
+    job: str, server: FakeServer, passages: dict[str, str]
+) -> None:
+    run = finished(prepared_work(job, [], None))
+    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
+    wanted = wanted_nuggets(run, passages)
+    assert len(wanted) >= 2
+    found: dict[str, list[tuple[str, str]]] = {}
+    for one in sorted(rows(run, "nuggets"), key=lambda one: one["nugget"]):
+        found.setdefault(one["query_id"], []).append((one["text"], one["importance"]))
+        relevant = {of["doc_id"] for of in rows(run, "judgements") if of["query_id"] == one["query_id"] and of["grade"] >= 2}
+        assert set(one["documents"]) == relevant
+    assert found == wanted
+    assert any(len(of) == 3 for of in found.values())
+    answers = {one["query_id"]: one["text"] for one in rows(run, "answers")}
+    assignments: dict[str, list[str]] = {}
+    for one in sorted(rows(run, "assignments"), key=lambda one: one["nugget"]):
+        assert (one["arm"], one["sample"], one["model"]) == ("run", 0, "judge-70b")
+        assignments.setdefault(one["query_id"], []).append(one["assignment"])
+    readable = {key for key in wanted if texts[key] != NO_SUPPORT or "[2]" in answers[key]}
+    assert assignments == {key: assigned_of(wanted[key], answers[key]) for key in readable}
+    errors = {
+        (texts[one["query_id"]], one["component"], one["reason"]) for one in rows(run, "errors") if one["stage"] == "judge"
+    }
+    assert errors <= {
+        (NO_LIST, "nuggets", "unparsable"), (NO_LABELS, "nugget_importance", "unparsable"),
+        (NO_SUPPORT, "nugget_support", "unparsable"),
+    }  # fmt: skip
+    assert (NO_LIST, "nuggets", "unparsable") in errors
+    (quality,) = measured_answers(run, None)
+    assert quality.frame.measures == MEASURES
+    assert set(quality.frame.keys) == readable
+    means = [sum(column) / len(readable) for column in zip(*(
+        scores(wanted[key], assignments[key]) for key in readable), strict=True)]  # fmt: skip
+    assert [one.mean for one in quality.measures.values()] == pytest.approx(means)
+    without = len(texts) - len(wanted)
+    assert any(f"left out: {without:,} queries without nuggets" in note for note in quality.notes)
+    assert "judged by judge-70b, an LLM" in quality.notes[0]
+    sent = len(asked(server))
+    again = finished(prepared_work(job, ["fuse.keep=40"], None))
+    assert again.storage.root != run.storage.root
+    assert len(asked(server)) == sent
+    for name in ("nuggets", "assignments"):
+        assert rows(again, name) == rows(run, name)
+    costs = [one for one in rows(run, "costs") if one["stage"] == "judge" and one["component"].startswith("nugget")]
+    assert sum(one["requests"] for one in costs) == sent
+
+
+@pytest.mark.parametrize("faults", [True, False])
+def test_all_arms_have_the_same_nuggets_and_each_its_own_measures(
+    job: str, server: FakeServer, passages: dict[str, str], faults: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not faults:
+        monkeypatch.setitem(globals(), "FAULTS", set())
+    arms = {"one": {"answer.documents": 1}, "rrf": {"fuse.method": "rrf"}, "short": {"fuse.depth": 2}}
+    run = finished(prepared_work(job, [], {"arms": arms}))
+    wanted = wanted_nuggets(run, passages)
+    assert len(asked(server)) == len(set(asked(server)))
+    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
+    answers = {(one["arm"], one["query_id"]): one["text"] for one in rows(run, "answers")}
+    (found,) = compare_judged(run, run.config.evaluate)
+    failed = {key for (_, key), answer in answers.items() if texts[key] in FAULTS & {NO_SUPPORT} and "[2]" not in answer}
+    assert set(found.frame.keys) == set(wanted) - failed
+    for arm in ("full", "original", "general", *arms):
+        own = [scores(wanted[key], assigned_of(wanted[key], answers[arm, key])) for key in found.frame.keys]
+        means = [sum(column) / len(own) for column in zip(*own, strict=True)]
+        assert [found.by_arm[arm, name].mean for name in MEASURES] == pytest.approx(means), arm
+    if not faults:
+        one = found.by_arm["one", "all"]
+        assert one.low < one.difference < one.high
+        assert one.p_holm is not None
+
+
+def test_a_judge_that_is_asked_twice_looks_for_the_same_nuggets(job: str, passages: dict[str, str]) -> None:
+    run = finished(prepared_work(job, ["judge.samples=2"], {"arms": {"one": {"answer.documents": 1}}}))
+    wanted, (found,) = wanted_nuggets(run, passages), compare_judged(run, run.config.evaluate)
+    answers = {(one["arm"], one["query_id"]): one["text"] for one in rows(run, "answers")}
+    moved = []
+    for arm in found.frame.arms:
+        of = [[scores(wanted[key], assigned_of(wanted[key], answers[arm, key], seed)) for key in found.frame.keys]
+              for seed in (0, 1)]  # fmt: skip
+        first, second = ([sum(column) / len(one) for column in zip(*one, strict=True)] for one in of)
+        moved.append([abs(a - b) for a, b in zip(first, second, strict=True)])
+    assert found.frame.noise == pytest.approx([max(column) for column in zip(*moved, strict=True)])
+    assert any(found.frame.noise)
+
+
+def lines(path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def command(run: RunFolder, *words: str) -> int:
+    return evaluate(parser().parse_args(["evaluate", run.storage.root, *words]))
+
+
+def test_files_for_nuggetizer_and_umbrela(
+    job: str, server: FakeServer, passages: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = finished(prepared_work(job, ["judge.relevance.document_chars=40"], None))
+    assert command(run, "--nuggetizer", "nuggets.jsonl", "--umbrela", "umbrela.jsonl", "--trec-rag", "rag.jsonl") == 0
+    said_of = capsys.readouterr().out
+    rag, (quality,) = {one["topic_id"]: one for one in lines("rag.jsonl")}, measured_answers(run, None)
+    found = lines("nuggets.jsonl")
+    assert f"nuggets.jsonl: {len(found)} answers" in said_of
+    assert {one["qid"] for one in found} == set(quality.frame.keys) - {one["query_id"] for one in rows(run, "queries")
+                                                                       if one["query"] == WITHOUT_HITS}  # fmt: skip
+    for one in found:
+        assert list(one) == ["query", "qid", "answer_text", "response_length", "run_id", "nuggets"]
+        answer = rag[one["qid"]]
+        assert one["answer_text"] == " ".join(of["text"] for of in answer["answer"])
+        assert (one["query"], one["response_length"], one["run_id"]) == (
+            answer["topic"], answer["response_length"], answer["run_id"]
+        )  # fmt: skip
+        assert all(list(of) == ["text", "importance", "assignment"] for of in one["nuggets"])
+        own = scores([(of["text"], of["importance"]) for of in one["nuggets"]], [of["assignment"] for of in one["nuggets"]])
+        place = quality.frame.keys.index(one["qid"])
+        assert quality.frame.values[0, :, place].tolist() == pytest.approx(own)
+    judged = {(one["query_id"], one["doc_id"]): one["grade"] for one in rows(run, "judgements") if one["doc_id"]}
+    pairs = lines("umbrela.jsonl")
+    assert f"umbrela.jsonl: {len(judged)} judgements" in said_of
+    assert {(one["qid"], one["docid"]): one["judgment"] for one in pairs} == judged
+    sent = {prompt_of(one): said(one) for one in server.bodies}
+    for one in pairs:
+        assert list(one)[:7] == ["model", "query", "passage", "prompt", "prediction", "judgment", "result_status"]
+        text = passages[one["docid"]]
+        assert one["passage"] == (text if len(text) <= 40 else text[:40].rstrip() + " ...")
+        assert one["prompt"] == f"Query: {one['query']}\n\nDocument:\n{one['passage']}"
+        assert one["prediction"] == sent[one["prompt"]]
+        assert (one["model"], one["result_status"]) == ("judge-70b", 1)
+    assert all((a["qid"], a["docid"]) < (b["qid"], b["docid"]) for a, b in pairwise(pairs))
+
+
+def test_files_of_judgements_that_a_run_has_not_are_refused(job: str) -> None:
+    run = finished(prepared_work(job, ["judge=null"], None))
+    with pytest.raises(ConfigError, match=r"--umbrela a\.jsonl: .* no LLM has judged the results; give a run"):
+        command(run, "--umbrela", "a.jsonl")
+    with pytest.raises(ConfigError, match=r"--nuggetizer a\.jsonl: .* no LLM makes nuggets; give a run"):
+        command(run, "--nuggetizer", "a.jsonl")
+    assert not Path("a.jsonl").exists()
+
+
+def test_nuggets_that_cannot_be_made_are_refused_in_one_line(job: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nuggets are made from results that are judged relevant; set relevance"):
+        prepared_work(job, ["judge.relevance=null"], None)
+    (tmp_path / "own.yaml").write_text("prompt: 'List. {documents} {nuggets} {query}'\n")
+    with pytest.raises(
+        ConfigError, match=r"judge\.nuggets\.prompt: \./own\.yaml: output: text is not what it needs; make it texts"
+    ):
+        prepared_work(job, ["judge.nuggets.prompt=./own.yaml"], None)
+    (tmp_path / "two.yaml").write_text("prompt: 'List. {query}'\noutput: texts\nkeys: [a, b]\n")
+    with pytest.raises(ConfigError, match="output: texts has one key, found 2; give one"):
+        prepared_work(job, ["judge.nuggets.prompt=./two.yaml"], None)
+    with pytest.raises(ConfigError, match="accuracy, criteria and nuggets are of answers"):
+        prepared_work(job, ["answer=null"], None)
+
+
+def test_a_shorter_list_and_another_threshold_make_another_run(job: str, server: FakeServer, passages: dict[str, str]) -> None:
+    first = finished(prepared_work(job, [], None))
+    for setting in ("judge.nuggets.most=2", "judge.nuggets.relevant=3"):
+        other = finished(prepared_work(job, [setting], None))
+        assert other.storage.root != first.storage.root
+        by_query = [one["query_id"] for one in rows(other, "nuggets")]
+        if setting.endswith("most=2"):
+            assert max(map(by_query.count, by_query)) == 2
+        else:
+            grades = {(one["query_id"], one["doc_id"]): one["grade"] for one in rows(other, "judgements")}
+            made_from = [(one["query_id"], doc_id) for one in rows(other, "nuggets") for doc_id in one["documents"]]
+            assert all(grades[pair] == 3 for pair in made_from)
