@@ -29,7 +29,7 @@ _ELASTIC = re.compile(
 )
 _WEIGHTS = re.compile(
     r"test_(encoder|reranker|llm_rerank|score_worker|retrieve_worker|search_together)|test_(models|passages|planted_code|hybrid)\.py"
-    r"|test_(prepare|indexes|run_in_process|texts_as_one|local_build|vllm_chat|token_count)\.py"
+    r"|test_(prepare|indexes|local_build|field_weights|rounds|vllm_chat|token_count)\.py"
 )
 _TOGETHER = {"elastic": _ELASTIC, "weights": _WEIGHTS}
 """Files whose tests run in one process, which starts Elasticsearch, or imports PyTorch and what opens weights, once: half a

@@ -169,8 +169,8 @@ def test_lists_that_are_not_kept_change_no_result(make: Make, calm: Path) -> Non
     assert rows(folder, "results") == rows(calm, "results")
 
 
-def test_with_a_reranker_every_pair_has_a_score(make: Make, dense: dict[str, Any]) -> None:
-    encoder = json.dumps(dense["encoder"])
+def test_with_a_reranker_every_pair_has_a_score(make: Make, served_dense: dict[str, Any]) -> None:
+    encoder = json.dumps(served_dense["encoder"])
     folder = done(make("rerank.kind=bi_encoder", f"rerank.encoder={encoder}", "rerank.keep=2", "fuse.keep=3"))
     check_files(folder, SHARDS)
     scores = {(row["query_id"], row["doc_id"]): row["score"] for row in rows(folder, "scores")}
