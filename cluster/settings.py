@@ -13,6 +13,8 @@ from pydantic_core import core_schema
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
 
+FORM = "@"
+"""Prefix of the tags of a union's members that are told apart by their form; they are no part of a key of the config."""
 NOT_IDENTITY = Field(json_schema_extra={"identity": False})
 """Marks a field that is no part of a run's fingerprint (`jobs/job/keys.py`)."""
 

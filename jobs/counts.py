@@ -18,6 +18,7 @@ QUANTITIES = {
     "requests": "rewrite", "searches": "retrieve", "pairs": "rerank", "rounds": "iterate", "grades": "grade",
     "web_searches": "web", "answers": "answer", "judgements": "judge",
 }  # fmt: skip
+GATE_STAGE = "gate"  # value of `costs.stage` of the searches that the gate makes before rewriting
 _ARM = "arm/"
 
 
@@ -26,6 +27,11 @@ def cost_quantity(quantity: str) -> str:
     if quantity == "web_searches":
         return "searches"
     return "requests" if quantity in ("answers", "rounds", "grades", "judgements") else quantity
+
+
+def cost_stages(quantity: str) -> tuple[str, ...]:
+    """Returns the values of `costs.stage` under which a quantity of work is counted."""
+    return (QUANTITIES[quantity], GATE_STAGE) if quantity == "searches" else (QUANTITIES[quantity],)
 
 
 @dataclass(frozen=True)
@@ -154,6 +160,14 @@ class TextsOfQueries(CountKey):
     KIND = "texts"
     query_type: str
     number: int
+
+
+@dataclass(frozen=True)
+class GateQueries(CountKey):
+    """Queries of which the gate's retriever is `sure`, so that they are not rewritten, or `unsure`."""
+
+    KIND = "gate"
+    verdict: str
 
 
 @dataclass(frozen=True)

@@ -245,6 +245,11 @@ def with_columns(table: pa.Table, schema: pa.Schema, columns: Iterable[pa.Array]
     return table
 
 
+def without_columns(table: pa.Table, names: Iterable[str]) -> pa.Table:
+    """Returns the table without those of some columns that it has."""
+    return table.drop_columns([name for name in names if name in table.column_names])
+
+
 def with_appended(table: pa.Table, column: str, more: Sequence[Sequence[Mapping[str, object]]]) -> pa.Table:
     """Returns the table with `more[i]` appended to the list of row i in `column` (costs, errors)."""
     index = table.schema.get_field_index(column)

@@ -127,6 +127,11 @@ class Rewriter:
                 return self._guards.chosen(self._by_type.of_type(named)._replace(answered=True), said)
         return self._guards.chosen(self._selector.choose(query), said)
 
+    def nothing(self, query: Query, reason: str) -> Choice:
+        """Returns the choice for a query that is not rewritten: what people have pinned alone, which no LLM is asked for."""
+        query_type = None if self._asks_type else self._selector.choose(query).query_type
+        return self._guards.chosen(Choice({}, query_type, reason), self._guards.overridden(query))
+
     def requests(self, query: Query, choice: Choice | None = None) -> list[Request]:
         """Returns the requests for one query; empty without strategies.
 

@@ -261,7 +261,7 @@ def line(request: pytest.FixtureRequest, tmp_path: Path) -> list[Stage]:
 
 def test_each_stage_consumes_what_the_one_before_produces(line: list[Stage]) -> None:
     reranked = "score" in [stage.name for stage in line]
-    optional = {"iterate", "grade", "web", "generate", "judge", *([] if reranked else ["score"])}
+    optional = {"gate", "iterate", "grade", "web", "generate", "judge", *([] if reranked else ["score"])}
     assert [stage.name for stage in line] == [step.name for step in CHAIN if step.name not in optional]
     assert line[0].consumes == SHARD
     assert line[-1].produces == COMMITTED

@@ -10,9 +10,7 @@ from cluster.errors import ConfigError
 from cluster.kuberay.settings import KubernetesSettings
 from cluster.placement import NodeGroup
 from cluster.run.pool_sizes import AUTO, PoolRequest
-from cluster.settings import Settings
-
-FORM = "@"  # prefix of the tags of a union's members, which are no part of a config key
+from cluster.settings import FORM, Settings
 
 
 class WorkerRange(Settings):
@@ -109,6 +107,8 @@ class ClusterSettings(Settings):
     SIGKILL leaves (in Kubernetes 30 by default). null: as long as they take, as after Ctrl-C."""
     scales_to: ScalesTo | None = None
     """Nodes that the autoscaler may add, so that pools which need them are accepted; null: as the autoscaler reports."""
+    gate: PoolSettings = PoolSettings()
+    """The worker pool of the gate (`rewrite.gate`), whose workers have its retrievers."""
     rewrite: PoolSettings = PoolSettings()
     """The worker pool of rewriting."""
     retrieve: PoolSettings = PoolSettings()

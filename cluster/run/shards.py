@@ -55,6 +55,7 @@ class Plan:
     tables: dict[str, list[File]]  # files that planning wrote
     shards: list[Shard]
     version: int = 1  # of the stages whose files an unfinished run has; a plan of before has none
+    thresholds: dict[str, dict[str, Any]] = field(default_factory=dict)  # `value` and how it was taken, by what it is known by
 
 
 @dataclass(frozen=True)

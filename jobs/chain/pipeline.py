@@ -24,6 +24,7 @@ from jobs.chain.arms.shared_work import Reading, SharedWork
 from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
 from jobs.chain.stages.counts import added_failures
 from jobs.chain.stages.fuse import Fuse
+from jobs.chain.stages.gate import Gating, without_gate
 from jobs.chain.stages.llm.generate import Generate, without_answers
 from jobs.chain.stages.llm.grade import Grade, without_grades
 from jobs.chain.stages.llm.iterate import Iterate, without_rounds
@@ -62,6 +63,7 @@ class Step:
 
 CHAIN = (
     Step("read", Read),
+    Step("gate", Gating, "gate", fallback=without_gate),  # only where a gate says which queries are rewritten
     Step("rewrite", Rewrite, "rewrite", "rewrite", asks=True),  # once for each common engine
     Step("retrieve", Retrieve, "retrieve", fallback=without_lists),
     Step("fuse", Fuse),
@@ -111,6 +113,9 @@ def stages(
         "order": {"order": {"work": of_results}},
         "write": {"write": {"work": of_results, "run": run, "start": start}},
     }
+    if gates := {number: one.gate for number, one in enumerate(work.readings) if one.gate is not None}:
+        gating = {"work": of_results, "gates": gates, "device": device(pools["gate"]), "store": store}
+        arguments["gate"] = {"gate": gating}
     if work.rerankers:
         indexes = {of.key: work.retrievers[of.key] for one in work.rerankers for of in one.documents}
         scoring = {"rerankers": work.rerankers, "indexes": indexes, "device": device(pools["rerank"]), "store": store}
@@ -163,7 +168,7 @@ def _rewriting(
     names, found = called(work.readings), {}
     for number, key in enumerate(work.engines or [None], start=1):
         readings = [
-            ToRead(one, names[place], _arms_of(work, one))
+            ToRead(one, names[place], _arms_of(work, one), place)
             for place, one in enumerate(work.readings)
             if one.engines and one.engines[""].key == key
         ]

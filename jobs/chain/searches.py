@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from cluster import costs
@@ -28,10 +29,12 @@ class Searches(Protocol):
     Attributes:
         made: Those that were made, by the first query that asked each.
         alike: Those that needed none of their own, since another one asks the same.
+        known: Lists that an earlier stage has made, and charged.
     """
 
     made: set[Searched]
     alike: set[Searched]
+    known: Mapping[Wanted, RankedList]
 
     @property
     def host(self) -> str | None:
@@ -56,9 +59,15 @@ class IndexSearches:
 
     host, lost = None, 0
 
-    def __init__(self, opened: OpenedBy, retriever: Retriever, files: StoreFiles) -> None:
-        """Searches nothing yet."""
-        self._retriever, self._depth = retriever, opened.depth
+    def __init__(
+        self,
+        opened: OpenedBy,
+        retriever: Retriever,
+        files: StoreFiles,
+        known: Mapping[Wanted, RankedList] = MappingProxyType({}),
+    ) -> None:
+        """Searches nothing yet; `known`: lists that an earlier stage has made."""
+        self._retriever, self._depth, self.known = retriever, opened.depth, known
         self._store = StoredLists(files, Space("lists", opened.space))
         self.made: set[Searched] = set()
         self.alike: set[Searched] = set()
@@ -71,7 +80,9 @@ class IndexSearches:
             lists = single_lists(self._retriever.search([one.search for one in missing], self._depth, heartbeat))
             return [list(zip(missing, lists, strict=True))]
 
-        return fill(self._store, [Searched(query_ids[0], search) for search, query_ids in wanted.items()], compute)
+        asked = [Searched(query_ids[0], search) for search, query_ids in wanted.items()]
+        self._store.in_hand |= {one: self.known[one.search] for one in asked if one.search in self.known}
+        return fill(self._store, asked, compute)
 
     def requests(self, one: Searched) -> int:
         """Returns 0."""
@@ -91,6 +102,7 @@ class WebSearches:
         self.answers = WebAnswers(files, Space("web", opened.space), of_shard, web.settings.lifetime_seconds)
         self.made: set[Searched] = set()
         self.alike: set[Searched] = set()
+        self.known: Mapping[Wanted, RankedList] = {}
         self.hits: dict[Wanted, tuple[WebHit, ...]] = {}
         """Of each search, best first; of a failed one none."""
         self.failed: dict[Wanted, FailedSearch] = {}

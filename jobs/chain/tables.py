@@ -16,8 +16,12 @@ _ARM = ("arm", pa.string())
 ARM_REWRITE = pa.struct([*REWRITE, _ARM])
 ARM_SELECTION = pa.struct([_ARM, *SELECTION])
 ARM_LEFT_OUT = pa.struct([_ARM, *LEFT_OUT])
+# What the gate of a reading says of a query; `reading` is an index of `SharedWork.readings`.
+GATED = pa.struct([("reading", pa.int16()), ("sure", pa.bool_()), ("reason", pa.string())])
 COUNT = pa.struct([("name", pa.string()), ("count", pa.int64())])  # of the block, in its first row
 HITS = pa.list_(HIT)
+# A list of the original that the gate has made; `retriever` is a key of `SharedWork.retrievers`.
+KNOWN = pa.struct([("retriever", pa.string()), ("text", pa.string()), ("hits", HITS)])
 RUN = pa.struct(
     [
         ("search", pa.int16()),  # index of `SharedWork.searches`

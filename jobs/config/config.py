@@ -6,10 +6,9 @@ current folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
@@ -17,15 +16,15 @@ from cluster.settings import NOT_IDENTITY, Names, Settings
 from jobs.config.collections import check_whole
 from jobs.config.corrective import WebSearchSettings
 from jobs.config.retrieve import RetrieveSettings
+from jobs.config.rewrite import RewriteSettings
 from jobs.config.settings import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
-from jobs.config.step_checks import check_steps
+from jobs.config.step_checks import check_gate, check_steps
 from jobs.log.settings import LogSettings
+from retrievers.kinds import RetrieverSettings
 from retrievers.lists import TOGETHER
 from retrievers.predictors import lexical_retriever
 from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings, RerankSettings
-from rewriters.engines.settings import AnyEngineSettings
 from rewriters.pool import named
-from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings, is_path
 from rewriters.steps.settings import (
     AnswerSettings,
     GradeSettings,
@@ -38,97 +37,6 @@ from rewriters.steps.settings import (
 MOST_LABEL = 64  # characters
 BESIDE_RUNS = "<output>/store"  # the store's folder by default
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"  # what may stand in the name of a folder, here and on S3
-
-
-def _kind(value: Any) -> Any:
-    """Returns a kind without settings as settings."""
-    return {"kind": value} if isinstance(value, str) else value
-
-
-def _named(value: Any) -> Any:
-    named(value)
-    return value
-
-
-def _no_store(value: Any) -> None:
-    if value is not None:
-        raise ValueError(f"{value}: the store is named by the key `store` of the whole config; leave this null")
-
-
-class RewriteSettings(Settings):
-    """Which rewrites are made, and how."""
-
-    engine: AnyEngineSettings | None = None
-    """The LLM engine; required unless `strategies` is empty."""
-    decoding: DecodingSettings = DecodingSettings()
-    """Sampling parameters of the engine."""
-    strategies: Annotated[list[Annotated[Any, BeforeValidator(_named)]], NOT_IDENTITY, Names.STRATEGIES] = [
-        "general",
-        "keyword",
-        "pseudo_answer",
-        "core_content",
-    ]
-    """The pool: names (docs/strategies.md), paths of YAML files, or either with parameters: `{rag_fusion: {n: 2}}`. [] = the
-    original only."""
-    select: Annotated[SelectSettings, BeforeValidator(_kind)] = SelectAll(kind="all")
-    """Which strategies of the pool rewrite a query: all, adaptive, classified, random_k, column, never, or qpp, which
-    searches one text of each; some with settings."""
-    calls: Literal["joint", "separate"] = "joint"
-    """joint: one request for all strategies that can share it (the four of DMQR-RAG); separate: one each."""
-    language: Annotated[str, Field(min_length=1)] | None = None
-    """That rewrites are written in, in words such as German; null: the query's."""
-    joint_prompt: Annotated[str | None, NOT_IDENTITY, Names.TEXT] = None
-    """A text file that replaces our joint prompt (`rewriters/joint.py`); its text counts for the fingerprint, not its name."""
-    retries: Annotated[int, Field(ge=0, le=3)] = 0
-    """More tries of a request whose answer cannot be read, refuses or was cut: other seed and temperature, or more tokens."""
-    guards: GuardSettings = GuardSettings()
-    """What is masked, checked, left out and replaced around the LLM."""
-    store: Annotated[None, BeforeValidator(_no_store), NOT_IDENTITY] = None
-    """Only null: the key of before `store`, which all jobs share."""
-
-    @model_validator(mode="after")
-    def _engine_where_needed(self) -> RewriteSettings:
-        if self.planned and self.engine is None:
-            raise ValueError("engine is missing; name one, or set strategies: [] to search with the original only")
-        if self.joint_prompt is not None and self.calls != "joint":
-            raise ValueError("joint_prompt: no joint prompt is sent with calls: separate; remove it, or set calls: joint")
-        names = [named(entry).name for entry in self.strategies]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice or "original" in names:
-            why = "twice; list it once" if twice else "(the original is always retrieved); remove it"
-            raise ValueError(f"strategies: {(twice or ['original'])[0]!r} must not stand there {why}")
-        return self
-
-    def names(self) -> dict[str, Names]:
-        """Returns what its own fields name, strategies apart."""
-        return {name: what for name, what in super().names().items() if what is not Names.STRATEGIES}
-
-    def named(self, *at: str) -> Iterator[tuple[str, Names, str]]:
-        """Yields the files of strategies, too."""
-        yield from super().named(*at)
-        for entry in self.strategies:
-            if is_path(source := named(entry).source):
-                yield ".".join((*at, "strategies")), Names.TEXT, source
-
-    @property
-    def planned(self) -> list[str]:
-        """Returns the names of the strategies that the run makes rewrites with."""
-        return [] if isinstance(self.select, SelectNever) else [named(entry).name for entry in self.strategies]
-
-    @property
-    def selects(self) -> bool:
-        """Returns whether queries differ in the strategies that rewrite them."""
-        return bool(self.planned) and self.select.differs
-
-    @property
-    def predictor(self) -> str | None:
-        """Returns by what one text of each query is chosen to be searched; None: all are."""
-        return getattr(self.select, "predictor", None) if self.planned else None
-
-    @property
-    def compares_cores(self) -> bool:
-        """Returns whether both core_content and keyword are planned; core_content is meant to be the shorter."""
-        return {"core_content", "keyword"} <= set(self.planned)
 
 
 class Config(Settings):
@@ -208,6 +116,7 @@ class Config(Settings):
                 raise ValueError("rewrite.select: qpp searches one text of each query; remove together: true of the retrievers")
             if lexical_retriever(retrievers) is None:
                 raise ValueError("rewrite.select: qpp needs the terms of a local BM25 index; name such a retriever")
+        check_gate(self)
         check_steps(self)
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
             raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it")
@@ -297,6 +206,11 @@ class Config(Settings):
             if one.together and self.fuse.retriever_weights.get(name, 1.0) > 0
             and any(name in self.retrieve.route(strategy) for strategy in self.rewrite.planned)
         ]  # fmt: skip
+
+    @property
+    def gating(self) -> list[RetrieverSettings]:
+        """Returns the retrievers that the gate asks."""
+        return [] if self.rewrite.gated is None else [self.retrieve.retrievers[self.rewrite.gated.by]]
 
     @property
     def reranking_encoder(self) -> AnyEncoderSettings | None:

@@ -17,8 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from cluster.cause import one_line
 from cluster.errors import ConfigError, nearest
-from cluster.run.settings import FORM
-from cluster.settings import Kinds, Names, field_names
+from cluster.settings import FORM, Kinds, Names, field_names
 from jobs.config.config import MOST_LABEL, NAME, Config
 from jobs.log.settings import day
 

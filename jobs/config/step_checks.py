@@ -1,13 +1,36 @@
-"""Checks of the steps that LLMs do after retrieval against the rest of a config."""
+"""Checks of the gate, and of the steps that LLMs do after retrieval, against the rest of a config."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from cluster.errors import nearest
+from rewriters.scores.thresholds import Quantile
 
 if TYPE_CHECKING:
     from jobs.config.config import Config
+
+
+def check_gate(config: Config) -> None:
+    """Checks that the gate goes by a score that there is.
+
+    Raises:
+        ValueError: It is not so.
+    """
+    if config.rewrite.gate is None:
+        return
+    by, retrievers = config.rewrite.gate.by, config.retrieve.retrievers
+    if by not in retrievers:
+        raise ValueError(f"rewrite.gate.by: no retriever {by!r}{nearest(by, retrievers)}")
+    if not retrievers[by].indexed(by):
+        raise ValueError(f"rewrite.gate.by: {by} searches no index, and its scores say little; name another retriever")
+    _check_original(config, "rewrite.gate.by", by, "")
+
+
+def _check_original(config: Config, where: str, by: str, more: str) -> None:
+    """Checks that a retriever has a list of the original alone; `more`: what may be named beside retrievers."""
+    if by in config.joining or by not in config.retrieve.route("original"):
+        raise ValueError(f"{where}: {by} has no list of the original alone; name another retriever{more}")
 
 
 def check_steps(config: Config) -> None:
@@ -28,6 +51,10 @@ def check_steps(config: Config) -> None:
         if documents > config.results:
             more = "fuse.keep" if config.rerank.kind == "none" else "rerank.keep and fuse.keep"
             raise ValueError(f"{where}: {documents} of {config.results} results; take fewer, or raise {more}")
+    for key, step in (("iterate", config.iterate), ("answer", config.answer)):
+        labels = None if step is None else step.labels
+        if labels is not None and labels.by == "rerank" and config.rerank.kind == "none":
+            raise ValueError(f"{key}.labels.by: rerank has no score, since rerank.kind is none; label by score, or by rank")
     if config.iterate is None:
         return
     by, retrievers = config.iterate.by, config.retrieve.retrievers
@@ -37,8 +64,10 @@ def check_steps(config: Config) -> None:
         raise ValueError("iterate.by: rerank has no score, since rerank.kind is none; name a retriever")
     if by != "rerank" and by not in retrievers:
         raise ValueError(f"iterate.by: no retriever {by!r}{nearest(by, [*retrievers, 'rerank'])}")
-    if by in config.joining or (by in retrievers and by not in config.retrieve.route("original")):
-        raise ValueError(f"iterate.by: {by} has no list of the original alone; name another retriever, or rerank")
+    if by == "rerank" and isinstance(config.iterate.below, Quantile):
+        raise ValueError("iterate.below: a quantile is of the scores of a retriever, and by is rerank; set a number")
+    if by in retrievers:
+        _check_original(config, "iterate.by", by, ", or rerank")
 
 
 def _check_correction(config: Config) -> None:

@@ -22,6 +22,7 @@ from retrievers.order import ORDER_VERSION
 from retrievers.predictors import PREDICTORS_VERSION
 from retrievers.typos import TYPOS_VERSION
 from rewriters.reading.ladder import PARSE_VERSION
+from rewriters.scores.gate import GATE_VERSION
 from rewriters.settings import identity_fields
 
 __all__ = ["SCHEMA_VERSION", "VERSIONS", "fingerprint", "identity", "identity_fields", "run_id", "settings_fingerprint"]
@@ -64,6 +65,7 @@ def _of_options(config: Config, rewriting: Mapping[str, Any]) -> dict[str, int]:
     found = {} if config.retrieve.typos is None else {"typos": TYPOS_VERSION}
     found |= {} if config.rewrite.predictor is None else {"predictors": PREDICTORS_VERSION}
     found |= {"merge": MERGE_VERSION} if config.retrieve.collections else {}
+    found |= {} if config.rewrite.gated is None else {"gate": GATE_VERSION}
     strategies = rewriting.get("rewriter", {}).get("strategies", ())
     if any(one.together for one in config.retrieve.retrievers.values()) and any(
         one.get("as_one") == "with_original" for one in strategies

@@ -67,6 +67,9 @@ def shared_limits(config: Config, rerankers: Sequence[RerankSettings] | None = N
     sent += [(step, limits) for step in config.asking if step not in ("iterate", "web") for limits in texts]
     if config.web is not None:
         sent.append(("web", config.web.search.own_limits()))
+    if (gate := config.rewrite.gated) is not None:  # in the config of an ablation's pools retrievers have other names
+        asking = [config.retrieve.retrievers[gate.by]] if gate.by in config.retrieve.retrievers else retrievers
+        sent += [("gate", one.server_limits()) for one in asking]
     for pool, limits in sent:
         for server, limit in limits:
             most, pools = found.get(server, SharedLimit(limit, []))
@@ -127,22 +130,26 @@ def requested_pools(
     rerankers: Sequence[RerankSettings] | None = None,
     asking: Mapping[str, Sequence[EngineSettings]] | None = None,
     engines: Sequence[EngineSettings] | None = None,
+    gating: Sequence[RetrieverSettings] | None = None,
 ) -> dict[str, PoolRequest]:
     """Returns the pools that the job requests, by key of the config's `cluster`.
 
     `rerankers`: those that each reranking worker has; `asking`: step -> the engines that each of its workers has; None: the
     config's own. `engines`: those that each rewriting worker opens; None: those of the config, as far as the files of its
-    strategies can be read from here.
+    strategies can be read from here. `gating`: the retrievers that gates ask; None: the config's own.
 
     Raises:
         ConfigError: a worker has fewer GPUs than its engines need.
     """
     rerankers = rerankers_of(config) if rerankers is None else rerankers
-    encodes = any(one.encoder and one.encoder.loaded for one in all_indexed(config.retrieve.retrievers).values())
+    encodes = _encodes(config.retrieve.retrievers)
     pools = {"retrieve": config.cluster.retrieve.pool_request(can_use_gpu=encodes)}
     if config.rewrite.planned:
         opened = opened_engines(config) if engines is None else engines
         pools = {"rewrite": _asking("rewrite", config.cluster.rewrite.pool_request(), opened)} | pools
+    if gating := config.gating if gating is None else gating:
+        request = config.cluster.gate.pool_request(can_use_gpu=_encodes({str(n): one for n, one in enumerate(gating)}))
+        pools = {"gate": request if request.can_use_gpu else replace(request, workers=request.workers or 1)} | pools
     if rerankers:
         request = config.cluster.rerank.pool_request(can_use_gpu=any(one.loads for one in rerankers))
         pools["rerank"] = request if request.can_use_gpu else replace(request, workers=request.workers or 1)
@@ -151,6 +158,11 @@ def requested_pools(
     if "iterate" in pools and (encodes or any(one.loads for one in rerankers)):  # its workers have what these stages have
         pools["iterate"] = replace(pools["iterate"], can_use_gpu=True)
     return limit_workers(config, pools, rerankers)
+
+
+def _encodes(retrievers: Mapping[str, RetrieverSettings]) -> bool:
+    """Returns whether a worker with these retrievers loads an encoder."""
+    return any(one.encoder and one.encoder.loaded for one in all_indexed(retrievers).values())
 
 
 def device(pool: Pool | PoolRequest) -> str:

@@ -17,7 +17,7 @@ from retrievers.kinds import RetrieverSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.settings import DecodingSettings
 from rewriters.steps.reading import READING_VERSION
-from rewriters.steps.settings import HIGHEST_GRADES, LlmStepSettings
+from rewriters.steps.settings import HIGHEST_GRADES, LABEL_VARIABLES, DocumentStepSettings, LlmStepSettings
 from rewriters.steps.step import LlmStep, load_step
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ WEB_SEARCH = "web.search"
 Resolve = Callable[[EngineSettings], tuple[EngineSettings, dict[str, Any]]]
 VARIABLES = {
     "answer": frozenset({"query", "context", "documents"}),
-    "iterate": frozenset({"query", "context", "documents", "tried"}),
+    "iterate": frozenset({"query", "context", "documents", "tried"}) | LABEL_VARIABLES,
     "grade.question": frozenset({"query", "context", "rewrites"}),
     "grade": frozenset({"query", "context", "document"}),
     "grade.strips": frozenset({"query", "context", "document"}),
@@ -141,6 +141,8 @@ def _asked(settings: LlmStepSettings, key: str) -> LlmStep:
             words = f"its keys lack {GRADE_KEYS['relevance']}, which is the grade; add it"
     elif key in ANSWER_KEYS and (step.output != "object" or ANSWER_KEYS[key] not in step.keys):
         words = f"its answer has no key {ANSWER_KEYS[key]}; make it an object with this key"
+    elif isinstance(settings, DocumentStepSettings) and settings.labels is None and step.variables & LABEL_VARIABLES:
+        words = f"shows documents by label, and {key}.labels is not set; set it, as {{by: rerank, high: 2, medium: -2}}"
     if words:
         raise ConfigError("prompt", f"{key}.prompt: {settings.prompt}: {words}")
     return step

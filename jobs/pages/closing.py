@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from rich.console import Group, RenderableType
@@ -24,6 +24,7 @@ from jobs.measure.answers.frame import GoldAnswers
 from jobs.measure.compare.arm_costs import ArmCost, arm_costs
 from jobs.measure.compare.comparison import Comparison, compare
 from jobs.measure.compare.funnel import Funnel, funnel
+from jobs.measure.compare.gates import GatedArm, gated_arms
 from jobs.measure.compare.selected import SelectedOfArm, selected_of_arms
 from jobs.measure.compare.worth import Worth, worth
 from jobs.measure.export.latex import write_latex
@@ -63,6 +64,9 @@ class ComparedArms:
 
     selected: Sequence[SelectedOfArm] = ()
     """How many strategies the selecting arms chose."""
+
+    gates: Sequence[GatedArm] = ()
+    """Of the arms that have one, what it saves and loses."""
 
     @property
     def of_answers(self) -> list[Comparison]:
@@ -119,6 +123,7 @@ def compared(
         compare_answers(folder, gold, settings),
         compare_judged(folder, settings) if by_judge else (),
         selected_of_arms(folder),
+        gated_arms(folder, prices, comparison),
     )
 
 
@@ -160,6 +165,8 @@ def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
         yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
     for arm, by_strategy in arm_choices(folder).items():
         yield "chosen", f"{arm}: " + ", ".join(f"{strategy} {n:,}" for strategy, n in by_strategy.items())
+    for one in found.gates:
+        yield "gate", f"{one.arm}: {one.words}"
     yield from fallback_rows(folder.counts)
     yield from spending_rows(folder, found.prices)
     if found.no_clicks is not None:
@@ -179,6 +186,7 @@ def closing_values(found: ComparedArms) -> dict[str, Any]:
         "chosen": arm_choices(found.folder),
         "selected": [{"arm": one.arm, "mean": one.mean, "queries": one.queries} for one in found.selected],
         "costs": [vars(one) for one in found.costs],
+        "gates": [asdict(one) for one in found.gates],
         "worth": [vars(one) for one in found.worth],
         "no_clicks": found.no_clicks,
         "comparison": None if found.comparison is None else comparison_values(found.comparison),

@@ -28,7 +28,9 @@ from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluat
 from jobs.measure.judged.family import judged_families, models_of
 from jobs.measure.measures import title
 from jobs.measure.notes import marked
+from jobs.run.planning.thresholds import threshold_words
 from jobs.runs.folder import REPORT, RunFolder
+from jobs.runs.gate import saving_of_run
 from jobs.runs.starts import unknown_losses
 from jobs.runs.sums import (
     Selected,
@@ -66,6 +68,10 @@ def _rows(
     yield "log", f"{planned['log_rows']:,} rows{rejected}"
     yield "queries", f"{planned['queries']:,} distinct"
     yield "rewrites", _rewrites(counts)
+    if (saving := saving_of_run(run, prices)) is not None:
+        yield "gate", saving.words
+    for threshold in run.plan.thresholds.values():
+        yield "threshold", threshold_words(threshold)
     longer = f"; longer than keyword for {queries(counts['longer_cores'])}" if run.config.rewrite.compares_cores else ""
     for strategy, words in _by_strategy(counts, run.config.rewrite.planned).items():
         yield f"  {strategy}", words + (longer if strategy == "core_content" else "")

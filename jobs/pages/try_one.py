@@ -21,6 +21,7 @@ from jobs.terminal.formats import clock, money, one_line, printable, shortened
 from jobs.try_one.trial import TextId, Trial, is_chosen, text_names
 from retrievers.lists import TOGETHER
 from rewriters.outcome.retries import FIRST_TRY
+from rewriters.scores.thresholds import words_of
 
 SHOWN_GIVEN = 160  # characters of a context or value
 SHOWN_SIDE_BY_SIDE = 60  # characters per document in the table of several configs
@@ -48,7 +49,7 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
     if prompts:
         yield from requests(trial)
     if config.iterate is not None:
-        below = f"{config.iterate.by} below {config.iterate.below:g}"
+        below = f"{config.iterate.by} below {words_of(config.iterate.below)}"
         yield _section("rounds", f"refined queries, where the best score of {below}")
         yield Padding(rounds_table(trial), (0, 0, 1, 2))
     part = min(config.fuse.depth, config.retrieve.depth)

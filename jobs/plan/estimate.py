@@ -62,11 +62,12 @@ def estimate(
     done: Sequence[Manifest],
     texts: Sequence[str],
     searches: Mapping[str, int] | None = None,
+    rewritten: float = 1.0,
 ) -> Estimate | None:
     """Returns the estimate for the `left` queries; None if none remain or nothing is known about their cost.
 
     By the committed shards of this run, else by an earlier run, else by some `texts` of queries and the most searches of a
-    query by `retriever@model`.
+    query by `retriever@model`; `rewritten`: the share of the queries that the gate lets be rewritten.
     """
     if not left:
         return None
@@ -81,7 +82,7 @@ def estimate(
         shared = prepared.config.store is not None and engine is not None and not engine.is_recorded
         basis += "; what the store has costs nothing" if shared else ""
         return _by_manifests(prepared, left, run.manifests, run.starts, basis, at_most=shared)
-    return _by_tokenizer(prepared, left, texts, searches or {}) or _by_searches(prepared, left, searches or {})
+    return _by_tokenizer(prepared, left, texts, searches or {}, rewritten) or _by_searches(prepared, left, searches or {})
 
 
 def _by_manifests(
@@ -128,7 +129,9 @@ def _split_start_up(spent: costs.Totals) -> tuple[costs.Totals, costs.Totals]:
     return parts
 
 
-def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str], searches: Mapping[str, int]) -> Estimate | None:
+def _by_tokenizer(
+    prepared: Prepared, left: int, texts: Sequence[str], searches: Mapping[str, int], rewritten: float
+) -> Estimate | None:
     engines = {"": prepared.engine} | {one.name: one.engine for one in prepared.rewriting.pool if one.engine is not None}
     asked = {name: one for name, one in engines.items() if one is not None and not one.is_recorded}
     if not asked or not texts:
@@ -136,7 +139,7 @@ def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str], searches:
     rewriter = Rewriter(prepared.rewriting)
     queries = [Query(query_id(text), text) for text in texts[:SAMPLE]]
     requests = [request for query in queries for request in [rewriter.question(query), *rewriter.requests(query)] if request]
-    scale = left / min(len(texts), SAMPLE)
+    scale = left * rewritten / min(len(texts), SAMPLE)
     tokens: dict[str, dict[str, float]] = {}  # @model -> its tokens
     sources: dict[str, None] = {}
     for name, one in asked.items():

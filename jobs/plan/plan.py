@@ -28,8 +28,9 @@ from jobs.job.shipping import package_folders
 from jobs.log.dedup import dedup
 from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.work import ablation_rows, all_searches, planned_saving
-from jobs.run.draft import check_version
 from jobs.run.job import Job, run_of
+from jobs.run.planning.draft import check_version
+from jobs.run.planning.thresholds import PlannedQueries, SampledGate, sampled_gate, threshold_words
 from jobs.run.pool_calibration import CALIBRATION, has_auto, known_seconds, pool_words, seconds_words, with_seconds
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.run.spending import expected_requests, tries_per_request
@@ -66,6 +67,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
         with tempfile.TemporaryDirectory(prefix="dmqr-plan-") as folder:
             log = dedup(prepared.files, prepared.columns, open_storage(folder), config.cluster.shard_size)
             texts = _texts(pq.ParquetFile(Path(folder, file.key)) for file in log.tables["queries"])
+            gated = sampled_gate(run_of(prepared).compiled.work, PlannedQueries(open_storage(folder), log.shards))
         counts = {"log_rows": log.rows, "queries": log.queries, "rejected": sum(log.rejected.values())}
         shards = len(log.shards)
     else:
@@ -77,6 +79,9 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
             len(stored.shards),
             _texts(pq.ParquetFile(prepared.storage.open(file.key)) for file in stored.tables["queries"]),
         )
+        gated = SampledGate(stored.thresholds)
+        if storage.stat(SUCCESS) is None:
+            gated = sampled_gate(run_of(prepared).compiled.work, PlannedQueries(storage, stored.shards), stored.thresholds)
     done = list(manifests(storage))
     finished = storage.stat(SUCCESS) is not None
     if not finished:
@@ -91,8 +96,11 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
     texts_of = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in prepared.rewriting.pool}
     searches = all_searches(config, texts_of)
     some = expected_requests(prepared.rewriting, texts)
+    if gated.rewritten is not None:
+        some = gated.rewritten * (calls if some is None else some)
     models = {of: model for name, one in config.retrieve.retrievers.items() for of, model in one.search_names(name).items()}
-    expected = estimate(prepared, left, done, texts, {f"{of}@{models[of] or ''}": most for of, most in searches.items()})
+    by_model = {f"{of}@{models[of] or ''}": most for of, most in searches.items()}
+    expected = estimate(prepared, left, done, texts, by_model, 1.0 if gated.rewritten is None else gated.rewritten)
     tables = len(SHARD_TABLES & job.schemas.keys())
     pools, resources, sized = _pools(job.prepared, progress, job.pools, shards)
     job.check(pools)
@@ -108,7 +116,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
             "requests": left * calls,
             "requests_per_query": calls,
             "tries": tries_per_request(prepared.rewriting),
-            "requests_vary": config.rewrite.select.kind in ("classified", "random_k", "column"),  # adaptive: one a query
+            "requests_vary": config.rewrite.select.kind in ("classified", "random_k", "column") or bool(config.rewrite.gated),
             "requests_expected": None if some is None else round(left * some),
             "searches": left * sum(searches.values()),
             "pairs": left * config.fuse.keep if config.rerank.kind != "none" else 0,
@@ -122,6 +130,8 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
         "expected": None if expected is None else expected.values(),
         "max_cost_usd": config.limits.max_cost_usd,
         "unpriced": "" if prepared.prices else unpriced(prepared.config_file),
+        "rewritten_share": gated.rewritten,
+        "thresholds": list(gated.thresholds.values()),
         "encoders": encoder_words(config, prepared.indexes),
         "downloads": {} if finished else _downloads(config),
         "pools": {name: pool._asdict() for name, pool in pools.items()},
@@ -162,10 +172,13 @@ def plan_table(planned: dict[str, Any]) -> Table:
     bound = "at most " if left.get("requests_vary") else ""
     words = f"up to {left['requests']:,} ({bound}{a_query} a query)" if a_query else "none: the original alone"
     if left.get("requests_expected") is not None:
-        words += f"; about {left['requests_expected']:,}, as select chooses for some of the queries"
+        said = "select chooses" if planned.get("rewritten_share") is None else "the gate decides"
+        words += f"; about {left['requests_expected']:,}, as {said} for some of the queries"
     if tries := left.get("tries"):
         words += f"; each up to {tries} more time{'s' * (tries != 1)} where its answer does not serve (rewrite.retries)"
     table.add_row("requests", words)
+    for one in planned.get("thresholds", []):
+        table.add_row("threshold", threshold_words(one))
     for name, words in _estimate_rows(planned["expected"]).items():
         table.add_row(name, words)
     if (warning := over_budget(planned)) is not None:

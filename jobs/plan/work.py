@@ -11,7 +11,7 @@ from jobs.chain.arms.compile import Compiled
 from jobs.chain.arms.judging import most_judgements
 from jobs.chain.arms.requests import at_most, most_requests
 from jobs.config.config import Config
-from jobs.counts import QUANTITIES, cost_quantity
+from jobs.counts import QUANTITIES, cost_quantity, cost_stages
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import arm_needs
 from jobs.tables import ORIGINAL
@@ -61,10 +61,10 @@ def saved(run: RunFolder) -> Saving:
         for need in needs.whole:
             naive[need.quantity] += need.amount
     executed, reused = {}, {}
-    for kind, stage in QUANTITIES.items():
-        sums = stage_sums(run.spent, stage)
-        reused[kind] = int(sums.get("reused", 0))
-        executed[kind] = int(sums.get(cost_quantity(kind), 0)) + reused[kind]
+    for kind in QUANTITIES:
+        sums = [stage_sums(run.spent, stage) for stage in cost_stages(kind)]
+        reused[kind] = int(sum(one.get("reused", 0) for one in sums))
+        executed[kind] = int(sum(one.get(cost_quantity(kind), 0) for one in sums)) + reused[kind]
     return Saving(naive, executed, reused)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from cluster.errors import ConfigError, nearest
 from jobs.chain.arms.arms import Arm, arms_of
 from jobs.chain.arms.compile import Compiled, compile_arms
+from jobs.chain.arms.opened import digest
 from jobs.chain.arms.pools import pooled_config
 from jobs.config.config import Config
 from jobs.job.keys import SCHEMA_VERSION, VERSIONS, run_id
@@ -54,7 +55,7 @@ def prepare_ablation(config: Config, config_path: str) -> Job:
         warnings=prepared.warnings + _warnings(arms),
         searched=tuple(index for one in opened for index in one.searched),
         states={place: state for one in opened for place, state in one.states.items()},
-        notes={"ablation": {"arms": [_noted(arm, compiled) for arm in arms], "answered": len(answered)}},
+        notes={"ablation": {"arms": _noted(arms, compiled), "answered": len(answered)}},
     )
     return Job(prepared, compiled, pooled)
 
@@ -64,7 +65,25 @@ def _of_log(prepared: Prepared, name: str) -> bool:
     return name not in SLICES or (name != "query_type" and has_values(prepared.files[0], prepared.columns, name))
 
 
-def _noted(arm: Arm, compiled: Compiled) -> dict[str, object]:
+def _noted(arms: Sequence[Arm], compiled: Compiled) -> list[dict[str, object]]:
+    without = _without_gates(arms)
+    return [_noted_arm(arm, compiled) | ({"without_gate": without[arm.name]} if arm.name in without else {}) for arm in arms]
+
+
+def _without_gates(arms: Sequence[Arm]) -> dict[str, str]:
+    """Returns arm with a gate -> the arm that is the same without one, where there is such an arm."""
+    gated = [arm for arm in arms if not arm.members and arm.config.rewrite.gated is not None]
+    if not gated:
+        return {}
+
+    def ungated(arm: Arm) -> str:
+        return digest([arm.config.model_dump(exclude={"rewrite": {"gate"}}), arm.sample])
+
+    known = {ungated(arm): arm.name for arm in reversed(arms) if not arm.members and arm.config.rewrite.gate is None}
+    return {arm.name: known[key] for arm in gated if (key := ungated(arm)) in known}
+
+
+def _noted_arm(arm: Arm, compiled: Compiled) -> dict[str, object]:
     cut_from = next((one.cut_from for one in compiled.work.answers if one.arm == arm.name), None)
     return arm.values() | {
         "fingerprint": compiled.fingerprints.get(arm.name),

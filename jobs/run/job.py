@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,8 +17,9 @@ from cluster.run.stage import Stage
 from jobs.chain.arms.compile import Compiled, compile_run
 from jobs.chain.arms.generations import iterate_settings
 from jobs.chain.arms.judging import most_judgements
-from jobs.chain.arms.pools import arm_pools, arm_rerankers, arm_steps, rewriting_pool
+from jobs.chain.arms.pools import arm_gating, arm_pools, arm_rerankers, arm_steps, rewriting_pool
 from jobs.chain.arms.requests import at_most, opened_together
+from jobs.chain.arms.thresholds import sampled_thresholds, with_thresholds
 from jobs.chain.journal import Key
 from jobs.chain.pipeline import stages
 from jobs.chain.store.files import NO_STORE, StoreFiles, open_store
@@ -29,6 +32,7 @@ from jobs.job.pools import check_shares
 from jobs.job.prepare import Prepared
 from jobs.run.finish import Balance, ablation_balances, run_balances
 from jobs.run.gold_answers import gold_of_queries
+from jobs.run.planning.thresholds import PlannedQueries, SampledLists, taken_thresholds
 from jobs.run.spending import tries_per_request
 from jobs.tables import STORED
 from retrievers.settings import RerankSettings
@@ -58,7 +62,7 @@ class Job:
     def pools(self) -> dict[str, PoolRequest]:
         """Returns the pools that the job requests."""
         rewriting = list(self._rewriting_engines.values())
-        return arm_pools(self.pooled, rewriting, self.rerankers, arm_steps(self.compiled.arms))
+        return arm_pools(self.pooled, rewriting, self.rerankers, arm_steps(self.compiled.arms), arm_gating(self.compiled.arms))
 
     @property
     def engines(self) -> dict[str, list[EngineSettings]]:
@@ -107,7 +111,7 @@ class Job:
             "assignments": work.nuggets is not None,
             "web": any(not retriever.searched for retriever in work.retrievers.values())
             or any(one.search is not None for one in work.corrections),
-            "selections": any(reading.rewriting.selects for reading in work.readings),
+            "selections": any(one.rewriting.selects or one.gate is not None for one in work.readings),
             "tails": any(answer.looked > answer.keep for answer in work.answers),
         }
         return {name: of for name, of in (STORED if self.is_run else ARM_STORED).items() if written.get(name, True)}
@@ -136,10 +140,22 @@ class Job:
         spaces = kept_spaces(self.prepared.config, self.compiled.work) if folder is not None else {}
         return open_store(folder, spaces) if folder is not None and spaces else NO_STORE
 
-    def stages(self, pools: Mapping[str, Pool], start: int, store: StoreFiles) -> list[Stage]:
-        """Returns the linked stages; `start` is the number of the start."""
-        gold = gold_of_queries(self.prepared)
-        return stages(self.prepared, self.compiled.work, self.pooled, pools, self.rerankers, start, store, gold)
+    def take_thresholds(self, queries: PlannedQueries) -> dict[str, dict[str, Any]]:
+        """Returns the thresholds that are quantiles of a sample of the queries, as a plan keeps them; {}: there are none.
+
+        Raises:
+            RetrieverError, ClusterError: An index, or the store, cannot be used.
+        """
+        if not sampled_thresholds(self.compiled.work):
+            return {}
+        return taken_thresholds(self.compiled.work, SampledLists(self.compiled.work, queries, self.open_store()))
+
+    def stages(
+        self, pools: Mapping[str, Pool], start: int, store: StoreFiles, thresholds: Mapping[str, float] = MappingProxyType({})
+    ) -> list[Stage]:
+        """Returns the linked stages; `start` is the number of the start, `thresholds` are the numbers of those by quantiles."""
+        gold, work = gold_of_queries(self.prepared), with_thresholds(self.compiled.work, thresholds)
+        return stages(self.prepared, work, self.pooled, pools, self.rerankers, start, store, gold)
 
     def balances(self, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> list[Balance]:
         """Returns the counts that must be equal; `counts` are sums over the shards."""

@@ -123,6 +123,7 @@ class Record:
                 "indexes": {name: index | prepared.facts.get(name, {}) for name, index in prepared.indexes.items()},
                 "redundancy": {"asked": prepared.config.fuse.redundancy, "used": prepared.config.used_redundancy},
                 "counts": (plan.counts if plan else {}) | {"committed": dict(counts)},
+                "thresholds": list(plan.thresholds.values()) if plan else [],
                 "costs": every,
                 "prices": prepared.prices_file,
                 "starts": starts,

@@ -23,11 +23,12 @@ from cluster.storage.traffic import add_traffic
 from jobs.chain.pipeline import ASKING
 from jobs.job.prepare import Prepared, check_shared_store
 from jobs.job.shipping import package_folders
-from jobs.run.draft import check_version, draft_plan, store_plan
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.finish import finish, put_latest
 from jobs.run.job import Job
 from jobs.run.limits import Signals, Stall, Sums, limit, outcome
+from jobs.run.planning.draft import check_version, draft_plan, store_plan
+from jobs.run.planning.thresholds import numbers
 from jobs.run.pool_calibration import PoolSizes
 from jobs.run.progress import driver_gauges, progress_file, tracked_metrics
 from jobs.run.record import Record
@@ -111,7 +112,9 @@ def run(
                     progress_file(storage, lease, progress.state, put_log, record.spent),
                     driver_gauges(prepared, lease, progress.state),
                 ):
-                    plan = store_plan(prepared, draft) if draft else plan
+                    if draft is not None:
+                        progress.phase("planning")
+                        plan = store_plan(prepared, draft, job.take_thresholds(draft.queries(prepared)))
                     assert plan is not None
                     event(
                         "plan", _plan_summary(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number
@@ -210,7 +213,7 @@ class Driver:
 
     def _runner(self, shards: int, watch: Watch) -> Runner:
         start, budget = self.lease.number, self.prepared.config.limits.max_cost_usd
-        chain = self.job.stages(self.session.pools, start, self.job.open_store())
+        chain = self.job.stages(self.session.pools, start, self.job.open_store(), numbers(self.plan.thresholds))
         watch.costed_as = {stage.name: stage.cost_stage or stage.name for stage in chain}
         if isinstance(self.session, InProcessSession):
             return LocalRunner(chain, start, budget)

@@ -19,7 +19,7 @@ from cluster.kuberay.manifests import LONGEST_NAME, Manifest, check_rayjob, job_
 from cluster.kuberay.worker_groups import explicit_pools, reach, worker_groups
 from cluster.run.pool_sizes import Pool, stage_of_pool
 from jobs.chain.arms.arms import arms_of
-from jobs.chain.arms.pools import arm_pools, arm_rerankers, arm_steps, engines_of, pooled_config
+from jobs.chain.arms.pools import arm_gating, arm_pools, arm_rerankers, arm_steps, engines_of, pooled_config
 from jobs.config.config import Config
 from jobs.job.pools import requested_pools
 from jobs.submit.config_map import config_files
@@ -68,7 +68,8 @@ def rendered(
     job = job_name(config.name, verb, config.label)
     arms = arms_of(config) if verb == "ablate" else []
     if arms:
-        requests = arm_pools(pooled_config(config, arms), engines_of(arms), arm_rerankers(arms), arm_steps(arms))
+        asked = engines_of(arms), arm_rerankers(arms), arm_steps(arms), arm_gating(arms)
+        requests = arm_pools(pooled_config(config, arms), *asked)
     else:
         requests = requested_pools(config)
     pools = explicit_pools(requests, kubernetes)

@@ -6,6 +6,7 @@ The workers are those of a run (`jobs/chain/pipeline.py`), in a temporary folder
 from __future__ import annotations
 
 import difflib
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +22,9 @@ from cluster.errors import ClusterError, ConfigError
 from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
+from cluster.storage import open_storage
 from jobs.chain.arms.requests import key_in_reading
+from jobs.chain.arms.thresholds import sampled_thresholds
 from jobs.chain.completions import Completions
 from jobs.chain.cuts import cuts_of
 from jobs.chain.journal import row_key
@@ -33,7 +36,8 @@ from jobs.job.opening import open_documents
 from jobs.job.prepare import prepare_query
 from jobs.log.rejections import Rejection, judge
 from jobs.log.rows import newest
-from jobs.run.job import run_of
+from jobs.run.job import Job, run_of
+from jobs.run.planning.thresholds import of_latest_run, threshold_words
 from jobs.tables import LOST, ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
 from jobs.try_one.trial import NOTHING, Given, Row, Trial, check_utf8, document_counts, one_arm_row
@@ -82,10 +86,21 @@ class LoadedConfig:
         except ClusterError as error:  # a night needs it, a look at one query does not
             store = NO_STORE
             self.warnings = (*self.warnings, f"{error.line} (nothing is taken from the store)")
-        chain = job.stages(InProcessSession(job.pools).pools, 1, store)
+        chain = job.stages(InProcessSession(job.pools).pools, 1, store, self._thresholds(job))
         self._work = job.compiled.work
         self._stages = [stage for stage in chain if stage.name not in SKIPPED]
         self._rewriter = Rewriter(self._prepared.rewriting)
+
+    def _thresholds(self, job: Job) -> dict[str, float]:
+        """Returns the numbers of thresholds that are quantiles, as the newest finished run of the config has taken them."""
+        wanted = sampled_thresholds(job.compiled.work)
+        taken = of_latest_run(open_storage(self.config.output), self.config.name) if wanted else {}
+        for key, one in wanted.items():
+            words = f"{one.where}: a quantile, which no finished run of this name has taken yet; here every query is below it"
+            if key in taken:
+                words = f"{threshold_words(taken[key])}, as the newest run of this name took it"
+            self.warnings = (*self.warnings, words)
+        return {key: float(taken[key]["value"]) if key in taken else math.inf for key in wanted}
 
     def __enter__(self) -> LoadedConfig:
         """Returns itself."""
@@ -252,10 +267,15 @@ class LoadedConfig:
         query = Query(row["query_id"], row["query"], row.get("context"), given)
         store = Completions(self._prepared.storage, self._tried, 1, 0.0)
         key_of = partial(key_in_reading, self._work.readings[-1])
+        spent: dict[str, list[Row]] = {}  # request -> the costs of its samples
+        for entry in row["costs"]:
+            if entry["stage"] == "rewrite" and entry["error"] != LOST:
+                spent.setdefault(entry["component"], []).append(entry)
         asked = self._rewriter.question(query)
         told = store.get([key_of(asked)]).get(key_of(asked)) if asked else None
         choice = self._rewriter.choose(query, told.completion if told else None)
         requests = [*([asked] if asked else []), *self._rewriter.requests(query, choice)]
+        requests = [one for one in requests if one.name in spent]  # none where the gate lets the query not be rewritten
         answered = store.get([key_of(request) for request in requests])
         while more := self._rewriter.again(
             query, [(one, answered[key_of(one)].completion) for one in requests if key_of(one) in answered], choice
@@ -265,10 +285,6 @@ class LoadedConfig:
                 break
             requests += more
             answered |= store.get([key_of(one) for one in more])
-        spent: dict[str, list[Row]] = {}  # request -> the costs of its samples
-        for entry in row["costs"]:
-            if entry["stage"] == "rewrite" and entry["error"] != LOST:
-                spent.setdefault(entry["component"], []).append(entry)
         found = []
         for request in requests:
             made, cost = answered.get(key_of(request)), spent[request.name].pop(0)

@@ -140,6 +140,6 @@ def _object(step: LlmStep, text: str, read: Callable[[Any], Value | None]) -> di
         except (ValueError, RecursionError):
             continue
         values = {key: known for key, value in pairs if (known := read(value)) is not None}
-        if all(key in values for key in step.keys):
-            found = {key: values[key] for key in step.keys}
+        if all(key in values for key in step.keys if key not in step.optional):
+            found = {key: values[key] for key in step.keys if key in values}
     return found

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from cluster.settings import NOT_IDENTITY, Names, Settings
 from rewriters.engines.settings import AnyEngineSettings
+from rewriters.scores.thresholds import Threshold
 from rewriters.settings import DecodingSettings, is_path
 
 RELEVANT, AMBIGUOUS, IRRELEVANT = "relevant", "ambiguous", "irrelevant"  # verdicts on a document
@@ -37,30 +38,46 @@ class LlmStepSettings(Settings):
         return {name: what for name, what in super().names().items() if name != "prompt" or is_path(self.prompt)}
 
 
+HIGH, MEDIUM, LOW = LABELS = ("High", "Medium", "Low")
+LABEL_VARIABLES = frozenset(label.lower() for label in LABELS)
+"""Variables of prompts whose values are the documents with a label."""
+
+
 class LabelSettings(Settings):
     """How documents are labelled by relevance (High, Medium, Low)."""
 
-    by: Literal["rank", "score"] = "rank"
-    """rank: by thirds of their ranks; score: by thresholds of the score that they are ranked by."""
+    by: Literal["rank", "score", "rerank"] = "rank"
+    """rank: by thirds of their ranks; score: by thresholds of the score that they are ranked by; rerank: by thresholds of the
+    reranker's own score, whatever `rerank.combine` makes of it."""
     high: float | None = None
-    """With `by: score`: a document is High from this score on."""
+    """With `by: score` or `rerank`: a document is High from this score on."""
     medium: float | None = None
-    """With `by: score`: a document is Medium from this score on, and else Low."""
+    """With `by: score` or `rerank`: a document is Medium from this score on, and else, or without a score, Low."""
 
     @model_validator(mode="after")
     def _thresholds(self) -> LabelSettings:
         given = self.high is not None and self.medium is not None
-        if (self.by == "score") != given or (self.high is None) != (self.medium is None):
-            raise ValueError("high and medium go with by: score, which needs both")
+        if (self.by != "rank") != given or (self.high is None) != (self.medium is None):
+            raise ValueError("high and medium go with by: score or rerank, which need both")
         if self.high is not None and self.medium is not None and self.high < self.medium:
             raise ValueError(f"high {self.high:g} is below medium {self.medium:g}; exchange them")
         return self
 
-    def label(self, rank: int, shown: int, score: float) -> str:
-        """Returns the label of a document; `shown`: how many there are. Ranks begin at 1."""
-        if self.high is not None and self.medium is not None:
-            return "High" if score >= self.high else "Medium" if score >= self.medium else "Low"
-        return ("High", "Medium", "Low")[(rank - 1) * 3 // max(1, shown)]
+    def label(self, rank: int, shown: int, score: float, reranked: float | None = None) -> str:
+        """Returns the label of a document.
+
+        Args:
+            rank: From 1.
+            shown: Documents that are labelled.
+            score: By which it has its rank.
+            reranked: The reranker's; None: it has none.
+        """
+        if self.high is None or self.medium is None:
+            return LABELS[(rank - 1) * 3 // max(1, shown)]
+        found = score if self.by == "score" else reranked
+        if found is None:
+            return LOW
+        return HIGH if found >= self.high else MEDIUM if found >= self.medium else LOW
 
 
 class DocumentStepSettings(LlmStepSettings):
@@ -92,15 +109,16 @@ class IterateSettings(DocumentStepSettings):
     """Further rounds of rewriting and retrieval, for queries whose best score is low (rewrite, retrieve, read)."""
 
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "iterate"
-    """iterate (a refined query, from what was found), or a YAML file of the same form, whose text counts for the
-    fingerprint."""
+    """iterate (a refined query, from what was found), refine (from documents by their grades, which `labels` gives), or a YAML
+    file of the same form, whose text counts for the fingerprint."""
     documents: Annotated[int, Field(ge=1)] = 3
     """How many of the first results the LLM is shown."""
     by: Annotated[str, Field(min_length=1)]
     """Whose best score tells whether a query needs another round: a retriever's, of the original's list, then of those of the
     refined queries; or `rerank`, the best of the reranker's."""
-    below: float
-    """A query whose best score so far is lower has another round; so does one without any hit."""
+    below: Threshold
+    """A query whose best score so far is lower has another round; so does one without any hit. A number; or of a retriever's
+    scores a quantile, which is taken of the originals' lists."""
     rounds: Annotated[int, Field(ge=1, le=5)] = 1
     """Rounds at most."""
     merge: Literal["best", "fuse"] = "fuse"

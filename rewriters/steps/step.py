@@ -47,6 +47,8 @@ class LlmStep(BaseModel):
     """Of a grade, or of labels: the words or digits that name one -> its number."""
     keys: tuple[str, ...] = ()
     """Of an object: its keys."""
+    optional: tuple[str, ...] = ()
+    """Those of them whose text may be empty or missing."""
     max_chars: Annotated[int, Field(ge=1)] = 8000
     """A longer text fails as `too_long`."""
     decoding: dict[str, Any] = {}
@@ -58,6 +60,11 @@ class LlmStep(BaseModel):
     def prompt_hash(self) -> str:
         """Returns the hash of what is asked, 16 hex digits."""
         return template_hash("\x1e".join((self.system, self.prompt, self.document)))
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """Returns the names that its prompt shows."""
+        return frozenset(variables(self.prompt))
 
     def identity(self) -> dict[str, Any]:
         """Returns what decides its results apart from the engine, as JSON values."""
@@ -94,6 +101,8 @@ class LlmStep(BaseModel):
             raise ValueError("keys are of output object, grades, texts or labels, which need them")
         if self.output in ("texts", "labels") and len(self.keys) != 1:
             raise ValueError(f"output: {self.output} has one key, found {len(self.keys)}; give one")
+        if set(self.optional) - set(self.keys) or (self.optional and self.output != "object"):
+            raise ValueError("optional are keys of output object")
         return self
 
     @cached_property

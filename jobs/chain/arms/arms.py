@@ -113,7 +113,7 @@ class _Maker:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.pool = config.rewrite.strategies if config.rewrite.planned else []
-        self.selects = config.rewrite.selects
+        self.selects = config.rewrite.chooses  # the gate is that of the config in each of them
         self.arms: dict[str, Arm] = {}
         self._values = config.model_dump()
 

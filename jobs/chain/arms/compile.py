@@ -14,6 +14,7 @@ from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.corrections import Corrections
 from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.equal_arms import DistinctArms, system
+from jobs.chain.arms.gates import gate_of
 from jobs.chain.arms.generations import Generations, TaskNames
 from jobs.chain.arms.judging import judging_of, nuggets_of
 from jobs.chain.arms.opened import OpenedBy, ScoredBy, digest
@@ -109,7 +110,7 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
             distinct.add(arm, None)
             continue
         config = configs[arm.name]
-        reading = texts.add(arm, config)
+        reading = texts.add(arm, config, gate_of(config, lists.opened(config)))
         identified_by = texts.identity(arm.name, facts.rewriting(config)[2])
         reranked = config.rerank.kind != "none"
         documents = lists.documents(config)
@@ -252,7 +253,7 @@ def _fact(name: str, config: Config) -> Hashable:
     if name == "config":
         return name, digest([retrieve.model_dump(), rerank.model_dump(), bool(config.rewrite.planned)])
     if name == "rewriting":
-        return name, digest([config.rewrite.model_dump(), config.log.context_column])
+        return name, digest([config.rewrite.model_dump(exclude={"gate"}), config.log.context_column])
     if name == "steps":
         steps = config.iterate, config.grade, config.web, config.answer, config.judge
         own = [one and one.model_dump() for one in steps]
@@ -278,7 +279,7 @@ class _Lists:
 
     def search(self, config: Config, reading: int, cuts: Cuts) -> int:
         """Returns the index of an arm's lists."""
-        retrievers = {name: self.open(config, name) for name in config.retrieve.retrievers}
+        retrievers = self.opened(config)
         together = frozenset(name for name, one in config.retrieve.retrievers.items() if one.together)
         joining = FuseSettings(weights=config.fuse.weights, retriever_weights=config.fuse.retriever_weights)
         fuse = joining if together else FuseSettings()
@@ -293,6 +294,10 @@ class _Lists:
             config.retrieve.typos, frozenset(config.rewrite.planned) if together else None, collections,
         )  # fmt: skip
         return self.searches.place(key, search)
+
+    def opened(self, config: Config) -> dict[str, str]:
+        """Returns the keys of an arm's retrievers by name."""
+        return {name: self.open(config, name) for name in config.retrieve.retrievers}
 
     def documents(self, config: Config) -> tuple[Corpus, ...]:
         """Returns where the texts of an arm's documents are."""

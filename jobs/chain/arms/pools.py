@@ -30,7 +30,10 @@ def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES)
     answered = [arm.config for arm in arms if not arm.members]
     planned = [one.rewrite for one in answered if one.rewrite.planned] or [config.rewrite]
     entries = {json.dumps(entry, sort_keys=True): entry for one in planned for entry in one.strategies}
-    rewriting = planned[0].model_copy(update={"strategies": list(entries.values())})  # each worker has their engines
+    gates = [one.gate for one in planned if one.gated is not None]
+    rewriting = planned[0].model_copy(  # each worker has their engines
+        update={"strategies": list(entries.values()), "gate": gates[0] if gates else None}
+    )
     read = [index for one in answered if one.rerank.kind != "none" for _, index in text_indexes(one).values()]
     # rerankers share the requests in flight with the first retriever, if its index is at a server
     searched: list[RetrieverSettings] = [one for one in read if one.own_limits()]
@@ -62,6 +65,12 @@ def arm_rerankers(arms: Iterable[Arm]) -> list[RerankSettings]:
     return list({digest(one.model_dump()): one for one in rerankers}.values())
 
 
+def arm_gating(arms: Iterable[Arm]) -> list[RetrieverSettings]:
+    """Returns the retrievers that the gates of arms ask, each once: each worker of the gate has them all."""
+    found = [one for arm in arms if not arm.members for one in arm.config.gating]
+    return list({digest(one.model_dump()): one for one in found}.values())
+
+
 def arm_steps(arms: Iterable[Arm]) -> dict[str, list[EngineSettings]]:
     """Returns step -> the engines that do it, as the config names them, each once: each of its workers has them all."""
     found: dict[str, dict[str, EngineSettings]] = {}
@@ -76,14 +85,15 @@ def arm_pools(
     engines: Sequence[Sequence[EngineSettings]],
     rerankers: Sequence[RerankSettings],
     asking: Mapping[str, Sequence[EngineSettings]] | None = None,
+    gating: Sequence[RetrieverSettings] = (),
 ) -> dict[str, PoolRequest]:
     """Returns the requested pools: those of a run, and one for each further common engine, as a run with that engine has it.
 
     `engines` are those that the workers of each common engine open; `pooled` is by `pooled_config`.
     """
-    pools = requested_pools(pooled, rerankers, asking or {}, next(iter(engines), ()))
+    pools = requested_pools(pooled, rerankers, asking or {}, next(iter(engines), ()), gating)
     for number, of in enumerate(engines[1:], start=2):
-        pools[rewriting_pool(number)] = requested_pools(pooled, rerankers, asking or {}, of)["rewrite"]
+        pools[rewriting_pool(number)] = requested_pools(pooled, rerankers, asking or {}, of, gating)["rewrite"]
     return pools
 
 

@@ -1,6 +1,4 @@
-"""What the arms of a job share: requests, texts, lists, scores. Each is planned once for all that need it.
-
-A run has one arm.
+"""What the arms of a job share: requests, texts, lists, scores. Each is planned once for all that need it. A run has one arm.
 
     Reading  the requests of an arm, and the texts that are read from their answers, and chosen; equal requests are one
     Search   the retrievers that search these texts
@@ -22,6 +20,7 @@ from jobs.chain.cuts import Cuts
 
 if TYPE_CHECKING:  # workers of most stages need no more than what they are given
     from jobs.chain.arms.corrections import Correction
+    from jobs.chain.arms.gates import RewriteGate
     from jobs.chain.arms.generations import Generation
     from jobs.chain.arms.judging import Judging, NuggetJudging
     from retrievers.settings import FuseSettings, TypoSettings
@@ -39,6 +38,7 @@ class Reading:
             of the config, which asks for more.
         sample: From 0, of several answers to the same requests.
         engines: `Request.engine` -> the engine that answers; the common one is "".
+        gate: Which queries have them; None: all.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Reading:
     asked: Rewriting
     sample: int = 0
     engines: Mapping[str, AnsweredBy] = field(default_factory=dict)
+    gate: RewriteGate | None = None
 
 
 @dataclass(frozen=True)

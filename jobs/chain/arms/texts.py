@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.chain.arms.arms import Arm
+from jobs.chain.arms.gates import RewriteGate
 from jobs.chain.arms.opened import AnsweredBy, digest
 from jobs.chain.arms.shared_work import Reading
 from jobs.config.config import Config
@@ -62,10 +63,10 @@ class ArmTexts:
             told = _told(config, 0, contents, joint=True)
             self._common = told, {one.name: contents[one.name] for one in joint}, joint
 
-    def add(self, arm: Arm, config: Config) -> int:
+    def add(self, arm: Arm, config: Config, gate: RewriteGate | None = None) -> int:
         """Returns the index of an arm's texts, which are those of an earlier arm where they are the same."""
         asked = self._asked(arm, config) if config.rewrite.planned else None
-        place = 0 if asked is None else self._placed(arm, config, asked)
+        place = 0 if asked is None else self._placed(arm, config, asked, gate)
         self._of_arms[arm.name] = place, asked
         return place
 
@@ -104,16 +105,17 @@ class ArmTexts:
         group = digest([told, common_contents if is_part else own])
         return _Asked(engines, group, rewriting, contents, common if is_part else joint, is_part)
 
-    def _placed(self, arm: Arm, config: Config, asked: _Asked) -> int:
+    def _placed(self, arm: Arm, config: Config, asked: _Asked, gate: RewriteGate | None) -> int:
         """Returns the index of a reading with an arm's texts; makes it unless it is there."""
+        group = digest([asked.group, gate and gate.key])
         if _reads_alike(config):
-            known = self._alike.setdefault(asked.group, [])
+            known = self._alike.setdefault(group, [])
             for place, pool in known:
                 if asked.pool.items() <= pool.items():
                     return place
             known.append((len(self.readings), asked.pool))
         else:
-            key = digest([asked.group, config.rewrite.model_dump()])
+            key = digest([group, config.rewrite.model_dump()])
             if key in self._single:
                 return self._single[key]
             self._single[key] = len(self.readings)
@@ -121,14 +123,14 @@ class ArmTexts:
         if asked.is_part:
             more = tuple(one for one in asked.joint if one.name not in asked.pool)
             whole = replace(whole, pool=(*whole.pool, *more), select=_ALL, rules=None)
-        self.readings.append(Reading(arm.name, asked.rewriting, whole, arm.sample, asked.engines))
+        self.readings.append(Reading(arm.name, asked.rewriting, whole, arm.sample, asked.engines, gate))
         return len(self.readings) - 1
 
 
 def _told(config: Config, sample: int, contents: Mapping[str, str], *, joint: bool) -> str:
     """Returns what the requests of an arm have in common but for its strategies; where the LLM chooses, those, too."""
     rewrite = config.rewrite
-    told = rewrite.model_dump(exclude={"strategies", "select", "store"})
+    told = rewrite.model_dump(exclude={"strategies", "select", "store", "gate"})  # a gate changes no request
     chosen = None if joint or not rewrite.select.in_request else [contents, rewrite.select.model_dump()]
     return digest([sample, told, chosen])
 
@@ -139,5 +141,5 @@ def _content(strategy: Strategy, identified_by: Mapping[str, Any]) -> str:
 
 
 def _reads_alike(config: Config) -> bool:
-    """Returns whether an arm reads the same texts of a strategy as every other arm with the same requests."""
-    return not config.rewrite.selects and config.rewrite.guards.near_duplicates == "count"
+    """Returns whether an arm reads the same texts of a strategy as every other arm with the same requests and gate."""
+    return not config.rewrite.chooses and config.rewrite.guards.near_duplicates == "count"

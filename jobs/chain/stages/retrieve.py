@@ -26,6 +26,7 @@ from jobs.chain.searches import IndexSearches, Searches, Wanted, WebSearches, ch
 from jobs.chain.stages.choices import Choices
 from jobs.chain.stages.cosines import cosines_column, similarity
 from jobs.chain.stages.counts import flag_counts, with_counts
+from jobs.chain.stages.gate import known_lists
 from jobs.chain.stages.lists import Found, SearchedLists, passed_on, stored_rows
 from jobs.chain.stages.users import search_counts
 from jobs.chain.stages.web.web_hits import stored_pages, web_column, web_errors
@@ -34,10 +35,10 @@ from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import ARM_CHOSEN, COSINES, HITS, RUN, WEB_HIT
 from jobs.chain.web.answers import WebJournal
 from jobs.job.opening import open_retriever
-from jobs.tables import FILE, ORIGINAL, with_appended, with_columns, with_failure
+from jobs.tables import FILE, ORIGINAL, with_appended, with_columns, with_failure, without_columns
 from retrievers.hybrid.retriever import search_shares
 from retrievers.joined import search_vectors
-from retrievers.retriever import Embedder, Only, Retriever, SearchText, joined_lists
+from retrievers.retriever import Embedder, Only, RankedList, Retriever, SearchText, joined_lists
 from retrievers.settings import TypoSettings
 from retrievers.web.retriever import Web
 from rewriters.strategy import searched_as_one
@@ -61,6 +62,7 @@ class Retrieve:
             ("stored", pa.list_(FILE)),  # files written but not committed yet, in the block's first row
         ]
     )
+    DROPS = ("gated", "known")  # where there is a gate
 
     def __init__(self, work: SharedWork, device: str, run: str, store: StoreFiles, unsaved_seconds: float = 30.0) -> None:
         """Opens the retrievers.
@@ -114,7 +116,8 @@ class Retrieve:
         routed = [self._routed(search, choices.needed(number)) for number, search in enumerate(work.searches)]
         counts: Counter[str] = Counter()
         alone: list[dict[tuple[str, int], SearchText]] = [{} for _ in routed]
-        searches = {key: self._searches(key, of_shard) for key in work.retrievers}
+        known = known_lists(table, filters_of(table, work.filters))
+        searches = {key: self._searches(key, of_shard, known.get(key, {})) for key in work.retrievers}
         lists = self._lists(query_ids, routed, queries, alone, spent, counts, choices, searches)
         found, cosines = [], []
         for number, search in enumerate(work.searches):
@@ -144,7 +147,7 @@ class Retrieve:
             stored.append({"table": "web"} | write_table(self._storage, "web", shard_of(table), pages)._asdict())
         passed = passed_on(table.num_rows, work, found, {key: one.lists for key, one in lists.items()})
         rest: list[list[Any]] = [[]] * (table.num_rows - 1)
-        table = with_counts(with_appended(table, "costs", spent), counts)
+        table = without_columns(with_counts(with_appended(table, "costs", spent), counts), self.DROPS)
         columns = [
             *passed,
             cosines_column(table.num_rows, cosines),
@@ -227,12 +230,14 @@ class Retrieve:
                 counts.update(search_counts(self._work, key, routed, stood_in, place, choices.numbers))
             known = here.setdefault(opened.space, set())
             firsts = [Searched(asking[0], one) for one, asking in (*wanted.items(), *standing.items())]
-            asked = [one for one in firsts if (one in of_key.made or one not in known) and one not in of_key.alike]
+            firsts = [one for one in firsts if one not in of_key.alike and one.search not in of_key.known]
+            asked = [one for one in firsts if one in of_key.made or one not in known]
             known.update(asked)
             texts: Counter[int] = Counter()  # that were to be searched
             if self._work.only is not None:
                 (search,), (of,) = self._work.searches, routed
-                routed_here = [text for name, used in search.retrievers.items() if used == key for text in of[name]]
+                routed_here = [text for name, used in search.retrievers.items() if used == key for text in of[name]
+                               if text.number or text.search not in of_key.known]  # fmt: skip
                 texts.update({text.row: 0 for text in routed_here})
                 for text in routed_here:
                     texts[text.row] += text.texts
@@ -243,13 +248,13 @@ class Retrieve:
             heartbeat()
         return found
 
-    def _searches(self, key: str, of_shard: WebJournal | None) -> Searches:
-        """Returns the searches of a block by a retriever."""
+    def _searches(self, key: str, of_shard: WebJournal | None, known: Mapping[Wanted, RankedList]) -> Searches:
+        """Returns the searches of a block by a retriever, of which the lists `known` are made already."""
         opened, retriever = self._work.retrievers[key], self._retrievers[key]
         if isinstance(retriever, Web):
             assert of_shard is not None
             return WebSearches(opened, retriever, self._store, of_shard)
-        return IndexSearches(opened, retriever, self._store)
+        return IndexSearches(opened, retriever, self._store, known)
 
     def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
         """Returns the vectors of texts, shape (dim,), by key of the retriever, where an arm weighs lists by cosines."""
@@ -313,5 +318,5 @@ def _row_texts(
 
 def without_lists(table: pa.Table, error: Exception) -> pa.Table:
     """Returns a query on which a retriever failed, without lists and with a row in errors; RetrieverErrors are raised."""
-    table = with_failure(table, "retrieve", error)
+    table = without_columns(with_failure(table, "retrieve", error), Retrieve.DROPS)
     return with_columns(table, Retrieve.ADDS, (pa.array([[]], field.type) for field in Retrieve.ADDS))

@@ -22,16 +22,18 @@ from jobs.chain.completions import REUSED
 from jobs.chain.journal import Key
 from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.counts import with_counts
+from jobs.chain.stages.gate import gated_rows
 from jobs.chain.stages.users import Users
 from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
-from jobs.counts import MadeWork
+from jobs.counts import GateQueries, MadeWork, arm_key
 from jobs.tables import error_row, with_appended
 from rewriters.classifier import REQUEST_NAME
 from rewriters.engines import Completion, Request
 from rewriters.query import Query
 from rewriters.results import RewriteFailure
 from rewriters.rewriter import Rewriter
+from rewriters.scores.gate import Gated
 from rewriters.selection import Choice
 
 
@@ -42,11 +44,13 @@ class ToRead(NamedTuple):
         reading: The reading.
         called: Name and hash of the prompt of its requests -> what they are called in costs.
         arms: Its arms with their strategies.
+        number: Its index in `SharedWork.readings`.
     """
 
     reading: Reading
     called: Mapping[tuple[str, str], str]
     arms: Sequence[tuple[str, frozenset[str]]]
+    number: int = 0
 
 
 class _QueryRequests(NamedTuple):
@@ -111,13 +115,17 @@ class Rewrite:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the texts of all readings, errors and costs."""
-        queries = queries_of(table)
+        queries, gates = queries_of(table), gated_rows(table)
         answers = self._asking.open(shard_of(table))
         made = answers.made
-        questions = [[self._question(place, query) for query in queries] for place in range(len(self._readings))]
+        gated = [[gates.get((one.number, row)) for row in range(len(queries))] for one in self._readings]
+        questions = [
+            [self._question(place, query, said) for query, said in zip(queries, of, strict=True)]
+            for place, of in enumerate(gated)
+        ]
         answers.add(one for of in questions for one in of if one)
         asked = [
-            [self._asked(place, query, question, made) for query, question in zip(queries, of, strict=True)]
+            [self._asked(place, *one, made) for one in zip(queries, of, gated[place], strict=True)]
             for place, of in enumerate(questions)
         ]
         answers.add(one for of in asked for of_query in of for one in of_query.requests)
@@ -128,7 +136,7 @@ class Rewrite:
         spent = [self._costs([of[row] for of in asked], answers) for row in range(len(queries))]
         table = with_appended(with_appended(table, "errors", read.errors), "costs", spent)
         nothing: list[list[dict[str, Any]]] = [[] for _ in queries]
-        needed = self._counts(asked, made) if self._counts_needs else Counter[str]()
+        needed = self._gate_counts(gated) + (self._counts(asked, made) if self._counts_needs else Counter())
         for field, values in zip(Rewrite.ADDS, (read.texts, read.selections, read.guarded, nothing), strict=True):
             if field.name in table.column_names:
                 table = with_appended(table, field.name, values)
@@ -136,14 +144,18 @@ class Rewrite:
                 table = table.append_column(field, pa.array(values, field.type))
         return with_counts(table, needed)
 
-    def _question(self, place: int, query: Query) -> Request | None:
-        question = self._choosers[place].question(query)
+    def _question(self, place: int, query: Query, gated: Gated | None) -> Request | None:
+        question = None if gated is not None and gated.sure else self._choosers[place].question(query)
         return None if question is None else as_made(self._readings[place].reading, question)
 
-    def _asked(self, place: int, query: Query, question: Request | None, made: Answered) -> _QueryRequests:
-        """Returns what a reading asks of a query, for which the LLM may have said of which type it is."""
-        answer = made[self._key(question)].completion if question else None
-        choice = self._choosers[place].choose(query, answer)
+    def _asked(self, place: int, query: Query, question: Request | None, gated: Gated | None, made: Answered) -> _QueryRequests:
+        """Returns what a reading asks of a query, for which the LLM may have said of which type it is, and the gate no."""
+        answer, chooser = made[self._key(question)].completion if question else None, self._choosers[place]
+        if gated is not None and gated.sure:
+            choice = chooser.nothing(query, gated.reason)
+        else:
+            choice = chooser.choose(query, answer)
+            choice = choice if gated is None else choice._replace(reason=choice.reason or gated.reason)
         requests = self._rewriters[place].requests(query, choice)
         return _QueryRequests(query, question, choice, [as_made(self._readings[place].reading, one) for one in requests])
 
@@ -163,13 +175,13 @@ class Rewrite:
     def _read(self, rows: int, asked: Sequence[Sequence[_QueryRequests]], made: Answered) -> _Read:
         """Returns what is read of the answers to each query. An error that two readings have, which share answers, is one."""
         read = _Read(*(list[list[dict[str, Any]]]([] for _ in range(rows)) for _ in _Read._fields))
-        for (reading, called, _), rewriter, of_reading in zip(self._readings, self._rewriters, asked, strict=True):
+        for (reading, called, *_), rewriter, of_reading in zip(self._readings, self._rewriters, asked, strict=True):
             names = {name: one for (name, _), one in called.items()}
             for row, of in enumerate(of_reading):
                 written = rewriter.read(of.query, self._answered(of, made), of.choice)
                 read.texts[row] += [vars(one) | {"arm": reading.name} for one in written.rewrites]
                 read.guarded[row] += [one._asdict() | {"arm": reading.name} for one in written.guarded]
-                if reading.rewriting.selects:
+                if reading.rewriting.selects or reading.gate is not None:
                     selection = {"query_type": written.choice.query_type, "strategies": list(written.choice.texts)}
                     read.selections[row].append(selection | {"reason": written.choice.reason, "arm": reading.name})
                 answer = made[self._key(of.question)].completion if of.question else None
@@ -179,13 +191,22 @@ class Rewrite:
                 read.errors[row] += [one for one in errors if _known_as(one) not in known]
         return read
 
+    def _gate_counts(self, gated: Sequence[Sequence[Gated | None]]) -> Counter[str]:
+        """Returns of how many queries the gate of each arm is sure, and of how many it is not."""
+        counts: Counter[str] = Counter()
+        for (_, _, arms, _), of in zip(self._readings, gated, strict=True):
+            for said in filter(None, of):
+                key = GateQueries("sure" if said.sure else "unsure").key
+                counts.update([arm_key(arm, key) for arm, _ in arms] if self._counts_needs else [key])
+        return counts
+
     def _counts(self, asked: Sequence[Sequence[_QueryRequests]], made: Answered) -> Counter[str]:
         """Returns how many requests each arm needs, how many only it needs, and how many were made, by request and model."""
         components: dict[str, dict[Key, int]] = {}  # request@model -> the requests, numbered
         needed: dict[tuple[str, frozenset[str]], list[int]] = {}  # component, arms -> their requests
         samples = cache(lambda place, texts: self._needs(place, dict(texts)))
         names: dict[Key, str] = {}
-        for place, (_, called, with_strategies) in enumerate(self._readings):
+        for place, (_, called, with_strategies, _) in enumerate(self._readings):
             every = frozenset(arm for arm, _ in with_strategies)
             for of in asked[place]:
                 of_arms = samples(place, tuple(of.choice.texts.items()))
@@ -220,7 +241,7 @@ class Rewrite:
     def _costs(self, asked: Sequence[_QueryRequests], answers: ShardAnswers) -> list[dict[str, Any]]:
         """Returns the cost entries of a query, each request once; `asked` is by reading."""
         requests: dict[Key, Request] = {}
-        for (_, called, _), of in zip(self._readings, asked, strict=True):
+        for (_, called, *_), of in zip(self._readings, asked, strict=True):
             for request in filter(None, [of.question, *of.requests]):
                 name = called[request.name, request.prompt_hash]
                 requests.setdefault(self._key(request), request if name == request.name else replace(request, name=name))

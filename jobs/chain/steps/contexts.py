@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isnan
 from typing import NamedTuple
 
 from jobs.chain.arms.generations import Generation
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.reading.words.sentences import split_sentences
+from rewriters.steps.settings import LABELS
 from rewriters.strategy import render
 
 _CITED = re.compile(r"\[\s*(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\s*\]")
@@ -42,6 +43,7 @@ class Context(NamedTuple):
         text: As the prompt shows it.
         documents: The doc_ids in it, in the order of their numbers, from 1.
         labels: Of each; "" where documents have none.
+        by_label: Label -> its documents as the prompt shows them.
         left_out: Documents for which there was no room.
         cut: Documents that were cut.
     """
@@ -49,6 +51,7 @@ class Context(NamedTuple):
     text: str
     documents: tuple[str, ...]
     labels: tuple[str, ...]
+    by_label: Mapping[str, str]
     left_out: int
     cut: int
 
@@ -68,8 +71,8 @@ def context_of(of: Generation, documents: Sequence[FoundText], count_tokens: Cal
     labels: list[str] = []
     for number, one in enumerate(documents, start=1):
         label = ""
-        if settings.labels is not None and not (settings.labels.by == "score" and isnan(one.score)):
-            label = settings.labels.label(number, len(documents), one.score)
+        if settings.labels is not None and not (settings.labels.by != "rank" and isnan(one.score)):
+            label = settings.labels.label(number, len(documents), one.score, one.reranked)
         text = beginning(one.text, settings.document_chars)
         cut += text is not one.text
         words = _document(of, number, one.place, label, text)
@@ -88,7 +91,11 @@ def context_of(of: Generation, documents: Sequence[FoundText], count_tokens: Cal
         labels.append(label)
     doc_ids = tuple(one.doc_id for one in documents[: len(shown)])
     text = settings.separator.join(shown) or NO_DOCUMENTS
-    return Context(text, doc_ids, tuple(labels), len(documents) - len(shown), cut)
+    by_label = {
+        label: settings.separator.join(words for words, own in zip(shown, labels, strict=True) if own == label)
+        for label in LABELS
+    }
+    return Context(text, doc_ids, tuple(labels), by_label, len(documents) - len(shown), cut)
 
 
 def beginning(text: str, most: int | None) -> str:

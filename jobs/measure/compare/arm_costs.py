@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.costs import Prices, Totals, add_totals, stage_sums
-from jobs.counts import QUANTITIES, MadeWork, cost_quantity
+from jobs.counts import QUANTITIES, MadeWork, cost_quantity, cost_stages
 from jobs.runs.bill import Bill
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import Need, arm_needs
@@ -68,10 +68,10 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
     billed = None if prices is None else run.bill(prices)
     found = []
     for arm, needs in arm_needs(run.counts, arms).items():
-        cost = _cost(run, needs.whole)
+        cost = cost_of(run, needs.whole)
         sums = None if cost is None else stage_sums(cost)
         whole, alone = _amounts(needs.whole), _amounts(needs.alone)
-        usd = _usd(billed, cost)
+        usd = usd_of(billed, cost)
         found.append(
             ArmCost(
                 arm=arm,
@@ -96,7 +96,7 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
                 alone_answers=alone["answers"],
                 alone_judgements=alone["judgements"],
                 standalone_usd=usd,
-                marginal_usd=_usd(billed, _cost(run, needs.alone)),
+                marginal_usd=usd_of(billed, cost_of(run, needs.alone)),
                 gain_per_usd=gains[arm] / usd if usd and arm in gains else None,
             )
         )
@@ -107,11 +107,11 @@ def _amounts(needs: Sequence[Need]) -> dict[str, int]:
     return {quantity: sum(need.amount for need in needs if need.quantity == quantity) for quantity in QUANTITIES}
 
 
-def _cost(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
+def cost_of(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
     """Returns what is needed at its measured cost; None if that of a part is not known."""
     cost: Totals = {}
     for need in needs:
-        sums = run.spent.get(QUANTITIES[need.quantity], {}).get(need.component, {})
+        sums = component_sums(run.spent, need)
         spent = sums.get(cost_quantity(need.quantity), 0)
         if need.amount and spent <= sums.get("reused", 0):
             return None
@@ -123,7 +123,17 @@ def _cost(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
     return cost
 
 
-def _usd(billed: Bill | None, cost: Totals | None) -> float | None:
+def component_sums(spent: Totals, need: Need) -> dict[str, float]:
+    """Returns what the component of a need has cost, in all stages that do such work."""
+    sums: dict[str, float] = {}
+    for stage in cost_stages(need.quantity):
+        for name, value in spent.get(stage, {}).get(need.component, {}).items():
+            sums[name] = sums.get(name, 0.0) + value
+    return sums
+
+
+def usd_of(billed: Bill | None, cost: Totals | None) -> float | None:
+    """Returns the money of a cost; None where one of them is not known."""
     if billed is None or cost is None:
         return None
     return sum(billed.of(stage, key, sums) for stage, components in cost.items() for key, sums in components.items())

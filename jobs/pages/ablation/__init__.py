@@ -19,6 +19,7 @@ from jobs.pages.ablation.strategies import strategies
 from jobs.pages.ablation.tables import arm_rows, left_out, noise, slice_tables
 from jobs.pages.render import render
 from jobs.pages.report.outcome.collections import by_collection
+from jobs.run.planning.thresholds import threshold_words
 from jobs.terminal.formats import masked
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def _values(found: ComparedArms, texts: bool, samples: int) -> dict[str, Any]:
         "strategies": strategies(found.funnel, found.worth),
         "no_clicks": None if found.no_clicks is None else masked(found.no_clicks),
         "costs": found.costs,
+        "gates": found.gates,
+        "thresholds": [threshold_words(one) for one in found.folder.plan.thresholds.values()],
         "collections": by_collection(found.folder),
         "answers": [_answers(one) for one in found.of_answers],
         "answer_sections": [(one.frame.kind, TITLES[one.frame.kind], True) for one in found.of_answers],

@@ -32,6 +32,7 @@ from jobs.pages.report.selection import selection
 from jobs.pages.report.spending import spending
 from jobs.pages.report.trend import trend
 from jobs.runs.folder import RunFolder
+from jobs.runs.gate import saving_of_run
 from jobs.terminal.formats import masked
 
 
@@ -105,6 +106,7 @@ def _values(
         "storage_quantities": STORAGE,
         "failures": failed,
         "selection": selection(figures, evaluation, texts=texts),
+        "gate": saving_of_run(run, prices),
         "lists": added,
         "collections": by_collection(run),
         "guards": guards(figures),

@@ -1,7 +1,7 @@
-"""All strategies against selected ones (the paper's Figure 3): this run beside one that differs in `rewrite.select` alone.
+"""All strategies against selected ones (the paper's Figure 3): this run beside one that differs in what is selected alone.
 
-The other is the newest finished run of the same name with `select: all`, over the same log; both have been measured with as
-many judgements. `dmqr diff` compares any two runs, query by query, and has the intervals.
+The other is the newest finished run of the same name with `select: all` and no gate, over the same log; both have been measured
+with as many judgements. `dmqr diff` compares any two runs, query by query, and has the intervals.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from cluster.errors import ClusterError, ConfigError
 from cluster.storage import open_storage
+from jobs.config.rewrite import RewriteSettings
 from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.measure.evaluate.stored_evaluation import stored_evaluation
 from jobs.measure.measures import title
@@ -63,8 +64,13 @@ def against(run: RunFolder, evaluation: Evaluation | None) -> Against | None:
     return None
 
 
+def selected_by(rewrite: RewriteSettings) -> str:
+    """Returns what says which strategies rewrite a query: `gate` alone, or the config's `rewrite.select.kind`."""
+    return rewrite.select.kind if rewrite.chooses else "gate"
+
+
 def _against(other: RunFolder, values: Mapping[str, Any], run: RunFolder, evaluation: Evaluation) -> Against:
-    kind = run.config.rewrite.select.kind
+    kind = selected_by(run.config.rewrite)
     pairs = [
         _pair(title(name), values["measures"][name]["results"], evaluation.results[name], kind, 4)
         for name in _compared(values, evaluation)
@@ -91,14 +97,18 @@ def _pair(title: str, of_all: float, selected: float, kind: str, places: int) ->
 
 def _alike(all_of_them: Mapping[str, Any], selects: Mapping[str, Any]) -> bool:
     """Returns whether a record is of a run with `select: all` that another would be, too, without its selection."""
-    select = all_of_them.get("config", {}).get("rewrite", {}).get("select", {"kind": "all"})
+    rewrite = all_of_them.get("config", {}).get("rewrite", {})
+    select = rewrite.get("select", {"kind": "all"})
     identities = [_without_selection(record.get("identity") or {}) for record in (all_of_them, selects)]
-    return bool(select == SelectAll(kind="all").model_dump() and identities[0] and identities[0] == identities[1])
+    every = select == SelectAll(kind="all").model_dump() and rewrite.get("gate") is None
+    return bool(every and identities[0] and identities[0] == identities[1])
 
 
 def _without_selection(identity: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(json.dumps(identity))
-    found.get("config", {}).get("rewrite", {}).pop("select", None)
+    for name in ("select", "gate"):
+        found.get("config", {}).get("rewrite", {}).pop(name, None)
+    found.get("versions", {}).pop("gate", None)
     rewriter = found.get("rewrite", {}).get("rewriter", {})
     for name in ("select", "requests"):  # adaptive selection makes one request in place of the others
         rewriter.pop(name, None)

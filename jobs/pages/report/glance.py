@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cluster import costs
 from jobs.chain.pipeline import COSTED
+from jobs.counts import GateQueries
 from jobs.job.indexes import noted_changes
 from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.measure.measures import title
@@ -15,6 +16,7 @@ from jobs.measure.significance import interval_verdict
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import Spending
 from jobs.pages.summary import grade_words, round_words, web_words
+from jobs.run.planning.thresholds import threshold_words
 from jobs.runs.starts import unknown_losses
 from jobs.runs.sums import many_fallbacks
 from jobs.tables import NOTES
@@ -159,7 +161,7 @@ def remarks(figures: Figures) -> list[str]:
         )
     if figures.queries and not figures.counts["planned"]:
         sentences.append("No rewrites were planned: only the original query was searched.")
-    return sentences
+    return sentences + [f"{threshold_words(one)}." for one in figures.run.plan.thresholds.values()]
 
 
 def quality(evaluation: Evaluation | None) -> list[Quality]:
@@ -209,6 +211,9 @@ def stages(figures: Figures, spending: Spending) -> list[StageRow]:
             [f"{number(written)} rows in {number(len(figures.stored))} tables"],
         ),
     }
+    if figures.run.config.rewrite.gated is not None:
+        sure = counts[GateQueries("sure").key]
+        words["gate"] = queries(worked), [f"{queries(sure)} not to be rewritten", _failed(figures, "gate")]
     if counts["planned"]:
         made = [f"{number(counts['rewrites'])} {'texts' if figures.several else 'rewrites'}"]
         made += [f"{number(counts['not_selected'])} not selected" if figures.selected else ""]

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.measure.query_context import NOTHING, AskedWith, asked_with
 from jobs.pages.charts import drawing, element
-from jobs.pages.report.all_and_selected import Against, against
+from jobs.pages.report.all_and_selected import Against, against, selected_by
 from jobs.pages.report.figures import Figures
 from jobs.runs.reading import database, files, queries_of, spread
 from jobs.runs.sums import Selected
@@ -48,7 +48,7 @@ class Selection:
     """What was selected for the committed queries."""
 
     kind: str
-    """The config's `rewrite.select.kind`."""
+    """As `selected_by` has it."""
     all: Selected
     by_type: dict[str, Selected]
     """Query type -> what was selected; empty where queries have no type."""
@@ -70,7 +70,7 @@ def selection(figures: Figures, evaluation: Evaluation | None, *, texts: bool) -
     # a type says why, and so does chance
     told = texts and not by_type and run.config.rewrite.select.kind != "random_k"
     reasons = _reasons(figures) if told else []
-    return Selection(run.config.rewrite.select.kind, chosen, by_type, histograms, reasons, against(run, evaluation))
+    return Selection(selected_by(run.config.rewrite), chosen, by_type, histograms, reasons, against(run, evaluation))
 
 
 def histogram(title: str, numbers: Counter[int], most: int) -> Histogram:

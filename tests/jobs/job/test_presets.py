@@ -329,6 +329,19 @@ def test_only_queries_that_find_little_are_refined(job: Run) -> None:
     assert calls(folder) == {}
 
 
+def test_the_better_half_of_the_queries_is_not_rewritten(job: Run) -> None:
+    folder, _ = job("gated")
+    best: dict[str, float] = defaultdict(float)
+    for row in rows(folder, "runs"):
+        if row["retriever"] == "bm25" and row["strategy"] == "original":
+            best[row["query_id"]] = max(best[row["query_id"]], row["score"])
+    (worst,) = sorted(best, key=lambda query: best[query])[:1]  # half of three, whole queries
+    assert {row["query_id"] for row in rows(folder, "rewrites")} == {worst}
+    assert calls(folder) == {"dmqr": 1}
+    (taken,) = json.loads((folder / "run.json").read_text())["thresholds"]
+    assert (taken["queries"], taken["below"]) == (3, 1)
+
+
 def test_the_paper_s_table_has_answers_and_grades(job: Run) -> None:
     folder, config = job("paper-answers", "judge.engine=null")
     assert {one["text"] for one in rows(folder, "answers")} == {"yeast"}

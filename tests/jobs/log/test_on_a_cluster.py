@@ -22,7 +22,7 @@ from jobs.log import dedup as dedup_module
 from jobs.log.check import LogColumns
 from jobs.log.dedup import LogSummary, dedup
 from jobs.log.files import find_log_files, log_files
-from jobs.run.draft import draft_plan, store_plan
+from jobs.run.planning.draft import draft_plan, store_plan
 from tests.support.jobs.ubi_exports import search, ubi_config, write_lines
 
 pytestmark = pytest.mark.slow

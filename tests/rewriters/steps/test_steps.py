@@ -23,6 +23,7 @@ GRADED = LlmStep(name="grade", prompt="{query}", output="grade", grades={"releva
 GRADES = LlmStep(name="rate", prompt="{query}", output="grades", keys=("a", "b"), grades={str(n): n for n in range(4)})
 TEXTS = LlmStep(name="list", prompt="{query}", output="texts", keys=("l",))
 LABELS = LlmStep(name="label", prompt="{query}", output="labels", keys=("l",), grades={"low": 0, "high": 1})
+REFINED = LlmStep(name="refined", prompt="{query}", output="object", keys=("missing", "query"), optional=("missing",))
 OBJECT = LlmStep(name="parts", prompt="{query}", output="object", keys=("question", "why"))
 
 
@@ -44,9 +45,8 @@ def test_a_built_in_step_fills_its_prompt(name: str) -> None:
 
 
 def test_the_prompt_of_relevance_asks_for_three_grades() -> None:
-    assert {"accuracy", "answer", "criteria", "iterate", "relevance", "short_answer", "three_grades", "nuggets"} <= {
-        *shipped_steps()
-    }
+    built_in = {"accuracy", "answer", "criteria", "iterate", "nuggets", "refine", "relevance", "short_answer", "three_grades"}
+    assert built_in <= {*shipped_steps()}
     step = load_step("relevance", JUDGED, "judge.relevance.prompt")
     request = step.request(Query("id", "why {document}?"), {"document": "for {query}"}, Mask(()), {}, "engine")
     assert request.prompt == "Query: why {document}?\n\nDocument:\nfor {query}"
@@ -231,12 +231,25 @@ def test_nothing_that_a_model_writes_raises(text: str, ended: str, step: LlmStep
     assert result.reason is None or result.message == MESSAGES[result.reason]
 
 
+def test_an_optional_key_may_be_empty_and_the_others_not() -> None:
+    assert dict(read_step(REFINED, said('{"missing": "", "query": "moon"}'), "q").fields) == {"query": "moon"}
+    assert dict(read_step(REFINED, said('{"missing": "tides", "query": "moon"}'), "q").fields) == {
+        "missing": "tides",
+        "query": "moon",
+    }
+    assert read_step(REFINED, said('{"missing": "tides", "query": ""}'), "q").reason == "unparsable"
+    with pytest.raises(ValueError, match="optional are keys of output object"):
+        LlmStep(name="x", prompt="{query}", optional=("missing",))
+
+
 def test_labels_go_by_thirds_or_thresholds() -> None:
     by_rank = LabelSettings()
     assert [by_rank.label(rank, 7, 0.0) for rank in range(1, 8)] == ["High"] * 3 + ["Medium"] * 2 + ["Low"] * 2
     assert [by_rank.label(rank, 2, 0.0) for rank in (1, 2)] == ["High", "Medium"]
     by_score = LabelSettings(by="score", high=3, medium=1)
     assert [by_score.label(1, 9, score) for score in (3, 2.9, 1, 0.9)] == ["High", "Medium", "Medium", "Low"]
+    by_reranker = LabelSettings(by="rerank", high=3, medium=1)
+    assert [by_reranker.label(1, 9, 9.0, score) for score in (3, 1, 0.9, None)] == ["High", "Medium", "Low", "Low"]
     for wrong in (
         {"by": "score"},
         {"high": 1},

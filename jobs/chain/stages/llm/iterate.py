@@ -39,7 +39,9 @@ from jobs.tables import ERROR, ITERATE, REPEATED_QUERY, with_appended, with_colu
 from rewriters.engines import Request
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.normalise import normalise
+from rewriters.scores.thresholds import Quantile
 from rewriters.steps.reading import read_step
+from rewriters.steps.settings import LABEL_VARIABLES
 
 RERANK = "rerank"  # value of `iterate.by`
 _OF_ROUND = ("shard", "query_id", "query", "context", "values")  # columns of a round's block beside the refined queries
@@ -51,6 +53,14 @@ class _Due(NamedTuple):
     request: Request
     mask: Mask
     key: Key
+
+
+class _Hit(NamedTuple):
+    """A document among the first of an arm, with the scores by which it is ranked and graded."""
+
+    doc_id: str
+    score: float
+    reranked: float | None
 
 
 class Iterate:
@@ -145,10 +155,11 @@ class Iterate:
             if settings.by == RERANK:
                 reranked = reranked or Candidates(table, len(self._work.answers), len(self._work.rerankers))
                 state.note_reranked(arm, self._work.answers[arm], reranked)
-            rows = range(table.num_rows) if settings.rounds >= number else ()
+            rows, below = range(table.num_rows) if settings.rounds >= number else (), settings.below
+            assert not isinstance(below, Quantile)
             found += [
                 (arm, row) for row in rows
-                if (arm, row) not in state.ended and ((best := state.best.get((arm, row))) is None or best < settings.below)
+                if (arm, row) not in state.ended and ((best := state.best.get((arm, row))) is None or best < below)
             ]  # fmt: skip
         return found
 
@@ -157,31 +168,33 @@ class Iterate:
         shown = self._first(table, due, {arm: of.settings.documents for arm, of in self._iterating})
         wanted: dict[Corpora, list[str]] = {key: [] for key in self._documents}
         for (arm, _), hits in shown.items():
-            wanted[self._work.answers[arm].documents] += [doc_id for doc_id, _ in hits]
+            wanted[self._work.answers[arm].documents] += [hit.doc_id for hit in hits]
         texts = texts_and_places(self._documents, wanted)
         found = {}
         for (arm, row), hits in shown.items():
             of, known = self._generation[arm], texts[self._work.answers[arm].documents]
-            context = context_of(of, [FoundText(doc_id, score, *known[doc_id]) for doc_id, score in hits], self._counters[arm])
-            mask = Mask(of.mask)
+            documents = [FoundText(hit.doc_id, hit.score, *known[hit.doc_id], hit.reranked) for hit in hits]
+            context, mask = context_of(of, documents, self._counters[arm]), Mask(of.mask)
             tried = "\n".join(mask(text) for text in state.tried[arm, row]) or "(none)"
             values = {"documents": context.text, "tried": tried}
+            if of.settings.labels is not None and of.step.variables & LABEL_VARIABLES:
+                values |= {label.lower(): words or "(none)" for label, words in context.by_label.items()}
             request = of.step.request(state.queries[row], values, mask, of.decoding, of.engine.key)
             found[arm, row] = _Due(request, mask, self._asking.key(request))
         return found
 
-    def _first(
-        self, table: pa.Table, places: Collection[Place], most: Mapping[int, int]
-    ) -> dict[Place, list[tuple[str, float]]]:
-        """Returns doc_id and score of the first documents of some arms and rows; `most`: index of an arm -> how many."""
+    def _first(self, table: pa.Table, places: Collection[Place], most: Mapping[int, int]) -> dict[Place, list[_Hit]]:
+        """Returns the first documents of some arms and rows; `most`: index of an arm -> how many."""
         block = Candidates(table, len(self._work.answers), len(self._work.rerankers))
         ranked, doc_ids = RankedArms(table, block, self._work), block.doc_ids.to_pylist()
-        found: dict[Place, list[tuple[str, float]]] = {place: [] for place in places}
+        found: dict[Place, list[_Hit]] = {place: [] for place in places}
         for arm, documents in most.items():
             first = ranked.first(arm, documents)
+            reranker = self._work.answers[arm].reranker
             for row, place, score in zip(first.row.tolist(), first.document.tolist(), first.score.tolist(), strict=True):
                 if (arm, row) in found:
-                    found[arm, row].append((doc_ids[place], score))
+                    reranked = None if reranker is None else float(block.reranked[reranker][place])
+                    found[arm, row].append(_Hit(doc_ids[place], score, reranked))
         return found
 
     def _texts(self, asked: Mapping[Place, _Due], answers: ShardAnswers, state: RoundState, number: int) -> dict[Place, str]:
@@ -232,7 +245,7 @@ class Iterate:
         table = self._order(table.drop_columns(["ranked"]))
         for (arm, row), now in self._first(table, texts, kept).items():
             (last,) = [one for one in state.rounds[row] if (one["answer"], one["round"]) == (arm, number)]
-            last["new"] = len({doc_id for doc_id, _ in now} - {doc_id for doc_id, _ in results[arm, row]})
+            last["new"] = len({hit.doc_id for hit in now} - {hit.doc_id for hit in results[arm, row]})
         return table
 
     def _block(self, table: pa.Table, rows: Sequence[int], texts: Mapping[Place, str], number: int) -> pa.Table:

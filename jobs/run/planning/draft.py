@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from cluster.errors import ClusterError
 from cluster.run.shards import File, Plan, put_plan
@@ -12,6 +14,8 @@ from cluster.storage import open_storage
 from cluster.storage.prefetch import prefetch
 from jobs.job.prepare import Prepared
 from jobs.log.dedup import LogSummary, dedup
+from jobs.run.planning.thresholds import PlannedQueries, threshold_words
+from jobs.terminal.logs import event
 
 UPLOADS_IN_FLIGHT = 4
 VERSION = 2  # of what an unfinished run keeps of its stages; of 1, completions were known by less
@@ -23,6 +27,10 @@ class Draft(NamedTuple):
     log: LogSummary
     folder: tempfile.TemporaryDirectory[str] | None
     """The temporary folder of its files, deleted with the draft; None: they are in the run's folder already."""
+
+    def queries(self, prepared: Prepared) -> PlannedQueries:
+        """Returns its queries."""
+        return PlannedQueries(open_storage(self.folder.name) if self.folder else prepared.storage, self.log.shards)
 
 
 def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:
@@ -55,8 +63,11 @@ def check_version(plan: Plan | None, where: str) -> None:
         raise ClusterError("run-changed", words)
 
 
-def store_plan(prepared: Prepared, draft: Draft) -> Plan:
-    """Stores the draft's tables and `shards.json`; returns the stored plan, that of another driver if it came first."""
+def store_plan(prepared: Prepared, draft: Draft, thresholds: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> Plan:
+    """Stores the draft's tables and `shards.json`; returns the stored plan, that of another driver if it came first.
+
+    `thresholds` are those that were taken from a sample of its queries, as `jobs.run.planning.thresholds` has them.
+    """
     log, storage, folder = draft.log, prepared.storage, draft.folder
 
     def upload(file: File) -> None:
@@ -66,4 +77,8 @@ def store_plan(prepared: Prepared, draft: Draft) -> Plan:
     for _ in prefetch(upload, [file for files in log.tables.values() for file in files], UPLOADS_IN_FLIGHT):
         pass
     counts = {"log_rows": log.rows, "queries": log.queries, "rejected": sum(log.rejected.values())}
-    return put_plan(storage, Plan(prepared.inputs, counts, prepared.config.cluster.shard_size, log.tables, log.shards, VERSION))
+    size = prepared.config.cluster.shard_size
+    plan = put_plan(storage, Plan(prepared.inputs, counts, size, log.tables, log.shards, VERSION, dict(thresholds)))
+    for one in plan.thresholds.values():
+        event("plan", threshold_words(one), threshold=one)
+    return plan

@@ -1,0 +1,93 @@
+"""The thresholds of arms that are quantiles: what each is a quantile of, and the work in which numbers replace them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from jobs.chain.arms.gates import RewriteGate
+from jobs.chain.arms.generations import Generation, iterate_settings
+from jobs.chain.arms.opened import digest
+from jobs.chain.arms.shared_work import SharedWork
+from retrievers.settings import TypoSettings
+from rewriters.scores.thresholds import Quantile, Threshold
+
+
+@dataclass(frozen=True)
+class SampledThreshold:
+    """A threshold that is taken from a sample.
+
+    Attributes:
+        where: Key of the config that asks for it.
+        by: Name of the retriever.
+        retriever: Key of `SharedWork.retrievers`.
+        typos: In the originals, as they are searched.
+        of: The value whose quantile it is.
+        settings: The quantile and the sample.
+    """
+
+    where: str
+    by: str
+    retriever: str
+    typos: TypoSettings | None
+    of: Literal["best", "lead"]
+    settings: Quantile
+
+    @property
+    def key(self) -> str:
+        """Returns what it is known by in a plan, by its content: two keys of the config may ask for the same."""
+        typos = self.typos and self.typos.model_dump()
+        return digest([self.retriever, typos, self.of, self.settings.model_dump()])
+
+
+def sampled_thresholds(work: SharedWork) -> dict[str, SampledThreshold]:
+    """Returns the thresholds of a job that are taken from a sample, by key."""
+    found = [one for of in work.readings if of.gate is not None for one in _of_gate(of.gate).values()]
+    for number, of in work.generating("iteration"):
+        found += [one for one in (_of_rounds(work, number, of),) if one is not None]
+    return {one.key: one for one in reversed(found)}
+
+
+def with_thresholds(work: SharedWork, known: Mapping[str, float]) -> SharedWork:
+    """Returns the work with numbers in place of quantiles; `known`: key -> number."""
+    answers, generations = list(work.answers), list(work.generations)
+    places: dict[int, dict[float, int]] = {}  # of generations: one quantile over several indexes is several numbers
+    for number, of in work.generating("iteration"):
+        place = work.answers[number].iteration
+        if place is None or (one := _of_rounds(work, number, of)) is None:
+            continue
+        below, of_place = known[one.key], places.setdefault(place, {})
+        if below not in of_place:
+            generations += [of] * bool(of_place)
+            of_place[below] = len(generations) - 1 if of_place else place
+            generations[of_place[below]] = replace(of, settings=of.settings.model_copy(update={"below": below}))
+        answers[number] = replace(answers[number], iteration=of_place[below])
+    readings = tuple(replace(one, gate=one.gate and _of_numbers(one.gate, known)) for one in work.readings)
+    return replace(work, readings=readings, answers=tuple(answers), generations=tuple(generations))
+
+
+def _of_numbers(gate: RewriteGate, known: Mapping[str, float]) -> RewriteGate:
+    found = {key: known[one.key] for key, one in _of_gate(gate).items()}
+    return replace(gate, settings=gate.settings.model_copy(update=found)) if found else gate
+
+
+def _of_gate(gate: RewriteGate) -> dict[str, SampledThreshold]:
+    """Returns key of its settings -> the threshold that is a quantile."""
+    wanted: dict[str, tuple[Literal["best", "lead"], Threshold | None]] = {
+        "below": ("best", gate.settings.below), "lead": ("lead", gate.settings.lead),
+    }  # fmt: skip
+    return {
+        key: SampledThreshold(f"rewrite.gate.{key}", gate.settings.by, gate.retriever, gate.typos, of, one)
+        for key, (of, one) in wanted.items()
+        if isinstance(one, Quantile)
+    }
+
+
+def _of_rounds(work: SharedWork, number: int, of: Generation) -> SampledThreshold | None:
+    """Returns the threshold of an arm's further rounds, by the arm's index; None: it is a number."""
+    settings, search = iterate_settings(of), work.searches[work.answers[number].search]
+    if not isinstance(settings.below, Quantile):
+        return None
+    retriever = search.retrievers[settings.by]
+    return SampledThreshold("iterate.below", settings.by, retriever, search.typos, "best", settings.below)

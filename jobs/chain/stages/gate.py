@@ -1,0 +1,150 @@
+"""The stage of the gate: searches the originals before any rewriting, and says which queries are to be rewritten.
+
+Its lists go with the block to the retrieval stage, which does not make them again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cluster.run.stage import heartbeat
+from jobs.chain.arms.gates import RewriteGate
+from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.search_texts import filters_of, originals
+from jobs.chain.searches import IndexSearches, Wanted, charge
+from jobs.chain.store.facts import Searched
+from jobs.chain.store.files import StoreFiles
+from jobs.chain.tables import GATED, HITS, KNOWN
+from jobs.counts import GATE_STAGE
+from jobs.job.opening import open_retriever
+from jobs.tables import HIT, nested, unnested, with_appended, with_columns, with_failure
+from retrievers.hybrid.retriever import search_shares
+from retrievers.ranking import offsets_of
+from retrievers.retriever import Only, RankedList, Retriever, SearchText, joined_lists
+from rewriters.scores.gate import Gated, decide
+from rewriters.scores.thresholds import Quantile
+
+
+class Gating:
+    """A worker of the stage of the gate."""
+
+    NEEDS = ("shard", "query_id", "query", "values")
+    ADDS = pa.schema([("gated", pa.list_(GATED)), ("known", pa.list_(KNOWN))])
+
+    def __init__(self, work: SharedWork, gates: Mapping[int, RewriteGate], device: str, store: StoreFiles) -> None:
+        """Opens the retrievers of the gates.
+
+        Args:
+            work: Of all arms.
+            gates: Index of a reading -> its gate, whose thresholds are numbers.
+            device: The torch device of encoders.
+            store: Has lists of other jobs.
+
+        Raises:
+            RetrieverError: An index is missing or was replaced.
+        """
+        self._work, self._gates, self._store = work, gates, store
+        opened = {one.retriever: work.retrievers[one.retriever] for one in self._gates.values()}
+        self._retrievers: dict[str, Retriever] = {
+            key: open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
+            for key, one in opened.items()
+        }
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Returns the block with what the gates say of each query, the lists by which they do, and costs."""
+        work, query_ids = self._work, table.column("query_id").to_pylist()
+        only = filters_of(table, work.filters)
+        queries = {gate.typos: originals(table, gate.typos) for gate in self._gates.values()}
+        spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
+        lists: dict[str, dict[Wanted, RankedList]] = {}
+        for key in self._retrievers:
+            wanted: dict[Wanted, list[str]] = {}
+            for typos in dict.fromkeys(gate.typos for gate in self._gates.values() if gate.retriever == key):
+                for query_id, text, of_row in zip(query_ids, queries[typos], only, strict=True):
+                    wanted.setdefault(SearchText(text, "query", of_row), []).append(query_id)
+            lists[key] = self._searched(key, wanted, query_ids, spent)
+            heartbeat()
+        said: list[list[dict[str, Any]]] = [[] for _ in query_ids]
+        known: list[dict[tuple[str, SearchText], RankedList]] = [{} for _ in query_ids]
+        for number, gate in self._gates.items():
+            for row, (text, of_row) in enumerate(zip(queries[gate.typos], only, strict=True)):
+                search = SearchText(text, "query", of_row)
+                found = lists[gate.retriever][search]
+                said[row].append({"reading": number} | _decided(gate, found)._asdict())
+                known[row][gate.retriever, search] = found
+        columns = [pa.array(said, pa.list_(GATED)), _known_column(known)]
+        return with_columns(with_appended(table, "costs", spent), self.ADDS, columns)
+
+    def _searched(
+        self, key: str, wanted: Mapping[Wanted, Sequence[str]], query_ids: Sequence[str], spent: list[list[dict[str, Any]]]
+    ) -> dict[Wanted, RankedList]:
+        """Returns the lists of a retriever by what is searched, which are charged to the first queries that ask."""
+        began, opened = time.perf_counter(), self._work.retrievers[key]
+        searches = IndexSearches(opened, self._retrievers[key], self._store)
+        found = dict(zip(wanted, searches(wanted), strict=True))
+        searches.save()
+        firsts = [Searched(asking[0], one) for one, asking in wanted.items()]
+        texts = dict.fromkeys(range(len(query_ids)), 1) if self._work.only is not None else {}
+        shares = search_shares(self._retrievers[key])
+        charge(opened, searches, firsts, query_ids, texts, time.perf_counter() - began, shares, spent, GATE_STAGE)
+        return found
+
+
+def _decided(gate: RewriteGate, found: RankedList) -> Gated:
+    settings = gate.settings
+    assert not isinstance(settings.below, Quantile)
+    assert not isinstance(settings.lead, Quantile)
+    return decide(settings.by, found.scores[:2].tolist(), settings.below, settings.lead)
+
+
+def _known_column(known: Sequence[Mapping[tuple[str, SearchText], RankedList]]) -> pa.ListArray:
+    """Returns the column `known` of a block from the lists of each row."""
+    flat = [(key, search, found) for of_row in known for (key, search), found in of_row.items()]
+    lists = joined_lists([found for *_, found in flat])
+    hits = pa.StructArray.from_arrays([lists.doc_ids, pa.array(lists.scores)], fields=list(HIT))
+    values = [
+        pa.array([key for key, *_ in flat], pa.string()),
+        pa.array([search.text for _, search, _ in flat], pa.string()),
+        nested(lists.offsets, hits, HITS),
+    ]
+    offsets = offsets_of(np.array([len(of_row) for of_row in known]))
+    return nested(offsets, pa.StructArray.from_arrays(values, fields=list(KNOWN)), pa.list_(KNOWN))
+
+
+def known_lists(table: pa.Table, only: Sequence[Only]) -> dict[str, dict[Wanted, RankedList]]:
+    """Returns the lists that the gates have found for a block: key of the retriever -> what was searched -> its list."""
+    found: dict[str, dict[Wanted, RankedList]] = {}
+    if "known" not in table.column_names:
+        return found
+    rows, flat = unnested(table, "known")
+    hits = flat.field("hits")
+    ends = hits.offsets.to_pylist()
+    doc_ids, scores = (hits.values.field(name) for name in ("doc_id", "score"))
+    scores = scores.to_numpy(zero_copy_only=False)
+    keys, texts = flat.field("retriever").to_pylist(), flat.field("text").to_pylist()
+    for row, key, text, (begin, end) in zip(rows.tolist(), keys, texts, pairwise(ends), strict=True):
+        found.setdefault(key, {})[SearchText(text, "query", only[row])] = RankedList(doc_ids[begin:end], scores[begin:end])
+    return found
+
+
+def gated_rows(table: pa.Table) -> dict[tuple[int, int], Gated]:
+    """Returns (index of a reading, row) -> what its gate says of the query; of one on which the stage failed there is none."""
+    if "gated" not in table.column_names:
+        return {}
+    return {
+        (one["reading"], row): Gated(one["sure"], one["reason"])
+        for row, of_row in enumerate(table.column("gated").to_pylist())
+        for one in of_row
+    }
+
+
+def without_gate(table: pa.Table, error: Exception) -> pa.Table:
+    """Returns a query on which the gate failed, which is rewritten, with a row in errors; RetrieverErrors are raised."""
+    table = with_failure(table, GATE_STAGE, error)
+    return with_columns(table, Gating.ADDS, (pa.array([[]], field.type) for field in Gating.ADDS))

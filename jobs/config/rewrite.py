@@ -1,0 +1,118 @@
+"""The section `rewrite` of the config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from cluster.settings import NOT_IDENTITY, Names, Settings
+from rewriters.engines.settings import AnyEngineSettings
+from rewriters.pool import named
+from rewriters.scores.gate import GateSettings
+from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings, is_path
+
+
+def _kind(value: Any) -> Any:
+    """Returns a kind without settings as settings."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
+def _named(value: Any) -> Any:
+    named(value)
+    return value
+
+
+def _no_store(value: Any) -> None:
+    if value is not None:
+        raise ValueError(f"{value}: the store is named by the key `store` of the whole config; leave this null")
+
+
+class RewriteSettings(Settings):
+    """Which rewrites are made, and how."""
+
+    engine: AnyEngineSettings | None = None
+    """The LLM engine; required unless `strategies` is empty."""
+    decoding: DecodingSettings = DecodingSettings()
+    """Sampling parameters of the engine."""
+    strategies: Annotated[list[Annotated[Any, BeforeValidator(_named)]], NOT_IDENTITY, Names.STRATEGIES] = [
+        "general",
+        "keyword",
+        "pseudo_answer",
+        "core_content",
+    ]
+    """The pool: names (docs/strategies.md), paths of YAML files, or either with parameters: `{rag_fusion: {n: 2}}`. [] = the
+    original only."""
+    select: Annotated[SelectSettings, BeforeValidator(_kind)] = SelectAll(kind="all")
+    """Which strategies of the pool rewrite a query: all, adaptive, classified, random_k, column, never, or qpp, which
+    searches one text of each; some with settings."""
+    gate: GateSettings | None = None
+    """Which queries are rewritten at all: not those of which a retriever is sure, by what it finds for the original. null: all
+    are."""
+    calls: Literal["joint", "separate"] = "joint"
+    """joint: one request for all strategies that can share it (the four of DMQR-RAG); separate: one each."""
+    language: Annotated[str, Field(min_length=1)] | None = None
+    """That rewrites are written in, in words such as German; null: the query's."""
+    joint_prompt: Annotated[str | None, NOT_IDENTITY, Names.TEXT] = None
+    """A text file that replaces our joint prompt (`rewriters/joint.py`); its text counts for the fingerprint, not its name."""
+    retries: Annotated[int, Field(ge=0, le=3)] = 0
+    """More tries of a request whose answer cannot be read, refuses or was cut: other seed and temperature, or more tokens."""
+    guards: GuardSettings = GuardSettings()
+    """What is masked, checked, left out and replaced around the LLM."""
+    store: Annotated[None, BeforeValidator(_no_store), NOT_IDENTITY] = None
+    """Only null: the key of before `store`, which all jobs share."""
+
+    @model_validator(mode="after")
+    def _engine_where_needed(self) -> RewriteSettings:
+        if self.planned and self.engine is None:
+            raise ValueError("engine is missing; name one, or set strategies: [] to search with the original only")
+        if self.joint_prompt is not None and self.calls != "joint":
+            raise ValueError("joint_prompt: no joint prompt is sent with calls: separate; remove it, or set calls: joint")
+        names = [named(entry).name for entry in self.strategies]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice or "original" in names:
+            why = "twice; list it once" if twice else "(the original is always retrieved); remove it"
+            raise ValueError(f"strategies: {(twice or ['original'])[0]!r} must not stand there {why}")
+        return self
+
+    def names(self) -> dict[str, Names]:
+        """Returns what its own fields name, strategies apart."""
+        return {name: what for name, what in super().names().items() if what is not Names.STRATEGIES}
+
+    def named(self, *at: str) -> Iterator[tuple[str, Names, str]]:
+        """Yields the files of strategies, too."""
+        yield from super().named(*at)
+        for entry in self.strategies:
+            if is_path(source := named(entry).source):
+                yield ".".join((*at, "strategies")), Names.TEXT, source
+
+    @property
+    def planned(self) -> list[str]:
+        """Returns the names of the strategies that the run makes rewrites with."""
+        return [] if isinstance(self.select, SelectNever) else [named(entry).name for entry in self.strategies]
+
+    @property
+    def chooses(self) -> bool:
+        """Returns whether `select` chooses for queries the strategies that rewrite them."""
+        return bool(self.planned) and self.select.differs
+
+    @property
+    def gated(self) -> GateSettings | None:
+        """Returns the gate, where queries would be rewritten without it."""
+        return self.gate if self.planned else None
+
+    @property
+    def selects(self) -> bool:
+        """Returns whether queries differ in the strategies that rewrite them, by `select` or by the gate."""
+        return self.chooses or self.gated is not None
+
+    @property
+    def predictor(self) -> str | None:
+        """Returns by what one text of each query is chosen to be searched; None: all are."""
+        return getattr(self.select, "predictor", None) if self.planned else None
+
+    @property
+    def compares_cores(self) -> bool:
+        """Returns whether both core_content and keyword are planned; core_content is meant to be the shorter."""
+        return {"core_content", "keyword"} <= set(self.planned)
