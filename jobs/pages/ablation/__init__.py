@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from jobs.counts import QUANTITIES
 from jobs.measure.compare.side_by_side import side_by_side
 from jobs.measure.compare.standing import Standing, standing
 from jobs.measure.notes import EXPLAINED, HEADINGS, TITLES
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from jobs.measure.compare.difference import Comparison
     from jobs.pages.closing import ComparedArms
 
+_COSTED = ("requests", "searches", "pairs")  # that every arm has columns of; the others where an arm needs some
 MOST_COSTS = 32  # arms whose costs are shown at once
 # The variables that need judgements; None each without them.
 _MEASURED = (
@@ -62,6 +64,7 @@ def _values(found: ComparedArms, texts: bool, samples: int) -> dict[str, Any]:
         "strategies": strategies(found.funnel, found.worth),
         "no_clicks": None if found.no_clicks is None else masked(found.no_clicks),
         "costs": found.costs,
+        "further_work": [name for name in QUANTITIES if name not in _COSTED and any(getattr(one, name) for one in found.costs)],
         "gates": found.gates,
         "thresholds": [threshold_words(one) for one in found.folder.plan.thresholds.values()],
         "collections": by_collection(found.folder),

@@ -170,6 +170,7 @@ def test_all_measures_stand_side_by_side(job: str) -> None:
     assert {"measures", "accuracy-arms", "criteria-arms", "criteria-slices", "answers-arms"} <= set(ids)
     table = page.partition('<section id="measures">')[2].partition("</section>")[0]
     heads = re.findall(r"<th scope=\"col\">([^<]+)", table)
+    assert len(re.findall(r"<small>accuracy</small>", table)) == 1
     assert heads == ["arm", "nDCG@2", "P(rel=2)@2", "Success(rel=2)@2", "F1", "EM", "accuracy", "criteria"]
     means = {one.frame.kind: one for one in found.measured}
     one = next(row for row in table.split("<tr") if "<bdi>one</bdi>" in row)
@@ -248,6 +249,9 @@ def test_an_arm_costs_the_judgements_that_it_needs(job: str) -> None:
     assert found["one"].prompt_tokens is not None
     assert saved(run).executed["judgements"] == executed(run)
     assert saved(run).naive["judgements"] == sum(judgements_of(run, arm, "whole") for arm in run_arms(run))
+    page = ablation_report(compared(run, None, run.config.evaluate, None))
+    heads = re.findall(r"<th[^>]*>([^<]*)</th>", page.partition('data-csv="costs"')[2].partition("</thead>")[0])
+    assert heads[heads.index("pairs reranked") + 1 :][:2] == ["answers", "judgements"]
     words = " ".join(printed(closing_page(compared(run, None, run.config.evaluate, None))).split())
     assert f"judgements {executed(run):,} in place of {saved(run).naive['judgements']:,}" in words
 
