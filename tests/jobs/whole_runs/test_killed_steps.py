@@ -23,17 +23,24 @@ from tests.support.retrievers.web_server import WebServer
 from tests.support.rewriters.fake_server import FakeServer
 
 IN_FLIGHT = 2
-TABLES = ("results", "rounds", "answers", "judgements")
-STEPS = {"iterate": "Tried before", "answer": "Question:", "judge": "Document"}
+TABLES = ("results", "rounds", "answers", "judgements", "nuggets", "assignments")
+STEPS = {
+    "iterate": "Tried before", "nuggets": "Nuggets so far:", "support": "Statements:", "answer": "Question:",
+    "judge": "Document",
+}  # fmt: skip
 
 
 def said(body: dict[str, Any]) -> str:
     prompt = body["messages"][-1]["content"]
     if STEPS["iterate"] in prompt:
         return json.dumps({"query": f"{prompt.rpartition('Query: ')[2]} moon yeast lamp"})
+    if STEPS["nuggets"] in prompt:
+        return json.dumps({"nuggets": ["yeast makes gas", f"so it is with {prompt.rpartition(' ')[2]}"]})
+    if STEPS["support"] in prompt:
+        return json.dumps({"labels": ["support"] * 2 if "Answer:" in prompt else ["vital", "okay"]})
     if STEPS["answer"] in prompt:
         return "So it is [1]."
-    return json.dumps({"match": 2, "trust": 2, "overall": 1})
+    return json.dumps({"match": 2, "trust": 2, "overall": 2})
 
 
 def step_of(body: dict[str, Any]) -> str | None:
@@ -76,7 +83,7 @@ def test_what_was_answered_is_not_asked_again(
         engine = {"kind": "openai", "model": "one-8b", "base_url": server.address, "max_in_flight": IN_FLIGHT}
         values["iterate"] = {"by": "bm25", "below": 3.0, "engine": engine}
         values["answer"] = {"documents": 2, "engine": engine}
-        values["judge"] = {"relevance": {"documents": 2}, "engine": engine}
+        values["judge"] = {"relevance": {"documents": 2}, "nuggets": {"documents_at_once": 1}, "engine": engine}
         path = job_in_process(tmp_path, values, bm25, config_file)
         killed_and_resumed(path, tmp_path, lambda: sum(step_of(body) == step for body in server.bodies) >= 3)
         sent = Counter(json.dumps(body["messages"]) for body in server.bodies if step_of(body))
