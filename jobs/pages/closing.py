@@ -165,7 +165,7 @@ def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
         yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
     for arm, by_strategy in arm_choices(folder).items():
         yield "chosen", f"{arm}: " + ", ".join(f"{strategy} {n:,}" for strategy, n in by_strategy.items())
-    for one in found.gates:
+    for one in [one for one in found.gates if one.without is not None] or found.gates:
         yield "gate", f"{one.arm}: {one.words}"
     yield from fallback_rows(folder.counts)
     yield from spending_rows(folder, found.prices)

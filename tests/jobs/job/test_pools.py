@@ -39,6 +39,22 @@ def test_precisions_are_those_of_the_pools_that_the_session_makes(
         ] == "cuda:0"
 
 
+def test_the_gate_has_a_pool_that_can_use_a_gpu_where_it_encodes(values: dict[str, Any]) -> None:
+    retrievers = {"bm25": {"kind": "local", "index": "i"}, "dense": DENSE}
+    by = {
+        name: requested_pools(
+            Config.model_validate(
+                values
+                | {"retrieve": {"retrievers": retrievers}, "rewrite": values["rewrite"] | {"gate": {"by": name, "below": 1}}}
+            )
+        )["gate"]
+        for name in retrievers
+    }
+    assert (by["bm25"].workers, by["bm25"].can_use_gpu) == (1, False)
+    assert (by["dense"].workers, by["dense"].can_use_gpu) == (None, True)
+    assert "gate" not in requested_pools(Config.model_validate(values))
+
+
 VLLM = {"kind": "vllm", "model": "small"}
 SERVER = {"kind": "openai", "model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
 

@@ -49,6 +49,14 @@ def a_config(values: Values, rerank: str = "cross_encoder", **more: Any) -> Conf
     return Config.model_validate(values | {"rerank": {"kind": rerank}})
 
 
+def test_the_gate_shares_the_requests_in_flight_of_its_retriever(values: Values) -> None:
+    values["rewrite"]["gate"] = {"by": "bm25", "below": 1}
+    assert shared_limits(a_config(values, "none")) == {None: (8, ["retrieve", "gate"])}
+    values["retrieve"]["retrievers"] = {"local": {"kind": "local", "index": "i"}, "bm25": {"kind": "elastic", "index": "docs"}}
+    values["rewrite"]["gate"] = {"by": "local", "below": 1}
+    assert shared_limits(Config.model_validate(values)) == {None: (8, ["retrieve"])}
+
+
 def test_who_asks_elasticsearch(values: Values) -> None:
     assert shared_limits(a_config(values)) == {None: (8, ["retrieve", "rerank"])}
     assert shared_limits(a_config(values, "none")) == {None: (8, ["retrieve"])}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import arms_of
-from jobs.chain.arms.pools import arm_pools, arm_rerankers, engines_of, pooled_config
+from jobs.chain.arms.pools import arm_gating, arm_pools, arm_rerankers, engines_of, pooled_config
 from jobs.config.config import Config
 
 VLLM = {"kind": "vllm", "model": "org/small"}
@@ -21,12 +21,17 @@ def pools(values: dict[str, Any], engine: dict[str, Any], arms: dict[str, Any], 
     values["rewrite"] = values.get("rewrite", {}) | {"engine": engine}
     config = Config.model_validate(values | {"ablate": {"arms": arms}, "cluster": cluster})
     found = arms_of(config)
-    return arm_pools(pooled_config(config, found), engines_of(found), arm_rerankers(found))
+    return arm_pools(pooled_config(config, found), engines_of(found), arm_rerankers(found), gating=arm_gating(found))
 
 
 def test_an_engine_has_the_gpus_that_it_spans_whichever_engine_is_the_first(values: dict[str, Any]) -> None:
     found = pools(values, VLLM, {"large": {"rewrite.engine": LARGE}})
     assert (found["rewrite"].gpus, found["rewrite_2"].gpus) == (1, 2)
+
+
+def test_an_ablation_has_a_gate_where_an_arm_has_one(values: dict[str, Any]) -> None:
+    assert "gate" not in pools(values, SERVED, {"rrf": {"fuse.method": "rrf"}})
+    assert pools(values, SERVED, {"gated": {"rewrite.gate": {"by": "bm25", "below": 1}}})["gate"] == PoolRequest(workers=1)
 
 
 def test_a_server_takes_no_gpu_beside_an_engine_that_has_some(values: dict[str, Any]) -> None:
