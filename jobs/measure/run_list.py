@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from cluster.costs import Prices, load_prices
 from cluster.errors import ClusterError, ConfigError
@@ -84,6 +85,14 @@ class ListedRun:
                     found[name] = mean
         return found
 
+    @property
+    def judges(self) -> list[str]:
+        """Returns who judged where an LLM did, and what it is warned of; a line each."""
+        measured = self.evaluation or {}
+        parts = [measured, *measured.get("judged_answers", {}).values()]
+        said = [f"judged by {one['judged_by']}, an LLM, and LLMs over-rate" for one in parts if "judged_by" in one]
+        return said + [note for one in parts for note in one.get("notes", ()) if note.startswith("warning: the judge ")]
+
     def values(self) -> dict[str, Any]:
         """Returns the run as JSON-able values."""
         return asdict(self) | {"usd_per_1000_queries": self.usd_per_thousand}
@@ -127,8 +136,10 @@ def list_runs(output: Storage, name: str | None, prices: PricesOf) -> list[Liste
 
 
 def runs_table(runs: list[ListedRun]) -> Table:
-    """Returns the runs as a table, newest last."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    """Returns the runs as a table, newest last; below it who judged, where an LLM did."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", caption_justify="left", caption_style="")
+    if judges := list(dict.fromkeys(line for run in runs for line in run.judges)):
+        table.caption = Text("\n".join(map(plain, judges)))
     table.add_column("run", overflow="fold")
     table.add_column("begun", no_wrap=True)
     table.add_column("state", no_wrap=True)

@@ -219,6 +219,7 @@ def test_a_run_shows_and_stores_what_its_answers_are_worth(
     assert main(["runs", job]) == 0
     listed = capsys.readouterr().out
     assert {"F1", "EM", "accuracy", "criteria"} <= set(listed.split())
+    assert "judged by judge-70b, an LLM" in " ".join(listed.split())
     page = Path(folder, "report.html").read_text()
     assert "Answers, judged by criteria" in page
     assert "judged by judge-70b" in page
