@@ -41,7 +41,8 @@ def evaluate(options: argparse.Namespace) -> int:
         return _evaluate_run(options, folder, judgements, gold, files)
     settings = measured_by(folder.config.evaluate, judgements, options.measures)
     lists = None if judgements is None else compare(folder, judgements, settings)
-    answers, judged = compare_answers(folder, gold, settings), compare_judged(folder, settings)
+    answers, by_people = compare_answers(folder, gold, settings), judgements is not None and judgements.judge is None
+    judged = compare_judged(folder, settings, lists=by_people)
     if judgements is not None and lists is not None:
         check_matched(judgements, lists.warning, lists.frame.not_committed)
     if gold is not None and answers is not None and options.answers:

@@ -32,7 +32,8 @@ from jobs.measure.unknown import UnknownDocuments
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
 
-LISTS, ANSWERS = "lists", "answers"  # kinds of frames; the others are those of a judge of answers
+# Kinds of frames; the others are those of a judge of answers. Judged lists stand beside lists that people judged.
+LISTS, JUDGED_LISTS, ANSWERS = "lists", "relevance", "answers"
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Frame:
     @property
     def answers(self) -> bool:
         """Returns whether answers are measured, and no lists."""
-        return self.kind != LISTS
+        return self.kind not in (LISTS, JUDGED_LISTS)
 
     @property
     def gold(self) -> bool:

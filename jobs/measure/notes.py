@@ -19,15 +19,20 @@ _WORDS: dict[Key, tuple[str, str]] = {  # key -> several of them, the config key
 
 HEADINGS = {
     "lists": "results",
+    "relevance": "results, judged by an LLM",
     "answers": "answers, against gold answers",
     "accuracy": "answers, judged right or wrong",
     "criteria": "answers, judged by criteria",
     "nuggets": "answers, judged by nuggets",
 }
 """Kind of a frame -> what its tables are headed with."""
-TITLES = {"lists": "Results", "answers": "Answers", "accuracy": "Accuracy", "criteria": "Criteria", "nuggets": "Nuggets"}
+TITLES = {
+    "lists": "Results", "relevance": "Judged results", "answers": "Answers", "accuracy": "Accuracy", "criteria": "Criteria",
+    "nuggets": "Nuggets",
+}  # fmt: skip
 """Kind of a frame -> its name in titles."""
 EXPLAINED = {
+    "relevance": "The first results by the grades of an LLM, beside the judgements of people.",
     "answers": "F1: of the words of answer and gold answer; EM: exact match; both after lower-casing, without punctuation, "
     "articles and citations (as SQuAD and HotpotQA score answers). The best of several gold answers counts; a query without an "
     "answer counts zero.",
@@ -39,7 +44,7 @@ EXPLAINED = {
     "all arms. strict_vital: the share of the vital nuggets that the answer says; strict_all: of all; vital and all count one "
     "that it says in part as half (AutoNuggetizer, arXiv 2411.09607). A query without an answer counts zero.",
 }
-"""Kind of a frame of answers -> what its measures are."""
+"""Kind of a frame beside the lists -> what its measures are."""
 
 
 def nothing_measured(

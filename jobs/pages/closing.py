@@ -60,7 +60,7 @@ class ComparedArms:
     answers: Comparison | None = None
     """By F1 and exact match; None without gold answers, or if no arm answers."""
     judged: Sequence[Comparison] = ()
-    """By what a judge says of the answers, a comparison for each kind of judgement."""
+    """By what a judge says: of the lists, where people have judged them, too, and of the answers in each kind of judgement."""
 
     selected: Sequence[SelectedOfArm] = ()
     """How many strategies the selecting arms chose."""
@@ -69,14 +69,14 @@ class ComparedArms:
     """Of the arms that have one, what it saves and loses."""
 
     @property
-    def of_answers(self) -> list[Comparison]:
-        """Returns the comparisons by answers."""
+    def beside(self) -> list[Comparison]:
+        """Returns the comparisons beside that of the lists: by answers, and by a judge."""
         return [*([] if self.answers is None else [self.answers]), *self.judged]
 
     @property
     def measured(self) -> list[Comparison]:
         """Returns the comparisons in which something was measured, that of the lists first."""
-        found = [*([] if self.comparison is None else [self.comparison]), *self.of_answers]
+        found = [*([] if self.comparison is None else [self.comparison]), *self.beside]
         return [one for one in found if one.differences]
 
 
@@ -121,7 +121,7 @@ def compared(
         arm_costs(folder, prices, gains),
         judgements,
         compare_answers(folder, gold, settings),
-        compare_judged(folder, settings) if by_judge else (),
+        compare_judged(folder, settings, lists=judgements is not None and judgements.judge is None) if by_judge else (),
         selected_of_arms(folder),
         gated_arms(folder, prices, comparison),
     )
@@ -191,7 +191,8 @@ def closing_values(found: ComparedArms) -> dict[str, Any]:
         "no_clicks": found.no_clicks,
         "comparison": None if found.comparison is None else comparison_values(found.comparison),
         "answers": None if found.answers is None else comparison_values(found.answers),
-        "judged_answers": {one.frame.kind: comparison_values(one) for one in found.judged},
+        "judged_answers": {one.frame.kind: comparison_values(one) for one in found.judged if one.frame.answers},
+        "judged_results": next((comparison_values(one) for one in found.judged if not one.frame.answers), None),
     }
     return cast(dict[str, Any], known(values))
 

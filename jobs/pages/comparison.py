@@ -63,10 +63,13 @@ def comparison_tables(
 
 
 def compared_values(lists: Comparison | None, answers: Comparison | None, judged: Sequence[Comparison] = ()) -> dict[str, Any]:
-    """Returns the values of the lists, and under `answers` and `judged_answers` those of the answers; JSON-able."""
+    """Returns the values of the lists, and those beside them: `answers`, `judged_answers`, `judged_results`; JSON-able."""
     values = {} if lists is None else comparison_values(lists)
     values |= {} if answers is None else {"answers": comparison_values(answers)}
-    return values | ({"judged_answers": {one.frame.kind: comparison_values(one) for one in judged}} if judged else {})
+    of_answers = {one.frame.kind: comparison_values(one) for one in judged if one.frame.answers}
+    values |= {"judged_answers": of_answers} if of_answers else {}
+    by_judge = next((one for one in judged if not one.frame.answers), None)
+    return values | ({} if by_judge is None else {"judged_results": comparison_values(by_judge)})
 
 
 def comparison_values(comparison: Comparison) -> dict[str, Any]:

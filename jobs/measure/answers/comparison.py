@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from jobs.chain.arms.judging import CRITERIA
 from jobs.config.settings import EvaluateSettings
 from jobs.measure.answers.frame import GoldAnswers, answer_frame, answering
-from jobs.measure.compare.comparison import baseline_of, compare_frame
+from jobs.measure.compare.comparison import baseline_of, compare_frame, compare_judged_lists
 from jobs.measure.compare.difference import Comparison
 from jobs.measure.frame import Frame, arms_of
 from jobs.measure.judged.answers import judged_answer_frames
@@ -32,13 +32,16 @@ def compare_answers(run: RunFolder, gold: GoldAnswers | None, settings: Evaluate
     return _compared(run, answer_frame(run, gold), settings)
 
 
-def compare_judged(run: RunFolder, settings: EvaluateSettings) -> list[Comparison]:
+def compare_judged(run: RunFolder, settings: EvaluateSettings, *, lists: bool = False) -> list[Comparison]:
     """Returns the comparisons of the arms that answer by what a judge says of their answers: one for each kind of judgement.
+
+    With `lists`, which people have judged then, that of the lists by the judge stands before them.
 
     The smallest difference that matters is that of the settings on a scale from 0 to 1. Baseline and errors are those of
     `compare_answers`.
     """
-    found = []
+    by_judge = compare_judged_lists(run, settings) if lists else None
+    found = [] if by_judge is None else [by_judge]
     for frame in judged_answer_frames(run):
         highest = HIGHEST_GRADES[frame.kind] if frame.kind == CRITERIA else 1
         of_scale = settings.model_copy(update={"min_effect": settings.min_effect * highest})

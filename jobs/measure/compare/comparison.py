@@ -21,8 +21,9 @@ from jobs.measure.arrays import Floats
 from jobs.measure.compare.comparison_notes import comparison_notes
 from jobs.measure.compare.difference import GRID, QUESTIONS, Comparison, Difference
 from jobs.measure.compare.slices import Slice, slices_of
-from jobs.measure.frame import Frame, arms_of, measure
+from jobs.measure.frame import JUDGED_LISTS, Frame, arms_of, measure
 from jobs.measure.judged.noise import with_noise
+from jobs.measure.judged.relevance import judged_relevance
 from jobs.measure.significance import (
     TIE,
     cluster_sums,
@@ -53,6 +54,22 @@ def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings) 
     frame = with_noise(run, measure(run, judgements, settings.measures))
     frame = replace(frame, unknown=unknown_documents(run, judgements))
     return compare_frame(run, frame, settings, baseline)
+
+
+def compare_judged_lists(run: RunFolder, settings: EvaluateSettings) -> Comparison | None:
+    """Returns the comparison of the arms by an LLM's grades of their results, which stands beside one by people's judgements.
+
+    None where no LLM judges results.
+
+    Raises:
+        ConfigError: files of the ablation cannot be read.
+    """
+    judgements = judged_relevance(run)
+    if judgements is None:
+        return None
+    measures = judgements.measures(settings.measures)
+    one = compare(run, judgements, settings.model_copy(update={"measures": measures}))
+    return replace(one, frame=replace(one.frame, kind=JUDGED_LISTS))
 
 
 def baseline_of(run: RunFolder, settings: EvaluateSettings) -> str:

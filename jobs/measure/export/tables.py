@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from cluster.errors import ConfigError
 from cluster.storage.whole_file import written
 from jobs.log.judgements import Key
-from jobs.measure.frame import Frame
+from jobs.measure.frame import JUDGED_LISTS, Frame
 from jobs.measure.query_context import NOTHING, asked_with, filter_columns
 from jobs.runs.folder import RunFolder
 
@@ -38,6 +38,8 @@ def check_ending(path: str, option: str = "") -> None:
 
 def write_long(path: str, *frames: Frame) -> None:
     """Writes a row per arm, measure and counted key: key, query_id, arm, measure, value.
+
+    Measures of results that an LLM judged beside people have `judged ` before their names.
 
     Args:
         path: a local file or an object on S3, Parquet or CSV by its ending.
@@ -119,7 +121,10 @@ def _long(frame: Frame) -> Iterator[pa.Table]:
     count, measures = len(frame.keys), len(frame.measures)
     keys, query_ids = pa.array(frame.keys, pa.string()), pa.array(frame.query_ids, pa.string())
     repeated = pa.array(np.tile(np.arange(count), measures))
-    names = pa.array(frame.measures, pa.string()).take(pa.array(np.repeat(np.arange(measures), count)))
+    before = "judged " * (frame.kind == JUDGED_LISTS)
+    names = pa.array([before + name for name in frame.measures], pa.string()).take(
+        pa.array(np.repeat(np.arange(measures), count))
+    )
     for arm, values in zip(frame.arms, frame.values, strict=True):
         columns = [keys.take(repeated), query_ids.take(repeated), pa.repeat(arm, count * measures), names, values.reshape(-1)]
         yield pa.table([pa.array(column) if isinstance(column, np.ndarray) else column for column in columns], schema=_LONG)

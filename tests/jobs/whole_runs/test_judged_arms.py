@@ -17,8 +17,10 @@ import pytest
 from rich.console import Console
 
 from jobs.__main__ import main
+from jobs.log.judgements import read_qrels
 from jobs.measure.answers.comparison import compare_judged
 from jobs.measure.answers.frame import gold_answers
+from jobs.measure.compare.comparison import compare
 from jobs.measure.compare.difference import Comparison
 from jobs.measure.diff.diff import diff, diff_values
 from jobs.measure.judged.relevance import judged_relevance
@@ -313,3 +315,37 @@ def one_query() -> str:
     """A log of one query that has hits."""
     pq.write_table(pa.table({"query": [QUERIES[0]]}), "one.parquet")
     return "one.parquet"
+
+
+def test_judged_results_stand_beside_what_people_judged(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = finished(prepared_work(job, [], {"arms": {"short": {"fuse.depth": 2}}}))
+    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
+    first = [one for one in rows(run, "results") if one["arm"] == "full" and one["rank"] == 1]
+    Path("qrels.tsv").write_text("".join(f"{texts[one['query_id']]}\t{one['doc_id']}\t1\n" for one in first))
+    people, settings = read_qrels("qrels.tsv", key="query"), run.config.evaluate
+    found = compared(run, people, settings, None, gold_answers(settings))
+    assert found.comparison is not None
+    assert found.comparison.frame.judge is None
+    assert [one.frame.kind for one in found.measured] == ["lists", "answers", "relevance", "accuracy", "criteria"]
+    judgements = judged_relevance(run)
+    assert judgements is not None
+    assert judgements.judge is not None
+    alone = compare(run, judgements, settings.model_copy(update={"measures": list(judgements.judge.measures)}))
+    judged = of_kind(list(found.judged), "relevance")
+    assert judged.differences == alone.differences
+    assert main(["evaluate", run.storage.root, "qrels.tsv", "--key", "query", "--json"]) == 0
+    values_of = json.loads(capsys.readouterr().out)
+    assert values_of["judged_results"]["judged_by"] == "judge-70b"
+    assert "judged_by" not in values_of
+    page = ablation_report(found)
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert "relevance-arms" in ids
+    assert "Arms by judged results" in page
+    assert closing_values(found)["judged_results"]["judged_by"] == "judge-70b"
+    assert closing_values(found)["judged_answers"].keys() == {"accuracy", "criteria"}
+    write_pages(found, texts=True, samples=1)
+    long = pq.read_table(Path(run.storage.root, "per_query.parquet")).to_pylist()
+    values = [row["value"] for row in long if (row["arm"], row["measure"]) == ("short", "judged nDCG@2")]
+    assert sum(values) / len(values) == pytest.approx(alone.by_arm["short", "nDCG@2"].mean)
+    assert "results, judged by an LLM" in printed(closing_page(found))
