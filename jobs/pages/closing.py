@@ -155,7 +155,7 @@ def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
         if naive:
             again = f", {reused:,} of them from the store" if reused else ""
             times = f"{naive / executed:.1f} times less" if executed else "nothing"
-            yield kind, f"{executed:,} in place of {naive:,} ({times}){again}"
+            yield kind.replace("_", " "), f"{executed:,} in place of {naive:,} ({times}){again}"
     if folder.config.judge is not None:
         judges = ", ".join(models_of(folder, "judge")) or "a judge"
         yield "judge", f"{folder.counts.get('judgements', 0):,} grades by {judges}, each document of a query once for all arms"

@@ -47,7 +47,7 @@ class Estimate:
     pools: str = ""
     """The pools of the basis."""
     without_steps: bool = False
-    """Whether the requests of rounds, answers and judgements are in none of the sums: what they are shown is not known yet."""
+    """Whether requests of rounds, grades, answers and judgements are in no sum: what they are shown is not known yet."""
     waited: float = 0.0
     """Seconds in which the basis waited for services; the busy time of the workers that waited is part of `seconds`."""
 

@@ -87,6 +87,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
     if not finished:
         check_free(storage, time.time())
     job, whose = run_of(prepared), ""
+    corrected = sum(one.most_requests for _, one in job.compiled.work.correcting())
     if ablation is not None and ablation.prepared.storage.stat(SUCCESS) is None:
         job, whose = ablation, "; as ablate needs them"
     if whose or not finished:
@@ -121,7 +122,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
             "searches": left * sum(searches.values()),
             "pairs": left * config.fuse.keep if config.rerank.kind != "none" else 0,
             "rounds": left * config.iterate.rounds if config.iterate is not None else 0,
-            "grades": left * sum(one.most_requests for _, one in job.compiled.work.correcting()),
+            "grades": left * corrected,
             "web_searches": left if config.web is not None else 0,
             "answers": left if config.answer is not None else 0,
             "judgements": left * most_judgements(job.compiled.work),
@@ -237,7 +238,7 @@ def over_budget(planned: dict[str, Any]) -> str | None:
 
 def _apart(expected: dict[str, Any]) -> str:
     tries = ", tries apart" if expected.get("tries_apart") else ""
-    return f"{tries}, rounds, answers and judgements apart" if expected.get("without_steps") else tries
+    return f"{tries}, rounds, grades, answers and judgements apart" if expected.get("without_steps") else tries
 
 
 def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:

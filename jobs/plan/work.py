@@ -122,6 +122,7 @@ def ablation_rows(planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for kind in QUANTITIES:
         naive, executed = planned["naive"][kind], planned["executed"][kind]
         if naive:
-            times = f"{naive / executed:.1f} times less" if executed < naive else f"the {kind} that arms share are known later"
-            yield f"  {kind}", f"up to {executed:,} in place of {naive:,}: {times}"
+            words = kind.replace("_", " ")
+            times = f"{naive / executed:.1f} times less" if executed < naive else f"the {words} that arms share are known later"
+            yield f"  {words}", f"up to {executed:,} in place of {naive:,}: {times}"
     yield "  folder", planned["folder"]
