@@ -87,7 +87,6 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
     if not finished:
         check_free(storage, time.time())
     job, whose = run_of(prepared), ""
-    corrected = sum(one.most_requests for _, one in job.compiled.work.correcting())
     if ablation is not None and ablation.prepared.storage.stat(SUCCESS) is None:
         job, whose = ablation, "; as ablate needs them"
     if whose or not finished:
@@ -122,7 +121,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
             "searches": left * sum(searches.values()),
             "pairs": left * config.fuse.keep if config.rerank.kind != "none" else 0,
             "rounds": left * config.iterate.rounds if config.iterate is not None else 0,
-            "grades": left * corrected,
+            "grades": left * sum(one.most_requests for _, one in run_of(prepared).compiled.work.correcting()),
             "web_searches": left if config.web is not None else 0,
             "answers": left if config.answer is not None else 0,
             "judgements": left * most_judgements(job.compiled.work),

@@ -53,6 +53,8 @@ class Mask:
             text = self._masked(text, "CARD", CARD)
         if "phone" in self._kinds:
             text = self._masked(self._masked(text, "PHONE", CALLED), "PHONE", PHONE)
+        for name, value in self.values.items():  # what was masked in one text is in others, though no pattern tells it there
+            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", f"<{name}>", text)
         return text
 
     def _masked(self, text: str, kind: str, pattern: re.Pattern[str]) -> str:

@@ -73,6 +73,9 @@ class Corrections(Distinct[Correction]):
         }
         search = None
         if config.web is not None:
-            search = OpenedBy(WEB_SEARCH, config.web.search, dict(steps.searched or {}), config.web.documents)
+            # its answers are no answers of a retriever that asks the same: each search is a cost of one stage
+            search = OpenedBy(
+                WEB_SEARCH, config.web.search, dict(steps.searched or {}) | {"asked_by": "web"}, config.web.documents
+            )
         one = Correction(config.grade, tasks, config.web, search)
         return self.place(one.key, one)

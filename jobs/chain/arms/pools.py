@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from cluster.run.pool_sizes import PoolRequest
-from jobs.chain.arms.arms import Arm
+from jobs.chain.arms.arms import STEPS, Arm
 from jobs.chain.arms.opened import digest
 from jobs.config.config import Config
 from jobs.job.devices import distinct
@@ -40,8 +40,10 @@ def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES)
     searched += [one for arm in answered for one in arm.retrieve.retrievers.values()]
     retrievers = {digest(one.model_dump(exclude={"together"})): one for one in searched}
     size = min(config.cluster.shard_size, max(LEAST_SHARD, ROWS * CANDIDATES // max(CANDIDATES, looked) // len(answered)))
+    steps = {key: next((step for one in answered if (step := getattr(one, key)) is not None), None) for key in STEPS}
     return config.model_copy(
-        update={
+        update=steps
+        | {
             "rewrite": rewriting,
             "retrieve": config.retrieve.model_copy(update={"retrievers": retrievers, "collections": {}}),
             "cluster": config.cluster.model_copy(update={"shard_size": size}),

@@ -135,15 +135,15 @@ class ShardAnswers:
 
         Args:
             requests: Of one query.
-            paid: What `asked_key` returns of requests whose answers an earlier stage has, which pays for them.
+            paid: What `asked_key` returns of requests whose answers an earlier stage has: they are costs of that one.
         """
         own_pay = {key: one for key, one in requests.items() if asked_key(key) not in paid}
         completer, own = self._asking.completer, self._own
         entries = [
             entry(self._asking.stage, request.name, model=self.made[key].completion.model, reused=1)
-            if self.is_reused(key) or key not in own_pay
+            if self.is_reused(key)
             else completer.cost(request, self.made[key])
-            for key, request in requests.items()
+            for key, request in own_pay.items()
         ]
         return entries + [completer.lost(request, own.lost[key]) for key, request in own_pay.items() if own.lost[key]]
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from jobs.chain.stages.llm.grade import named_sentences
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.measure.compare.arm_costs import arm_costs
@@ -279,7 +280,7 @@ def test_a_judge_with_the_prompt_of_the_grades_pays_for_none_of_them(
     of_stage = {stage: [one for one in rows(run, "costs") if one["stage"] == stage] for stage in ("grade", "judge")}
     assert sum(one["requests"] for one in of_stage["grade"] if one["component"] == "relevance") == len(grades)
     assert sum(one["requests"] for one in of_stage["judge"]) == len(judged) - len(grades)
-    assert sum(one["reused"] for one in of_stage["judge"]) == len(grades)
+    assert sum(one["reused"] for one in of_stage["judge"]) == 0, "what was graded is a cost of the grading alone"
     sent = [prompt_of(one) for one in server.bodies if '"overall"' in one["messages"][0]["content"]]
     assert len(sent) == len(set(sent)) == len(judged)
 
@@ -313,3 +314,27 @@ def test_try_plan_and_report_show_each_step(job: str, web: WebServer, passages: 
     shown = console.export_text()
     assert str(by_hand.questions[query_id])[:40] in shown
     assert by_hand.web[query_id][:40] in shown
+
+
+@pytest.mark.parametrize(
+    ("said_of_them", "kept"),
+    [
+        ("2, 3", [2, 3]), ("2-4", [2, 3, 4]), ("1, 3 – 4.", [1, 3, 4]), ("none", []), ("None.", []), ("7", None), ("0", None),
+        ("all", None), ("1-99", None),
+    ],
+)  # fmt: skip
+def test_sentences_are_named_by_numbers_and_ranges(said_of_them: str, kept: list[int] | None) -> None:
+    assert named_sentences(said_of_them, 5) == kept
+
+
+def test_what_is_masked_in_the_query_is_masked_in_every_prompt(job: str, server: FakeServer, tmp_path: Path) -> None:
+    """In other words no pattern would tell the number: it is known from the query."""
+    query = "spring tide of tel 5551234"
+    pq.write_table(pa.table({"query": [query]}), tmp_path / "log.parquet")
+    recorded = {"query": query, "completions": {"dmqr": json.dumps({"general": "tide of 5551234"})}}
+    (tmp_path / "recorded.jsonl").write_text(json.dumps(recorded) + "\n")
+    run = finished(prepared_work(job, ["rewrite.guards.mask=[phone]"], None))
+    assert [one["question"] for one in rows(run, "corrections")] == [question_of(query, ["tide of 5551234"])]
+    prompts = [prompt for one in server.bodies if kind_of(prompt := prompt_of(one)) != "other"]
+    assert {kind_of(one) for one in prompts} >= {"question", "grade", "answer"}
+    assert not [one for one in prompts if "5551234" in one.rpartition("Question: ")[2]]  # pages say what they were asked

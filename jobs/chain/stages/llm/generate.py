@@ -75,7 +75,7 @@ class Generate:
         answers = self._asking.open(shard_of(table))
         answers.add(one.request for of in asked.values() for one in of)
         answers.close()
-        results: dict[Key, StepResult] = {}
+        results: dict[tuple[Key, str], StepResult] = {}
         rows: list[list[dict[str, Any]]] = [[] for _ in range(table.num_rows)]
         errors: list[dict[tuple[Any, ...], dict[str, Any]]] = [{} for _ in rows]
         requests: list[dict[Key, Request]] = [{} for _ in rows]
@@ -85,10 +85,10 @@ class Generate:
             arm, of = self._work.answers[number].arm, self._generation(number)
             for row, one in enumerate(of_arm):
                 made = answers.made[one.key].completion
-                if one.key not in results:
-                    results[one.key] = read_step(of.step, made, one.request.query)
+                if (one.key, of.key) not in results:
+                    results[one.key, of.key] = read_step(of.step, made, one.request.query)
                 requests[row].setdefault(one.key, replace(one.request, name=of.name))
-                result = results[one.key]
+                result = results[one.key, of.key]
                 needed.setdefault(f"{of.name}@{made.model}", {}).setdefault(one.key, set()).add(arm)
                 if result.text is None:
                     error = _error(of, result, made.text, made.attempts)

@@ -108,7 +108,7 @@ class _Graded:
         self._queries = queries_of(table)
         self._texts = {one.query_id: one.text for one in self._queries}
         self._answers: ShardAnswers = asking.open(shard_of(table))
-        self._results: dict[Key, StepResult] = {}
+        self._results: dict[tuple[Key, str], StepResult] = {}
         self._requests: list[dict[Key, Request]] = [{} for _ in self._queries]
         self._errors: list[dict[tuple[Any, ...], dict[str, Any]]] = [{} for _ in self._queries]
         self._needed: dict[str, dict[Key, set[str]]] = {}
@@ -176,7 +176,7 @@ class _Graded:
             said = self._said(one, result, at[1], "grade.strips")
             if said is None:
                 continue
-            kept = _numbers(said, len(sentences[at]))
+            kept = named_sentences(said, len(sentences[at]))
             if kept is None:
                 unreadable = result._replace(reason="unparsable", message=MESSAGES["unparsable"])
                 self._note(at[1], one, unreadable, f"document {self._grades[at]['doc_id']!r}: ")
@@ -213,7 +213,8 @@ class _Graded:
             corrections[row].append(one)
         if self._work.only is None:
             counts.update(request_counts("grades", self._needed, self._answers.is_reused))
-        asked = [[asked_key(key) for key in of] for of in self._requests]
+        answered = {key for key, one in self._answers.made.items() if one.completion.error_reason is None}
+        asked = [[asked_key(key) for key in of if key in answered] for of in self._requests]
         columns = [pa.array(grades, pa.list_(ARM_GRADE)), pa.array(corrections, pa.list_(ARM_CORRECTION)),
                    pa.array(asked, pa.list_(pa.string()))]  # fmt: skip
         table = with_columns(self._table, Grade.ADDS, columns)
@@ -233,6 +234,7 @@ class _Graded:
         """Returns the request for a query, or for a question in its place, which no query_id tells from others."""
         if query.text != self._texts[query.query_id]:
             values = {**values, "question": query.text}
+            mask(self._texts[query.query_id])  # first, so that what is masked in the query is in the question, too
         request = task.step.request(query, values, mask, task.decoding, task.engine.key)
         return _GradeAsked(task, request, mask, self._asking.key(request))
 
@@ -241,12 +243,12 @@ class _Graded:
         self._answers.add(one.request for one in asked.values())
         for (number, row, *_), one in asked.items():
             made = self._made(one)
-            if one.key not in self._results:
-                self._results[one.key] = read_step(one.task.step, made, one.request.query)
+            if (one.key, one.task.key) not in self._results:  # another prompt file may name other grades in the same words
+                self._results[one.key, one.task.key] = read_step(one.task.step, made, one.request.query)
             self._requests[row].setdefault(one.key, replace(one.request, name=one.task.name))
             of = self._needed.setdefault(f"{one.task.name}@{made.model}", {})
             of.setdefault(one.key, set()).add(self._work.answers[number].arm)
-        return {place: (one, self._results[one.key]) for place, one in asked.items()}
+        return {place: (one, self._results[one.key, one.task.key]) for place, one in asked.items()}
 
     def _made(self, one: _GradeAsked) -> Any:
         return self._answers.made[one.key].completion
@@ -269,9 +271,13 @@ class _Graded:
             self._grades[at] |= {"grade": grade, "verdict": verdict}
 
 
-def _numbers(said: str, sentences: int) -> list[int] | None:
+def named_sentences(said: str, sentences: int) -> list[int] | None:
     """Returns the distinct numbers of sentences that an answer names, in order; None: it names others, or says no number."""
-    numbers = sorted({int(one) for one in re.findall(r"\d{1,6}", said)})
+    parts = re.findall(r"(\d{1,6})(?:\s*[-–—]\s*(\d{1,6}))?", said)
+    ends = [(int(first), int(last or first)) for first, last in parts]
+    if any(last - first > sentences for first, last in ends):
+        return None
+    numbers = sorted({one for first, last in ends for one in range(first, last + 1)})
     if not numbers:
         return [] if said.strip(" .").casefold() == NONE_KEPT else None
     return numbers if numbers[0] >= 1 and numbers[-1] <= sentences else None

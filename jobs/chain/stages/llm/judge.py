@@ -116,10 +116,12 @@ class Judge:
         table = with_appended(table, "costs", spent)
         counts = Counter[str]()
         if self._work.only is None:
-            of_others = {key for known in paid for key in known}
-            counts.update(
-                request_counts("judgements", judged.needed, lambda key: answers.is_reused(key) or asked_key(key) in of_others)
-            )
+            of_others = {key for known in paid for key in known}  # work of the arms there
+            needed = {
+                component: {key: arms for key, arms in of.items() if asked_key(key) not in of_others}
+                for component, of in judged.needed.items()
+            }
+            counts.update(request_counts("judgements", {of: keys for of, keys in needed.items() if keys}, answers.is_reused))
         return with_counts(table, +counts)
 
     def _judge(self, table: pa.Table, queries: list[Query], answers: ShardAnswers) -> _Judged:

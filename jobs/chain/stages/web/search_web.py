@@ -1,4 +1,4 @@
-"""The stage that asks the web for queries whose graded results do not suffice; equal texts are asked once."""
+"""The stage that asks the web for queries whose graded results do not suffice; equal texts of a shard are asked once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobs.chain.journal import OF_THE_WEB, JournalKeeper
 from jobs.chain.searches import Wanted, WebSearches, charge
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.users import Users
-from jobs.chain.stages.web.web_hits import failed_search
+from jobs.chain.stages.web.web_hits import cut_search, failed_search
 from jobs.chain.store.facts import Searched
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_CORRECTION
@@ -32,7 +32,7 @@ from retrievers.retriever import SearchText
 class SearchWeb:
     """A worker of the stage, with the search engines of all arms."""
 
-    NEEDS = ("shard", "query_id", "corrections", "stored", "counts")
+    NEEDS = ("shard", "query_id", "grades", "corrections", "stored", "counts")
     ADDS = pa.schema([])
 
     def __init__(self, work: SharedWork, run: str, store: StoreFiles, unsaved_seconds: float = 30.0) -> None:
@@ -70,6 +70,7 @@ class SearchWeb:
 
     def _searched(self, table: pa.Table, of_shard: WebJournal) -> pa.Table:
         query_ids, corrections = table.column("query_id").to_pylist(), table.column("corrections").to_pylist()
+        grades = table.column("grades").to_pylist()
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         errors: list[dict[str, dict[str, Any]]] = [{} for _ in query_ids]
         pages: dict[tuple[int, str, str], list[tuple[Any, ...]]] = {}  # row, search engine, text as sent -> rows of web/
@@ -95,7 +96,10 @@ class SearchWeb:
                 if (failure := by.failed.get(text)) is not None:
                     errors[row][sent] = failed_search(opened.name, failure, sent, by.requests(Searched(query_ids[row], text)))
                     continue
-                hits = by.hits[text][: self._search[one["answer"]][1]]
+                if web.is_cut(text):
+                    errors[row][sent] = cut_search(opened.name, web.settings.provider, sent)
+                graded = {of["doc_id"] for of in grades[row] if of["answer"] == one["answer"]}  # a page may be a result, too
+                hits = [hit for hit in by.hits[text] if hit.doc_id not in graded][: self._search[one["answer"]][1]]
                 one["hits"] = len(hits)
                 one["pages"] = [{name: getattr(hit, name) for name in ("doc_id", "url", "title", "text")} for hit in hits]
                 rows = [

@@ -113,6 +113,12 @@ def failed_search(component: str, failure: FailedSearch, sent: str, requests: in
     return _error(component, failure.reason, message, sent, max(1, requests)) | {"stage": "web"}
 
 
+def cut_search(component: str, provider: str, sent: str) -> dict[str, Any]:
+    """Returns the note on a query to the web of which only the beginning was searched, where graded results do not suffice."""
+    message = f"the query to the web is longer than {provider} takes; its beginning was searched"
+    return _error(component, CUT, message, sent, 1) | {"stage": "web"}
+
+
 def _error(component: str, reason: str, message: str, raw: str, attempts: int) -> dict[str, Any]:
     return {"stage": "retrieve", "component": component, "reason": reason, "message": message, "raw": raw, "attempts": attempts}
 

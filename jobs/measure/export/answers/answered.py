@@ -16,6 +16,7 @@ from jobs.measure.export.trec import run_tags
 from jobs.measure.judged_rows import counted_keys, database
 from jobs.runs.documents import RunDocuments
 from jobs.runs.folder import RunFolder
+from retrievers.web.hits import indexed_text
 
 _BATCH = 1_000  # answers whose documents are in memory
 _ROWS = """
@@ -25,6 +26,17 @@ JOIN read_parquet($queries) AS queries USING (query_id){of_log} WHERE arm = $arm
 _REFINED = """
 SELECT query_id, doc_id, strips FROM read_parquet($grades)
 WHERE arm = $arm AND strips IS NOT NULL AND query_id IN (SELECT unnest($ids))
+"""
+# What a search engine says of a page differs from search to search: that of the arm's query to the web, if it found the page,
+# else that of the query's own searches.
+_PAGES = """
+SELECT pages.query_id, doc_id, title, text FROM read_parquet($pages) AS pages {corrected}
+WHERE pages.query_id IN (SELECT unnest($ids))
+QUALIFY row_number() OVER (PARTITION BY pages.query_id, doc_id ORDER BY {first} rank, searched) = 1
+"""
+_CORRECTED = """
+LEFT JOIN (SELECT query_id, web_query FROM read_parquet($corrections) WHERE arm = $arm) AS corrected
+ON corrected.query_id = pages.query_id AND retriever = 'web.search' AND searched = web_query
 """
 _OF_LOG = " JOIN (SELECT DISTINCT query_id, log_id FROM read_parquet($query_map)) AS logged USING (query_id)"
 
@@ -80,10 +92,10 @@ class AnsweredArm:
             for rows in self._rows(connection):
                 wanted = sorted({one["doc_id"] for row in rows for one in row["documents"]}) if documents is not None else []
                 texts = documents(wanted) if documents is not None and wanted else {}
-                refined = self._refined(connection, [row["query_id"] for row in rows]) if documents is not None else {}
+                own = self._own_texts(connection, [row["query_id"] for row in rows]) if documents is not None else {}
                 for row in rows:
                     ids = [one["doc_id"] for one in row["documents"]] if documents is not None else []
-                    shown = [refined.get((row["query_id"], doc_id)) or texts[doc_id] for doc_id in ids]
+                    shown = [own.get((row["query_id"], doc_id)) or texts[doc_id] for doc_id in ids]
                     yield Answered(row.pop("topic"), row, shown, gold.get(row["query_id"], []))
 
     def _rows(self, connection: duckdb.DuckDBPyConnection) -> Iterator[list[dict[str, Any]]]:
@@ -97,13 +109,20 @@ class AnsweredArm:
             rows = pa.Table.from_batches([batch]).to_pylist()
             yield from (rows[begin : begin + _BATCH] for begin in range(0, len(rows), _BATCH))
 
-    def _refined(self, connection: duckdb.DuckDBPyConnection, query_ids: list[str]) -> dict[tuple[str, str], str]:
-        """Returns (query_id, doc_id) -> the sentences of a document that grading has kept, of those that it has refined."""
-        if "grades" not in self.run.tables:
-            return {}
-        given = {"grades": self.run.tables["grades"], "arm": self.arm, "ids": query_ids}
-        rows = connection.execute(_REFINED, given).fetchall()
-        return {(query_id, doc_id): strips for query_id, doc_id, strips in rows}
+    def _own_texts(self, connection: duckdb.DuckDBPyConnection, query_ids: list[str]) -> dict[tuple[str, str], str]:
+        """Returns (query_id, doc_id) -> the text of a page of the web, or what grading has kept of a document."""
+        tables, found = self.run.tables, dict[tuple[str, str], str]()
+        given: dict[str, Any] = {"ids": query_ids}
+        if "web" in tables:
+            corrected = "corrections" in tables
+            query = _PAGES.format(corrected=_CORRECTED if corrected else "", first="web_query IS NULL," if corrected else "")
+            of_arm = {"corrections": tables["corrections"], "arm": self.arm} if corrected else {}
+            rows = connection.execute(query, given | {"pages": tables["web"]} | of_arm).fetchall()
+            found |= {(query_id, doc_id): indexed_text(title or "", text or "") for query_id, doc_id, title, text in rows}
+        if "grades" in tables:
+            rows = connection.execute(_REFINED, given | {"grades": tables["grades"], "arm": self.arm}).fetchall()
+            found |= {(query_id, doc_id): strips for query_id, doc_id, strips in rows}
+        return found
 
     def _gold(self) -> dict[str, list[str]]:
         """Returns query_id -> its gold answers, of all rows of the log that are the query, each once."""
