@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cluster.errors import RewriterError
@@ -369,7 +369,6 @@ _CHOICES = _VALUES.map(lambda value: {"choices": [{"message": value, "finish_rea
 _CONTENTS = _VALUES.map(lambda value: completion(value, value))
 
 
-@settings(max_examples=100)
 @given(st.binary(max_size=200) | (_VALUES | _CHOICES | _CONTENTS).map(lambda value: json.dumps(value).encode()))
 @example(b"[" * 100_000)
 @example(b'{"choices": [' + b"9" * 10_000)

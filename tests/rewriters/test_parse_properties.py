@@ -18,6 +18,7 @@ FOUR = load_pool(["general", "keyword", "pseudo_answer", "core_content"])
 QUERY = "cheapest parcel from lyon to porto in 2024"
 INSTRUCTIONS = joint_template(FOUR)
 RUNGS = {"json", "labelled", "numbered", "salvage"}
+FEW = settings(max_examples=settings.default.max_examples // 6)  # each is cut at every character
 
 FRAGMENTS = st.sampled_from(
     [
@@ -209,7 +210,7 @@ def test_noise_around_a_good_answer_changes_nothing(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@settings(max_examples=15)
+@FEW
 @given(values=FOUR_VALUES)
 def test_a_cut_answer_has_whole_values_or_none(shape: object, values: tuple[str, ...]) -> None:
     """Cut after every character. Those that are there are the true ones, and they come in the order of the answer."""
@@ -225,7 +226,7 @@ def test_a_cut_answer_has_whole_values_or_none(shape: object, values: tuple[str,
         before = len(found)
 
 
-@settings(max_examples=15)
+@FEW
 @given(FOUR_VALUES, st.sampled_from([{}, {"indent": 1}, {"ensure_ascii": False, "separators": (",", ":")}]))
 def test_cut_json_has_whole_values_or_none_even_if_the_engine_does_not_say_that_it_was_cut(
     values: tuple[str, ...], options: dict[str, object]
@@ -237,7 +238,7 @@ def test_cut_json_has_whole_values_or_none_even_if_the_engine_does_not_say_that_
 
 
 @pytest.mark.parametrize("strategy", FOUR, ids=lambda strategy: strategy.name)
-@settings(max_examples=15)
+@FEW
 @given(value=VALUES, before=st.sampled_from(["", "Here is the rewritten query:\n", "```\n"]))
 def test_a_cut_answer_to_a_call_of_its_own_is_whole_or_none(strategy: object, value: str, before: str) -> None:
     answer = f"{before}{value}\n\n---"

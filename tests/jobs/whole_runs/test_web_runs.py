@@ -117,7 +117,9 @@ def pages_of(server: WebServer, query_id: str, texts: Sequence[str]) -> dict[tup
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("server", ["searxng", "tavily", "brave"], indirect=True)
+@pytest.mark.parametrize(
+    "server", ["tavily", *(pytest.param(form, marks=pytest.mark.slow) for form in ("searxng", "brave"))], indirect=True
+)
 def test_a_run_has_the_pages_that_were_found_and_reranks_their_texts(
     path: str, server: WebServer, reranker: FakeModels, passages: dict[str, str]
 ) -> None:
