@@ -133,3 +133,28 @@ def test_what_was_graded_or_found_is_not_asked_again(
         before, known = len(prompts()), len(web.texts)
         assert started(path, tmp_path, "name=again").wait(PATIENCE) == 0
         assert (len(prompts()), len(web.texts)) == (before, known)
+
+
+@pytest.mark.slow
+def test_a_gate_decides_the_same_after_a_kill(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The threshold is that of the plan, and what was rewritten is not asked for again."""
+    monkeypatch.chdir(tmp_path)
+    with FakeServer(["one-8b"], text=lambda _: json.dumps({"general": "light of a lamp"}), seconds=0.3) as server:
+        engine = {"kind": "openai", "model": "one-8b", "base_url": server.address, "max_in_flight": 1}
+        values["rewrite"] |= {"engine": engine, "gate": {"by": "bm25", "below": {"quantile": 0.5, "sample": 10}}}
+        path = job_in_process(tmp_path, values, bm25, config_file)
+        killed_and_resumed(path, tmp_path, lambda: len(server.bodies) >= 2)
+        sent = Counter(json.dumps(body["messages"]) for body in server.bodies)
+        assert sum(sent.values()) - len(sent) <= 1  # what was in flight
+        (resumed,) = [one for one in (tmp_path / "runs").glob("small-*") if one.is_dir()]
+        before = len(server.bodies)
+        assert started(path, tmp_path, "name=whole", "store=null").wait(PATIENCE) == 0
+        assert len(server.bodies) - before == len(sent)
+        (whole,) = [one for one in (tmp_path / "runs").glob("whole-*") if one.is_dir()]
+    tables = ("rewrites", "selections", "runs", "results")
+    assert rows(resumed, tables) == rows(whole, tables)
+    plans = [json.loads((folder / "shards.json").read_text()) for folder in (resumed, whole)]
+    assert plans[0]["thresholds"] == plans[1]["thresholds"] != {}
