@@ -300,7 +300,7 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     config = anything(limits=LimitSettings(), cluster=ClusterSettings(metrics=False), rewrite=anything(planned=[]))
     prepared = anything(config=config, prices=None, storage=storage(), rewriting=Rewriting(()))
     job = anything(prepared=prepared, stages=lambda *_: [], open_store=lambda: None, requests_per_query=0)
-    plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
+    plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3}, thresholds={})
     lease = anything(number=1, lost=lambda: lost, taken_over=lambda: False)
     session, record, display = anything(pools={}), anything(before=[], driver_costs=DriverCosts()), LiveDisplay(sys.stderr)
     signals = Signals(display, AGAIN)
