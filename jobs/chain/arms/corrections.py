@@ -12,7 +12,7 @@ from jobs.chain.arms.opened import OpenedBy, digest
 from jobs.config.config import Config
 from jobs.config.corrective import WebSearchSettings
 from jobs.job.steps import WEB_SEARCH, ReadySteps
-from rewriters.steps.settings import GradeSettings
+from rewriters.steps.settings import RELEVANT, GradeSettings
 
 _OF_TASKS = {"engine", "prompt", "variables", "decoding"}
 
@@ -50,7 +50,7 @@ class Correction:
         """Returns whether the web is asked for a query whose documents have these verdicts."""
         if self.web is None:
             return False
-        relevant = verdicts.count("relevant")
+        relevant = verdicts.count(RELEVANT)
         return relevant == 0 or (self.web.when == "any" and relevant < len(verdicts))
 
 

@@ -19,7 +19,7 @@ from rewriters.engines.settings import EngineSettings
 ROWS = 100_000  # queries of a shard times arms, at most, at `CANDIDATES` each: some 150 MB in flight
 CANDIDATES = 50
 LEAST_SHARD = 20
-_STEPS = ("iterate", "grade", "web", "answer", "judge")  # as the chain has them
+_STEPS = (*STEPS, "judge")  # as the chain has them
 
 
 def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES) -> Config:

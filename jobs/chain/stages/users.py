@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.journal import Key
 from jobs.chain.search_texts import Text
 from jobs.counts import MadeWork, Work, WorkAlone, arm_key
 from jobs.tables import ORIGINAL
 from retrievers.lists import TOGETHER
 from retrievers.retriever import JoinedText, SearchText
+
+Item = TypeVar("Item")
 
 
 class Users:
@@ -42,9 +44,9 @@ class Users:
 
 
 def request_counts(
-    quantity: str, needed: Mapping[str, Mapping[Key, Collection[str]]], is_reused: Callable[[Key], bool]
+    quantity: str, needed: Mapping[str, Mapping[Item, Collection[str]]], is_reused: Callable[[Item], bool]
 ) -> Counter[str]:
-    """Returns the requests that each arm needs, those that only it needs, and how many were made.
+    """Returns the requests (or searches of the web) that each arm needs, those that only it needs, and how many were made.
 
     Args:
         quantity: Of work.

@@ -21,7 +21,7 @@ from jobs.chain.stages.users import request_counts
 from jobs.chain.steps.asking import AskedFor, Asking
 from jobs.chain.steps.contexts import Context, FoundText, citations, context_of, token_counter
 from jobs.chain.tables import ARM_ANSWER
-from jobs.tables import WRONG_CITATION, with_appended, with_columns, with_failure
+from jobs.tables import WRONG_CITATION, error_row, with_appended, with_columns, with_failure
 from rewriters.engines import Request
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.query import Query
@@ -77,7 +77,7 @@ class Generate:
         answers.close()
         results: dict[tuple[Key, str], StepResult] = {}
         rows: list[list[dict[str, Any]]] = [[] for _ in range(table.num_rows)]
-        errors: list[dict[tuple[Any, ...], dict[str, Any]]] = [{} for _ in rows]
+        errors: list[dict[tuple[Any, ...], dict[str, object]]] = [{} for _ in rows]
         requests: list[dict[Key, Request]] = [{} for _ in rows]
         counts: Counter[str] = Counter()
         needed: dict[str, dict[Key, set[str]]] = {}
@@ -151,19 +151,14 @@ def _answer(number: int, asked: _AnswerAsked, model: str, text: str, cut: bool, 
     }  # fmt: skip
 
 
-def _error(of: Generation, result: StepResult, raw: str | None, attempts: int) -> dict[str, Any]:
-    return {
-        "stage": "answer", "component": of.name, "reason": result.reason, "message": result.message, "raw": raw,
-        "attempts": attempts,
-    }  # fmt: skip
+def _error(of: Generation, result: StepResult, raw: str | None, attempts: int) -> dict[str, object]:
+    return error_row("answer", of.name, result.reason, str(result.message), raw, attempts)
 
 
-def _wrong_citation(of: Generation, wrong: Sequence[int], shown: int, text: str) -> dict[str, Any]:
+def _wrong_citation(of: Generation, wrong: Sequence[int], shown: int, text: str) -> dict[str, object]:
     numbers = ", ".join(map(str, wrong))
     message = f"the answer cites {numbers}, and its context has {shown} documents"
-    return {
-        "stage": "answer", "component": of.name, "reason": WRONG_CITATION, "message": message, "raw": text, "attempts": 1,
-    }  # fmt: skip
+    return error_row("answer", of.name, WRONG_CITATION, message, text)
 
 
 def without_answers(table: pa.Table, error: Exception) -> pa.Table:

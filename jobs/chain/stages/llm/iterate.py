@@ -35,7 +35,7 @@ from jobs.chain.steps.contexts import FoundText, context_of, token_counter
 from jobs.chain.steps.merging import QueryCandidates, candidates_of, merged
 from jobs.chain.tables import ARM_REWRITE, ARM_ROUND, COUNT, DOCUMENT, FUSED, PAIR_SCORE
 from jobs.counts import RoundQueries, arm_key
-from jobs.tables import ERROR, ITERATE, REPEATED_QUERY, with_appended, with_columns, with_failure
+from jobs.tables import ERROR, ITERATE, REPEATED_QUERY, error_row, with_appended, with_columns, with_failure
 from rewriters.engines import Request
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.normalise import normalise
@@ -213,9 +213,9 @@ class Iterate:
                 reason, message = REPEATED_QUERY, "the refined query is one that was searched already, so no round follows"
             if reason is not None:
                 state.ended.add((arm, row))
-                error = {"stage": "iterate", "component": of.name, "reason": reason, "message": message, "raw": made.text}
-                if (error | {"attempts": made.attempts}) not in state.errors[row]:
-                    state.errors[row].append(error | {"attempts": made.attempts})
+                error = error_row("iterate", of.name, reason, str(message), made.text, made.attempts)
+                if error not in state.errors[row]:
+                    state.errors[row].append(error)
                 continue
             found[arm, row] = text
             state.tried[arm, row].append(text)

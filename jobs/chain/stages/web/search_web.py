@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from cluster.run.shards import write_table
@@ -17,13 +16,12 @@ from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper
 from jobs.chain.searches import Wanted, WebSearches, charge
 from jobs.chain.stages.counts import with_counts
-from jobs.chain.stages.users import Users
+from jobs.chain.stages.users import request_counts
 from jobs.chain.stages.web.web_hits import cut_search, failed_search
 from jobs.chain.store.facts import Searched
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_CORRECTION
 from jobs.chain.web.answers import WebJournal
-from jobs.counts import MadeWork
 from jobs.job.steps import open_search_engine
 from jobs.tables import STORED, with_appended, with_failure
 from retrievers.retriever import SearchText
@@ -72,7 +70,7 @@ class SearchWeb:
         query_ids, corrections = table.column("query_id").to_pylist(), table.column("corrections").to_pylist()
         grades = table.column("grades").to_pylist()
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
-        errors: list[dict[str, dict[str, Any]]] = [{} for _ in query_ids]
+        errors: list[dict[str, dict[str, object]]] = [{} for _ in query_ids]
         pages: dict[tuple[int, str, str], list[tuple[Any, ...]]] = {}  # row, search engine, text as sent -> rows of web/
         counts: Counter[str] = Counter()
         for space, (opened, web) in self._opened.items():
@@ -111,7 +109,9 @@ class SearchWeb:
             asked = [one for one in firsts if one not in by.alike]
             charge(opened, by, asked, query_ids, {}, time.perf_counter() - began, [1.0], spent, "web")
             if self._work.only is None:
-                counts.update(_needs(opened, users, len(by.made)))
+                needed = {f"{counted}@{model or ''}": users for counted, model in opened.search_names.items()}
+                reused = users.keys() - by.answers.made
+                counts.update(request_counts("web_searches", needed, reused.__contains__))
         at = table.schema.get_field_index("corrections")
         table = table.set_column(at, table.schema.field(at), pa.array(corrections, pa.list_(ARM_CORRECTION)))
         table = with_appended(table, "errors", [list(of.values()) for of in errors])
@@ -122,18 +122,6 @@ class SearchWeb:
             file = write_table(self._storage, "web", shard_of(table), rows_of_web)
             table = with_appended(table, "stored", [[{"table": "web"} | file._asdict()], *([[]] * (table.num_rows - 1))])
         return with_counts(with_appended(table, "costs", spent), counts)
-
-
-def _needs(opened: OpenedBy, users: dict[str, set[str]], made: int) -> Counter[str]:
-    """Returns the searches that each arm needs, those that only it needs, and how many were made."""
-    counts: Counter[str] = Counter()
-    for counted, model in opened.search_names.items():
-        component, of = f"{counted}@{model or ''}", Users(len(users))
-        for arm in sorted({arm for arms in users.values() for arm in arms}):
-            of.add([arm], np.array([place for place, arms in enumerate(users.values()) if arm in arms]))
-        counts.update(of.counts("web_searches", component))
-        counts[MadeWork("web_searches", component).key] += made
-    return counts
 
 
 def without_hits(table: pa.Table, error: Exception) -> pa.Table:

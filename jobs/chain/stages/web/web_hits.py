@@ -13,7 +13,7 @@ from jobs.chain.search_texts import Text
 from jobs.chain.searches import WebSearches
 from jobs.chain.stages.lists import Found
 from jobs.chain.tables import WEB_HIT
-from jobs.tables import ORIGINAL, STORED, nested
+from jobs.tables import ORIGINAL, STORED, error_row, nested
 from retrievers.lists import TOGETHER
 from retrievers.ranking import offsets_of
 from retrievers.web.retriever import FailedSearch
@@ -85,7 +85,7 @@ def stored_pages(
     return pa.table([pa.array(values, field.type) for values, field in zip(columns, STORED["web"], strict=True)], STORED["web"])
 
 
-def web_errors(rows: int, routed: Sequence[Sequence[Text]], searches: WebSearches) -> list[list[dict[str, Any]]]:
+def web_errors(rows: int, routed: Sequence[Sequence[Text]], searches: WebSearches) -> list[list[dict[str, object]]]:
     """Returns the rows in errors of each query whose search of the web failed, and notes on texts that were cut.
 
     Args:
@@ -93,34 +93,32 @@ def web_errors(rows: int, routed: Sequence[Sequence[Text]], searches: WebSearche
         routed: The texts that the retriever was searched with, of each search of the arms.
         searches: The retriever's.
     """
-    said: list[dict[tuple[str, str], dict[str, Any]]] = [{} for _ in range(rows)]
+    said: list[dict[tuple[str, str], dict[str, object]]] = [{} for _ in range(rows)]
     for text in (text for of in routed for text in of):
         sent = searches.web.sent(text.search)
         if (failure := searches.failed.get(text.search)) is not None:
             attempts = max(1, searches.answers.requests[sent])
             message = f"the search of {text.strategy} failed: {failure.message}"
-            said[text.row].setdefault((failure.reason, sent), _error(searches.name, failure.reason, message, sent, attempts))
+            said[text.row].setdefault(
+                (failure.reason, sent), error_row("retrieve", searches.name, failure.reason, message, sent, attempts)
+            )
         elif searches.web.is_cut(text.search):
             provider = searches.web.settings.provider
             message = f"the text of {text.strategy} is longer than {provider} takes; its beginning was searched"
-            said[text.row].setdefault((CUT, sent), _error(searches.name, CUT, message, sent, 1))
+            said[text.row].setdefault((CUT, sent), error_row("retrieve", searches.name, CUT, message, sent))
     return [list(one.values()) for one in said]
 
 
-def failed_search(component: str, failure: FailedSearch, sent: str, requests: int) -> dict[str, Any]:
+def failed_search(component: str, failure: FailedSearch, sent: str, requests: int) -> dict[str, object]:
     """Returns the row in errors of a failed search where graded results do not suffice: what was kept stands alone."""
     message = f"the search of the web failed, so the documents that are kept stand alone: {failure.message}"
-    return _error(component, failure.reason, message, sent, max(1, requests)) | {"stage": "web"}
+    return error_row("web", component, failure.reason, message, sent, max(1, requests))
 
 
-def cut_search(component: str, provider: str, sent: str) -> dict[str, Any]:
+def cut_search(component: str, provider: str, sent: str) -> dict[str, object]:
     """Returns the note on a query to the web of which only the beginning was searched, where graded results do not suffice."""
     message = f"the query to the web is longer than {provider} takes; its beginning was searched"
-    return _error(component, CUT, message, sent, 1) | {"stage": "web"}
-
-
-def _error(component: str, reason: str, message: str, raw: str, attempts: int) -> dict[str, Any]:
-    return {"stage": "retrieve", "component": component, "reason": reason, "message": message, "raw": raw, "attempts": attempts}
+    return error_row("web", component, CUT, message, sent)
 
 
 def _page(hit: Mapping[str, Any]) -> dict[str, Any]:

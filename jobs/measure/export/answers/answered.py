@@ -90,12 +90,12 @@ class AnsweredArm:
         gold = self._gold() if contexts else {}
         with database(self.run) as connection:
             for rows in self._rows(connection):
-                wanted = sorted({one["doc_id"] for row in rows for one in row["documents"]}) if documents is not None else []
-                texts = documents(wanted) if documents is not None and wanted else {}
                 own = self._own_texts(connection, [row["query_id"] for row in rows]) if documents is not None else {}
-                for row in rows:
-                    ids = [one["doc_id"] for one in row["documents"]] if documents is not None else []
-                    shown = [own.get((row["query_id"], doc_id)) or texts[doc_id] for doc_id in ids]
+                shown_in = [[(row["query_id"], one["doc_id"]) for one in row["documents"]] for row in rows]
+                wanted = sorted({pair[1] for pairs in shown_in for pair in pairs if pair not in own})
+                texts = documents(wanted) if documents is not None and wanted else {}
+                for row, pairs in zip(rows, shown_in, strict=True):
+                    shown = [own[pair] if pair in own else texts[pair[1]] for pair in pairs] if documents is not None else []
                     yield Answered(row.pop("topic"), row, shown, gold.get(row["query_id"], []))
 
     def _rows(self, connection: duckdb.DuckDBPyConnection) -> Iterator[list[dict[str, Any]]]:
