@@ -2,9 +2,9 @@
 
 A group-by in two phases. Phase one reads a part of the log, groups its rows by raw text, normalises and hashes each
 distinct text once, and stores the part's query_map, its rejected rows, and (query_id, text, n) sorted by query_id. Phase two
-reads a range of query_ids from all parts, sums the counts, chooses the most frequent form, and stores the queries. Both
-phases take only names and write under unique names, so that any machine can process any part, repeatedly if necessary: only
-the returned files count.
+reads a range of query_ids from all parts, sums the counts, chooses the most frequent form, and stores the queries, those of the
+head apart (`jobs/log/tiers.py`). Both phases take only names and write under unique names, so that any machine can process any
+part, repeatedly if necessary: only the returned files count.
 
 With a context column the groups are of (raw text, context). Forms of contexts, and of the values of other columns, go from
 phase one to phase two in a file of their own, a row per query, column and form: a product of all columns could have as many
@@ -28,8 +28,9 @@ from cluster.run.spread import spread
 from cluster.storage import Storage, remote
 from jobs.log.check import LogColumns, RowGroup, check_log
 from jobs.log.files import LogFile
-from jobs.log.parts import PLAN, DedupTask, PartFiles, merge_range, query, read_part
+from jobs.log.parts import PLAN, DedupTask, PartFiles, count_range, merge_range, query, read_part
 from jobs.log.rejections import REASONS
+from jobs.log.tiers import tiers
 
 PART_ROWS = 1 << 19  # or one row group: small enough for many nodes; in larger parts fewer texts are hashed repeatedly
 RANGE_ROWS, RANGE_BYTES = 1 << 18, 1 << 25  # of texts and forms, grouped at a time by phase two
@@ -51,9 +52,17 @@ class LogSummary:
     rows: int
     queries: int
     rejected: dict[str, int]  # reason (a key of REASONS) -> number of log rows
-    tables: dict[str, list[File]]  # queries in order of query_id, query_map and errors in order of the log
+    tables: dict[str, list[File]]  # queries of each tier in order of query_id, query_map and errors in order of the log
     shards: list[Shard]  # the row groups of `queries`
     task_seconds: float = 0.0  # of the work on other machines
+    head: int = 0  # shards of the head, which are the first; 0: there is one tier
+    traffic: int = 0  # how often the queries were asked, all together
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Returns the counts that a plan keeps."""
+        rejected = sum(self.rejected.values())
+        return {"log_rows": self.rows, "queries": self.queries, "rejected": rejected, "traffic": self.traffic}
 
 
 def dedup(
@@ -61,12 +70,12 @@ def dedup(
 ) -> LogSummary:
     """Writes the tables queries, query_map and errors of a log, under unique names, and returns their files and counts.
 
-    queries/: sorted by query_id over all files; a row group is a shard of `shard_size` rows (fewer at the end of a range of
-    ids), a file has at most 64. `query` is the most frequent raw form, ties by the smallest code points; `log_count` is the
-    number of rows, or the sum of the count column, which then also weights the forms. query_map/: a row per log row in the
-    order of the log, query_id null if it was rejected. errors/: a row per rejected log row. Of OPTIONAL_QUERIES, queries/ has
-    what `columns` asks for: `context` and each of `values` are chosen as `query` is; where some rows of a query have a value
-    and others none, one of the former.
+    queries/: the head, then the rest, each sorted by query_id over all its files; a row group is a shard of `shard_size` rows
+    (fewer at the end of a range of ids), a file has at most 64. `query` is the most frequent raw form, ties by the smallest
+    code points; `log_count` is the number of rows, or the sum of the count column, which then also weights the forms.
+    query_map/: a row per log row in the order of the log, query_id null if it was rejected. errors/: a row per rejected log
+    row. Of OPTIONAL_QUERIES, queries/ has what `columns` asks for: `context` and each of `values` are chosen as `query` is;
+    where some rows of a query have a value and others none, one of the former.
 
     Works in this process, or if not `local` on the connected Ray, all of whose nodes must reach the log and `storage`.
     Intermediate files are always removed, the tables after an error.
@@ -88,23 +97,28 @@ def dedup(
             _refuse_ambiguous([storage.url(file.key) for file in query_map], columns.id_column)
         texts = [piece.texts for piece in pieces if piece.texts.rows]
         forms = [piece.forms for piece in pieces if piece.forms.rows]
-        merge = partial(merge_range, task, [storage.url(file.key) for file in texts], [storage.url(file.key) for file in forms])
+        named = [storage.url(file.key) for file in texts]
+        merge = partial(merge_range, task, named, [storage.url(file.key) for file in forms])
         ranges = _ranges([*texts, *forms])
-        queries = [file for range_ in spread(merge, ranges, local=local, worked=worked.append) for file in range_]
+        counts = spread(partial(count_range, task, named), ranges, local=local, worked=worked.append)
+        traffic, cuts = tiers(counts)
+        merged = spread(merge, list(zip(ranges, cuts, strict=True)), local=local, worked=worked.append)
+        head, rest = ([file for range_ in merged for file in range_[tier]] for tier in (0, 1))
     except BaseException:
         _remove(storage, task, "queries", "query_map", "errors")
         raise
     finally:
         _remove(storage, task, PLAN)
-    places = [(file, start) for file in queries for start in range(0, file.rows, shard_size)]
+    places = [(file, start) for file in (*head, *rest) for start in range(0, file.rows, shard_size)]
     shards = [
         Shard(number, file.key, start // shard_size, min(shard_size, file.rows - start))
         for number, (file, start) in enumerate(places)
     ]
     errors = [piece.errors for piece in pieces if piece.errors.rows]
-    tables = {"queries": queries, "query_map": query_map, "errors": errors}
+    tables = {"queries": [*head, *rest], "query_map": query_map, "errors": errors}
     rows, distinct = (sum(file.rows for file in tables[name]) for name in ("query_map", "queries"))
-    return LogSummary(rows, distinct, rejected, tables, shards, sum(worked))
+    first = sum(-(-file.rows // shard_size) for file in head)
+    return LogSummary(rows, distinct, rejected, tables, shards, sum(worked), first, traffic)
 
 
 def _parts(groups: Iterable[RowGroup]) -> list[list[RowGroup]]:

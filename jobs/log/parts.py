@@ -1,7 +1,7 @@
 """The two phases of dedup.
 
 A part of the log becomes its query_map, its rejected rows, and files of texts; a range of query_ids, out of those of all parts,
-becomes queries.
+becomes queries, after it was counted how often each is asked.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from cluster.storage.s3_duckdb import bounded_duckdb, no_room
 from jobs.log.check import LogColumns, RowGroup
 from jobs.log.rejections import Groups, Ints, Rejection, encode, group_rows, hex_ids, normal_forms
 from jobs.log.rows import read_rows
+from jobs.log.tiers import Cut, divided
 from jobs.tables import OPTIONAL_QUERIES, STORED, VALUES
 
 MEMORY = "256MB"  # of one DuckDB
@@ -179,6 +180,13 @@ def _put_forms(
 
 SHARDS_PER_FILE = 64
 
+COUNTS = """
+SELECT n AS asked, count(*) AS queries
+FROM (
+    SELECT sum(n)::BIGINT AS n FROM read_parquet($texts) WHERE query_id >= $low AND query_id < $high GROUP BY query_id
+)
+GROUP BY n
+"""
 MERGE = """
 SELECT query_id, first(raw ORDER BY n DESC, raw) AS query, sum(n)::BIGINT AS log_count
 FROM (
@@ -198,18 +206,36 @@ GROUP BY query_id, "column"
 """
 
 
-def merge_range(task: DedupTask, texts: list[str], forms: list[str], bounds: tuple[str, str]) -> list[File]:
-    """Runs phase two on a range of query_ids; returns the files of queries/ written, in order."""
+def count_range(task: DedupTask, texts: list[str], bounds: tuple[str, str]) -> dict[int, int]:
+    """Returns, of the queries in a range of query_ids: times asked -> how many queries were."""
+    low, high = bounds
+    found = query(COUNTS, {"texts": texts, "low": low, "high": high}, threads=1)
+    return {one["asked"]: one["queries"] for one in found.to_pylist()}
+
+
+def merge_range(
+    task: DedupTask, texts: list[str], forms: list[str], range_: tuple[tuple[str, str], Cut | None]
+) -> tuple[list[File], list[File]]:
+    """Runs phase two on a range of query_ids; returns the files of queries/ written, those of the head and the others.
+
+    `range_` has the bounds, and which of the queries are the head's.
+    """
+    bounds, cut = range_
     low, high = bounds
     found = query(MERGE, {"texts": texts, "low": low, "high": high}, threads=1)
     normalised = normal_forms(found.column("query").combine_chunks())
     found = found.append_column("normalised", normalised).select(STORED["queries"].names)
     for name, column in _more(task, found, forms, bounds).items():
         found = found.append_column(OPTIONAL_QUERIES.field(name), column)
+    head, rest = divided(found, cut)
+    return _put_queries(task, f"0-{low}", head), _put_queries(task, low if cut is None else f"1-{low}", rest)
+
+
+def _put_queries(task: DedupTask, name: str, queries: pa.Table) -> list[File]:
     size = SHARDS_PER_FILE * task.shard_size
     return [
-        put(task, "queries", f"{low}-{start // size:05d}", found.slice(start, size), row_group_size=task.shard_size)
-        for start in range(0, len(found), size)
+        put(task, "queries", f"{name}-{start // size:05d}", queries.slice(start, size), row_group_size=task.shard_size)
+        for start in range(0, len(queries), size)
     ]
 
 

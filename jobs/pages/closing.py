@@ -37,6 +37,7 @@ from jobs.pages.summary import fallback_rows, spending_rows
 from jobs.plan.work import Saving, saved
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.sums import chosen_counts, found_by_guards
+from jobs.runs.traffic import covered_words
 from jobs.terminal.formats import known
 from jobs.terminal.tables import facts
 
@@ -149,7 +150,10 @@ def closing_page(found: ComparedArms) -> RenderableType:
 def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
     folder = found.folder
     arms = folder.record["ablation"]["arms"]
-    yield "arms", f"{len(arms):,} of {len(arms):,}, over {folder.plan.counts['queries']:,} distinct queries"
+    over = f"over {folder.plan.counts['queries']:,} distinct queries"
+    if not folder.finished:
+        over += f"; {folder.counts['queries']:,} committed{covered_words(folder.plan, folder.counts)}"
+    yield "arms", f"{len(arms):,} of {len(arms):,}, {over}"
     for kind in QUANTITIES:
         naive, executed, reused = (of[kind] for of in (found.saving.naive, found.saving.executed, found.saving.reused))
         if naive:

@@ -42,6 +42,7 @@ from jobs.runs.sums import (
     searches_saved,
     selected_by_type,
 )
+from jobs.runs.traffic import covered_words
 from jobs.tables import ORIGINAL, RUNGS, WRONG_CITATION
 from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
 from jobs.terminal.tables import facts
@@ -66,7 +67,8 @@ def _rows(
     planned, counts = run.plan.counts, run.counts
     rejected = f", {planned['rejected']:,} rejected" if planned["rejected"] else ""
     yield "log", f"{planned['log_rows']:,} rows{rejected}"
-    yield "queries", f"{planned['queries']:,} distinct"
+    committed = "" if run.finished else f"; {counts['queries']:,} committed{covered_words(run.plan, counts)}"
+    yield "queries", f"{planned['queries']:,} distinct{committed}"
     yield "rewrites", _rewrites(counts)
     if (saving := saving_of_run(run, prices)) is not None:
         yield "gate", saving.words

@@ -30,7 +30,8 @@ from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.work import ablation_rows, all_searches, planned_saving
 from jobs.run.job import Job, run_of
 from jobs.run.planning.draft import check_version
-from jobs.run.planning.thresholds import PlannedQueries, SampledGate, sampled_gate, threshold_words
+from jobs.run.planning.sample import PlannedQueries
+from jobs.run.planning.thresholds import SampledGate, sampled_gate, threshold_words
 from jobs.run.pool_calibration import CALIBRATION, has_auto, known_seconds, pool_words, seconds_words, with_seconds
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.run.spending import expected_requests, tries_per_request
@@ -68,8 +69,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
             log = dedup(prepared.files, prepared.columns, open_storage(folder), config.cluster.shard_size)
             texts = _texts(pq.ParquetFile(Path(folder, file.key)) for file in log.tables["queries"])
             gated = sampled_gate(run_of(prepared).compiled.work, PlannedQueries(open_storage(folder), log.shards))
-        counts = {"log_rows": log.rows, "queries": log.queries, "rejected": sum(log.rejected.values())}
-        shards = len(log.shards)
+        counts, shards = log.counts, len(log.shards)
     else:
         check_inputs(stored, prepared.inputs, storage.root)
         if storage.stat(SUCCESS) is None:

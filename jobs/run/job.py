@@ -32,7 +32,8 @@ from jobs.job.pools import check_shares
 from jobs.job.prepare import Prepared
 from jobs.run.finish import Balance, ablation_balances, run_balances
 from jobs.run.gold_answers import gold_of_queries
-from jobs.run.planning.thresholds import PlannedQueries, SampledLists, taken_thresholds
+from jobs.run.planning.sample import PlannedQueries
+from jobs.run.planning.thresholds import SampledLists, taken_thresholds
 from jobs.run.spending import tries_per_request
 from jobs.tables import STORED
 from retrievers.settings import RerankSettings

@@ -16,6 +16,7 @@ from cluster.run.shards import Plan
 from jobs.counts import ErrorCount, counts_of
 from jobs.job.prepare import Prepared
 from jobs.runs.tally import Tally
+from jobs.runs.traffic import covered_words
 from jobs.tables import NOTES
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
@@ -70,7 +71,8 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
             return Stopped(
                 "stopped-cost",
                 f"{money(usd)} are spent, limits.max_cost_usd is {money(limits.max_cost_usd)}{left}; "
-                f"{len(tally.shards)} of {len(plan.shards)} shards are committed; to pay for all go on with: "
+                f"{len(tally.shards)} of {len(plan.shards)} shards are committed{covered_words(plan, tally.counts)}; "
+                f"to pay for all go on with: "
                 f"{resume_command} --set limits.max_cost_usd={whole:.2f}",
             )
     return None

@@ -27,7 +27,7 @@ from jobs.run.driver_costs import DriverCosts
 from jobs.run.finish import finish, put_latest
 from jobs.run.job import Job
 from jobs.run.limits import Signals, Stall, Sums, limit, outcome
-from jobs.run.planning.draft import check_version, draft_plan, store_plan
+from jobs.run.planning.draft import check_version, draft_plan, plan_words, store_plan
 from jobs.run.planning.thresholds import numbers
 from jobs.run.pool_calibration import PoolSizes
 from jobs.run.progress import driver_gauges, progress_file, tracked_metrics
@@ -38,6 +38,7 @@ from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.traces import Traces, traced
 from jobs.run.watch import Watch
 from jobs.runs.tally import Tally, tally_of
+from jobs.runs.traffic import covered_words
 from jobs.terminal.commit_log import log_commit
 from jobs.terminal.formats import queries
 from jobs.terminal.live_display import LiveDisplay
@@ -116,9 +117,7 @@ def run(
                         progress.phase("planning")
                         plan = store_plan(prepared, draft, job.take_thresholds(draft.queries(prepared)))
                     assert plan is not None
-                    event(
-                        "plan", _plan_summary(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number
-                    )
+                    event("plan", plan_words(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number)
                     tally = tally_of(storage)
                     driver = Driver(
                         job, session, lease, record, plan, tally, sizes, progress, signals, outages,
@@ -295,7 +294,8 @@ class Driver:
         if self.signals.received is not None and committed < planned:
             raise Stopped(
                 "interrupted",
-                f"interrupted: {committed} of {planned} shards are committed; go on with: {self.resume_command}",
+                f"interrupted: {committed} of {planned} shards are committed{covered_words(self.plan, self.tally.counts)}; "
+                f"go on with: {self.resume_command}",
                 128 + self.signals.received,
             )
         if last := self._limit(watch, spending, halted=halted):
@@ -322,8 +322,3 @@ class Driver:
 
     def _put(self, status: str) -> None:
         self.record.put(status, self.plan, self.tally.counts, self.tally.spent)
-
-
-def _plan_summary(plan: Plan) -> str:
-    counts, end = plan.counts, "s" * (len(plan.shards) != 1)
-    return f"{counts['queries']:,} distinct queries of {counts['log_rows']:,} log rows, in {len(plan.shards):,} shard{end}"

@@ -24,6 +24,7 @@ from cluster.storage.prefetch import prefetch
 from jobs.config.config import Config
 from jobs.runs.bill import Bill, bill
 from jobs.runs.starts import Start, driver_spent, known_starts, node_time
+from jobs.runs.traffic import covered_words
 
 REPORT = "report.html"
 CONCURRENT_FETCHES = 16  # of records
@@ -163,7 +164,8 @@ class RunFolder:
         """Returns 'finished', or the status and the number of committed shards."""
         if self.finished:
             return "finished"
-        return f"{self.record['status']}: {len(self.manifests):,} of {len(self.plan.shards):,} shards are committed"
+        words = f"{len(self.manifests):,} of {len(self.plan.shards):,} shards are committed"
+        return f"{self.record['status']}: {words}{covered_words(self.plan, self.counts)}"
 
 
 def open_run(path: str) -> RunFolder:

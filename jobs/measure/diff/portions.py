@@ -1,7 +1,7 @@
 """Two runs in portions of their queries, so that comparing them takes memory that does not grow with the log.
 
-A shard holds a range of query_ids, and the statistics of its row group in `queries/` tell which. Two logs are cut into
-shards at other ids, so a portion is a range of ids, with the files of the shards of each run that have some of them.
+A shard holds a range of query_ids, of its tier, and the statistics of its row group in `queries/` tell which. Two logs are cut
+into shards at other ids, so a portion is a range of ids, with the files of the shards of each run that have some of them.
 """
 
 from __future__ import annotations

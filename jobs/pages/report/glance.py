@@ -19,6 +19,7 @@ from jobs.pages.summary import grade_words, round_words, web_words
 from jobs.run.planning.thresholds import threshold_words
 from jobs.runs.starts import unknown_losses
 from jobs.runs.sums import many_fallbacks
+from jobs.runs.traffic import covered_words
 from jobs.tables import NOTES
 from jobs.terminal.formats import duration, money, number, percent, planned_rewrites, queries, sentence
 
@@ -97,7 +98,7 @@ def tiles(figures: Figures, spending: Spending) -> list[Tile]:
         Tile(
             "distinct queries",
             number(planned["queries"]),
-            f"{number(figures.queries)} committed; {log}" if figures.waiting else log,
+            f"{number(figures.queries)} committed{covered_words(run.plan, counts)}; {log}" if figures.waiting else log,
             bool(figures.waiting),
         ),
         Tile("rewrites", made, detail),

@@ -14,7 +14,8 @@ from cluster.storage import open_storage
 from cluster.storage.prefetch import prefetch
 from jobs.job.prepare import Prepared
 from jobs.log.dedup import LogSummary, dedup
-from jobs.run.planning.thresholds import PlannedQueries, threshold_words
+from jobs.run.planning.sample import PlannedQueries
+from jobs.run.planning.thresholds import threshold_words
 from jobs.terminal.logs import event
 
 UPLOADS_IN_FLIGHT = 4
@@ -76,9 +77,20 @@ def store_plan(prepared: Prepared, draft: Draft, thresholds: Mapping[str, dict[s
 
     for _ in prefetch(upload, [file for files in log.tables.values() for file in files], UPLOADS_IN_FLIGHT):
         pass
-    counts = {"log_rows": log.rows, "queries": log.queries, "rejected": sum(log.rejected.values())}
-    size = prepared.config.cluster.shard_size
-    plan = put_plan(storage, Plan(prepared.inputs, counts, size, log.tables, log.shards, VERSION, dict(thresholds)))
+    size, taken = prepared.config.cluster.shard_size, dict(thresholds)
+    plan = put_plan(storage, Plan(prepared.inputs, log.counts, size, log.tables, log.shards, VERSION, taken, log.head))
     for one in plan.thresholds.values():
         event("plan", threshold_words(one), threshold=one)
     return plan
+
+
+def plan_words(plan: Plan) -> str:
+    """Returns what a job has to do, in words."""
+    counts, end = plan.counts, "s" * (len(plan.shards) != 1)
+    words = f"{counts['queries']:,} distinct queries of {counts['log_rows']:,} log rows, in {len(plan.shards):,} shard{end}"
+    return words + (f"; {head_words(sum(one.rows for one in plan.shards[: plan.head]), plan.head)}" if plan.head else "")
+
+
+def head_words(queries: int, shards: int) -> str:
+    """Returns what the head is, in words."""
+    return f"first the {queries:,} asked most often, half of the traffic, in {shards:,} shard{'s' * (shards != 1)}"

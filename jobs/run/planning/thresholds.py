@@ -1,21 +1,18 @@
 """Thresholds that are quantiles: taken when a job is planned, from the scores of a sample of its queries.
 
-BM25 has no scale, so that a number fits one index and one log. Queries are in order of their ids, which are hashes: a seeded
-stretch of them is a random sample, the same for a run and for an ablation over the same log, whatever the size of their shards.
+BM25 has no scale, so that a number fits one index and one log.
 """
 
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from cluster.run.shards import Shard, read_plan
+from cluster.run.shards import read_plan
 from cluster.storage import Storage, open_storage
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.arms.thresholds import SampledThreshold, sampled_thresholds, with_thresholds
@@ -23,20 +20,13 @@ from jobs.chain.search_texts import filters_of, originals
 from jobs.chain.searches import IndexSearches
 from jobs.chain.store.files import NO_STORE, StoreFiles
 from jobs.job.opening import open_retriever
+from jobs.run.planning.sample import PlannedQueries, read_sample
 from retrievers.retriever import RankedList, Retriever, SearchText
 from retrievers.settings import TypoSettings
 from rewriters.scores.gate import best_of, decide, lead_of
 from rewriters.scores.thresholds import Quantile, at_quantile
 
-_COLUMNS = ("query_id", "query", "values")  # the last only where the config asks for it
 SHARE_SAMPLE = Quantile(quantile=0.5, sample=200)  # queries by which `plan` says how many the gate lets be rewritten
-
-
-class PlannedQueries(NamedTuple):
-    """The distinct queries of a planned job: where their files are, and the row groups in order of the queries' ids."""
-
-    storage: Storage
-    shards: Sequence[Shard]
 
 
 class SampledLists:
@@ -77,24 +67,6 @@ class SampledLists:
         if key not in self._read:
             self._read[key] = read_sample(self._queries, of.sample, of.seed)
         return self._read[key]
-
-
-def read_sample(queries: PlannedQueries, size: int, seed: int) -> pa.Table:
-    """Returns the columns of a sample of queries: a stretch of them that begins at a drawn place, and goes on at the first."""
-    total = sum(shard.rows for shard in queries.shards)
-    begin, left, parts = random.Random(seed).randrange(max(1, total)), min(size, total), list[pa.Table]()
-    before = 0
-    for shard in (*queries.shards, *queries.shards):
-        first = max(0, begin - before)
-        before += shard.rows
-        if first >= shard.rows or not left:
-            continue
-        with queries.storage.open(shard.key) as file:
-            parquet = pq.ParquetFile(file)
-            names = [name for name in _COLUMNS if name in parquet.schema_arrow.names]
-            parts.append(parquet.read_row_group(shard.row_group, columns=names).slice(first, left))
-        left -= parts[-1].num_rows
-    return pa.concat_tables(parts)
 
 
 def taken_thresholds(work: SharedWork, samples: SampledLists) -> dict[str, dict[str, Any]]:

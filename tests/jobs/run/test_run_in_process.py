@@ -26,13 +26,13 @@ from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.run.limits import Stopped
 from tests.support.jobs.in_process_runs import run_in_process
-from tests.support.jobs.whole_runs import ROOT, check_files, check_same_rows, rows
+from tests.support.jobs.whole_runs import ROOT, check_files, check_same_rows, rows, rows_of_shard
 
 QUERIES = [
     "why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast", "rye", "zzz", "faint galaxies",
     "beer", "how far does a lens throw light", "harbour", "linen bag",
 ]  # fmt: skip
-SHARDS = 4  # of three queries
+SHARDS = 5  # of three queries: two of the four that are asked most often, and three of the others
 Make = Callable[..., Prepared]
 
 
@@ -134,7 +134,8 @@ def test_candidates_beyond_the_results_are_kept_by_choice(make: Make) -> None:
 
 
 def test_a_limit_that_holds_no_more_when_all_is_committed_stops_nothing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [None, Stopped("stopped-errors", "too many errors"), None]  # before the work, at the only commit, at the end
+    # before the work, at the first commit, at the last, at the end
+    found = [None, None, Stopped("stopped-errors", "too many errors"), None]
     monkeypatch.setattr("jobs.run.run.limit", lambda *_: found.pop(0))
     prepared = make("cluster.shard_size=50")
     done(prepared)
@@ -192,7 +193,7 @@ def test_a_run_that_is_too_dear_stops_and_goes_on_with_more_money(make: Make, ca
     said = stopped(prepared)
     left = commits(prepared)
     assert 0 < left < SHARDS
-    assert f"limits.max_cost_usd is $0.00; {left} of {SHARDS} shards are committed; to pay for all" in str(said)
+    assert f"limits.max_cost_usd is $0.00; {left} of {SHARDS} shards are committed, {covered(prepared)}; to pay" in str(said)
     assert (said.exit_code, said.graceful, status(prepared)) == (1, True, ["stopped"])
     folder = done(make("limits.max_cost_usd=1000"))
     assert (folder, status(prepared)) == (Path(prepared.storage.root), ["stopped", "finished"])
@@ -217,7 +218,8 @@ def test_an_exception_in_a_stage_ends_the_run_and_nothing_is_asked_for_twice(
     prepared = make()
     assert str(stopped(prepared, ZeroDivisionError)) == "division by zero"
     assert (commits(prepared), status(prepared)) == (2, ["failed"])
-    last = set(of_shard(prepared, SHARDS - 1).values())  # the engine has no other answers now
+    # the engine has no other answers now
+    last = {query for number in range(3, SHARDS) for query in of_shard(prepared, number).values()}
     answers = [line for line in Path("recorded.jsonl").read_text().splitlines() if json.loads(line)["query"] in last]
     Path("recorded.jsonl").write_text("\n".join(answers))
     again = replace(make(), output=prepared.output, run_id=prepared.run_id, identity=prepared.identity)
@@ -231,8 +233,15 @@ def test_an_exception_in_a_stage_ends_the_run_and_nothing_is_asked_for_twice(
 
 def of_shard(prepared: Prepared, number: int) -> dict[str, str]:
     """query_id -> query of a shard."""
-    found = rows(Path(prepared.storage.root), "queries")[3 * number :][:3]
-    return {row["query_id"]: row["query"] for row in found}
+    return {row["query_id"]: row["query"] for row in rows_of_shard(Path(prepared.storage.root), number)}
+
+
+def covered(prepared: Prepared) -> str:
+    """The share of the log's 24 usable rows whose queries are committed, in words."""
+    manifests = [json.loads(prepared.storage.get(one.key) or b"") for one in prepared.storage.list("commits")]
+    done = {query_id for manifest in manifests for query_id in of_shard(prepared, manifest["shard"])}
+    asked = sum(row["log_count"] for row in rows(Path(prepared.storage.root), "queries") if row["query_id"] in done)
+    return f"{100 * asked / 24:.1f} % of the traffic"
 
 
 def test_a_signal_lets_the_shard_under_way_be_committed(
@@ -244,7 +253,8 @@ def test_a_signal_lets_the_shard_under_way_be_committed(
     said = stopped(prepared)
     left = commits(prepared)
     assert 2 <= left < SHARDS
-    assert str(said) == f"interrupted: {left} of {SHARDS} shards are committed; go on with: the same command"
+    words = f"interrupted: {left} of {SHARDS} shards are committed, {covered(prepared)}; go on with: the same command"
+    assert str(said) == words
     assert (said.exit_code, status(prepared)) == (143, ["interrupted"])
     ended = json.loads(prepared.storage.get("progress.json") or b"")
     assert (ended["state"], ended["reason"], ended["shards"]) == (
@@ -253,7 +263,7 @@ def test_a_signal_lets_the_shard_under_way_be_committed(
         {"committed": left, "planned": SHARDS},
     )
     assert [record.getMessage() for record in caplog.records if record.event == "interrupt"] == [  # type: ignore[attr-defined]
-        "signal 15: no more shards are admitted; 1 shard in flight (3 queries) is being committed; a second signal ends at once"
+        "signal 15: no more shards are admitted; 1 shard in flight (1 query) is being committed; a second signal ends at once"
     ]
     assert len(list(Path(prepared.storage.root, "results").iterdir())) == left  # no file without its manifest
     check_same_rows(done(make()), calm)
@@ -274,7 +284,7 @@ def test_a_shard_that_outlasts_the_grace_is_left_to_the_next_start_which_goes_on
     said = stopped(prepared)
     try:
         assert str(said) == (
-            "interrupted: after 0.2 s (cluster.grace_seconds) 1 shard in flight (3 queries) is left to the next start; what is "
+            "interrupted: after 0.2 s (cluster.grace_seconds) 1 shard in flight (1 query) is left to the next start; what is "
             "committed stays; go on with: the same command"
         )
         assert (said.exit_code, status(prepared), commits(prepared)) == (143, ["interrupted"], 1)

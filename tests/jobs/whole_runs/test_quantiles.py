@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -70,9 +71,9 @@ def best_scores(run: RunFolder) -> dict[str, float]:
 
 
 def threshold(best: dict[str, float], share: float = SHARE, size: int = SAMPLE, seed: int = SEED) -> float:
-    """The quantile as the documentation has it, computed apart: a stretch of the ids from a drawn place on."""
+    """The quantile as the documentation has it, computed apart: a stretch of the ids from a drawn one on."""
     ordered = sorted(QUERIES, key=query_id)
-    begin = random.Random(seed).randrange(len(ordered))
+    begin = bisect_left(ordered, f"{random.Random(seed).getrandbits(128):032x}")
     sample = sorted(best[query] for query in (ordered[begin:] + ordered[:begin])[:size])
     value = sample[int(share * len(sample))]
     return value if value > float("-inf") else min(one for one in sample if one > float("-inf"))

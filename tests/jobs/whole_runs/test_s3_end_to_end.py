@@ -20,7 +20,7 @@ from tests.support.jobs.whole_runs import ROOT, SAMPLE, check_files, check_same_
 
 pytestmark = pytest.mark.slow
 
-SHARDS = 9
+SHARDS = 10
 IMPATIENT = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})

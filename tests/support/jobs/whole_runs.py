@@ -78,6 +78,13 @@ def rows(folder: Path, table: str) -> list[Row]:
     return found
 
 
+def rows_of_shard(folder: Path, number: int) -> list[Row]:
+    """The queries of a shard, in order of their ids."""
+    _, key, group, _ = json.loads((folder / "shards.json").read_text())["shards"][number]
+    found: list[Row] = pq.ParquetFile(folder / key).read_row_group(group).to_pylist()
+    return found
+
+
 def in_order(found: list[Row]) -> list[str]:
     return sorted(map(repr, found))
 

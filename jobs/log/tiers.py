@@ -1,0 +1,73 @@
+"""Two tiers of queries: the head, those asked most often, which hold half of the traffic, and the rest.
+
+The shards of the head come first. A job that its budget or its time ends has then done what most people ask, and left what
+hardly anybody asks. Where every query is asked equally often there is one tier.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+class Cut(NamedTuple):
+    """The queries of a range of ids that are the head's: those asked more often than `count`, and `ties` asked as often.
+
+    The ties are the first in order of their ids.
+    """
+
+    count: int
+    ties: int
+
+    def of_head(self, counts: np.ndarray) -> np.ndarray:
+        """Returns whether each query of the range is of the head; `counts` say how often each was asked, in order of ids."""
+        tied = counts == self.count
+        found: np.ndarray = (counts > self.count) | (tied & (np.cumsum(tied) <= self.ties))
+        return found
+
+
+class Tiers(NamedTuple):
+    """How the queries of a log are divided.
+
+    Attributes:
+        traffic: How often they were asked, all together.
+        cuts: Of each range of ids; None: there is one tier.
+    """
+
+    traffic: int
+    cuts: list[Cut | None]
+
+
+def tiers(ranges: Sequence[Mapping[int, int]]) -> Tiers:
+    """Returns how queries are divided; `ranges` has for each range of ids: times asked -> how many queries were."""
+    found: Counter[int] = Counter()
+    for one in ranges:
+        found.update(one)
+    traffic = sum(count * queries for count, queries in found.items())
+    if len(found) < 2:
+        return Tiers(traffic, [None] * len(ranges))
+    before, border = 0, 0
+    for border in sorted(found, reverse=True):
+        if 2 * (before + border * found[border]) >= traffic:
+            break
+        before += border * found[border]
+    ties = -(-(traffic - 2 * before) // (2 * border))
+    cuts: list[Cut | None] = []
+    for one in ranges:
+        taken = min(ties, one.get(border, 0))
+        ties -= taken
+        cuts.append(Cut(border, taken))
+    return Tiers(traffic, cuts)
+
+
+def divided(queries: pa.Table, cut: Cut | None) -> tuple[pa.Table, pa.Table]:
+    """Returns the queries of a range that are the head's, and the rest; both in order of their ids."""
+    if cut is None:
+        return queries.slice(0, 0), queries
+    head = pa.array(cut.of_head(queries.column("log_count").to_numpy()))
+    return queries.filter(head), queries.filter(pc.invert(head))

@@ -1,0 +1,137 @@
+"""The queries that are asked most often come first: what a stop leaves undone, what is said, and runs of before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.chain.stages.order import Order
+from jobs.pages.summary import closing_table
+from jobs.run.job import Job
+from jobs.runs.folder import open_run
+from tests.support.jobs.in_process_runs import QUERIES, job_in_process, prepared_job, prepared_work, run_in_process
+from tests.support.jobs.report_runs import page
+from tests.support.jobs.whole_runs import check_same_rows, rows
+
+ASKED = dict(zip(QUERIES, (9, 1, 5, 1, 2, 1), strict=True))  # 19 in all
+HEAD = {"why does bread rise", "moon and tides"}  # 14: one alone is not half
+
+
+@pytest.fixture
+def job(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    path = job_in_process(tmp_path, values, bm25, config_file)
+    pq.write_table(pa.table({"query": [query for query, count in ASKED.items() for _ in range(count)]}), "log.parquet")
+    return path
+
+
+def committed(job: Job) -> set[str]:
+    """The queries of the committed shards."""
+    storage, found = job.prepared.storage, set[str]()
+    shards = json.loads(storage.get("shards.json") or b"")["shards"]
+    for entry in storage.list("commits"):
+        _, key, group, _ = shards[json.loads(storage.get(entry.key) or b"")["shard"]]
+        with storage.open(key) as file:
+            found |= set(pq.ParquetFile(file).read_row_group(group).column("query").to_pylist())
+    return found
+
+
+def fail_at_the_second(patch: pytest.MonkeyPatch) -> None:
+    """Has the second shard that comes to the ordering stage end the run."""
+    order, left = Order.__call__, [1]
+
+    def ordered(self: Order, table: pa.Table) -> pa.Table:
+        if not left:
+            raise ZeroDivisionError("the second shard")
+        left.pop()
+        return order(self, table)
+
+    patch.setattr(Order, "__call__", ordered)
+
+
+def begun(path: str, *settings: str) -> Job:
+    """A run that ends after its first shard."""
+    job = prepared_job(path, *settings)
+    with pytest.raises(ZeroDivisionError):
+        run_in_process(job)
+    return job
+
+
+def test_a_run_that_ends_early_leaves_what_is_asked_least(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_at_the_second(monkeypatch)
+    ended = begun(job, "cluster.shard_size=2")
+    assert committed(ended) == HEAD
+    folder = open_run(ended.prepared.storage.root)
+    assert folder.state == "failed: 1 of 3 shards are committed, 73.7 % of the traffic"
+    assert "6 distinct; 2 committed, 73.7 % of the traffic" in shown(folder)
+    assert "2 committed, 73.7 % of the traffic" in " ".join(page(folder).sections["glance"].split())
+
+
+def test_of_a_finished_run_the_traffic_is_not_told(job: str) -> None:
+    folder = open_run(str(run_in_process(prepared_job(job))))
+    assert "of the traffic" not in shown(folder) + page(folder).sections["glance"]
+
+
+def shown(folder: Any) -> str:
+    table = closing_table(folder, None, None).renderables[0]  # type: ignore[attr-defined]
+    return "\n".join(str(cell) for cell in table.columns[1].cells)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50])
+def test_each_tier_is_in_order_of_the_ids_whatever_the_shards(job: str, size: int) -> None:
+    folder = run_in_process(prepared_job(job, f"cluster.shard_size={size}"))
+    plan = json.loads((folder / "shards.json").read_text())
+    tiers: list[list[dict[str, Any]]] = [[], []]
+    for number, key, group, count in plan["shards"]:
+        part = pq.ParquetFile(folder / key).read_row_group(group).to_pylist()
+        assert len(part) == count <= size
+        tiers[number >= plan["head"]] += part
+    assert {one["query"] for one in tiers[0]} == HEAD
+    for tier in tiers:
+        assert [one["query_id"] for one in tier] == sorted(one["query_id"] for one in tier)
+    assert plan["counts"]["traffic"] == sum(ASKED.values())
+
+
+def test_where_all_are_asked_equally_often_there_is_one_tier(job: str) -> None:
+    pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
+    folder = run_in_process(prepared_job(job))
+    plan = json.loads((folder / "shards.json").read_text())
+    assert (plan["head"], len(plan["shards"]), len(list((folder / "queries").iterdir()))) == (0, 2, 1)
+
+
+def test_an_ablation_has_the_same_tiers(job: str) -> None:
+    arms = prepared_work(job, [], {"arms": {"rrf": {"fuse.method": "rrf"}}})
+    folder = run_in_process(arms)
+    plan = json.loads((folder / "shards.json").read_text())
+    assert plan["head"] == 1
+    run = rows(run_in_process(prepared_job(job)), "results")
+    of_arm, of_run = (
+        sorted((one["query_id"], one["rank"], one["doc_id"], one["score"]) for one in of)
+        for of in ([one for one in rows(folder, "results") if one["arm"] == "full"], run)
+    )
+    assert of_arm == of_run
+
+
+def test_an_unfinished_run_of_before_goes_on(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its plan has no tiers, and does not know the traffic."""
+    calm = run_in_process(prepared_job(job, "output=calm"))
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.log.dedup.tiers", lambda ranges: (0, [None] * len(ranges)))
+        fail_at_the_second(patch)
+        storage = begun(job).prepared.storage
+    plan = json.loads(storage.get("shards.json") or b"")
+    assert plan["counts"].pop("traffic") == plan.pop("head") == 0
+    storage.put("shards.json", json.dumps(plan).encode())
+    assert open_run(storage.root).state == "failed: 1 of 2 shards are committed"
+    done = run_in_process(prepared_job(job))
+    check_same_rows(done, calm)
+    assert len(list((done / "commits").iterdir())) == 2
