@@ -16,18 +16,18 @@ import pyarrow.compute as pc
 
 
 class Cut(NamedTuple):
-    """The queries of a range of ids that are the head's: those asked more often than `count`, and `ties` asked as often.
+    """The queries of a range of ids that are the head's: those asked more often than `border`, and `ties` asked as often.
 
     The ties are the first in order of their ids.
     """
 
-    count: int
+    border: int
     ties: int
 
     def of_head(self, counts: np.ndarray) -> np.ndarray:
         """Returns whether each query of the range is of the head; `counts` say how often each was asked, in order of ids."""
-        tied = counts == self.count
-        found: np.ndarray = (counts > self.count) | (tied & (np.cumsum(tied) <= self.ties))
+        tied = counts == self.border
+        found: np.ndarray = (counts > self.border) | (tied & (np.cumsum(tied) <= self.ties))
         return found
 
 
