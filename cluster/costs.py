@@ -14,20 +14,21 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from cluster.errors import ClusterError
+from cluster.token_prices import BILLED, ModelPrices, Price, by_tier
 
 # `saved`: searches that were not made, because texts were searched together, or equal to another text of the shard.
 # `reused`: results taken from a store that runs share; their seconds and tokens are 0.
 # `cached_tokens` and `cache_write_tokens` are parts of `prompt_tokens`.
-TOKENS = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens")
+TOKENS = BILLED
 QUANTITIES = ("requests", *TOKENS, "searches", "saved", "pairs", "reused")
 StorageRequest = Literal["put", "get", "list", "head", "delete", "multipart"]
 STORAGE_REQUESTS: tuple[StorageRequest, ...] = get_args(StorageRequest)
@@ -52,6 +53,8 @@ COST = pa.struct(
         ("start", pa.int32()),  # number of the run's start, from 1; 0: not settled yet
         ("provider", pa.string()),  # host of the server that did the work
         ("latency", pa.float64()),  # seconds in flight of the request's last send; those of concurrent requests overlap
+        ("tier", pa.string()),  # of the provider's prices, as the answer reports it
+        ("tier_note", pa.string()),  # why it was not answered by the tier that the config asks for
     ]
 )
 COSTS = pa.list_(COST)
@@ -78,6 +81,8 @@ def entry(stage: str, component: str, seconds: float = 0.0, **values: Any) -> di
         "start": 0,
         "provider": None,
         "latency": None,
+        "tier": None,
+        "tier_note": None,
     }
     quantities = dict.fromkeys(QUANTITIES, 0)
     return {"stage": stage, "component": component, "seconds": seconds} | empty | quantities | values
@@ -159,15 +164,15 @@ Totals = dict[str, dict[str, dict[str, float]]]  # stage -> component@model -> q
 
 
 def totals(flat: pa.StructArray) -> Totals:
-    """Returns the sums of COST entries by stage and `component@model` (model may be empty)."""
+    """Returns the sums of COST entries by stage and `component@model` (model may be empty), with `by_tier`."""
     table = pa.Table.from_struct_array(flat)
     table = table.set_column(3, "model", pc.fill_null(table.column("model"), ""))
     sums = ("seconds", "device_seconds", *QUANTITIES)
-    grouped = table.group_by(["stage", "component", "model"]).aggregate([(name, "sum") for name in sums])
+    grouped = table.group_by(["stage", "component", "model", "tier"]).aggregate([(name, "sum") for name in sums])
     result: Totals = {}
     for row in grouped.to_pylist():
-        key = f"{row['component']}@{row['model']}"
-        result.setdefault(row["stage"], {})[key] = {name: row[f"{name}_sum"] for name in sums if row[f"{name}_sum"]}
+        found = {name: row[f"{name}_sum"] for name in sums if row[f"{name}_sum"]}
+        add_totals(result, {row["stage"]: {f"{row['component']}@{row['model']}": found | by_tier(found, row["tier"])}})
     return result
 
 
@@ -210,7 +215,6 @@ def work_seconds(costs: Totals) -> dict[str, float]:
     return result
 
 
-Price = Annotated[float, Field(ge=0)]
 NodeKind = Literal["cpu", "gpu"]
 
 
@@ -223,8 +227,8 @@ class Prices(BaseModel):
     """A worker without an accelerator, for one hour of work."""
     device_hour: Price = 0.0
     """One accelerator for one hour."""
-    tokens: dict[str, dict[Literal["prompt", "cached", "cache_write", "completion"], Price]] = {}
-    """Model -> price of a million tokens of each kind; those read from a cache and written to one, else as of the prompt."""
+    tokens: dict[str, ModelPrices] = {}
+    """Model -> price of a million tokens of each kind, and of those of other tiers of the provider."""
     node_hour: Price | dict[NodeKind, Price] | None = None
     """A node of the cluster for one hour, busy or not; `gpu`: one with an accelerator. In place of the prices of workers."""
     driver_hour: Price = 0.0
@@ -274,17 +278,7 @@ class Prices(BaseModel):
         usd = time + sums.get("driver_seconds", 0) / 3600 * self.driver_hour
         usd += sums.get("searches", 0) * self.searches.get(component, self.searches.get(model, 0.0)) / 1e6
         usd += sum(sums.get(kind, 0) * price for kind, price in self.storage_requests.items()) / 1e3
-        price = self.tokens.get(model)
-        if price is None:
-            return usd
-        cached, written = sums.get("cached_tokens", 0), sums.get("cache_write_tokens", 0)
-        tokens = (
-            (sums.get("prompt_tokens", 0) - cached - written) * price.get("prompt", 0)
-            + cached * price.get("cached", price.get("prompt", 0))
-            + written * price.get("cache_write", price.get("prompt", 0))
-            + sums.get("completion_tokens", 0) * price.get("completion", 0)
-        )
-        return usd + tokens / 1e6
+        return usd + (self.tokens[model].usd(sums) if model in self.tokens else 0.0)
 
 
 def prices_version(path: Path) -> dict[str, str]:

@@ -42,6 +42,12 @@ METRICS: dict[str, Metric] = {
         "Tokens by kind: prompt (those of the next two included), cached, cache_write, completion: costs.*_tokens.",
         ("model", "kind"),
     ),
+    "dmqr_tier_answers": Metric(
+        "counter",
+        "Answers by the tier of the provider's prices that they report, unless they are of the standard tier and none else was "
+        "asked for; why: served, or why the tier was not the one that was asked for (costs.tier_note).",
+        ("stage", "tier", "why"),
+    ),
     "dmqr_reused": Metric("counter", "Results taken from a store that runs share: costs.reused.", ("component",)),
     "dmqr_searches": Metric("counter", "Searches by retriever: costs.searches.", ("component",)),
     "dmqr_pairs": Metric("counter", "Pairs of query and document that were scored: costs.pairs.", ("model",)),

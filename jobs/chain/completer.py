@@ -11,6 +11,7 @@ from typing import Any
 from cluster.costs import TOKENS, BusyTime, Prices, Totals, add_totals, entry
 from cluster.run.stage import BlockHalted, heartbeat, reserver, stopping
 from cluster.storage import Storage
+from cluster.token_prices import by_tier
 from jobs.chain.allowance import Allowance, Grant
 from jobs.chain.completions import CompletionRecord, Completions
 from jobs.chain.fill import fill
@@ -53,10 +54,10 @@ class Sends:
         """Records that the request is about to be sent."""
         self._store.sent(self._key(request))
 
-    def settle(self, key: Key, usd: float, answered: bool = True) -> None:
-        """Counts the price of a completion; `answered`: it has a text."""
+    def settle(self, key: Key, usd: float, answered: bool = True, most: float | None = None) -> None:
+        """Counts the price of a completion; `answered`: it has a text, and at the dearest tier costs `most`."""
         if self._allowance is not None and (grant := self._grants.pop(key, None)) is not None:
-            self._allowance.settle(grant, usd, answered)
+            self._allowance.settle(grant, usd, answered, most)
 
     def close(self) -> None:
         """Counts requests whose answers nobody waits for any more as paid: what they have cost is not known."""
@@ -141,7 +142,7 @@ class Completer:
             self._stage, request.name, c.seconds, engine=self._engines[request.engine].kind, model=c.model, attempt=c.attempts,
             requests=c.attempts, **{name: getattr(c, name) for name in TOKENS}, usage=c.usage, error=c.error_reason,
             start=made.start, device_seconds=made.device_seconds, provider=self._providers[request.engine],
-            latency=c.latency,
+            latency=c.latency, tier=c.tier, tier_note=c.tier_note,
         )  # fmt: skip
 
     def lost(self, request: Request, requests: int) -> dict[str, Any]:
@@ -168,8 +169,8 @@ class Completer:
                 for request, completion in answers:
                     seconds = share()  # since the answer before: latencies overlap, machine time does not
                     key = self._key(request)
-                    usd = self._count(store.spent, completion, seconds)
-                    sends.settle(key, usd, answered=completion.error_reason is None)
+                    usd, most = self._count(store.spent, completion, seconds)
+                    sends.settle(key, usd, answered=completion.error_reason is None, most=most)
                     yield [(key, CompletionRecord(replace(completion, seconds=seconds), request.prompt))]
                     answered += 1
                     if (now := time.perf_counter()) - reported > HEARTBEAT_SECONDS:
@@ -182,15 +183,20 @@ class Completer:
         if answered < len(missing):
             raise BlockHalted
 
-    def _count(self, spent: Totals, c: Completion, seconds: float) -> float:
-        """Adds a completion's costs to `spent`; returns their price in USD, 0 without prices."""
-        added = {
-            "seconds": seconds, "device_seconds": seconds * self._gpus, "requests": c.attempts,
-            **{name: getattr(c, name) for name in TOKENS},
-        }  # fmt: skip
-        one: Totals = {self._stage: {f"@{c.model}": added}}
-        add_totals(spent, one)
-        return self._prices.usd(one) if self._prices is not None else 0.0
+    def _count(self, spent: Totals, c: Completion, seconds: float) -> tuple[float, float]:
+        """Adds a completion's costs to `spent`; returns their price in USD, and at the dearest tier; 0 without prices.
+
+        An answer of a cheaper tier tells what the next ones cost that fall back to the standard one.
+        """
+        tokens: dict[str, float] = {name: getattr(c, name) for name in TOKENS}
+        added = tokens | {"seconds": seconds, "device_seconds": seconds * self._gpus, "requests": c.attempts}
+        standard: Totals = {self._stage: {f"@{c.model}": added}}
+        billed: Totals = {self._stage: {f"@{c.model}": added | by_tier(tokens, c.tier)}}
+        add_totals(spent, billed)
+        if self._prices is None:
+            return 0.0, 0.0
+        usd = self._prices.usd(billed)
+        return usd, max(usd, self._prices.usd(standard))
 
     def _first_price(self, request: Request) -> float:
         """Returns the most that a request may cost, by tokens: a token has a character at least, or two bytes of one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -65,6 +66,7 @@ class Prepared:
     states: States = field(default_factory=dict)  # of indexes that may change in place, now
     prices_file: Mapping[str, str] | None = None  # its name and SHA-256
     steps: ReadySteps = field(default_factory=ReadySteps)  # that LLMs do after retrieval
+    began: float = field(default_factory=time.time, compare=False)  # seconds since the epoch
 
     @property
     def storage(self) -> Storage:
@@ -219,9 +221,18 @@ def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strate
     if prices is None:
         return ()
     near = {model: nearest(model, prices.tokens) if prices.tokens else "" for model in found if model not in prices.tokens}
-    return tuple(
-        f"prices.yaml: tokens: no price for the model {model!r}{like}, so its tokens count as free; add it there"
-        for model, like in near.items()
+    tiers = dict.fromkeys((one.counted_by[0], one.asked_tier) for one in asked if one.at_server and one.asked_tier)
+    return (
+        *(
+            f"prices.yaml: tokens: no price for the model {model!r}{like}, so its tokens count as free; add it there"
+            for model, like in near.items()
+        ),
+        *(
+            f"prices.yaml: tokens: {model!r} has no price for tier {tier}, so its tokens count as of the standard tier; add "
+            f"tiers: {{{tier}: ...}} there"
+            for model, tier in tiers
+            if model in prices.tokens and tier not in prices.tokens[model].tiers
+        ),
     )
 
 

@@ -210,7 +210,9 @@ def requests(trial: Trial) -> Iterator[RenderableType]:
         number, (tries, place) = samples[one["request"]], divmod(one["sample"], FIRST_TRY)
         sample = (f" {place + 1} of {number}" if number > 1 else "") + (f", try {tries + 1}" if tries else "")
         tokens = f"{one['prompt_tokens']:,} prompt tokens, {one['completion_tokens']:,} written" if one["prompt_tokens"] else ""
-        words = ", ".join(filter(None, [one["model"], tokens, one["finish_reason"], one["error"]]))
+        tier = f"tier {one['tier'] or 'not named'}" if one["tier"] or one["tier_note"] else ""
+        tier += f" ({one['tier_note']})" if one["tier_note"] else ""
+        words = ", ".join(filter(None, [one["model"], tier, tokens, one["finish_reason"], one["error"]]))
         yield _section(f"request {one['request']}{sample}", words)
         for name in ("prompt", "answer"):
             yield Padding(Text(name, style="dim"), (0, 0, 0, 2))

@@ -16,6 +16,7 @@ from typing import Any
 from cluster import costs
 from cluster.run.shards import Manifest, spent
 from jobs.job.prepare import Prepared
+from jobs.plan.tiers import Tiers, asked_tiers, tier_price
 from jobs.run.pool_calibration import mostly_reused, previous_run
 from jobs.run.spending import tries_per_request
 from jobs.runs.starts import Start, driver_spent, known_starts, waited_seconds
@@ -50,6 +51,10 @@ class Estimate:
     """Whether requests of rounds, grades, answers and judgements are in no sum: what they are shown is not known yet."""
     waited: float = 0.0
     """Seconds in which the basis waited for services; the busy time of the workers that waited is part of `seconds`."""
+    tiers: tuple[str, ...] = ()
+    """The tiers of providers' prices that are asked for, beside the standard ones."""
+    fallen_usd: float | None = None
+    """`usd` if all requests of these tiers fell back to the standard one; None: none is asked for."""
 
     def values(self) -> dict[str, Any]:
         """Returns the estimate as JSON-able values."""
@@ -100,9 +105,10 @@ def _by_manifests(
     tokens = {name: round(sums.get(name, 0)) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")}
     starts = len({manifest.start for manifest in manifests})  # the workers start once more, however many queries remain
     once = costs.stage_sums(start_up).get("seconds", 0.0) / starts
-    usd = None
+    usd, more, tiers = None, None, asked_tiers(prepared)
     if prepared.prices is not None:
-        usd = prepared.prices.usd(total) * scale + prepared.prices.usd(start_up) / starts
+        usd, more = tier_price(prepared.prices, total, tiers)
+        usd = usd * scale + prepared.prices.usd(start_up) / starts
         nodes = sum(sum(prepared.prices.node_usd(one.get("node_seconds", {})).values()) for one in before)
         usd += (nodes + prepared.prices.usd(driver_spent(before))) * scale
     waited = waited_seconds(before)
@@ -110,8 +116,12 @@ def _by_manifests(
     return Estimate(
         basis, **tokens, at_most=at_most, tries_apart=0, seconds=sums.get("seconds", 0.0) + once, usd=usd,
         wall_seconds=max(0.0, wall - waited) * scale if before else None, pools=_pools(before), waited=waited,
-        without_steps=False,
+        without_steps=False, tiers=_names(tiers), fallen_usd=None if usd is None or more is None else usd + more * scale,
     )  # fmt: skip
+
+
+def _names(tiers: Tiers) -> tuple[str, ...]:
+    return tuple(sorted(set(filter(None, tiers.values()))))
 
 
 def _pools(starts: Sequence[Start]) -> str:
@@ -157,15 +167,16 @@ def _by_tokenizer(
         return None
     prompt, completion = (int(sum(of[key] for of in tokens.values())) for key in ("prompt_tokens", "completion_tokens"))
     basis = f"prompts of {min(len(texts), SAMPLE):,} queries counted ({'; '.join(sources)})"
-    usd = None
+    usd, more, tiers = None, None, asked_tiers(prepared)
     if (prices := prepared.prices) is not None and any(model.removeprefix("x@") in prices.tokens for model in tokens):
-        usd = prices.usd({"rewrite": tokens})
+        usd, more = tier_price(prices, {"rewrite": tokens}, tiers)
         usd += _price_of(prices, left, searches)
     tries = tries_per_request(prepared.rewriting)
     apart = bool(prepared.config.asking)
     return Estimate(
-        basis, prompt, None, completion, at_most=True, tries_apart=tries, seconds=None, usd=usd, without_steps=apart
-    )
+        basis, prompt, None, completion, at_most=True, tries_apart=tries, seconds=None, usd=usd, without_steps=apart,
+        tiers=_names(tiers), fallen_usd=None if usd is None or more is None else usd + more,
+    )  # fmt: skip
 
 
 def _by_searches(prepared: Prepared, left: int, searches: Mapping[str, int]) -> Estimate | None:

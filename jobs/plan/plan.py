@@ -27,6 +27,7 @@ from jobs.job.prepare import Prepared
 from jobs.job.shipping import package_folders
 from jobs.log.dedup import dedup
 from jobs.plan.estimate import SAMPLE, estimate
+from jobs.plan.tiers import tier_words
 from jobs.plan.work import ablation_rows, all_searches, planned_saving
 from jobs.run.job import Job, run_of
 from jobs.run.planning.draft import check_version
@@ -243,10 +244,9 @@ def _apart(expected: dict[str, Any]) -> str:
 def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:
     if expected is None:
         return {}
-    words = {}
+    words, bound = dict[str, str](), "at most" if expected["at_most"] else "about"
     if expected["prompt_tokens"] or expected["completion_tokens"]:
         cached = f" ({expected['cached_tokens']:,} of them cached)" if expected["cached_tokens"] else ""
-        bound = "at most" if expected["at_most"] else "about"
         written = f"{bound} {expected['completion_tokens']:,} written"
         words["tokens"] = f"about {expected['prompt_tokens']:,} of prompts{cached}, {written}{_apart(expected)}"
     if expected["seconds"] is not None:
@@ -255,7 +255,7 @@ def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:
         words["work"] = f"about {clock(expected['seconds'])} of all workers together{waited}"
     words["wall time"] = _wall(expected)
     if expected["usd"] is not None:
-        words["cost"] = f"{'at most' if expected['at_most'] else 'about'} {money(expected['usd'])}{_apart(expected)}"
+        words["cost"] = f"{bound} {money(expected['usd'])}{_apart(expected)}{tier_words(expected)}"
     return words | {"": expected["basis"]}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cluster import costs
+from cluster.token_prices import by_tier
 from jobs.chain.completions import uncommitted
 from jobs.chain.pipeline import ASKING
 from jobs.job.prepare import Prepared
@@ -57,6 +58,7 @@ class RunMoney:
         for row in uncommitted(self._storage, tally.shards) if self.limited else ():
             if row["text"] is not None:
                 quantities = {name: row[name] or 0 for name in costs.COMPLETION_QUANTITIES} | {"requests": row["attempts"]}
+                quantities |= by_tier(quantities, row.get("tier"))
                 costs.add_totals(sums, {ASKING[0]: {f"{row['request']}@{row['model']}": quantities}})  # of any of them
         return sums
 

@@ -295,7 +295,7 @@ class LoadedConfig:
                 values |= {"answer": made.completion.text, "finish_reason": made.completion.finish_reason}
             elif (error := _error_of(row["errors"], request.name, cost["error"])) is not None:
                 values |= {"answer": error["raw"], "message": error["message"]}
-            names = ("model", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "requests")
+            names = ("model", "tier", "tier_note", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "requests")
             found.append(values | {name: cost[name] for name in names})
         of_steps = [one for one in store.rows() if row_key(one) not in answered]
         return found + [_step_request(one, row["costs"]) for one in of_steps]
@@ -304,7 +304,7 @@ class LoadedConfig:
 def _step_request(made: Row, costs: list[Row]) -> Row:
     """Returns an answered request of a step after retrieval, from its stored completion."""
     cost = next((one for one in costs if one["component"] == made["request"]), {})
-    names = ("model", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "requests")
+    names = ("model", "tier", "tier_note", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "requests")
     values = {name: made[name] for name in ("request", "prompt", "prompt_hash", "sample", "finish_reason")}
     more = {"schema": None, "decoding": {}, "answer": made["text"], "error": None, "message": None}
     return values | more | {name: cost.get(name, made.get(name)) for name in names}

@@ -25,6 +25,7 @@ from jobs.counts import (
     SelectedQueries,
     StrategiesOfQueries,
     TextsOfQueries,
+    TierAnswers,
     Unsearched,
     arm_key,
 )
@@ -34,6 +35,7 @@ from rewriters.lengths import longer_cores
 from rewriters.reasons import GUARDED
 from rewriters.strategy import searched_as_one
 
+STANDARD, UNNAMED = "standard", "unnamed"
 _FIRST = 5  # ids of failed queries that the log has for a shard, stage and reason; errors/ has all
 
 
@@ -64,6 +66,25 @@ def added_failures(given: pa.Table, table: pa.Table, stage: str) -> dict[str, in
     """Returns the `error_counts` of what was added to a block; an earlier stage may have the same name in its errors."""
     before = error_counts(given, stage) if "errors" in given.column_names else Counter()
     return dict(error_counts(table, stage) - before)
+
+
+def added_counts(given: pa.Table, table: pa.Table, stage: str) -> dict[str, int]:
+    """Returns what was added to a block of failures and of answers by tier."""
+    before = tier_counts(given, stage) if "costs" in given.column_names else Counter()
+    return added_failures(given, table, stage) | dict(tier_counts(table, stage) - before)
+
+
+def tier_counts(table: pa.Table, stage: str | None = None) -> Counter[str]:
+    """Returns the answers of a block by tier, of one stage or of all: those by other tiers than the standard one."""
+    flat = unnested(table, "costs")[1]
+    told = pc.or_kleene(pc.is_valid(flat.field("tier_note")), pc.is_valid(flat.field("tier")))
+    flat = flat.filter(pc.and_(told, pc.is_null(flat.field("error"))))
+    counts: Counter[str] = Counter()
+    columns = (flat.field(name).to_pylist() for name in ("stage", "tier", "tier_note"))
+    for at, tier, why in zip(*columns, strict=True):
+        if stage in (None, at) and (why is not None or tier != STANDARD):
+            counts[TierAnswers(at, tier or UNNAMED, why or TierAnswers.SERVED).key] += 1
+    return counts
 
 
 def first_failed(table: pa.Table) -> dict[str, list[str]]:

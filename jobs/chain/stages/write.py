@@ -20,7 +20,7 @@ from cluster.storage import Storage, open_storage
 from cluster.storage.traffic import take_traffic
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.counts import first_failed, loss_counts, one_arm_counts
+from jobs.chain.stages.counts import first_failed, loss_counts, one_arm_counts, tier_counts
 from jobs.chain.stages.stored_rows import (
     Rankings,
     candidates_table,
@@ -63,6 +63,7 @@ class Write:
         tables = {name: stored_table(self._schemas[name], of) for name, of in columns.items()}
         of_results, files_of_results = self._results(shard, table, block)
         counts = loss_counts(table)
+        counts.update(tier_counts(table))
         counts.update(of_results)
         counts.update(one_arm_counts(table, tables, len(work.only.strategies)) if work.only else {})
         counts["queries"] = table.num_rows

@@ -33,6 +33,7 @@ class AskedFor:
         gpus: The number of accelerators of the worker.
         prices: Of the job, if it has a budget.
         unsaved_seconds: The config's `limits.unsaved_seconds`.
+        began: When the job began, in seconds since the epoch; None: its engines have no deadlines.
     """
 
     run: str
@@ -41,6 +42,7 @@ class AskedFor:
     gpus: float = 0.0
     prices: Prices | None = None
     unsaved_seconds: float = 30.0
+    began: float | None = None
 
 
 class Asking:
@@ -65,10 +67,10 @@ class Asking:
         self.stage, self.store = stage, job.store
         self.made_by = {one.key: one.space for one in engines}
         self._made_with: dict[tuple[str, str, int], tuple[Any, str]] = {}
+        opened = {one.key: one.settings if job.began is None else one.settings.begun(job.began) for one in engines}
         self.completer = Completer(
-            stage, {one.key: one.settings for one in engines}, open_storage(job.run), job.start, self.key, job.gpus,
-            job.prices, job.unsaved_seconds, most_tokens,
-        )  # fmt: skip
+            stage, opened, open_storage(job.run), job.start, self.key, job.gpus, job.prices, job.unsaved_seconds, most_tokens
+        )
         self.start_up = self.completer.start_up
 
     def close(self) -> None:

@@ -22,7 +22,8 @@ from jobs.tables import COMPLETIONS
 from retrievers.retriever import JoinedText, RankedList, SearchText
 from rewriters.engines import Completion
 
-_COMPLETION = pa.schema([field for field in COMPLETIONS if field.name not in ("start", "lost")])
+_OF_THE_JOB = ("start", "lost", "tier", "tier_note")  # columns that are no facts about an answer
+_COMPLETION = pa.schema([field for field in COMPLETIONS if field.name not in _OF_THE_JOB])
 _FREE = {"seconds": 0.0, "attempts": 0} | dict.fromkeys(TOKENS, 0)
 
 

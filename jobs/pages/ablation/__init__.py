@@ -21,6 +21,7 @@ from jobs.pages.ablation.tables import arm_rows, left_out, noise, slice_tables
 from jobs.pages.render import render
 from jobs.pages.report.outcome.collections import by_collection
 from jobs.run.planning.thresholds import threshold_words
+from jobs.runs.tiers import tier_section
 from jobs.terminal.formats import masked
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def _values(found: ComparedArms, texts: bool, samples: int) -> dict[str, Any]:
         "costs": found.costs,
         "further_work": [name for name in QUANTITIES if name not in _COSTED and any(getattr(one, name) for one in found.costs)],
         "gates": found.gates,
+        "tiers": tier_section(found.folder.counts, found.prices, found.folder.spent),
         "thresholds": [threshold_words(one) for one in found.folder.plan.thresholds.values()],
         "collections": by_collection(found.folder),
         "answers": [_answers(one) for one in found.beside],

@@ -33,6 +33,7 @@ from jobs.pages.report.spending import spending
 from jobs.pages.report.trend import trend
 from jobs.runs.folder import RunFolder
 from jobs.runs.gate import saving_of_run
+from jobs.runs.tiers import tier_section
 from jobs.terminal.formats import masked
 
 
@@ -103,6 +104,7 @@ def _values(
         "stages": stages(figures, spent),
         "spending": spent,
         "latencies": latencies(figures),
+        "tiers": tier_section(run.counts, prices, run.spent),
         "storage_quantities": STORAGE,
         "failures": failed,
         "selection": selection(figures, evaluation, texts=texts),

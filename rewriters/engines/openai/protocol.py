@@ -8,10 +8,11 @@ Which fields a server may refuse: `fields.py`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from cluster.errors import RewriterError
 from cluster.http import FATAL, parsed_json, retry_after
@@ -33,6 +34,10 @@ _FINISH_REASONS: dict[str, str | None] = {
 }
 _DECODING = ("temperature", "top_p", "max_tokens", "seed")
 _MAX_TOKEN_COUNT = 2**31
+_TIER = re.compile(r"[a-z][a-z0-9_-]{0,39}")  # it becomes a part of names
+STANDARD = "standard"
+"""The tier that OpenAI calls `default`."""
+Read = TypeVar("Read")
 
 
 class _BrokenOffError(ValueError):
@@ -50,11 +55,12 @@ class Usage(NamedTuple):
 
 @dataclass(frozen=True)
 class ChatResponse:
-    """A completion as the server sent it; finish_reason as in `Completion`."""
+    """A completion as the server sent it; finish_reason and tier as in `Completion`."""
 
     text: str
     finish_reason: str
     usage: Usage
+    tier: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,7 @@ class RequestFailure:
         final: True if the request must not be retried.
         retry_after: Seconds that the server asked to wait.
         usage: The tokens that the server reports of it all the same: of the prompt, from its cache, of the completion.
+        tier: That these are billed by, as in `Completion`.
     """
 
     reason: str
@@ -76,6 +83,7 @@ class RequestFailure:
     final: bool = False
     retry_after: float | None = None
     usage: Usage | None = None
+    tier: str | None = None
 
 
 def request_body(
@@ -131,7 +139,7 @@ def parse_response(status: int, headers: Mapping[str, str], content: bytes) -> C
             reason, message = "broken_off", str(problem)
             if not isinstance(problem, _BrokenOffError):
                 reason, message = "bad_answer", f"HTTP {status}, but {problem}: {error_text(content) or 'nothing'}"
-            return RequestFailure(reason, message, usage=reported(content, _usage))
+            return RequestFailure(reason, message, usage=reported(content, _usage), tier=reported(content, _tier))
     return failure(status, headers, content)
 
 
@@ -198,7 +206,7 @@ def _parse_completion(content: bytes) -> ChatResponse:
     text, refusal = _text(message.get("content")), message.get("refusal")
     if isinstance(refusal, str) and refusal.strip() and not text.strip():
         text, finish_reason = refusal, "refusal"
-    return ChatResponse(text, finish_reason, _usage(found))
+    return ChatResponse(text, finish_reason, _usage(found), _tier(found))
 
 
 def _usage(found: Mapping[str, Any]) -> Usage:
@@ -210,13 +218,22 @@ def _usage(found: Mapping[str, Any]) -> Usage:
     return Usage(prompt, token_count(usage.get("completion_tokens")), min(cached or 0, prompt or 0))
 
 
-def reported(content: bytes, usage: Callable[[Mapping[str, Any]], Usage]) -> Usage:
-    """Returns the usage in an answer that is no completion; `usage` reads it from an object."""
+def _tier(found: Mapping[str, Any]) -> str | None:
+    """Returns the tier that a response names; None where it names none, or repeats that the server was to choose."""
+    said = found.get("service_tier")
+    name = said.casefold() if isinstance(said, str) else ""
+    if not _TIER.fullmatch(name) or name == "auto":
+        return None
+    return STANDARD if name == "default" else name
+
+
+def reported(content: bytes, read: Callable[[Mapping[str, Any]], Read]) -> Read:
+    """Returns what an answer reports that is no completion, such as its usage; `read` reads it from an object."""
     try:
         found = json_body(content)
     except ValueError:
         found = None
-    return usage(found if isinstance(found, dict) else {})
+    return read(found if isinstance(found, dict) else {})
 
 
 def _text(content: object) -> str:

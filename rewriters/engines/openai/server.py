@@ -67,8 +67,12 @@ class ChatServer:
         if self._session is not None:
             await self._session.close()
 
-    async def send(self, content: bytes, path: str | None = None) -> tuple[int, Mapping[str, str], bytes | RequestFailure]:
-        """Sends one request, to a path behind the base URL; None: that of messages.
+    async def send(
+        self, content: bytes, path: str | None = None, seconds: float | None = None
+    ) -> tuple[int, Mapping[str, str], bytes | RequestFailure]:
+        """Sends one request, to a path behind the base URL (None: that of messages), and waits for so many seconds.
+
+        None: as long as the settings say.
 
         Returns:
             The status (0: none came), the headers, and the body or why there is none.
@@ -81,7 +85,13 @@ class ChatServer:
         while True:
             used, url = self.key.value, self._completions_url if path is None else self.base + path
             status, headers, answer = await self._exchange(
-                self._session.post(url, data=content, headers=self._protocol.headers(self.key.value), allow_redirects=False)
+                self._session.post(
+                    url,
+                    data=content,
+                    headers=self._protocol.headers(self.key.value),
+                    allow_redirects=False,
+                    timeout=_timeout(self._seconds if seconds is None else seconds),
+                )
             )
             if status != 401 or not self.key.renewed(used):  # a key that was replaced in its file
                 return status, headers, answer
@@ -142,7 +152,7 @@ class ChatServer:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE),
             headers={"Content-Type": "application/json"},
-            timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=min(_CONNECT_TIMEOUT, seconds)),
+            timeout=_timeout(seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=self._proxy,
         )
@@ -171,6 +181,10 @@ class ChatServer:
             else:
                 failure = RequestFailure("unavailable", f"no answer from {self.base}: {_reason(error)}", uses_attempt=False)
         return status, headers, failure
+
+
+def _timeout(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=min(_CONNECT_TIMEOUT, seconds))
 
 
 def _remedy(message: str) -> str:

@@ -310,3 +310,14 @@ def test_a_model_of_a_server_without_a_price_is_told(values: dict[str, Any]) -> 
     (words,) = unpriced_models(config, Prices(tokens={"tiny": {"prompt": 1.0}}))
     assert words.startswith("prices.yaml: tokens: no price for the model 'tyni'; did you mean 'tiny'?")
     assert unpriced_models(config, None) == unpriced_models(config, Prices(tokens={"tyni": {}})) == ()
+
+
+def test_a_tier_without_a_price_is_told(values: dict[str, Any]) -> None:
+    engine = {"kind": "openai", "model": "tiny", "base_url": "http://host/v1", "tier": "flex"}
+    config = Config.model_validate(values | {"rewrite": {"engine": engine}})
+    (words,) = unpriced_models(config, Prices(tokens={"tiny": {"prompt": 1.0}}))
+    assert words == (
+        "prices.yaml: tokens: 'tiny' has no price for tier flex, so its tokens count as of the standard tier; add "
+        "tiers: {flex: ...} there"
+    )
+    assert unpriced_models(config, Prices(tokens={"tiny": {"tiers": {"flex": {"prompt": 0.5}}}})) == ()

@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster.costs import Prices, Totals
+from cluster.costs import Prices, Totals, add_totals
+from cluster.token_prices import by_tier
 from jobs.chain.steps.contexts import without_citations
 from jobs.measure.answers.overlap import best_overlap
 from jobs.measure.export.answers.answered import Answered, AnsweredArm
@@ -40,10 +41,11 @@ COLUMNS = pa.schema(
 )  # fmt: skip
 _COUNTS = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "searches", "reused")
 _COSTS = f"""
-SELECT query_id, stage, component, coalesce(model, '') AS model, any_value(coalesce(provider, engine)) AS provider,
+SELECT query_id, stage, component, coalesce(model, '') AS model, tier, any_value(coalesce(provider, engine)) AS provider,
 string_agg(DISTINCT usage, ', ' ORDER BY usage) AS usage, sum(seconds) AS seconds, sum(device_seconds) AS device_seconds,
 {", ".join(f"sum({name})::BIGINT AS {name}" for name in _COUNTS)}
-FROM read_parquet($files, union_by_name = true) WHERE query_id IN (SELECT unnest($ids))
+FROM (SELECT NULL::VARCHAR AS tier WHERE false UNION ALL BY NAME FROM read_parquet($files, union_by_name = true))
+WHERE query_id IN (SELECT unnest($ids))
 AND NOT starts_with(component, 'start_up') GROUP BY ALL ORDER BY ALL
 """
 _BATCH = 500  # queries whose costs and rewrites are in memory
@@ -134,7 +136,7 @@ def _rewrites(answers: AnsweredArm, ids: list[str]) -> dict[str, list[dict[str, 
 
 
 def _costs(answers: AnsweredArm, ids: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """Returns query_id -> its costs by stage, component and model."""
+    """Returns query_id -> its costs by stage, component, model and tier, which files of before do not have."""
     files = answers.run.tables.get("costs")
     found: dict[str, list[dict[str, Any]]] = {}
     if files:
@@ -150,7 +152,8 @@ def _spent(costs: list[dict[str, Any]], prices: Prices | None) -> dict[str, Any]
     names = ("seconds", "device_seconds", *_COUNTS[:-1])
     sums: Totals = {}
     for row in costs:
-        sums.setdefault(row["stage"], {})[f"{row['component']}@{row['model']}"] = {name: row[name] or 0 for name in names}
+        spent = {name: row[name] or 0 for name in names}
+        add_totals(sums, {row["stage"]: {f"{row['component']}@{row['model']}": spent | by_tier(spent, row["tier"])}})
     columns: dict[str, Any] = {}
     for step in STEPS:
         own = [row for row in costs if row["stage"] == step]

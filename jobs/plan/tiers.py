@@ -1,0 +1,56 @@
+"""The tiers of providers' prices in an estimate.
+
+Tokens are priced by the tier that their engine asks for, whichever has answered before. How many requests will fall back to the
+standard tier is not known, so the estimate tells its price, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from cluster.costs import Prices, Totals
+from jobs.job.prepare import Prepared
+from jobs.runs.tiers import at_tiers
+from jobs.terminal.formats import money
+
+Tiers = Mapping[tuple[str, str], str | None]  # stage and model -> the tier that is asked for; None: the standard one
+
+
+class TierPrice(NamedTuple):
+    """What costs are at the tiers that are asked for, in USD.
+
+    Attributes:
+        usd: The price.
+        more: By how much it is higher if all requests fall back to the standard tier; None: no other is asked for.
+    """
+
+    usd: float
+    more: float | None
+
+
+def asked_tiers(prepared: Prepared) -> Tiers:
+    """Returns the tiers of a job's engines at servers; the standard one where engines of a stage and model ask for several."""
+    asked = [("rewrite", one) for one in (prepared.engine, *(one.engine for one in prepared.rewriting.pool))]
+    asked += [(key.partition(".")[0], one.engine) for key, one in prepared.steps.of_results.items()]
+    asked += [("judge", one.engine) for one in prepared.steps.judge.values()]
+    found: dict[tuple[str, str], set[str | None]] = {}
+    for stage, engine in asked:
+        if engine is not None and engine.at_server:
+            found.setdefault((stage, engine.shown), set()).add(engine.asked_tier)
+    return {of: next(iter(tiers)) if len(tiers) == 1 else None for of, tiers in found.items()}
+
+
+def tier_price(prices: Prices, spent: Totals, tiers: Tiers) -> TierPrice:
+    """Returns the price of costs if the tiers had answered that are asked for."""
+    usd = prices.usd(at_tiers(spent, tiers))
+    more = prices.usd(at_tiers(spent, dict.fromkeys(tiers))) - usd
+    return TierPrice(usd, more if any(tiers.values()) else None)
+
+
+def tier_words(expected: Mapping[str, Any]) -> str:
+    """Returns what an estimate in money says of its tiers; "" where none but the standard one is asked for."""
+    if expected.get("fallen_usd") is None:
+        return ""
+    fallen = money(expected["fallen_usd"])
+    return f", at the prices of tier {' and '.join(expected['tiers'])}; {fallen} if all falls back to the standard tier"
