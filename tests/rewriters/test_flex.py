@@ -48,7 +48,7 @@ def at_flex(opened: Opened, server: FakeServer, flex: dict[str, Any] | None = No
 def begun(server: FakeServer, minutes: float, since: float, **flex_settings: Any) -> OpenaiEngine:
     """An engine of a job with a deadline that began `since` seconds ago."""
     settings = OpenaiSettings(
-        kind="openai", model="tiny", base_url=server.address, timeout_seconds=0.3, tier="flex",
+        kind="openai", model="tiny", base_url=server.address, timeout_seconds=1.5, tier="flex",
         flex={"deadline_minutes": minutes} | flex_settings,
     )  # fmt: skip
     found = settings.begun(time.time() - since)
@@ -189,7 +189,7 @@ def test_flex_is_waited_for_longer_than_the_standard_tier(opened: Opened) -> Non
 
 def test_an_answer_that_takes_too_long_is_asked_of_the_standard_tier(opened: Opened) -> None:
     with FlexServer(slow=lambda prompt: prompt == "slow") as server:
-        engine = at_flex(opened, server, {"timeout_seconds": 0.3}, attempts=1)
+        engine = at_flex(opened, server, {"timeout_seconds": 2}, attempts=1)
         found = outcome(engine, "slow", "fast")
         assert (found["slow"].tier, found["slow"].tier_note, found["slow"].attempts) == ("standard", "timeout", 2)
         assert found["slow"].text == "answer to: slow"
@@ -216,7 +216,7 @@ def test_who_waits_when_the_deadline_comes_does_not_wait_longer(monkeypatch: pyt
         found = outcome(engine, "slow", "refused")
         engine.close()
         assert {(one.tier, one.tier_note) for one in found.values()} == {("standard", "deadline")}
-        assert 1 < time.monotonic() - began < 30
+        assert 0.5 < time.monotonic() - began < 30
 
 
 def test_a_deadline_begins_with_the_job() -> None:

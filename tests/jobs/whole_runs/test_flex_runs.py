@@ -155,7 +155,7 @@ def test_after_the_deadline_a_run_ends_at_the_standard_tier(night: Night) -> Non
 
 def test_answers_that_are_too_slow_fall_back(night: Night) -> None:
     with FlexServer(slow=is_refused) as server:
-        run = finished(prepared(night(server), "rewrite.engine.flex.timeout_seconds=0.5"))
+        run = finished(prepared(night(server), "rewrite.engine.flex.timeout_seconds=2"))
     assert answers(run) == {("flex", None): COUNT - REFUSED, ("standard", "timeout"): REFUSED}
 
 
