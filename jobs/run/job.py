@@ -79,6 +79,12 @@ class Job:
         return self._rewriting_engines | asked
 
     @property
+    def stall_minutes(self) -> float:
+        """The longest time without a sign of a worker: the config's, and how long its engines may wait for an answer."""
+        slow = [one.slow_seconds for of in self.engines.values() for one in of]
+        return self.prepared.config.limits.stall_minutes + max(slow, default=0.0) / 60
+
+    @property
     def _rewriting_engines(self) -> dict[str, list[EngineSettings]]:
         together = enumerate(opened_together(self.compiled.work).values(), start=1)
         return {rewriting_pool(number): list(distinct(one.settings for one in of).values()) for number, of in together}

@@ -223,7 +223,7 @@ class Driver:
         stop: Stopped | None = None
         closing = False
         retries = 0
-        stall = Stall(tracker, self.prepared.config.limits.stall_minutes, self.resume_command)
+        stall = Stall(tracker, self.job.stall_minutes, self.resume_command)
         while (row := next_result(results)) is not None:
             if row:
                 stall.restart()

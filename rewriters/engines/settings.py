@@ -63,6 +63,11 @@ class EngineSettings(Settings):
         """The tier of the provider's prices that is asked for; None: its standard one."""
         return getattr(self, "tier", None)
 
+    @property
+    def slow_seconds(self) -> float:
+        """How long it may wait for an answer where that is so long that nothing may be heard of its worker; 0: it is not."""
+        return 0.0
+
     def located(self, locate: Locate) -> tuple[EngineSettings, dict[str, str]]:
         """Returns the settings with the places of weights that it loads, and what identifies these."""
         return self, {}
@@ -218,6 +223,11 @@ class OpenaiSettings(ServerEngineSettings):
         if self.tier is None and self.flex != FlexSettings():
             raise ValueError("has flex and no tier; add tier: flex, or remove flex")
         return self
+
+    @property
+    def slow_seconds(self) -> float:
+        """The time-out of the tier: all requests under way may take as long."""
+        return 0.0 if self.tier is None else self.flex.timeout_seconds
 
     def begun(self, at: float) -> OpenaiSettings:
         """Returns the settings with the time from which the standard tier is asked, where there is one."""

@@ -19,6 +19,7 @@ from jobs.job.prepare import Prepared, prepare
 from jobs.measure.compare.arm_costs import arm_costs
 from jobs.pages.report import report
 from jobs.pages.summary import closing_values
+from jobs.run.job import run_of
 from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.tiers import tier_words
 from rewriters.engines.openai import aimd, flex
@@ -192,6 +193,13 @@ def test_every_stage_that_asks_an_llm_has_its_tier(night: Night) -> None:
     assert at_standard == COUNT
     assert usd(run, job) == pytest.approx(COUNT * (FLEX + STANDARD))
     assert tier_counts(run) == {"tier/rewrite/flex/served": COUNT}
+
+
+def test_a_run_may_be_silent_for_as_long_as_flex_takes(night: Night) -> None:
+    with FlexServer() as server:
+        path = night(server)
+        assert run_of(prepared(path, *NO_TIER)).stall_minutes == 15
+        assert run_of(prepared(path)).stall_minutes == 15 + 900 / 60
 
 
 # ---------------------------------------------------------------- store, resume, budget
