@@ -105,18 +105,21 @@ def _by_manifests(
     tokens = {name: round(sums.get(name, 0)) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")}
     starts = len({manifest.start for manifest in manifests})  # the workers start once more, however many queries remain
     once = costs.stage_sums(start_up).get("seconds", 0.0) / starts
-    usd, more, tiers = None, None, asked_tiers(prepared)
+    usd: float | None = None
+    fallen: float | None = None
+    tiers = asked_tiers(prepared)
     if prepared.prices is not None:
-        usd, more = tier_price(prepared.prices, total, tiers)
-        usd = usd * scale + prepared.prices.usd(start_up) / starts
+        price = tier_price(prepared.prices, total, tiers)
+        usd = price.usd * scale + prepared.prices.usd(start_up) / starts
         nodes = sum(sum(prepared.prices.node_usd(one.get("node_seconds", {})).values()) for one in before)
         usd += (nodes + prepared.prices.usd(driver_spent(before))) * scale
+        fallen = price.fallen(usd, scale)
     waited = waited_seconds(before)
     wall = sum(one["wall_seconds"] for one in before)
     return Estimate(
         basis, **tokens, at_most=at_most, tries_apart=0, seconds=sums.get("seconds", 0.0) + once, usd=usd,
         wall_seconds=max(0.0, wall - waited) * scale if before else None, pools=_pools(before), waited=waited,
-        without_steps=False, tiers=_names(tiers), fallen_usd=None if usd is None or more is None else usd + more * scale,
+        without_steps=False, tiers=_names(tiers), fallen_usd=fallen,
     )  # fmt: skip
 
 
@@ -167,15 +170,18 @@ def _by_tokenizer(
         return None
     prompt, completion = (int(sum(of[key] for of in tokens.values())) for key in ("prompt_tokens", "completion_tokens"))
     basis = f"prompts of {min(len(texts), SAMPLE):,} queries counted ({'; '.join(sources)})"
-    usd, more, tiers = None, None, asked_tiers(prepared)
+    usd: float | None = None
+    fallen: float | None = None
+    tiers = asked_tiers(prepared)
     if (prices := prepared.prices) is not None and any(model.removeprefix("x@") in prices.tokens for model in tokens):
-        usd, more = tier_price(prices, {"rewrite": tokens}, tiers)
-        usd += _price_of(prices, left, searches)
+        price = tier_price(prices, {"rewrite": tokens}, tiers)
+        usd = price.usd + _price_of(prices, left, searches)
+        fallen = price.fallen(usd)
     tries = tries_per_request(prepared.rewriting)
     apart = bool(prepared.config.asking)
     return Estimate(
         basis, prompt, None, completion, at_most=True, tries_apart=tries, seconds=None, usd=usd, without_steps=apart,
-        tiers=_names(tiers), fallen_usd=None if usd is None or more is None else usd + more,
+        tiers=_names(tiers), fallen_usd=fallen,
     )  # fmt: skip
 
 

@@ -28,6 +28,10 @@ class TierPrice(NamedTuple):
     usd: float
     more: float | None
 
+    def fallen(self, usd: float, scale: float = 1.0) -> float | None:
+        """Returns a price that has `scale` times this one in it, if all requests fall back; None: no other tier is asked for."""
+        return None if self.more is None else usd + self.more * scale
+
 
 def asked_tiers(prepared: Prepared) -> Tiers:
     """Returns the tiers of a job's engines at servers; the standard one where engines of a stage and model ask for several."""
