@@ -29,7 +29,7 @@ class TierPrice(NamedTuple):
     more: float | None
 
     def fallen(self, usd: float, scale: float = 1.0) -> float | None:
-        """Returns a price that has `scale` times this one in it, if all requests fall back; None: no other tier is asked for."""
+        """Returns a price with `scale` times this one in it, if all requests fall back; None: no other tier is asked for."""
         return None if self.more is None else usd + self.more * scale
 
 
