@@ -293,5 +293,5 @@ def test_the_record_of_a_run_has_its_costs_by_tier(night: Night) -> None:
         folder = run_in_process(prepared(night(server)))
     record = json.loads((folder / "run.json").read_text())
     assert record["costs"]["rewrite"]["keyword@tiny"]["completion_tokens@flex"] == (COUNT - REFUSED) * 100
-    assert record["counts"]["tier/rewrite/standard/refused"] == REFUSED
+    assert record["counts"]["committed"]["tier/rewrite/standard/refused"] == REFUSED
     assert open_run(str(folder)).counts["tier/rewrite/flex/served"] == COUNT - REFUSED
