@@ -18,6 +18,15 @@ FORM = "@"
 NOT_IDENTITY = Field(json_schema_extra={"identity": False})
 """Marks a field that is no part of a run's fingerprint (`jobs/job/keys.py`)."""
 
+DURATION = r"^[1-9][0-9]*[mhdw]$"
+"""A pattern of durations, in minutes, hours, days or weeks: `30m`, `12h`, `7d`, `4w`."""
+_SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def duration_seconds(words: str) -> float:
+    """Returns the seconds of a duration that matches `DURATION`."""
+    return float(words[:-1]) * _SECONDS[words[-1]]
+
 
 class Names(Enum):
     """What the text of a field names; stands in the field's annotation."""

@@ -35,7 +35,7 @@ LEAVES = {"cluster.cause", "cluster.errors", "cluster.http", "cluster.outages", 
 FLOORS = (
     ("llm_tables", "tables", "counts", "terminal", "log", "config", "job"),  # what a job is, and how it tells what happens
     ("chain",),  # what its shards go through
-    ("runs",),  # what was run
+    ("runs", "store"),  # what was run, and what of it lies in the store
     ("run", "plan", "try_one", "index", "submit"),  # what runs, and reads what was run before
     ("measure", "tune", "clicks"),  # what is made of it
     ("pages",),

@@ -216,6 +216,12 @@ def _elsewhere(body: dict[str, Any] | None) -> bool:
     return body is not None and not body["released"] and not (body["machine"] and body["machine"] == _machine())
 
 
+def first_began(storage: Storage) -> float | None:
+    """Returns when the first driver of a run began, in seconds since the epoch by its clock; None: none has."""
+    body = json.loads(storage.get(_key(1)) or b"null")
+    return None if body is None else float(body["began"])
+
+
 def lease_durations(storage: Storage) -> list[float]:
     """Returns the seconds from the start to the last heartbeat of every lease, in the order of their numbers."""
     bodies = (json.loads(storage.get(entry.key) or b"{}") for entry in storage.list("lease") if entry.key.endswith(".json"))

@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import shlex
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,6 +61,7 @@ def drive(
         try:
             job(progress, log)
             found = closed(progress, log)
+            _compact_store(prepared.config, progress)
         except Stopped as error:
             failure, code = error, error.exit_code
         except DmqrError as error:
@@ -79,6 +81,31 @@ def drive(
         return say(verb, failure, code)
     assert found is not None
     return found
+
+
+def _compact_store(config: Config, progress: LiveDisplay) -> None:
+    """Compacts the store where many nights have put files of one range; a run is finished whether that succeeds or not."""
+    from cluster.storage import open_storage
+    from jobs.chain.store.files import oldest_of
+    from jobs.store.compact import compact_crowded
+    from jobs.terminal.logs import event
+
+    folder = config.store_folder
+    if folder is None:
+        return
+    try:
+        done = compact_crowded(
+            open_storage(folder),
+            oldest_of(config.store_lifetime, time.time()),
+            on_begin=lambda one: progress.phase(f"compacting the store: {one.space.kind}"),
+        )
+    except (DmqrError, OSError) as error:
+        again_with = f"try again with: {program()} store compact {shlex.quote(folder)}"
+        event("warning", f"the store was not compacted: {cause(error)}; {again_with}", logging.WARNING)
+        return
+    for one in done:
+        words = f"store: {one.space.kind} {one.space.name[:12]}: {one.files[0]:,} files are {one.files[1]:,} now"
+        event("compacted", words, files=one.files, size=one.size, rows=one.rows, dropped=one.dropped)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
-from cluster.settings import NOT_IDENTITY, Names, Settings
+from cluster.settings import DURATION, NOT_IDENTITY, Names, Settings, duration_seconds
 from jobs.config.collections import check_whole
 from jobs.config.corrective import WebSearchSettings
 from jobs.config.retrieve import RetrieveSettings
@@ -80,6 +80,8 @@ class Config(Settings):
     """A local or S3 folder; each run has a folder of its own below it."""
     store: Annotated[str | None, NOT_IDENTITY, Names.FILE] = BESIDE_RUNS
     """A local or S3 folder of completions, lists and scores, which every job adds to and uses again; null: none."""
+    store_ttl: Annotated[Annotated[str, Field(pattern=DURATION)] | None, NOT_IDENTITY] = None
+    """How long what lies in the store counts (`12h`, `30d`, `8w`), from the begin of the job that made it; null: for ever."""
     cluster: Annotated[ClusterSettings, NOT_IDENTITY] = ClusterSettings()
     """Ray, the size of a shard, worker pools."""
 
@@ -183,6 +185,11 @@ class Config(Settings):
     def store_folder(self) -> str | None:
         """Returns the folder of the store; None: there is none."""
         return f"{self.output.rstrip('/')}/store" if self.store == BESIDE_RUNS else self.store
+
+    @property
+    def store_lifetime(self) -> float | None:
+        """Returns for how many seconds what lies in the store counts; None: for ever."""
+        return None if self.store_ttl is None else duration_seconds(self.store_ttl)
 
     @property
     def reads_texts(self) -> bool:

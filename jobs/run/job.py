@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cluster.run.lease import first_began
 from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.session import IN_PROCESS
 from cluster.run.shards import File, Plan
@@ -145,7 +146,9 @@ class Job:
         """
         folder = self.prepared.config.store_folder
         spaces = kept_spaces(self.prepared.config, self.compiled.work) if folder is not None else {}
-        return open_store(folder, spaces) if folder is not None and spaces else NO_STORE
+        if folder is None or not spaces:
+            return NO_STORE
+        return open_store(folder, spaces, first_began(self.prepared.storage), self.prepared.config.store_lifetime)
 
     def take_thresholds(self, queries: PlannedQueries) -> dict[str, dict[str, Any]]:
         """Returns the thresholds that are quantiles of a sample of the queries, as a plan keeps them; {}: there are none.

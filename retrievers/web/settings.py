@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cluster.settings import NOT_IDENTITY, Names
+from cluster.settings import DURATION, NOT_IDENTITY, Names, duration_seconds
 from retrievers.kinds import RetrieverSettings
 from retrievers.settings import Address, AnyEncoderSettings
 
@@ -16,7 +16,6 @@ WEB_VERSION = 1
 ADDRESSES = {"tavily": "https://api.tavily.com", "brave": "https://api.search.brave.com"}
 """Of the providers that have one of their own."""
 MOST_RESULTS = 20  # that Tavily and Brave give
-_SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _SET_HERE = {  # parameters of requests that have keys of their own
     "searxng": {"q", "format", "language", "time_range", "pageno"},
     "tavily": {"query", "max_results", "country", "time_range", "api_key"},
@@ -52,7 +51,7 @@ class WebSettings(RetrieverSettings):
     args: dict[str, Any] = {}
     """Further parameters of the provider's request, by its names: {engines: wikipedia} of SearXNG, {search_depth: advanced} of
     Tavily."""
-    lifetime: Annotated[Annotated[str, Field(pattern=r"^[1-9][0-9]*[mhdw]$")] | None, NOT_IDENTITY] = "7d"
+    lifetime: Annotated[Annotated[str, Field(pattern=DURATION)] | None, NOT_IDENTITY] = "7d"
     """How long a stored answer is good (minutes, hours, days, weeks); an older one is asked for again. null: for ever."""
     rate: Annotated[Annotated[float, Field(gt=0)] | None, NOT_IDENTITY] = None
     """Requests of the whole job a second, at most; null: no limit of ours."""
@@ -106,7 +105,7 @@ class WebSettings(RetrieverSettings):
     @property
     def lifetime_seconds(self) -> float:
         """Returns how long a stored answer is good."""
-        return float("inf") if self.lifetime is None else float(self.lifetime[:-1]) * _SECONDS[self.lifetime[-1]]
+        return float("inf") if self.lifetime is None else duration_seconds(self.lifetime)
 
     @property
     def identity(self) -> dict[str, Any]:

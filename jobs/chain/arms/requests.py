@@ -49,19 +49,20 @@ def key_in_reading(reading: Reading, request: Request) -> Key:
     return request_key(made, made_with(made, reading.engines[request.engine].space))
 
 
-def most_requests(rewriting: Rewriting, asked: Rewriting | None = None) -> list[Request]:
+def most_requests(rewriting: Rewriting, asked: Rewriting | None = None, query: Query = _QUERY) -> list[Request]:
     """Returns the requests that are made for a query at most, beside further tries.
 
     Args:
         rewriting: How strategies are chosen.
         asked: What requests are made of, where that is more.
+        query: That they are of; by default an empty one.
     """
     asked = asked or rewriting
     if not asked.pool:
         return []
     whole = asked if asked.select.in_request else replace(asked, select=_ALL, rules=None)
-    question = Rewriter(rewriting).question(_QUERY) if rewriting.select.typed_by else None
-    return [*Rewriter(whole).requests(_QUERY), *filter(None, [question])]
+    question = Rewriter(rewriting).question(query) if rewriting.select.typed_by else None
+    return [*Rewriter(whole).requests(query), *filter(None, [question])]
 
 
 def at_most(reading: Reading) -> list[Key]:

@@ -37,19 +37,28 @@ class EngineRequest(NamedTuple):
 
 def stored_completions(files: StoreFiles, asked: Sequence[EngineRequest]) -> dict[Key, CompletionRecord]:
     """Returns the stored completions of these requests, without what they once cost."""
+    found = {}
+    for key, row in stored_rows(files, asked).items():
+        values = {
+            name: value for name, value in row.items() if name not in (*Key._fields, "prompt", "device_seconds", "latency")
+        }
+        found[key] = CompletionRecord(Completion(**values | _FREE), row["prompt"], REUSED)
+    return found
+
+
+def stored_rows(files: StoreFiles, asked: Sequence[EngineRequest]) -> dict[Key, dict[str, Any]]:
+    """Returns the rows of the stored completions of these requests, with what they once cost."""
     by_space: dict[str, dict[Key, str]] = defaultdict(dict)
     for one in asked:
         by_space[one.space][one.key] = one.prompt
-    found = {}
+    found: dict[Key, dict[str, Any]] = {}
     for name, prompts in by_space.items():
         rows = files.rows(Space("completions", name), _COMPLETION, [key.query_id for key in prompts])
         keys = [Key(*values) for values in zip(*(rows.column(name).to_pylist() for name in Key._fields), strict=True)]
         places = [place for place, key in enumerate(keys) if key in prompts]
         for place, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
-            key, prompt = keys[place], row.pop("prompt")
-            if prompt == prompts[key]:
-                values = {name: value for name, value in row.items() if name not in (*Key._fields, "device_seconds", "latency")}
-                found[key] = CompletionRecord(Completion(**values | _FREE), prompt, REUSED)
+            if row["prompt"] == prompts[keys[place]]:
+                found[keys[place]] = row
     return found
 
 

@@ -1,8 +1,4 @@
-"""The files of the store, which nights, ablations and trials share.
-
-    v1/<kind>/<space>/<first>-<last>-<uuid>.parquet  rows of a shard, sorted by query_id; the first 12 hex digits of both ends
-    v1/<kind>/<space>/about.json                     what made the rows: a model, an index, a reranker
-    v1/used/<space>/<yyyy-mm-dd>                     empty; put by every job that uses the space
+"""The files of the store, which nights, ablations and trials share; where they lie: layout.py.
 
 Rows are facts: where two have one key, either is good. So files are never changed, a put is atomic, and neither a lock nor a
 manifest is needed (the blocks of Thanos are kept so). A job lists its spaces once, when it starts its workers: what other jobs
@@ -14,9 +10,8 @@ from __future__ import annotations
 import io
 import json
 import time
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -26,14 +21,15 @@ import pyarrow.parquet as pq
 from cluster.errors import ClusterError, UnavailableError
 from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
+from jobs.chain.store.forgotten import counting, forgotten_queries, without_texts
+from jobs.chain.store.layout import ABOUT, DIGITS, MADE, USED, VERSION, day, file_name, is_rows, milliseconds, range_of
+from jobs.chain.store.merges import read_merges, replaced
 
-VERSION = "v1"  # in the path: an older program does not see a newer layout
-ABOUT = "about.json"
-ENDING = ".parquet"
 CONCURRENT_READS = 8
-_MADE = "made_at"
-_MADE_AT = pa.field(_MADE, pa.timestamp("ms", "UTC"))  # when the row was put: the oldest of one key counts
-_RANGE = 12  # hex digits of a query_id in a file's name
+LISTINGS = 8  # of a space, while its files go: each of them shows what is in their place
+ROW_GROUP = 4096  # rows: who wants few queries of a large file reads few of its groups
+MADE_AT = pa.field(MADE, pa.timestamp("ms", "UTC"))  # when the job that made the row began: the oldest of one key counts
+_WHOLE_TEXTS = ("scores", "web")  # kinds whose column `text` is a text as it was scored or sent
 
 
 class Space(NamedTuple):
@@ -55,94 +51,174 @@ class Space(NamedTuple):
 
 @dataclass(frozen=True)
 class StoreFiles:
-    """The files of the spaces that a job keeps there, as they were when it started; workers get it with their settings."""
+    """The files of the spaces that a job keeps there, as they were when it started; workers get it with their settings.
+
+    Attributes:
+        root: Of the store.
+        names: The files that each space has; a space whose files have gone is listed again.
+        began: When the job began, in milliseconds since the epoch: the date of the rows that it puts.
+        forgotten: The queries that were forgotten before it started, as `forgotten_queries` returns them.
+        oldest: Rows of before do not count, in milliseconds since the epoch.
+    """
 
     root: str
-    names: Mapping[Space, Sequence[str]]
+    names: MutableMapping[Space, Sequence[str]]
+    began: int = 0
+    forgotten: Mapping[str, int] = field(default_factory=dict)
+    oldest: int = 0
 
     def rows(self, space: Space, schema: pa.Schema, query_ids: Sequence[str]) -> pa.Table:
         """Returns the stored rows of these queries, newest first: who keeps the last of one key has that made first.
 
-        Where a file is gone, the space is listed once more: it may have been merged with others.
+        Where a file is gone, the space is listed once more: it was merged with others, or a query of it forgotten.
 
         Raises:
             ClusterError: A file is damaged.
         """
-        storage, stored = open_storage(self.root), schema.append(_MADE_AT)
-        ends = min(query_ids)[:_RANGE], max(query_ids)[:_RANGE]
+        storage, stored = open_storage(self.root), schema.append(MADE_AT)
         wanted = pa.array(sorted(set(query_ids)), pa.string())
+        ends = min(query_ids), max(query_ids)
 
         def read(name: str) -> pa.Table:
-            rows = _read(storage, f"{space.folder}/{name}", stored)
+            rows = read_range(storage, f"{space.folder}/{name}", *ends, schema=stored)
             return rows.filter(pc.is_in(rows.column("query_id"), wanted))
 
-        try:
-            found = list(prefetch(read, _within(self.names.get(space, ()), *ends), CONCURRENT_READS))
-        except FileNotFoundError:
-            found = list(prefetch(read, _within(_listed(storage, space), *ends), CONCURRENT_READS))
-        return pa.concat_tables([stored.empty_table(), *found]).sort_by([(_MADE, "descending")]).drop_columns(_MADE)
+        found = None
+        for listing in range(LISTINGS + 1):
+            if listing:
+                self.names[space] = listed(storage, space)
+            named = sorted(within(self.names.get(space, ()), *ends), reverse=True)  # of one date the first by name counts
+            try:
+                found = list(prefetch(read, named, CONCURRENT_READS))
+                break
+            except FileNotFoundError:
+                if listing == LISTINGS:
+                    raise
+        rows = counting(pa.concat_tables([stored.empty_table(), *(found or ())]), self.forgotten, self.oldest)
+        return rows.sort_by([(MADE, "descending")]).drop_columns(MADE)  # a stable sort
 
     def put(self, space: Space, rows: pa.Table) -> None:
-        """Stores rows as one file; they are durable when it returns."""
+        """Stores rows as one file; they are durable when it returns. Those of queries that were forgotten are left out."""
         if not rows.num_rows:
             return
-        now = pa.repeat(pa.scalar(int(time.time() * 1000), _MADE_AT.type), rows.num_rows)
-        rows, sink = rows.sort_by("query_id").append_column(_MADE_AT, now), io.BytesIO()
-        first, last = (rows.column("query_id")[place].as_py()[:_RANGE] for place in (0, rows.num_rows - 1))
-        pq.write_table(rows, sink, compression="zstd")
-        open_storage(self.root).put(f"{space.folder}/{first}-{last}-{uuid.uuid4().hex[:12]}{ENDING}", sink.getvalue())
+        dated = pa.repeat(pa.scalar(self.began or milliseconds(time.time()), MADE_AT.type), rows.num_rows)
+        rows = _counting(space, rows.append_column(MADE_AT, dated), self.forgotten)
+        put_rows(open_storage(self.root), space, rows)
 
 
 NO_STORE = StoreFiles("", {})
 
 
-def open_store(root: str, spaces: Mapping[Space, Mapping[str, Any]]) -> StoreFiles:
+def open_store(
+    root: str, spaces: Mapping[Space, Mapping[str, Any]], began: float | None = None, lifetime: float | None = None
+) -> StoreFiles:
     """Returns the store's files of the spaces of a job; notes that they are used today.
 
-    `spaces` says what each is about, as JSON-able values.
+    Args:
+        root: Of the store.
+        spaces: With what each is about, as JSON-able values.
+        began: When the job was begun, in seconds since the epoch; None: now.
+        lifetime: Seconds for which rows count; None: for ever.
 
     Raises:
         ClusterError: The store cannot be written.
     """
-    storage, today = open_storage(root), time.strftime("%Y-%m-%d", time.gmtime())
+    storage, now = open_storage(root), time.time()
 
     def opened(space: Space) -> Sequence[str]:
-        names = list(_listed(storage, space))
-        storage.put(f"{VERSION}/used/{space.name}/{today}", b"")
+        storage.put(f"{USED}/{space.name}/{day(now)}", b"")  # before it is listed: who collects unused spaces looks for it
+        names = listed(storage, space)
         if not names:
-            about = json.dumps({"kind": space.kind, "made": today, **spaces[space]}, sort_keys=True, ensure_ascii=False)
+            about = json.dumps({"kind": space.kind, "made": day(now), **spaces[space]}, sort_keys=True, ensure_ascii=False)
             storage.put(f"{space.folder}/{ABOUT}", about.encode())
         return names
 
     try:
-        # workers have another current folder: the path is absolute
-        return StoreFiles(storage.root, dict(zip(spaces, prefetch(opened, spaces, CONCURRENT_READS), strict=True)))
+        known = forgotten_queries(storage)
+        found = dict(zip(spaces, prefetch(opened, spaces, CONCURRENT_READS), strict=True))
     except UnavailableError:
         raise
     except OSError as error:
         words = f"store: cannot write to {root}: {error.strerror or error}; name another folder, or null to do without"
         raise ClusterError("storage-unwritable", words) from error
+    made = milliseconds(now if began is None else began)
+    # workers have another current folder: the path is absolute
+    return StoreFiles(storage.root, found, made, known, oldest_of(lifetime, now))
 
 
-def _listed(storage: Storage, space: Space) -> Iterator[str]:
-    for entry in storage.list(space.folder):
-        name = entry.key.rpartition("/")[2]
-        if name.endswith(ENDING) and not name.startswith("."):
-            yield name
+def oldest_of(lifetime: float | None, now: float) -> int:
+    """Returns when the oldest rows were made that count, in milliseconds since the epoch; 0: all do.
+
+    Args:
+        lifetime: Seconds for which rows count; None: for ever.
+        now: Seconds since the epoch.
+    """
+    return 0 if lifetime is None else milliseconds(now - lifetime)
 
 
-def _within(names: Iterator[str] | Sequence[str], first: str, last: str) -> Iterator[str]:
+def put_rows(storage: Storage, space: Space, rows: pa.Table) -> str | None:
+    """Stores dated rows as one file; returns its name, None where none is left.
+
+    Who forgets a query marks it first and looks through the files then; who puts a file looks for marks then. So whichever
+    comes later sees the other, and no row of the query stays.
+    """
+    before: list[str] = []
+    while rows.num_rows:
+        rows = rows.sort_by("query_id")
+        first, last = (rows.column("query_id")[place].as_py() for place in (0, rows.num_rows - 1))
+        name, sink = file_name(first, last), io.BytesIO()
+        pq.write_table(rows, sink, compression="zstd", row_group_size=ROW_GROUP)
+        storage.put(f"{space.folder}/{name}", sink.getvalue())
+        storage.delete(*before)
+        kept = _counting(space, rows, forgotten_queries(storage))
+        if kept.num_rows == rows.num_rows:
+            return name
+        before, rows = [f"{space.folder}/{name}"], kept
+    storage.delete(*before)
+    return None
+
+
+def _counting(space: Space, rows: pa.Table, forgotten: Mapping[str, int]) -> pa.Table:
+    rows = counting(rows, forgotten)
+    return without_texts(rows, "text", forgotten) if forgotten and space.kind in _WHOLE_TEXTS else rows
+
+
+def listed(storage: Storage, space: Space) -> list[str]:
+    """Returns the names of the files of a space that no others replace."""
+    entries = list(storage.list(space.folder))
+    names = [name for entry in entries if is_rows(name := entry.key.rpartition("/")[2])]
+    gone = replaced(names, read_merges(storage, (entry.key for entry in entries)))
+    return [name for name in names if name not in gone]
+
+
+def within(names: Sequence[str], first: str, last: str) -> Iterator[str]:
     """Yields the files whose range of query_ids meets another."""
     for name in names:
-        begin, end = name[:_RANGE], name[_RANGE + 1 : 2 * _RANGE + 1]
-        if begin <= last and end >= first:
+        begin, end = range_of(name)
+        if begin <= last[:DIGITS] and end >= first[:DIGITS]:
             yield name
 
 
-def _read(storage: Storage, key: str, schema: pa.Schema) -> pa.Table:
+def read_range(
+    storage: Storage,
+    key: str,
+    first: str = "",
+    last: str = "~",
+    schema: pa.Schema | None = None,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Returns the rows of a file whose query_ids lie between two, both included; without a schema as they were put.
+
+    By default all of its rows and columns.
+
+    Raises:
+        FileNotFoundError: It is gone.
+        ClusterError: It is damaged.
+    """
+    between = [("query_id", ">=", first), ("query_id", "<=", last)]
     try:
         with storage.open(key) as file:
-            return pq.read_table(file, schema=schema)
+            return pq.read_table(file, columns=columns, schema=schema, filters=between)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the storage; without a number: of the bytes
             raise

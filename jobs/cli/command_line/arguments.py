@@ -16,6 +16,7 @@ import shtab
 from jobs.cli.command_line.cluster_arguments import HEAD, add, add_job, add_submission
 from jobs.cli.command_line.measure_arguments import add_diff, add_evaluate, add_json, add_report, add_tune
 from jobs.cli.command_line.parser import PROGRAM, REQUIRED, Parser
+from jobs.cli.command_line.store_arguments import add_store
 
 
 class Verb(NamedTuple):
@@ -167,6 +168,12 @@ def _runs(one: argparse.ArgumentParser) -> None:
     add_json(one)
 
 
+def _store(one: argparse.ArgumentParser) -> None:
+    add_store(one)
+    _overrides(one)
+    add_json(one)
+
+
 def _clicks(one: argparse.ArgumentParser) -> None:
     _config(one)
     words = "where the judgements go: query_id, doc_id, grade, parted by tabs (evaluate --key query_id)"
@@ -224,6 +231,11 @@ VERBS = {
     ),
     "runs": Verb(
         "list runs with date or label, state, queries, quality and cost, newest last", f"dmqr runs {QUICKSTART}", _runs
+    ),
+    "store": Verb(
+        "show what the store of a config has and saves, compact it, collect what is unused, forget a query, import and export",
+        f"dmqr store stats {QUICKSTART}",
+        _store,
     ),
     "report": Verb(
         "write a run's page: what came out, what it cost, what each strategy added", "dmqr report runs/quickstart", add_report

@@ -8,7 +8,7 @@ from typing import Any
 
 import shtab
 
-FILES = {"FILE", "FILE|SPEC", "PATH", "QRELS", "RUN", "CONFIG", "RUN|CONFIG", "RUN|CONFIG|ID", "CONFIG|OUTPUT"}
+FILES = {"FILE", "FILE|SPEC", "PATH", "QRELS", "RUN", "CONFIG", "RUN|CONFIG", "RUN|CONFIG|ID", "CONFIG|OUTPUT", "CONFIG|STORE"}
 HEAD = "http://127.0.0.1:8265"  # the job server of a Ray on this machine
 
 

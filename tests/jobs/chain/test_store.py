@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,93 +16,15 @@ from cluster.errors import ClusterError, ConfigError, Stopped
 from jobs.chain.store.files import StoreFiles
 from jobs.config.load import load_config
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import Job
 from jobs.runs.folder import open_run
 from jobs.try_one.stages import LoadedConfig
 from retrievers.local.build import build_local_index
-from tests.support.jobs.in_process_runs import prepared_job, run_in_process
+from tests.support.jobs.in_process_runs import run_in_process
+from tests.support.jobs.nights import NEW, QUERIES, Nights, kinds, log, results, totals
 from tests.support.jobs.report_runs import page
 from tests.support.jobs.whole_runs import rows
 from tests.support.retrievers.blocks import index_fields
-from tests.support.retrievers.fake_models import FakeModels
 from tests.support.rewriters.fake_server import FakeServer, refusal
-
-QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast of beer", "faint galaxies"]
-NEW = "harbours at night"
-
-
-def score(query: str, texts: Sequence[str]) -> list[float]:
-    return [float(len(set(query.split()) & set(text.lower().rstrip(".").split()))) - 1.5 for text in texts]
-
-
-class Nights:
-    """Jobs of one config against counting servers."""
-
-    def __init__(self, path: str, llm: FakeServer, reranker: FakeModels) -> None:
-        self.path, self._llm, self._reranker = path, llm, reranker
-        self._sent, self._scored = 0, 0
-
-    def job(self, label: str, *settings: str) -> Job:
-        return prepared_job(self.path, f"label={label}", *settings)
-
-    def run(self, label: str, *settings: str) -> tuple[Path, int, int]:
-        """Runs a night; returns its folder, the requests that it sent, and the pairs that it had scored."""
-        return self.counted(self.job(label, *settings))
-
-    def counted(self, job: Job) -> tuple[Path, int, int]:
-        self.forget()
-        folder = run_in_process(job)
-        sent, scored = self.paid()
-        return folder, sent, scored - 1  # less that of the probe of the server
-
-    def forget(self) -> None:
-        """Begins to count: what a probe of the servers asks when a job is checked does not count."""
-        self._sent, self._scored = len(self._llm.bodies), len(self._reranker.texts)
-
-    def paid(self) -> tuple[int, int]:
-        return len(self._llm.bodies) - self._sent, len(self._reranker.texts) - self._scored
-
-
-@pytest.fixture
-def llm() -> Iterator[FakeServer]:
-    with FakeServer(text=lambda body: json.dumps({"general": f"about {len(json.dumps(body))}"})) as server:
-        yield server
-
-
-@pytest.fixture
-def nights(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], llm: FakeServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Nights]:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    log(QUERIES)
-    values["rewrite"] = {
-        "engine": {"kind": "openai", "model": "tiny", "base_url": llm.address, "attempts": 1}, "strategies": ["general"]
-    }  # fmt: skip
-    values["retrieve"] |= {"retrievers": {"bm25": bm25}}
-    values |= {"limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
-    with FakeModels("vllm", "reranker", score=score) as reranker:
-        values["rerank"] = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3, "attempts": 2}
-        yield Nights(config_file(values), llm, reranker)
-
-
-def log(queries: Sequence[str]) -> None:
-    pq.write_table(pa.table({"query": queries}), "log.parquet")
-
-
-def results(folder: Path) -> list[Any]:
-    return sorted((one["query_id"], one["rank"], one["doc_id"], one["score"]) for one in rows(folder, "results"))
-
-
-def totals(folder: Path, quantity: str) -> Counter[str]:
-    sums: Counter[str] = Counter()
-    for one in rows(folder, "costs"):
-        sums[one["stage"]] += one[quantity] or 0
-    return sums
-
-
-def kinds(store: Path) -> dict[str, int]:
-    return dict(Counter(file.parts[-3] for file in store.glob("v1/*/*/*.parquet")))
 
 
 def test_a_second_night_pays_for_what_is_new(nights: Nights) -> None:

@@ -1,0 +1,66 @@
+"""Queries that were forgotten: no row of one counts that was made before.
+
+A row is dated by the begin of the job that made it. So a job that began before a query was forgotten never brings it back, by
+whatever it puts later; one that began afterwards makes the row anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster.storage import Storage
+from jobs.chain.store.layout import FORGOTTEN, MADE
+from rewriters.normalise import query_id
+
+
+def forgotten_queries(storage: Storage) -> dict[str, int]:
+    """Returns query_id -> when it was forgotten last, in milliseconds since the epoch."""
+    found: dict[str, int] = {}
+    for entry in storage.list(FORGOTTEN):
+        name, _, at = entry.key.removeprefix(f"{FORGOTTEN}/").partition("/")
+        if at.isdecimal():
+            found[name] = max(int(at), found.get(name, 0))
+    return found
+
+
+def mark_forgotten(storage: Storage, query_ids: Collection[str], at: int) -> None:
+    """Notes that queries are forgotten now, `at` in milliseconds since the epoch; it is durable when it returns."""
+    for name in sorted(query_ids):
+        storage.put(f"{FORGOTTEN}/{name}/{at}", b"")
+
+
+def counting(rows: pa.Table, forgotten: Mapping[str, int], oldest: int = 0) -> pa.Table:
+    """Returns the rows that count.
+
+    Args:
+        rows: With `query_id` and `made_at`.
+        forgotten: What `forgotten_queries` returns.
+        oldest: Rows that were made before are too old; milliseconds since the epoch.
+    """
+    made = rows.column(MADE).cast(pa.int64())
+    if oldest:
+        young = pc.greater_equal(made, oldest)
+        rows, made = rows.filter(young), made.filter(young)
+    if not forgotten or not rows.num_rows:
+        return rows
+    ids = rows.column("query_id")
+    if not pc.any(pc.is_in(ids, pa.array(list(forgotten), pa.string()))).as_py():
+        return rows
+    since = [forgotten.get(one, -1) for one in ids.to_pylist()]
+    return rows.filter(pc.greater(made, pa.array(since, pa.int64())))
+
+
+def without_texts(rows: pa.Table, column: str, forgotten: Mapping[str, int]) -> pa.Table:
+    """Returns the rows that count whose text in `column` is none of the forgotten queries.
+
+    The same words with other filters, or after other turns, have another query_id.
+    """
+    texts = rows.column(column).to_pylist()
+    known = {text: forgotten.get(query_id(text), -1) for text in set(texts)}
+    if max(known.values(), default=-1) < 0:
+        return rows
+    made = rows.column(MADE).cast(pa.int64())
+    return rows.filter(pc.greater(made, pa.array([known[text] for text in texts], pa.int64())))

@@ -1,0 +1,55 @@
+"""Where things lie in the store.
+
+    v1/<kind>/<space>/<first>-<last>-<uuid>.parquet  rows of a shard, sorted by query_id; the first 12 hex digits of both ends
+    v1/<kind>/<space>/about.json                     what made the rows: a model, an index, a reranker
+    v1/<kind>/<space>/merged-<uuid>.json             files that others replace, since when: they are read no more, and go later
+    v1/used/<space>/<yyyy-mm-dd>                     empty; put by every job that uses the space
+    v1/forgotten/<query_id>/<milliseconds>           empty; a query was forgotten then: no row of before counts
+    v1/maintainer/lease/                             the lease of the one process that compacts, forgets and collects
+
+A file of rows is never changed, and no name is given twice.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+VERSION = "v1"  # in the path: an older program does not see a newer layout
+USED, FORGOTTEN, MAINTAINER = f"{VERSION}/used", f"{VERSION}/forgotten", f"{VERSION}/maintainer"
+APART = {"used", "forgotten", "maintainer"}  # folders beside those of the kinds
+ABOUT = "about.json"
+MERGED = "merged-"  # begins the name of a note of what was merged
+ENDING = ".parquet"
+DIGITS = 12  # hex digits of a query_id in a file's name
+MADE = "made_at"
+
+
+def file_name(first: str, last: str) -> str:
+    """Returns a new name for a file of rows; `first` and `last` are the query_ids of its ends."""
+    return f"{first[:DIGITS]}-{last[:DIGITS]}-{uuid.uuid4().hex[:12]}{ENDING}"
+
+
+def merge_name() -> str:
+    """Returns a new name for a note of what was merged."""
+    return f"{MERGED}{uuid.uuid4().hex[:12]}.json"
+
+
+def range_of(name: str) -> tuple[str, str]:
+    """Returns the first digits of the query_ids of both ends of a file."""
+    return name[:DIGITS], name[DIGITS + 1 : 2 * DIGITS + 1]
+
+
+def is_rows(name: str) -> bool:
+    """Returns whether a name is that of a file of rows, and not of a temporary one."""
+    return name.endswith(ENDING) and not name.startswith(".")
+
+
+def day(seconds: float) -> str:
+    """Returns the date, UTC, of seconds since the epoch."""
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))
+
+
+def milliseconds(seconds: float) -> int:
+    """Returns seconds since the epoch in milliseconds, as rows and marks are dated."""
+    return round(1000 * seconds)

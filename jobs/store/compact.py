@@ -1,0 +1,176 @@
+"""`store compact`: many files that hold one range of query_ids become one.
+
+Each night puts a file per shard, so that a shard of a later night reads one file of every night before. Merged files are put
+first, then a note that names them and what they replace; what is replaced stays for `GRACE_SECONDS`, for jobs that have listed
+it, and goes when the store is maintained next. A crash leaves rows that stand twice, or nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster.storage import Storage
+from cluster.storage.prefetch import prefetch
+from jobs.chain.store.files import CONCURRENT_READS, Space, put_rows, read_range, within
+from jobs.chain.store.forgotten import counting, forgotten_queries
+from jobs.chain.store.kinds import KEYS, NEWEST
+from jobs.chain.store.layout import MADE, merge_name, milliseconds
+from jobs.chain.store.merges import Merge, put_merge, replaced
+from jobs.store.contents import StoredSpace, stored_spaces
+from jobs.store.maintainer import Check, is_maintained, maintaining
+from jobs.store.rewriting import drop_forgotten
+
+GRACE_SECONDS = 48 * 3600.0  # longer than a night: a job reads the files that it listed when it started
+MERGED_BYTES = 8 << 20  # of a merged file; with its rows in memory some ten times as much
+MOST_TOGETHER = 32  # files of one range; where there are more, a run compacts the store when it is finished
+_IDS = 32  # hex digits of a query_id
+
+
+class Compacted(NamedTuple):
+    """What became of a space.
+
+    Attributes:
+        space: Its kind and name.
+        files: Before, and now.
+        size: Bytes before, and now.
+        rows: Now.
+        dropped: Rows that stood twice, were too old or forgotten.
+    """
+
+    space: Space
+    files: tuple[int, int]
+    size: tuple[int, int]
+    rows: int
+    dropped: int
+
+
+def compact(
+    storage: Storage,
+    *,
+    oldest: int = 0,
+    most_together: int = 1,
+    grace: float = GRACE_SECONDS,
+    now: Callable[[], float] = time.time,
+    on_begin: Callable[[StoredSpace], object] = lambda _: None,
+) -> list[Compacted]:
+    """Compacts the spaces of a store; returns what became of those that were not compact.
+
+    Args:
+        storage: Of the store.
+        oldest: Rows that were made before go, in milliseconds since the epoch.
+        most_together: So many files of one range are left as they are.
+        grace: Seconds for which files stay that others replace.
+        now: Returns seconds since the epoch.
+        on_begin: Is told of each space before it is compacted.
+
+    Raises:
+        HeldError: Another process maintains the store.
+        ClusterError: A file is damaged.
+    """
+    done = []
+    with maintaining(storage) as check:
+        for one in stored_spaces(storage):
+            remove_replaced(storage, one, milliseconds(now() - grace))
+            if one.most_together > most_together:
+                on_begin(one)
+                done.append(compact_space(storage, one, oldest, milliseconds(now()), check))
+        forgotten = forgotten_queries(storage)
+        for one in stored_spaces(storage) if forgotten or not grace else ():
+            drop_forgotten(
+                storage, one, forgotten, check
+            )  # rows that a job put which was killed before it had looked for marks
+            if not grace:
+                remove_replaced(storage, one, milliseconds(now()))
+    return done
+
+
+def compact_crowded(
+    storage: Storage, oldest: int = 0, on_begin: Callable[[StoredSpace], object] = lambda _: None
+) -> list[Compacted]:
+    """Compacts the spaces that need it after a run: those with more than `MOST_TOGETHER` files of one range.
+
+    Files that others have replaced for long enough are removed. Where another process maintains the store nothing is done.
+
+    Raises:
+        HeldError, ClusterError: As of `compact`.
+    """
+    due, spaces = milliseconds(time.time() - GRACE_SECONDS), stored_spaces(storage)
+    needed = any(one.most_together > MOST_TOGETHER or any(merge.at <= due for merge in one.merges) for one in spaces)
+    if not needed or is_maintained(storage):
+        return []
+    return compact(storage, oldest=oldest, most_together=MOST_TOGETHER, on_begin=on_begin)
+
+
+def compact_space(storage: Storage, one: StoredSpace, oldest: int, at: int, check: Check = lambda: None) -> Compacted:
+    """Merges the files of a space; `at` is now, in milliseconds since the epoch."""
+    names, forgotten = sorted(one.read), forgotten_queries(storage)
+    before = sum(one.files[name] for name in names)
+    merged: list[str] = []
+    rows = dropped = 0
+    for first, last in _parts(before):
+        check()
+        table = _merged(storage, one.space, list(within(names, first, last)), first, last)
+        if table is None:
+            continue
+        kept = first_of_keys(one.space.kind, counting(table, forgotten, oldest))
+        rows, dropped = rows + kept.num_rows, dropped + table.num_rows - kept.num_rows
+        if (name := put_rows(storage, one.space, kept)) is not None:
+            merged.append(name)
+    check()
+    put_merge(storage, Merge(f"{one.space.folder}/{merge_name()}", at, frozenset(names), tuple(merged)))
+    sizes = {entry.key.rpartition("/")[2]: entry.size for entry in storage.list(one.space.folder)}
+    after = sum(sizes.get(name, 0) for name in merged)
+    return Compacted(one.space, (len(names), len(merged)), (before, after), rows, dropped)
+
+
+def remove_replaced(storage: Storage, one: StoredSpace, before: int) -> int:
+    """Removes the files of a space that others have replaced before a time, in milliseconds; returns how many.
+
+    Of a note whose own files are gone only the note goes: what it names is read again.
+    """
+    removed = 0
+    for merge in one.merges:
+        if merge.at <= before:
+            gone = sorted(replaced(one.files, [merge]))
+            storage.delete(*(f"{one.space.folder}/{name}" for name in gone))
+            storage.delete(merge.key)  # last: until then nobody reads what is left of them
+            removed += len(gone)
+    return removed
+
+
+def first_of_keys(kind: str, rows: pa.Table) -> pa.Table:
+    """Returns the rows sorted by query_id, of each key that which counts; among equal ones the first.
+
+    Rows of a kind that this version does not know all stay.
+    """
+    order = [("query_id", "ascending"), *([(NEWEST[kind], "descending")] if kind in NEWEST else []), (MADE, "ascending")]
+    rows = rows.sort_by(order)  # a stable sort
+    if kind not in KEYS or rows.num_rows < 2:
+        return rows
+    keys = np.zeros(rows.num_rows, np.int64)
+    for name in KEYS[kind]:
+        codes = pc.dictionary_encode(rows.column(name).combine_chunks()).indices.fill_null(-1).to_numpy() + 1
+        keys = np.unique(keys * (int(codes.max()) + 1) + codes, return_inverse=True)[1]  # small numbers again
+    places = np.sort(np.unique(keys, return_index=True)[1])
+    return rows if len(places) == rows.num_rows else rows.take(pa.array(places))
+
+
+def _parts(size: int) -> Iterator[tuple[str, str]]:
+    """Yields the first and the last query_id of each range that is merged into one file: query_ids are spread evenly."""
+    count, whole = max(1, round(size / MERGED_BYTES)), 16**12
+    borders = [whole * number // count for number in range(count + 1)]
+    for first, following in pairwise(borders):
+        yield f"{first:012x}".ljust(_IDS, "0"), f"{following - 1:012x}".ljust(_IDS, "f")
+
+
+def _merged(storage: Storage, space: Space, names: Sequence[str], first: str, last: str) -> pa.Table | None:
+    """Returns the rows of a range in all of these files, in the order of the files' names; None where there are no files."""
+    tables = list(prefetch(lambda name: read_range(storage, f"{space.folder}/{name}", first, last), names, CONCURRENT_READS))
+    return pa.concat_tables(tables, promote_options="default") if tables else None

@@ -1,0 +1,89 @@
+"""What lies in a store, by one listing of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.errors import ConfigError
+from cluster.storage import Entry, Storage
+from cluster.storage.prefetch import prefetch
+from jobs.chain.store.files import CONCURRENT_READS, Space
+from jobs.chain.store.layout import ABOUT, APART, MERGED, USED, VERSION, is_rows
+from jobs.chain.store.merges import Merge, most_together, read_merges, replaced
+
+
+@dataclass(frozen=True)
+class StoredSpace:
+    """One space.
+
+    Attributes:
+        space: Its kind and name.
+        files: Name -> size in bytes of each file of rows, those that others replace included.
+        merges: The notes of what was merged, oldest first.
+        used: The days on which jobs have used it, in order.
+    """
+
+    space: Space
+    files: Mapping[str, int]
+    merges: Sequence[Merge]
+    used: Sequence[str]
+
+    @property
+    def replaced(self) -> set[str]:
+        """Returns the files that others replace, which stay for jobs that have listed them."""
+        return replaced(self.files, self.merges)
+
+    @property
+    def read(self) -> list[str]:
+        """Returns the files that a job reads."""
+        gone = self.replaced
+        return [name for name in self.files if name not in gone]
+
+    @property
+    def most_together(self) -> int:
+        """Returns in how many files that are read one query_id may lie."""
+        return most_together(self.read)
+
+
+def stored_spaces(storage: Storage) -> list[StoredSpace]:
+    """Returns the spaces of a store that have files or notes, sorted by kind and name."""
+    entries: dict[Space, list[Entry]] = {}
+    used: dict[str, list[str]] = {}
+    for entry in storage.list(VERSION):
+        parts = entry.key.split("/")
+        if len(parts) == 4 and parts[1] not in APART:
+            entries.setdefault(Space(parts[1], parts[2]), []).append(entry)
+        elif len(parts) == 4 and entry.key.startswith(f"{USED}/"):
+            used.setdefault(parts[2], []).append(parts[3])
+    return [_space(storage, space, of, used.get(space.name, [])) for space, of in sorted(entries.items())]
+
+
+def _space(storage: Storage, space: Space, entries: Sequence[Entry], used: Sequence[str]) -> StoredSpace:
+    sizes = {entry.key.rpartition("/")[2]: entry.size for entry in entries}
+    notes = [entry.key for entry in entries if entry.key.rpartition("/")[2].startswith(MERGED)]
+    files = {name: size for name, size in sizes.items() if is_rows(name)}
+    return StoredSpace(space, files, read_merges(storage, notes), sorted(used))
+
+
+def abouts(storage: Storage, spaces: Sequence[Space]) -> dict[Space, dict[str, Any]]:
+    """Returns what made the rows of spaces, as it was noted when each was begun; {} where nothing was."""
+
+    def read(space: Space) -> dict[str, Any]:
+        found = json.loads(storage.get(f"{space.folder}/{ABOUT}") or b"{}")
+        return found if isinstance(found, dict) else {}
+
+    return dict(zip(spaces, prefetch(read, spaces, CONCURRENT_READS), strict=True))
+
+
+def check_store(storage: Storage, given: str) -> None:
+    """Checks that a store lies there.
+
+    Raises:
+        ConfigError: None does.
+    """
+    if VERSION not in storage.folders():
+        words = f"no store lies there (no folder {VERSION}); give a config, or the folder that its `store` names"
+        raise ConfigError("argument", f"{given}: {words}")

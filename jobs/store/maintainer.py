@@ -1,0 +1,60 @@
+"""The one process at a time that changes what lies in a store: by a lease, as one driver at a time works on a run.
+
+Jobs need none, to read or to put. Two maintainers at once, of which one was taken for dead, harm nothing: rows stand twice
+then. The lease saves them the work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from cluster.errors import ClusterError, HeldError
+from cluster.run.lease import Lease, holder
+from cluster.storage import Storage, open_storage
+from jobs.chain.store.layout import MAINTAINER
+
+Check = Callable[[], None]
+"""Raises where the process maintains the store no longer."""
+
+
+@contextmanager
+def maintaining(store: Storage) -> Iterator[Check]:
+    """Holds the lease of a store's maintainer; yields a check for between two steps of the work.
+
+    Raises:
+        HeldError: Another process maintains the store.
+    """
+    place = open_storage(store.url(MAINTAINER))
+    try:
+        lease = Lease.acquire(place)
+    except HeldError as error:
+        raise HeldError("run-held", f"{store.root}: another process{_who(place)} maintains this store; wait for it") from error
+    _remove_earlier(place, lease.number)
+
+    def check() -> None:
+        if lease.lost():
+            words = "another process may have taken over the maintenance of this store; run the same command again"
+            raise ClusterError("run-held", f"{store.root}: {words}")
+
+    try:
+        yield check
+    finally:
+        lease.release()
+
+
+def is_maintained(store: Storage) -> bool:
+    """Returns whether a process maintains the store now, or was heard of lately."""
+    last = holder(open_storage(store.url(MAINTAINER)), time.time())
+    return last is not None and last.alive
+
+
+def _who(place: Storage) -> str:
+    last = holder(place, time.time())
+    return "" if last is None else f" ({last.pid} on {last.host})"
+
+
+def _remove_earlier(place: Storage, number: int) -> None:
+    """Removes the leases before one, of which there would be one more each night."""
+    place.delete(*(entry.key for entry in place.list("lease") if entry.key < f"lease/{number:06d}.json"))

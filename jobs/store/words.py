@@ -1,0 +1,82 @@
+"""Which rows hold the words of a query: in prompts, answers, scored texts, what was sent to the web and what it answered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rewriters.normalise import normalise
+
+_ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|[^u])", re.DOTALL)  # as in JSON, which many prompts and answers are
+_PLAIN = re.compile("[a-z0-9]+")  # stands in JSON as it is
+_UNSPACED = "\u0e00"  # from here on most scripts have no spaces between words
+
+
+class Words:
+    """The words of a query, however they are written: in any case, width and spacing."""
+
+    def __init__(self, query: str) -> None:
+        """Takes a query in any form."""
+        self.normal = normalise(query)
+        self._longest = max(_PLAIN.findall(self.normal), key=len, default=None)
+
+    def held_by(self, rows: pa.Table, columns: Sequence[str]) -> np.ndarray:
+        """Returns for each row whether one of its columns has the words, shape (rows,)."""
+        held = np.zeros(rows.num_rows, bool)
+        for name in columns:
+            if name in rows.column_names:
+                for texts, of_row in _texts(rows.column(name).combine_chunks(), np.arange(rows.num_rows)):
+                    places = np.flatnonzero(self._possible(texts).to_numpy(zero_copy_only=False))
+                    found = [self.in_text(text) for text in texts.take(pa.array(places)).to_pylist()]
+                    held[of_row[places[np.array(found, bool)]]] = True
+        return held
+
+    def in_text(self, text: str) -> bool:
+        """Returns whether a text has the words; they do not begin or end inside a word of it."""
+        return self._stands_in(normalise(text)) or ("\\" in text and self._stands_in(normalise(_unescaped(text))))
+
+    def _possible(self, texts: pa.Array) -> pa.Array:
+        """Returns which texts need a look; normal forms take long, and text in ASCII is ASCII in its normal form."""
+        found = pc.or_(pc.invert(pc.string_is_ascii(texts)), pc.match_substring(texts, "\\u"))
+        if self._longest is not None or self.normal.isascii():
+            found = pc.or_(found, pc.match_substring(texts, self._longest or "", ignore_case=True))
+        return found.fill_null(fill_value=False)
+
+    def _stands_in(self, text: str) -> bool:
+        place = text.find(self.normal) if self.normal else -1
+        while place >= 0:
+            end = place + len(self.normal)
+            if not (_one_word(text[place - 1 : place], text[place]) or _one_word(text[end - 1], text[end : end + 1])):
+                return True
+            place = text.find(self.normal, place + 1)
+        return False
+
+
+def _one_word(before: str, after: str) -> bool:
+    """Returns whether two characters that stand together are of one word; either may be empty."""
+    return before.isalnum() and after.isalnum() and before < _UNSPACED and after < _UNSPACED
+
+
+def _unescaped(text: str) -> str:
+    """Returns a text with its escapes replaced; line breaks and tabs are spaces."""
+
+    def character(escape: re.Match[str]) -> str:
+        code = escape[1]
+        return " " if code in "bfnrt" else chr(int(code[1:], 16)) if len(code) > 1 else code
+
+    return _ESCAPED.sub(character, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _texts(values: pa.Array, of_row: np.ndarray) -> Iterator[tuple[pa.Array, np.ndarray]]:
+    """Yields the arrays of texts within an array, with the row of each text."""
+    if pa.types.is_string(values.type):
+        yield values, of_row
+    elif pa.types.is_list(values.type):
+        yield from _texts(values.flatten(), of_row[pc.list_parent_indices(values).to_numpy(zero_copy_only=False)])
+    elif pa.types.is_struct(values.type):
+        for field in values.flatten():
+            yield from _texts(field, of_row)

@@ -1,0 +1,45 @@
+"""Rows of before `store_ttl` do not count."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import ConfigError
+from jobs.config.load import load_config
+from tests.support.jobs.nights import Nights
+from tests.support.jobs.stored import found, opened, put, texts
+
+DAY = 86_400.0
+
+
+def test_rows_that_are_too_old_do_not_count(tmp_path: Path) -> None:
+    now = time.time()
+    put(tmp_path, {"moon": "old", "yeast": "old"}, now - 31 * DAY)
+    put(tmp_path, {"moon": "new"}, now - 29 * DAY)
+    assert texts(tmp_path, ["moon", "yeast"]) == {"moon": "old", "yeast": "old"}
+    assert found(opened(tmp_path, lifetime=30 * DAY), ["moon", "yeast"]) == {"moon": "new"}
+    assert found(opened(tmp_path, lifetime=10 * DAY), ["moon", "yeast"]) == {}
+
+
+def test_a_night_asks_again_for_what_is_too_old(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    nights.run("one")
+    assert nights.run("two", "store_ttl=1h")[1] == 0
+    now = time.time
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.chain.store.files.time.time", lambda: now() + 7200)
+        assert nights.run("three", "store_ttl=1h")[1] == 6
+        assert nights.run("four")[1] == 0
+
+
+def test_it_names_no_other_run(nights: Nights) -> None:
+    a, b = (nights.job("one", *more).prepared for more in ((), ("store_ttl=30d",)))
+    assert a.storage.root == b.storage.root
+
+
+@pytest.mark.parametrize("value", ["30", "0d", "1y", "-1d"])
+def test_it_is_a_duration(nights: Nights, value: str) -> None:
+    with pytest.raises(ConfigError, match="store_ttl"):
+        load_config(nights.path, [f'store_ttl="{value}"'])

@@ -1,0 +1,120 @@
+"""The verb `store`, as it is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.__main__ import main
+from tests.support.jobs.nights import NEW, QUERIES, Nights, log
+from tests.support.jobs.stored import put, texts
+
+BEGAN = 1_790_000_000.0
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store beside no runs, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(3):
+        put(tmp_path / "facts", {"moon and tides": f"{number}", "yeast": f"{number}"}, BEGAN + number)
+    return tmp_path / "facts"
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["store", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_stats(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, "stats", "facts")
+    assert "6 rows in 1 space" in out
+    assert out.splitlines()[-1] == str(store)
+    values = json.loads(printed(capsys, "stats", "facts", "--json"))
+    assert values["spaces"][0]["rows"] == 6
+    assert values["runs"] is None
+
+
+def test_compact_and_then_nothing_is_to_do(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = json.loads(printed(capsys, "compact", "facts", "--grace", "1m", "--json"))
+    (one,) = values["compacted"]
+    assert (one["kind"], one["name"], one["files"], one["dropped"]) == ("completions", "engine", [3, 1], 4)
+    assert "nothing to do" in printed(capsys, "compact", "facts")
+    assert texts(store, ["yeast"]) == {"yeast": "0"}
+
+
+def test_gc(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "every space was used within 30d" in printed(capsys, "gc", "facts", "--unused", "30d")
+    for path in store.glob("v1/used/*/*"):
+        path.rename(path.with_name("2020-01-01"))
+    out = printed(capsys, "gc", "facts", "--unused", "30d", "--dry-run")
+    assert "6 rows" in out
+    assert "would go; nothing was removed" in out
+    assert texts(store, ["yeast"])
+    for path in store.glob("v1/used/*/*"):
+        path.rename(path.with_name("2020-01-01"))
+    assert "removed" in printed(capsys, "gc", "facts", "--unused", "30d")
+    assert texts(store, ["yeast"]) == {}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_forget_in_either_order(nights: Nights, capsys: pytest.CaptureFixture[str], reverse: bool) -> None:
+    folder = nights.run("one")[0]
+    words = ["forget", *([QUERIES[2], nights.path] if reverse else [nights.path, QUERIES[2]])]
+    assert "rows would go: " in printed(capsys, *words, "--dry-run")
+    out = printed(capsys, *words)
+    assert "rows gone: " in out
+    assert "runs that still hold it (1)" in out
+    assert str(folder) in out
+    values: dict[str, Any] = json.loads(printed(capsys, *words, "--json"))
+    assert values["runs"] == [str(folder)]
+    assert sum(values["rows"].values()) == 0
+
+
+def test_an_output_has_its_store(nights: Nights, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = nights.run("one")[0]
+    for given in (str(folder.parent), str(folder.parent / "store"), nights.path):
+        values = json.loads(printed(capsys, "stats", given, "--json"))
+        assert values["store"] == str(folder.parent / "store")
+        assert values["runs"] == 1
+
+
+def test_a_run_compacts_the_store_when_it_is_finished(
+    nights: Nights, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.store.compact.MOST_TOGETHER", 1)
+    nights.run("one")
+    log([*QUERIES, NEW])
+    assert main(["run", nights.path, "--label", "two"]) == 0
+    assert '"event": "compacted"' in capsys.readouterr().err
+    assert len(list(Path("runs/store").glob("v1/completions/*/merged-*"))) == 1
+    assert nights.run("three")[1:] == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["stats", "nowhere"], "nowhere: no store lies there (no folder v1)"),
+        (["statts", "facts"], "invalid choice: 'statts'"),
+        (["stats"], "CONFIG|STORE"),
+        (["forget", "facts"], "QUERY"),
+        (["forget", "facts", "a", "b"], "'b' is one argument too many"),
+        (["gc", "facts"], "--unused is missing: gc needs it"),
+        (["export", "facts"], "--out is missing: export needs it"),
+        (["gc", "facts", "--unused", "30"], "--unused 30: is no duration; give one like 12h, 30d or 8w"),
+        (["stats", "facts", "--dry-run"], "--dry-run is of gc and forget, not of stats; leave it out"),
+        (["forget", "facts", "a", "--own", "--all"], "--own leaves what --all takes; give one"),
+        (["stats", "facts", "--set", "a=b"], "--set: facts is no config, which it would change; leave it out"),
+        (["stats", "facts", "--prices", "nowhere.yaml"], "--prices nowhere.yaml: no such file"),
+    ],
+)
+def test_what_is_refused(store: Path, capsys: pytest.CaptureFixture[str], words: list[str], line: str) -> None:
+    try:
+        code = main(["store", *words])
+    except SystemExit as refused:
+        code = int(refused.code or 0)
+    assert code == 2
+    assert line in capsys.readouterr().err
