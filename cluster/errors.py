@@ -291,7 +291,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Restore it, or start a new run with another `--label`. Elasticsearch keeps the index before until the next build; "
             "the line has the settings that resume with it.",
         ),
-        "run-held": ("Another driver works on this run.", "Wait for it, or stop it."),
+        "run-held": ("Another driver works on this run, or another process maintains this store.", "Wait for it, or stop it."),
         "run-unbalanced": (
             "The counts of input and output rows do not match; the run is not marked as finished.",
             "Start it again under another `name`, and report a bug.",

@@ -85,7 +85,7 @@ def _collect(options: argparse.Namespace) -> int:
 
 
 def _forget(options: argparse.Namespace) -> int:
-    from jobs.pages.store import forgotten_page
+    from jobs.pages.store import forgotten_page, holding_runs
     from jobs.store.forget import WhatToForget, forget
 
     place = _place(options)
@@ -95,7 +95,8 @@ def _forget(options: argparse.Namespace) -> int:
         "store": place.storage.root, "query_id": found.query_id, "others": sorted(found.others), "rows": dict(found.rows),
         "files": found.files, "runs": found.runs, "dry_run": options.dry_run,
     }  # fmt: skip
-    return show(options, lambda: values, lambda: forgotten_page(found, dry_run=options.dry_run), place.storage.root)
+    page = lambda: forgotten_page(found, dry_run=options.dry_run)  # noqa: E731
+    return show(options, lambda: values, page, *holding_runs(found), place.storage.root)
 
 
 def _import(options: argparse.Namespace) -> int:

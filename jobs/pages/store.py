@@ -104,22 +104,26 @@ def collected_page(found: Sequence[Collected], unused: str, *, dry_run: bool) ->
 
 
 def forgotten_page(found: Forgotten, *, dry_run: bool) -> RenderableType:
-    """Returns what was forgotten, or would be, and which runs still hold it."""
+    """Returns what was forgotten, or would be."""
     kinds = ", ".join(f"{kind} {rows:,}" for kind, rows in sorted(found.rows.items()) if rows)
     verb = "would go" if dry_run else "gone"
     lines = [f"query_id {found.query_id}", f"rows {verb}: {found.rows.total():,}" + (f" ({kinds})" if kinds else "")]
     lines[-1] += f" in {found.files:,} files"
     if found.others:
         lines.append(f"with it {len(found.others):,} other queries, whose rows have its words")
-    if found.runs is None:
-        lines.append("which runs hold it is not known: give a config, or the store beside its runs")
-    elif found.runs:
-        lines.append(f"runs that still hold it ({len(found.runs):,}); their folders are not edited, remove them:")
-        lines += [f"  {plain(one)}" for one in found.runs[:_LISTED]]
-        lines += [f"  and {len(found.runs) - _LISTED:,} more (--json has all)"] if len(found.runs) > _LISTED else []
-    else:
-        lines.append("no run holds it")
     return Text("\n".join(lines))
+
+
+def holding_runs(found: Forgotten) -> list[str]:
+    """Returns lines about the runs that still hold a forgotten query."""
+    if found.runs is None:
+        return ["which runs hold it is not known: give a config, or the store beside its runs"]
+    if not found.runs:
+        return ["no run holds it"]
+    words = f"runs that still hold it ({len(found.runs):,}); their folders are not edited, remove them:"
+    more = len(found.runs) - _LISTED
+    lines = [words, *(f"  {plain(one)}" for one in found.runs[:_LISTED])]
+    return lines + ([f"  and {more:,} more (--json has all)"] if more > 0 else [])
 
 
 def _table(*left: str, right: Sequence[str]) -> Table:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from cluster.storage import Storage
 from cluster.storage.prefetch import prefetch
-from jobs.chain.store.files import CONCURRENT_READS, Space, put_rows, read_range, within
+from jobs.chain.store.files import CONCURRENT_READS, Space, put_file, read_range, within
 from jobs.chain.store.forgotten import counting, forgotten_queries
 from jobs.chain.store.kinds import KEYS, NEWEST
 from jobs.chain.store.layout import MADE, merge_name, milliseconds
@@ -110,24 +110,37 @@ def compact_crowded(
 
 def compact_space(storage: Storage, one: StoredSpace, oldest: int, at: int, check: Check = lambda: None) -> Compacted:
     """Merges the files of a space; `at` is now, in milliseconds since the epoch."""
-    names, forgotten = sorted(one.read), forgotten_queries(storage)
+    names = sorted(one.read)
     before = sum(one.files[name] for name in names)
     merged: list[str] = []
     rows = dropped = 0
     for first, last in _parts(before):
         check()
         table = _merged(storage, one.space, list(within(names, first, last)), first, last)
-        if table is None:
-            continue
-        kept = first_of_keys(one.space.kind, counting(table, forgotten, oldest))
-        rows, dropped = rows + kept.num_rows, dropped + table.num_rows - kept.num_rows
-        if (name := put_rows(storage, one.space, kept)) is not None:
-            merged.append(name)
+        if table is not None:
+            name, kept = _put_counting(storage, one.space, table, oldest)
+            rows, dropped = rows + kept, dropped + table.num_rows - kept
+            merged += [] if name is None else [name]
     check()
     put_merge(storage, Merge(f"{one.space.folder}/{merge_name()}", at, frozenset(names), tuple(merged)))
     sizes = {entry.key.rpartition("/")[2]: entry.size for entry in storage.list(one.space.folder)}
     after = sum(sizes.get(name, 0) for name in merged)
     return Compacted(one.space, (len(names), len(merged)), (before, after), rows, dropped)
+
+
+def _put_counting(storage: Storage, space: Space, table: pa.Table, oldest: int) -> tuple[str | None, int]:
+    """Puts the rows that count, of each key one; returns the file's name, None where there are none, and their number.
+
+    Where a query is forgotten meanwhile, the rows are chosen anew: of one that is not the first of its key that may count now.
+    """
+    forgotten = forgotten_queries(storage)
+    while True:
+        kept = first_of_keys(space.kind, counting(table, forgotten, oldest))
+        name = put_file(storage, space, kept) if kept.num_rows else None
+        known, forgotten = forgotten, forgotten_queries(storage)
+        if known == forgotten:
+            return name, kept.num_rows
+        storage.delete(*([] if name is None else [f"{space.folder}/{name}"]))
 
 
 def remove_replaced(storage: Storage, one: StoredSpace, before: int) -> int:

@@ -71,10 +71,11 @@ def export_recorded(readings: Sequence[Reading], files: StoreFiles, output: Stor
     unfinished = Path(f"{path}.part")
     with unfinished.open("w", encoding="utf-8") as file:
         for portion in portions(_queries(output, name)):
-            plain = [one for one in portion if one.context is None]
-            in_context += len(portion) - len(plain)
-            asked = [one for one in plain if not (normalise(one.text) in written or written.add(normalise(one.text)))]
-            for query, found in _completions(readings, files, asked):
+            plain = {normalise(one.text): one for one in portion if one.context is None}
+            in_context += sum(one.context is not None for one in portion)
+            new = [one for text, one in plain.items() if text not in written]
+            written |= plain.keys()
+            for query, found in _completions(readings, files, new):
                 if not found:
                     without += 1
                     continue

@@ -26,7 +26,7 @@ from jobs.runs.folder import find_runs
 from jobs.store.contents import StoredSpace, stored_spaces
 from jobs.store.maintainer import Check, maintaining
 from jobs.store.rewriting import drop_forgotten
-from jobs.store.words import Words
+from jobs.store.words import QueryWords
 from rewriters.normalise import query_id
 
 MOST_OTHERS = 100  # other queries that may go with one, unless it is said that all may
@@ -91,7 +91,7 @@ def forget(
         ConfigError: The query has no word, or many other queries have its words.
         HeldError: Another process maintains the store.
     """
-    words = Words(what.query)
+    words = QueryWords(what.query)
     if not words.normal:
         raise ConfigError("argument", "QUERY: has no word; give the query that shall be forgotten, in quotes")
     if dry_run:
@@ -105,7 +105,7 @@ def forget(
     return found
 
 
-def _forgotten(storage: Storage, what: WhatToForget, words: Words, now: Callable[[], float], check: Check) -> Forgotten:
+def _forgotten(storage: Storage, what: WhatToForget, words: QueryWords, now: Callable[[], float], check: Check) -> Forgotten:
     seen: set[str] = set()
     found = _found(storage, what, words, seen, check)
     _check_few(found, what)
@@ -131,7 +131,7 @@ def _check_few(found: Forgotten, what: WhatToForget) -> None:
         )
 
 
-def _found(storage: Storage, what: WhatToForget, words: Words, seen: set[str], check: Check = lambda: None) -> Forgotten:
+def _found(storage: Storage, what: WhatToForget, words: QueryWords, seen: set[str], check: Check = lambda: None) -> Forgotten:
     """Returns the queries of which files that were not `seen` yet hold the words; adds the files to those."""
     found = Forgotten(query_id(what.query, what.context))
     for one in stored_spaces(storage) if what.others != "none" else ():
@@ -147,7 +147,7 @@ def _found(storage: Storage, what: WhatToForget, words: Words, seen: set[str], c
     return found
 
 
-def _with_words(storage: Storage, key: str, words: Words, texts: Collection[str]) -> set[str]:
+def _with_words(storage: Storage, key: str, words: QueryWords, texts: Collection[str]) -> set[str]:
     try:
         rows = read_range(storage, key, columns=["query_id", *texts])
     except FileNotFoundError:  # merged with others since, and removed
@@ -173,7 +173,7 @@ def _with_range(one: StoredSpace, query_ids: Iterable[str]) -> list[str]:
     return [name for name in one.files if any(range_of(name)[0] <= start <= range_of(name)[1] for start in starts)]
 
 
-def runs_with(output: Storage, query_ids: Collection[str], words: Words) -> Iterable[str]:
+def runs_with(output: Storage, query_ids: Collection[str], words: QueryWords) -> Iterable[str]:
     """Yields the folders of the runs below an output whose queries are among these, or have the words."""
     wanted = pa.array(sorted(query_ids), pa.string())
     for folder, _ in find_runs(output):
@@ -183,7 +183,7 @@ def runs_with(output: Storage, query_ids: Collection[str], words: Words) -> Iter
             yield storage.root
 
 
-def _has_queries(storage: Storage, key: str, wanted: pa.Array, words: Words) -> bool:
+def _has_queries(storage: Storage, key: str, wanted: pa.Array, words: QueryWords) -> bool:
     with storage.open(key) as file:
         queries = pq.ParquetFile(file)
         names = [name for name in ("query_id", "normalised", "context") if name in queries.schema_arrow.names]

@@ -16,7 +16,7 @@ _PLAIN = re.compile("[a-z0-9]+")  # stands in JSON as it is
 _UNSPACED = "\u0e00"  # from here on most scripts have no spaces between words
 
 
-class Words:
+class QueryWords:
     """The words of a query, however they are written: in any case, width and spacing."""
 
     def __init__(self, query: str) -> None:

@@ -83,7 +83,7 @@ class StoreFiles:
             rows = read_range(storage, f"{space.folder}/{name}", *ends, schema=stored)
             return rows.filter(pc.is_in(rows.column("query_id"), wanted))
 
-        found = None
+        found: list[pa.Table] = []
         for listing in range(LISTINGS + 1):
             if listing:
                 self.names[space] = listed(storage, space)
@@ -94,7 +94,7 @@ class StoreFiles:
             except FileNotFoundError:
                 if listing == LISTINGS:
                     raise
-        rows = counting(pa.concat_tables([stored.empty_table(), *(found or ())]), self.forgotten, self.oldest)
+        rows = counting(pa.concat_tables([stored.empty_table(), *found]), self.forgotten, self.oldest)
         return rows.sort_by([(MADE, "descending")]).drop_columns(MADE)  # a stable sort
 
     def put(self, space: Space, rows: pa.Table) -> None:
@@ -164,11 +164,7 @@ def put_rows(storage: Storage, space: Space, rows: pa.Table) -> str | None:
     """
     before: list[str] = []
     while rows.num_rows:
-        rows = rows.sort_by("query_id")
-        first, last = (rows.column("query_id")[place].as_py() for place in (0, rows.num_rows - 1))
-        name, sink = file_name(first, last), io.BytesIO()
-        pq.write_table(rows, sink, compression="zstd", row_group_size=ROW_GROUP)
-        storage.put(f"{space.folder}/{name}", sink.getvalue())
+        name = put_file(storage, space, rows)
         storage.delete(*before)
         kept = _counting(space, rows, forgotten_queries(storage))
         if kept.num_rows == rows.num_rows:
@@ -176,6 +172,16 @@ def put_rows(storage: Storage, space: Space, rows: pa.Table) -> str | None:
         before, rows = [f"{space.folder}/{name}"], kept
     storage.delete(*before)
     return None
+
+
+def put_file(storage: Storage, space: Space, rows: pa.Table) -> str:
+    """Stores dated rows as one file, whether they are forgotten or not; returns its name."""
+    rows, sink = rows.sort_by("query_id"), io.BytesIO()  # a stable sort
+    first, last = (rows.column("query_id")[place].as_py() for place in (0, rows.num_rows - 1))
+    pq.write_table(rows, sink, compression="zstd", row_group_size=ROW_GROUP)
+    name = file_name(first, last)
+    storage.put(f"{space.folder}/{name}", sink.getvalue())
+    return name
 
 
 def _counting(space: Space, rows: pa.Table, forgotten: Mapping[str, int]) -> pa.Table:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from jobs.cli.command_line.cluster_arguments import add
-from jobs.cli.command_line.parser import REQUIRED
 
 ACTIONS = {
     "stats": "show rows, bytes, last use, and what runs have saved",
@@ -42,8 +41,8 @@ def add_store(one: argparse.ArgumentParser) -> None:
     def arrange(options: argparse.Namespace) -> None:
         """Tells the store from what the action is about, in either order, and refuses what is not of the action."""
         second, given = _SECOND.get(options.action), list(options.given)
-        if len(given) < (2 if second else 1):
-            one.error(f"{REQUIRED}{second}" if second is not None else f"{REQUIRED}CONFIG|STORE")
+        if second and len(given) < 2:
+            one.error(f"{second} is missing: {options.action} needs it")
         if len(given) > (2 if second else 1):
             one.error(f"{given[-1]!r} is one argument too many")
         if second == "QUERY" and _is_config(given[1]) and not _is_config(given[0]):

@@ -67,7 +67,7 @@ def test_forget_in_either_order(nights: Nights, capsys: pytest.CaptureFixture[st
     assert "rows would go: " in printed(capsys, *words, "--dry-run")
     out = printed(capsys, *words)
     assert "rows gone: " in out
-    assert "runs that still hold it (1)" in out
+    assert "runs that still hold it (1); " in out
     assert str(folder) in out
     values: dict[str, Any] = json.loads(printed(capsys, *words, "--json"))
     assert values["runs"] == [str(folder)]
@@ -83,13 +83,13 @@ def test_an_output_has_its_store(nights: Nights, capsys: pytest.CaptureFixture[s
 
 
 def test_a_run_compacts_the_store_when_it_is_finished(
-    nights: Nights, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    nights: Nights, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobs.store.compact.MOST_TOGETHER", 1)
     nights.run("one")
     log([*QUERIES, NEW])
     assert main(["run", nights.path, "--label", "two"]) == 0
-    assert '"event": "compacted"' in capsys.readouterr().err
+    assert '"event": "compacted"' in capfd.readouterr().err
     assert len(list(Path("runs/store").glob("v1/completions/*/merged-*"))) == 1
     assert nights.run("three")[1:] == (0, 0)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.store.words import Words
+from jobs.store.words import QueryWords
 from rewriters.normalise import normalise
 
 
@@ -36,7 +36,7 @@ from rewriters.normalise import normalise
 )
 def test_texts_with_the_words(query: str, text: str | None, held: bool) -> None:
     rows = pa.table({"text": pa.array([text, "nothing of it"], pa.string())})
-    assert Words(query).held_by(rows, ["text"]).tolist() == [held, False]
+    assert QueryWords(query).held_by(rows, ["text"]).tolist() == [held, False]
 
 
 def test_nested_texts() -> None:
@@ -47,16 +47,16 @@ def test_nested_texts() -> None:
         None,
     ]
     rows = pa.table({"query_id": ["1", "2", "3", "4"], "hits": hits})
-    assert Words("spring tide").held_by(rows, ["hits", "missing"]).tolist() == [True, False, True, False]
+    assert QueryWords("spring tide").held_by(rows, ["hits", "missing"]).tolist() == [True, False, True, False]
 
 
 def test_no_words_are_in_no_text() -> None:
-    assert not Words("  ").held_by(pa.table({"text": ["a", " "]}), ["text"]).any()
+    assert not QueryWords("  ").held_by(pa.table({"text": ["a", " "]}), ["text"]).any()
 
 
 @given(st.lists(st.text("aB\u00e9ß \\u0\n", max_size=12), max_size=6), st.text("aB\u00e9ß ", min_size=1, max_size=4))
 def test_the_quick_look_leaves_nothing_out(texts: list[str], query: str) -> None:
     """By columns, where most texts are never normalised, as text by text."""
-    words = Words(query)
+    words = QueryWords(query)
     held = words.held_by(pa.table({"text": pa.array(texts, pa.string())}), ["text"])
     assert np.array_equal(held, [bool(normalise(query)) and words.in_text(text) for text in texts])
