@@ -226,7 +226,8 @@ def read_range(
         with storage.open(key) as file:
             return pq.read_table(file, columns=columns, schema=schema, filters=between)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the storage; without a number: of the bytes
+        of_storage = isinstance(error, OSError) and error.errno is not None  # without a number: of the bytes
+        if of_storage or isinstance(error, UnavailableError):
             raise
         where = storage.url(key)
         raise ClusterError("run-damaged", f"{where}: is damaged ({error}); remove it, what it held is made anew") from error

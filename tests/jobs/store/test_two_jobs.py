@@ -1,4 +1,4 @@
-"""Two jobs at once on one store, as two processes, while it is compacted: same rows, no error, nobody pays twice for one answer."""
+"""Two jobs at once on one store, as two processes, while it is compacted: same rows, no error, one answer paid once by each."""
 
 from __future__ import annotations
 
