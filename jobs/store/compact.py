@@ -83,9 +83,7 @@ def compact(
                 done.append(compact_space(storage, one, oldest, milliseconds(now()), check))
         forgotten = forgotten_queries(storage)
         for one in stored_spaces(storage) if forgotten or not grace else ():
-            drop_forgotten(
-                storage, one, forgotten, check
-            )  # rows that a job put which was killed before it had looked for marks
+            drop_forgotten(storage, one, forgotten, check)  # of a job that was killed before it had looked for marks
             if not grace:
                 remove_replaced(storage, one, milliseconds(now()))
     return done

@@ -106,7 +106,10 @@ def store_stats(storage: Storage, output: Storage | None, prices: Prices | None)
     about = abouts(storage, [one.space for one in spaces])
     models: dict[str, Counter[str]] = {}
     found = [_space_stats(storage, one, about[one.space], models) for one in spaces]
-    runs, totals = (None, {}) if output is None else _spent(output)
+    runs: int | None = None
+    totals: Totals = {}
+    if output is not None:
+        runs, totals = _spent(output)
     return StoreStats(found, len(forgotten_queries(storage)), runs, _saved(totals, models, prices))
 
 
@@ -132,7 +135,8 @@ def _space_stats(storage: Storage, one: StoredSpace, about: Mapping[str, Any], m
 
 def _spent(output: Storage) -> tuple[int, Totals]:
     """Returns the number of runs below an output, and what they have spent and taken from a store."""
-    count, sums = 0, Totals()
+    sums: Totals = {}
+    count = 0
     for folder, record in find_runs(output):
         if "costs" in record:  # of a finished run, which may have thousands of commits
             add_totals(sums, record["costs"])
