@@ -51,7 +51,7 @@ def _drop_of_file(storage: Storage, space: Space, name: str, merges: list[Merge]
         kept = counting(read_range(storage, key), forgotten)
     except FileNotFoundError:  # it was merged with others, and is removed
         return 0
-    new = put_rows(storage, space, kept)
+    new = put_rows(storage, space, kept, name)
     for place, merge in enumerate(merges):
         if name in merge.by:  # else what it replaces would be read again
             by = (other if other != name else new for other in merge.by)

@@ -22,7 +22,19 @@ from cluster.errors import ClusterError, UnavailableError
 from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
 from jobs.chain.store.forgotten import counting, forgotten_queries, without_texts
-from jobs.chain.store.layout import ABOUT, DIGITS, MADE, USED, VERSION, day, file_name, is_rows, milliseconds, range_of
+from jobs.chain.store.layout import (
+    ABOUT,
+    DIGITS,
+    MADE,
+    USED,
+    VERSION,
+    day,
+    file_name,
+    is_rows,
+    milliseconds,
+    name_after,
+    range_of,
+)
 from jobs.chain.store.merges import read_merges, replaced
 
 CONCURRENT_READS = 8
@@ -156,15 +168,17 @@ def oldest_of(lifetime: float | None, now: float) -> int:
     return 0 if lifetime is None else milliseconds(now - lifetime)
 
 
-def put_rows(storage: Storage, space: Space, rows: pa.Table) -> str | None:
+def put_rows(storage: Storage, space: Space, rows: pa.Table, in_place_of: str | None = None) -> str | None:
     """Stores dated rows as one file; returns its name, None where none is left.
+
+    `in_place_of`: the file that the rows are left of, which goes then.
 
     Who forgets a query marks it first and looks through the files then; who puts a file looks for marks then. So whichever
     comes later sees the other, and no row of the query stays.
     """
     before: list[str] = []
     while rows.num_rows:
-        name = put_file(storage, space, rows)
+        name = put_file(storage, space, rows, in_place_of)
         storage.delete(*before)
         kept = _counting(space, rows, forgotten_queries(storage))
         if kept.num_rows == rows.num_rows:
@@ -174,12 +188,12 @@ def put_rows(storage: Storage, space: Space, rows: pa.Table) -> str | None:
     return None
 
 
-def put_file(storage: Storage, space: Space, rows: pa.Table) -> str:
+def put_file(storage: Storage, space: Space, rows: pa.Table, in_place_of: str | None = None) -> str:
     """Stores dated rows as one file, whether they are forgotten or not; returns its name."""
     rows, sink = rows.sort_by("query_id"), io.BytesIO()  # a stable sort
     first, last = (rows.column("query_id")[place].as_py() for place in (0, rows.num_rows - 1))
     pq.write_table(rows, sink, compression="zstd", row_group_size=ROW_GROUP)
-    name = file_name(first, last)
+    name = file_name(first, last) if in_place_of is None else name_after(in_place_of)
     storage.put(f"{space.folder}/{name}", sink.getvalue())
     return name
 

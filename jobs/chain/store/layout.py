@@ -23,11 +23,22 @@ MERGED = "merged-"  # begins the name of a note of what was merged
 ENDING = ".parquet"
 DIGITS = 12  # hex digits of a query_id in a file's name
 MADE = "made_at"
+_UNIQUE = 12  # hex digits that tell files of one range apart
 
 
 def file_name(first: str, last: str) -> str:
     """Returns a new name for a file of rows; `first` and `last` are the query_ids of its ends."""
-    return f"{first[:DIGITS]}-{last[:DIGITS]}-{uuid.uuid4().hex[:12]}{ENDING}"
+    return f"{first[:DIGITS]}-{last[:DIGITS]}-{uuid.uuid4().hex[:_UNIQUE]}{ENDING}"
+
+
+def name_after(name: str) -> str:
+    """Returns a new name for what is left of a file of rows; it has the same range.
+
+    It comes after the old name in a listing. So who lists page by page, while the new file is put and the old one removed, finds
+    one of them.
+    """
+    number = int(name.removesuffix(ENDING)[-_UNIQUE:], 16) + 1 + int(uuid.uuid4().hex[:4], 16)
+    return f"{name[: -_UNIQUE - len(ENDING)]}{number:0{_UNIQUE}x}{ENDING}"
 
 
 def merge_name() -> str:

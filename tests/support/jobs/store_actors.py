@@ -33,6 +33,7 @@ from tests.support.jobs.stored import ABOUT, asked
 QUERIES = ["quorl", "brimst hale", "fenwick tarn", "ostrava lume", "pellam grist", "zubra"]
 HOLDERS = {"zubra": "quorl"}  # query -> another one whose words its prompt has
 FORGOTTEN = ("quorl", "pellam grist")
+GRACES = (3_000, 20_000)  # milliseconds: longer than a job lists a space
 SHARDS = (QUERIES[:3], QUERIES[3:], QUERIES[1::2])
 
 
@@ -125,7 +126,7 @@ class Interleaving:
     def _compact(self) -> None:
         for _ in range(self.turns.random.randrange(2, 6)):
             for one in stored_spaces(self.storage):
-                remove_replaced(self.storage, one, self.turns.now - self.turns.random.choice((0, 500, 5_000)))
+                remove_replaced(self.storage, one, self.turns.now - self.turns.random.choice(GRACES))
                 with suppress(FileNotFoundError):  # another one has written a file anew: a lease would have kept it from that
                     if one.most_together > 1:
                         compact_space(self.storage, one, 0, self.turns.now)
