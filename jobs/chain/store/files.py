@@ -183,7 +183,7 @@ def put_rows(storage: Storage, space: Space, rows: pa.Table, in_place_of: str | 
         kept = _counting(space, rows, forgotten_queries(storage))
         if kept.num_rows == rows.num_rows:
             return name
-        before, rows = [f"{space.folder}/{name}"], kept
+        before, rows, in_place_of = [f"{space.folder}/{name}"], kept, in_place_of and name
     storage.delete(*before)
     return None
 

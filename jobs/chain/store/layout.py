@@ -34,10 +34,9 @@ def file_name(first: str, last: str) -> str:
 def name_after(name: str) -> str:
     """Returns a new name for what is left of a file of rows; it has the same range.
 
-    It comes after the old name in a listing. So who lists page by page, while the new file is put and the old one removed, finds
-    one of them.
+    It comes after the old name in a listing. So who lists page by page while one takes the place of the other finds either.
     """
-    number = int(name.removesuffix(ENDING)[-_UNIQUE:], 16) + 1 + int(uuid.uuid4().hex[:4], 16)
+    number = int(name.removesuffix(ENDING)[-_UNIQUE:], 16) + 1 + int(uuid.uuid4().hex[:5], 16)
     return f"{name[: -_UNIQUE - len(ENDING)]}{number:0{_UNIQUE}x}{ENDING}"
 
 
