@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from cluster.errors import ConfigError
 from cluster.storage import Storage, open_storage
 from jobs.chain.store.files import read_range
-from jobs.chain.store.forgotten import forgotten_queries, mark_forgotten
+from jobs.chain.store.forgotten import forgotten_queries, mark_forgotten, remove_earlier_marks
 from jobs.chain.store.kinds import TEXTS
 from jobs.chain.store.layout import DIGITS, milliseconds, range_of
 from jobs.runs.folder import find_runs
@@ -119,6 +119,7 @@ def _forgotten(storage: Storage, what: WhatToForget, words: QueryWords, now: Cal
         dropped = drop_forgotten(storage, one, forgotten, check)
         found.files += dropped.files
         found.rows[one.space.kind] += dropped.rows
+    remove_earlier_marks(storage)
     return found
 
 

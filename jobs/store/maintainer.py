@@ -31,7 +31,6 @@ def maintaining(store: Storage) -> Iterator[Check]:
         lease = Lease.acquire(place)
     except HeldError as error:
         raise HeldError("run-held", f"{store.root}: another process{_who(place)} maintains this store; wait for it") from error
-    _remove_earlier(place, lease.number)
 
     def check() -> None:
         if lease.lost():
@@ -39,6 +38,7 @@ def maintaining(store: Storage) -> Iterator[Check]:
             raise ClusterError("run-held", f"{store.root}: {words}")
 
     try:
+        _remove_earlier(place, lease.number)
         yield check
     finally:
         lease.release()

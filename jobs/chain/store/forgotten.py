@@ -32,6 +32,18 @@ def mark_forgotten(storage: Storage, query_ids: Collection[str], at: int) -> Non
         storage.put(f"{FORGOTTEN}/{name}/{at}", b"")
 
 
+def remove_earlier_marks(storage: Storage) -> None:
+    """Removes all marks of each query but the last, which says all that they do."""
+    last = forgotten_queries(storage)
+    keys = {f"{FORGOTTEN}/{name}/{at}" for name, at in last.items()}
+    storage.delete(*(key for entry in storage.list(FORGOTTEN) if (key := entry.key) not in keys and _is_mark(key, last)))
+
+
+def _is_mark(key: str, last: Mapping[str, int]) -> bool:
+    name, _, at = key.removeprefix(f"{FORGOTTEN}/").partition("/")
+    return at.isdecimal() and int(at) < last.get(name, 0)
+
+
 def counting(rows: pa.Table, forgotten: Mapping[str, int], oldest: int = 0) -> pa.Table:
     """Returns the rows that count.
 

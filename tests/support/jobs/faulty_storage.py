@@ -19,7 +19,8 @@ from cluster.errors import UnavailableError
 from cluster.storage import Entry
 
 PAGE = 4  # entries of a page of a listing, between which others work
-PATIENCE = 60.0  # seconds: of a machine that is busy
+ILL = 300  # steps after which nothing fails any more: who needs many in a row would never come to an end
+PATIENCE = 600.0  # seconds: of a machine that is busy
 
 
 class Killed(BaseException):
@@ -32,7 +33,8 @@ class Actor:
     def __init__(self, name: str, work: Callable[[], None], turns: Turns) -> None:
         self.name, self.kill, self.done = name, False, False
         self.error: BaseException | None = None
-        self.wakes = threading.Semaphore(0)
+        self.wakes = threading.Lock()
+        self.wakes.acquire()
         self._work, self._turns = work, turns
         self.thread = threading.Thread(target=self._run, daemon=True)
 
@@ -49,7 +51,7 @@ class Actor:
         except BaseException as error:
             self.error = error
         self.done = True
-        self._turns.back.release()
+        self._turns.end(self)
 
 
 class Turns:
@@ -59,7 +61,8 @@ class Turns:
         self.random, self.now, self.steps = random.Random(seed), 1_700_000_000_000, 0
         self.trace: list[str] = []
         self.kills = 0.0
-        self.current, self.back = threading.local(), threading.Semaphore(0)
+        self.current, self.back = threading.local(), threading.Lock()
+        self.back.acquire()
         self._actors: list[Actor] = []
 
     def add(self, name: str, work: Callable[[], None]) -> None:
@@ -69,17 +72,24 @@ class Turns:
         """Lets all actors come to their ends; raises the first error of one."""
         for actor in self._actors:
             actor.thread.start()
-        working = list(self._actors)
-        while working:
-            actor = self.random.choice(working)
-            self.now += self.random.randrange(1, 40)
-            actor.kill = self.random.random() < self.kills
-            actor.wakes.release()
-            assert self.back.acquire(timeout=PATIENCE), f"{actor.name} gave no turn back"
+        first, working = self._next(), list(self._actors)
+        first.wakes.release()
+        assert self.back.acquire(timeout=PATIENCE), "nobody came to an end"
+        for actor in working:
             if actor.error is not None:
                 raise actor.error
-            working = [one for one in working if not one.done]
         self._actors = []
+
+    def end(self, actor: Actor) -> None:
+        """Lets others work, where one has come to its end; after an error nobody does."""
+        self._actors = [] if actor.error is not None else [one for one in self._actors if not one.done]
+        (self._next().wakes if self._actors else self.back).release()
+
+    def _next(self) -> Actor:
+        actor = self.random.choice(self._actors)
+        self.now += self.random.randrange(1, 40)
+        actor.kill = self.random.random() < self.kills and self.steps < ILL
+        return actor
 
     def say(self, words: str) -> None:
         """Notes what the actor does that works now."""
@@ -92,8 +102,9 @@ class Turns:
         actor = getattr(self.current, "actor", None)
         if actor is None:
             return
-        self.back.release()
-        assert actor.wakes.acquire(timeout=PATIENCE)
+        if (other := self._next()) is not actor:
+            other.wakes.release()
+            assert actor.wakes.acquire(timeout=PATIENCE), f"{actor.name} got no turn"
         if actor.kill:
             actor.kill = False
             raise Killed
@@ -163,15 +174,16 @@ class FaultyStorage:
 
     def _operate(self, words: str, effect: Callable[[], Any]) -> Any:
         turns = self._turns
-        for _ in range(turns.random.choice((1, 1, 1, 2, 4))):  # on its way
+        for _ in range(turns.random.choice((0, 0, 1, 1, 3))):  # on its way
             turns.give()
-        fate = turns.random.random()
+        fate = turns.random.random() if turns.steps < ILL else 1.0
         if fate < self.failures / 2:
             turns.say(f"{words}: fails")
             raise UnavailableError(f"{words}: no answer")
         found = effect()
         turns.say(words)
-        turns.give()  # the answer is on its way
+        if turns.random.random() < 0.5:  # the answer is on its way
+            turns.give()
         if fate < self.failures:
             turns.say(f"{words}: done, and the answer is lost")
             raise UnavailableError(f"{words}: no answer")
