@@ -53,9 +53,9 @@ def _drop_of_file(storage: Storage, space: Space, name: str, merges: list[Merge]
         return 0
     new = put_rows(storage, space, kept, name)
     for place, merge in enumerate(merges):
-        if name in merge.by:  # else what it replaces would be read again
-            by = (other if other != name else new for other in merge.by)
-            merges[place] = merge._replace(by=tuple(filter(None, by)))
+        if name in merge.by or name in merge.files:  # else what it replaces, or what is left of it, would be read again
+            by, files = ([new if other == name else other for other in of] for of in (merge.by, merge.files))
+            merges[place] = Merge(merge.key, merge.at, frozenset(filter(None, files)), tuple(filter(None, by)))
             put_merge(storage, merges[place])
     storage.delete(key)
     return dropped

@@ -15,10 +15,8 @@ from tests.support.jobs.whole_runs import rows
 
 
 def recording(path: str, *queries: str) -> None:
-    lines = [
-        {"query": query, "completions": {"general": {"text": f"said of {query}", "usage": {"prompt_tokens": 9}}}}
-        for query in queries
-    ]
+    said = {query: {"text": json.dumps({"general": f"said of {query}"}), "usage": {"prompt_tokens": 9}} for query in queries}
+    lines = [{"query": query, "completions": {"dmqr": one}} for query, one in said.items()]
     Path(path).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -60,7 +58,7 @@ def test_what_is_exported_can_be_run_from_and_imported(nights: Nights, capsys: p
     third, sent, _ = nights.run("elsewhere", "store=elsewhere")
     assert sent == 0
     assert results(third) == results(first)
-    completions = [json.loads(line)["completions"]["general"] for line in Path("out.jsonl").read_text().splitlines()]
+    completions = [json.loads(line)["completions"]["dmqr"] for line in Path("out.jsonl").read_text().splitlines()]
     assert {one["model"] for one in completions} == {"tiny"}
     assert all(one["usage"]["completion_tokens"] >= 0 for one in completions)
 

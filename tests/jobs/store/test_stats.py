@@ -71,7 +71,7 @@ def test_what_runs_have_saved(nights: Nights) -> None:
     assert rewrite.usd == pytest.approx(usd)
     words = shown(stats)
     assert f"saved by 2 runs: {sum(one.reused for one in stats.saved):,} reused" in words
-    assert "rewrite general: 6 reused" in words
+    assert "rewrite dmqr: 6 reused" in words
 
 
 def test_an_empty_store(tmp_path: Path) -> None:
