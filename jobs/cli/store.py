@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cluster.storage import Storage
     from jobs.chain.arms.shared_work import Reading
-    from jobs.chain.store.files import StoreFiles
+    from jobs.chain.store.files import Space, StoreFiles
     from jobs.config.config import Config
     from jobs.store.collect import Collected
     from jobs.store.compact import Compacted
@@ -178,7 +178,8 @@ def _place(options: argparse.Namespace) -> _Place:
 
 def _of_space(one: Compacted | Collected) -> dict[str, Any]:
     values = one._asdict()
-    return values.pop("space")._asdict() | values
+    space: Space = values.pop("space")
+    return space._asdict() | values
 
 
 def _is_config(word: str) -> bool:

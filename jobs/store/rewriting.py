@@ -45,7 +45,7 @@ def _drop_of_file(storage: Storage, space: Space, name: str, merges: list[Merge]
     key = f"{space.folder}/{name}"
     try:
         known = read_range(storage, key, columns=["query_id", MADE])
-        dropped = known.num_rows - counting(known, forgotten).num_rows
+        dropped: int = known.num_rows - counting(known, forgotten).num_rows
         if not dropped:
             return 0
         kept = counting(read_range(storage, key), forgotten)
