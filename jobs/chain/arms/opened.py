@@ -84,6 +84,12 @@ class OpenedBy:
         return digest(known | {"states": dict(self.states)} if self.states else known)
 
     @property
+    def scores(self) -> str:
+        """Returns what tells its scores from those of other retrievers, also in a later start of the job."""
+        depth = self.depth if self.settings.is_approximate else None
+        return digest({"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": depth})
+
+    @property
     def texts(self) -> str:
         """Returns what tells the texts of its documents from those of other indexes."""
         if not self.searched:  # pages of the web bring theirs with them

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from cluster.errors import ClusterError
 from jobs.chain.arms.gates import RewriteGate
 from jobs.chain.arms.generations import Generation, iterate_settings
 from jobs.chain.arms.opened import digest
@@ -22,6 +23,7 @@ class SampledThreshold:
         where: Key of the config that asks for it.
         by: Name of the retriever.
         retriever: Key of `SharedWork.retrievers`.
+        scores: What tells its scores from others: `OpenedBy.scores`.
         typos: In the originals, as they are searched.
         of: The value whose quantile it is.
         settings: The quantile and the sample.
@@ -30,55 +32,74 @@ class SampledThreshold:
     where: str
     by: str
     retriever: str
+    scores: str
     typos: TypoSettings | None
     of: Literal["best", "lead"]
     settings: Quantile
 
     @property
     def key(self) -> str:
-        """Returns what it is known by in a plan, by its content: two keys of the config may ask for the same."""
+        """Returns what it is known by in a plan, by its content: two keys of the config may ask for the same.
+
+        A run that goes on with other addresses or limits finds it, and so does the next job over the same index.
+        """
         typos = self.typos and self.typos.model_dump()
-        return digest([self.retriever, typos, self.of, self.settings.model_dump()])
+        return digest([self.scores, typos, self.of, self.settings.model_dump()])
 
 
 def sampled_thresholds(work: SharedWork) -> dict[str, SampledThreshold]:
     """Returns the thresholds of a job that are taken from a sample, by key."""
-    found = [one for of in work.readings if of.gate is not None for one in _of_gate(of.gate).values()]
+    found = [one for of in work.readings if of.gate is not None for one in _of_gate(work, of.gate).values()]
     for number, of in work.generating("iteration"):
         found += [one for one in (_of_rounds(work, number, of),) if one is not None]
     return {one.key: one for one in reversed(found)}
 
 
 def with_thresholds(work: SharedWork, known: Mapping[str, float]) -> SharedWork:
-    """Returns the work with numbers in place of quantiles; `known`: key -> number."""
+    """Returns the work with numbers in place of quantiles; `known`: key -> number.
+
+    Raises:
+        ClusterError: The plan that has the numbers lacks one.
+    """
     answers, generations = list(work.answers), list(work.generations)
     places: dict[int, dict[float, int]] = {}  # of generations: one quantile over several indexes is several numbers
     for number, of in work.generating("iteration"):
         place = work.answers[number].iteration
         if place is None or (one := _of_rounds(work, number, of)) is None:
             continue
-        below, of_place = known[one.key], places.setdefault(place, {})
+        below, of_place = _number(one, known), places.setdefault(place, {})
         if below not in of_place:
             generations += [of] * bool(of_place)
             of_place[below] = len(generations) - 1 if of_place else place
             generations[of_place[below]] = replace(of, settings=of.settings.model_copy(update={"below": below}))
         answers[number] = replace(answers[number], iteration=of_place[below])
-    readings = tuple(replace(one, gate=one.gate and _of_numbers(one.gate, known)) for one in work.readings)
+    readings = tuple(replace(one, gate=one.gate and _of_numbers(work, one.gate, known)) for one in work.readings)
     return replace(work, readings=readings, answers=tuple(answers), generations=tuple(generations))
 
 
-def _of_numbers(gate: RewriteGate, known: Mapping[str, float]) -> RewriteGate:
-    found = {key: known[one.key] for key, one in _of_gate(gate).items()}
+def _number(one: SampledThreshold, known: Mapping[str, float]) -> float:
+    if one.key not in known:
+        raise ClusterError(
+            "run-changed",
+            f"{one.where}: the plan of this run has no number for its quantile: it was begun by another version of dmqr; start "
+            "another run with --label, or remove it",
+        )
+    return known[one.key]
+
+
+def _of_numbers(work: SharedWork, gate: RewriteGate, known: Mapping[str, float]) -> RewriteGate:
+    found = {key: _number(one, known) for key, one in _of_gate(work, gate).items()}
     return replace(gate, settings=gate.settings.model_copy(update=found)) if found else gate
 
 
-def _of_gate(gate: RewriteGate) -> dict[str, SampledThreshold]:
+def _of_gate(work: SharedWork, gate: RewriteGate) -> dict[str, SampledThreshold]:
     """Returns key of its settings -> the threshold that is a quantile."""
     wanted: dict[str, tuple[Literal["best", "lead"], Threshold | None]] = {
         "below": ("best", gate.settings.below), "lead": ("lead", gate.settings.lead),
     }  # fmt: skip
+    scores = work.retrievers[gate.retriever].scores
     return {
-        key: SampledThreshold(f"rewrite.gate.{key}", gate.settings.by, gate.retriever, gate.typos, of, one)
+        key: SampledThreshold(f"rewrite.gate.{key}", gate.settings.by, gate.retriever, scores, gate.typos, of, one)
         for key, (of, one) in wanted.items()
         if isinstance(one, Quantile)
     }
@@ -90,4 +111,5 @@ def _of_rounds(work: SharedWork, number: int, of: Generation) -> SampledThreshol
     if not isinstance(settings.below, Quantile):
         return None
     retriever = search.retrievers[settings.by]
-    return SampledThreshold("iterate.below", settings.by, retriever, search.typos, "best", settings.below)
+    scores = work.retrievers[retriever].scores
+    return SampledThreshold("iterate.below", settings.by, retriever, scores, search.typos, "best", settings.below)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import shutil
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -128,6 +129,31 @@ def test_a_run_goes_on_with_the_threshold_that_its_plan_keeps(job: str, monkeypa
     run = finished(prepared_work(job, [GATE], None))
     best = best_scores(run)
     assert rewritten(run) == {query for query in QUERIES if best[query] < 0.01}
+
+
+@pytest.mark.parametrize("setting", [GATE, ROUNDS])
+def test_a_run_goes_on_over_an_index_that_was_moved(
+    job: str, bm25: dict[str, Any], monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    """Addresses and limits are no part of what a threshold is known by."""
+    from jobs.chain.stages.order import Order
+
+    shutil.copytree(bm25["index"], "moved")
+    order = Order.__call__
+
+    def broken(self: Order, table: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Order, "__call__", broken)
+    with pytest.raises(OSError, match="No space"):
+        finished(prepared_work(job, [setting], None))
+    monkeypatch.setattr(Order, "__call__", order)
+    run = finished(prepared_work(job, [setting, "retrieve.retrievers.bm25.index=moved"], None))
+    assert len(list(Path("runs").glob("small-*"))) == 1
+    (taken,) = stored(run)
+    best = best_scores(run)
+    low = {query for query in QUERIES if best[query] < taken["value"]}
+    assert rewritten(run, "rewrites" if setting == GATE else "rounds") == low
 
 
 def test_arms_with_quantiles_are_their_runs(job: str, server: FakeServer) -> None:
