@@ -25,6 +25,7 @@ from jobs.measure.clusters import query_clusters
 from jobs.measure.judged_rows import CountedKeys, asked_queries, counted_keys, database
 from jobs.measure.notes import counts_in_words, nothing_measured
 from jobs.runs.folder import RunFolder
+from jobs.tables import ITERATE
 from jobs.tune.vectors import TextVectors, similarity
 from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
 from retrievers.ranking import offsets_of
@@ -112,6 +113,8 @@ def gather(
     with database(run) as connection:
         counted = counted_keys(connection, run, judgements)
         keys_of, notes = counted.of_query, _left_out(counted)
+        if run.config.iterate is not None:
+            notes.append("the lists of refined queries (iterate) are left out, since weights are of the lists before them")
         if not keys_of:
             why = "nothing is measured: all judged log rows were rejected; give other judgements"
             if not counted.rejected:
@@ -177,7 +180,10 @@ def _gathered(
 
 
 def _copy_lists(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cuts) -> None:
-    """Copies the hits of the wanted queries that are fused into the table `judged_hits`, which DuckDB spills to disk."""
+    """Copies the hits of the wanted queries that are fused into the table `judged_hits`, which DuckDB spills to disk.
+
+    Lists of refined queries are left out: `fuse` weighs the lists before further rounds.
+    """
     rows = [(name, depth, floor) for name, (depth, floor) in cuts.strategies.items()]
     columns = {"strategy": pa.string(), "own_depth": pa.int64(), "floor": pa.float64()}
     own = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(columns.values())]
@@ -188,7 +194,8 @@ def _copy_lists(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cut
         "CREATE TEMP TABLE judged_hits AS SELECT query_id, strategy, position, retriever, doc_id, rank, score"
         " FROM read_parquet($files) SEMI JOIN wanted USING (query_id) LEFT JOIN cuts USING (strategy)"
         " LEFT JOIN floors USING (retriever)"
-        " WHERE rank <= least($depth, coalesce(own_depth, $depth)) AND (floor IS NULL OR score >= floor)"
+        f" WHERE strategy <> '{ITERATE}' AND rank <= least($depth, coalesce(own_depth, $depth))"
+        " AND (floor IS NULL OR score >= floor)"
         " AND (retriever_floor IS NULL OR score >= retriever_floor)",
         {"files": run.tables["runs"], "depth": run.config.fuse.depth},
     )

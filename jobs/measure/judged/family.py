@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from jobs.measure.judged_rows import database
 from jobs.runs.folder import RunFolder
 
-_ASKED = {"rewrite": "rewrites", "answer": "answers"}  # value of `costs.stage` -> what its LLMs write
+_ASKED = {"rewrite": "rewrites", "iterate": "refined queries", "answer": "answers"}  # `costs.stage` -> what its LLMs write
 
 
 def family(model: str) -> str:
@@ -17,8 +18,22 @@ def family(model: str) -> str:
 
 
 def models_of(run: RunFolder, stage: str) -> list[str]:
-    """Returns the models that a stage has asked, sorted."""
-    return sorted({component.rpartition("@")[2] for component in run.spent.get(stage, {})} - {""})
+    """Returns the models that have judged, or written what a stage is for, sorted.
+
+    By the costs of the stage; but of refined queries, whose stage may ask another LLM for grades, and of judgements that an
+    earlier stage has paid for, by their tables.
+    """
+    found = {component.rpartition("@")[2] for component in run.spent.get(stage, {})} - {""}
+    if stage == "iterate" or (stage == "judge" and not found):
+        files = run.tables.get("rounds" if stage == "iterate" else "judgements")
+        found = _models_in(run, files) if files else set()
+    return sorted(found)
+
+
+def _models_in(run: RunFolder, files: Sequence[str]) -> set[str]:
+    with database(run) as connection:
+        rows = connection.execute("SELECT DISTINCT model FROM read_parquet(?)", [list(files)]).fetchall()
+    return {model for (model,) in rows if model}
 
 
 def family_notes(judges: list[str], named: str | None, others: Mapping[str, list[str]]) -> list[str]:
