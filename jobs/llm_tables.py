@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+_SHOWN = pa.list_(pa.struct([("doc_id", pa.string()), ("label", pa.string())]))
 # An LLM's answer to a query, from the first results: `documents` in the order of their numbers in the prompt, with the labels
 # of relevance that they have there; `cited` are those that the answer cites.
 ANSWER = pa.struct(
@@ -11,7 +12,7 @@ ANSWER = pa.struct(
         ("text", pa.string()),
         ("cut", pa.bool_()),  # by the token limit
         ("cited", pa.list_(pa.string())),
-        ("documents", pa.list_(pa.struct([("doc_id", pa.string()), ("label", pa.string())]))),
+        ("documents", _SHOWN),
         ("left_out", pa.int32()),  # documents for which `answer.context_tokens` left no room
         ("cut_documents", pa.int32()),
         ("model", pa.string()),
@@ -67,8 +68,8 @@ NUGGET = pa.struct(
 ASSIGNMENT = pa.struct(
     [("arm", pa.string()), ("nugget", pa.int32()), ("assignment", pa.string()), ("sample", pa.int32()), *_JUDGED_BY]
 )
-# A further round of a query: its best score before, the refined query that was searched, and how many of the first results of
-# its arm are new.
+# A further round of a query: its best score before, the refined query that was searched, how many of the first results of
+# its arm are new, and the documents that it was written from.
 ROUND = pa.struct(
     [
         ("round", pa.int32()),
@@ -77,5 +78,6 @@ ROUND = pa.struct(
         ("new", pa.int32()),
         ("model", pa.string()),
         ("prompt_hash", pa.string()),
+        ("documents", _SHOWN),
     ]
 )

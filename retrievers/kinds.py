@@ -59,10 +59,8 @@ class RetrieverSettings(Settings):
             ValueError: They cannot.
         """
 
-    def check_use(
-        self, name: str, depth: int, *, filters: bool = False, collections: bool = False, rounds: bool = False
-    ) -> None:
-        """Checks that it can be used as a config does, under a name: so deep, with filters, in collections, in further rounds.
+    def check_use(self, name: str, depth: int, *, filters: bool = False, collections: bool = False) -> None:
+        """Checks that it can be used as a config does, under a name: so deep, with filters, in collections.
 
         Raises:
             ValueError: It cannot.
@@ -72,8 +70,6 @@ class RetrieverSettings(Settings):
             raise ValueError(f"filters: {name} has no fields to filter by ({self.kind}); remove filters, or the retriever")
         if collections and not self.indexed(name):
             raise ValueError(f"collections: {name} has no documents of its own ({self.kind}); remove it, or collections")
-        if rounds and not self.indexed(name):
-            raise ValueError(f"iterate: further rounds search indexes alone, and {name} is none; remove one of them")
 
     def place(self, identity: Mapping[str, Any]) -> str:
         """Returns the name of its index in messages, by the identity of the index."""

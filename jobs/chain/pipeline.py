@@ -130,7 +130,8 @@ def stages(
         if generating := work.generating(of):
             asking = {"work": work, "job": _asked_for(prepared, start, store, pools[pool])}
             arguments[name] = {name: asking | ({"device": device(pools[pool])} if name == "iterate" else {})}
-            at_once[name] = max(engine.blocks_in_flight(one.engine.settings, size) for _, one in generating)
+            asked = [task.engine.settings for _, one in generating for task in one.asked]
+            at_once[name] = max(engine.blocks_in_flight(one, size) for one in asked)
     if work.corrections:
         arguments["grade"] = {"grade": {"work": work, "job": _asked_for(prepared, start, store, pools["grade"])}}
         engines = [task.engine.settings for one in work.corrections for task in one.tasks.values()]

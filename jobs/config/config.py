@@ -25,10 +25,10 @@ from retrievers.lists import TOGETHER
 from retrievers.predictors import lexical_retriever
 from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings, RerankSettings
 from rewriters.pool import named
+from rewriters.steps.rounds import IterateSettings
 from rewriters.steps.settings import (
     AnswerSettings,
     GradeSettings,
-    IterateSettings,
     JudgeSettings,
     LlmStepSettings,
     RelevanceSettings,
@@ -127,9 +127,10 @@ class Config(Settings):
     @property
     def steps(self) -> dict[str, LlmStepSettings]:
         """Returns key -> settings of what LLMs are asked after retrieval, apart from the judge, in order of the chain."""
-        grade = self.grade
+        grade, labels = self.grade, None if self.iterate is None else self.iterate.labels
         found = {
             "iterate": self.iterate,
+            "iterate.labels.grades": None if labels is None else labels.graded_by,
             "grade.question": grade and grade.question,
             "grade": grade if grade is not None and grade.by == "llm" else None,
             "grade.strips": grade and grade.strips,

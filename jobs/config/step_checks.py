@@ -22,13 +22,15 @@ def check_gate(config: Config) -> None:
     by, retrievers = config.rewrite.gate.by, config.retrieve.retrievers
     if by not in retrievers:
         raise ValueError(f"rewrite.gate.by: no retriever {by!r}{nearest(by, retrievers)}")
-    if not retrievers[by].indexed(by):
-        raise ValueError(f"rewrite.gate.by: {by} searches no index, and its scores say little; name another retriever")
+    if config.rewrite.gate.lead is not None and config.retrieve.depth < 2:
+        raise ValueError("rewrite.gate.lead: is over the second hit, and retrieve.depth is 1; raise it, or gate by below alone")
     _check_original(config, "rewrite.gate.by", by, "")
 
 
 def _check_original(config: Config, where: str, by: str, more: str) -> None:
-    """Checks that a retriever has a list of the original alone; `more`: what may be named beside retrievers."""
+    """Checks that a retriever has scores, of the original alone; `more`: what may be named beside retrievers."""
+    if not config.retrieve.retrievers[by].indexed(by):
+        raise ValueError(f"{where}: {by} searches no index, and its scores say little; name another retriever{more}")
     if by in config.joining or by not in config.retrieve.route("original"):
         raise ValueError(f"{where}: {by} has no list of the original alone; name another retriever{more}")
 
@@ -58,16 +60,21 @@ def check_steps(config: Config) -> None:
     if config.iterate is None:
         return
     by, retrievers = config.iterate.by, config.retrieve.retrievers
-    for name, retriever in retrievers.items():
-        retriever.check_use(name, config.retrieve.depth, rounds=True)
     if by == "rerank" and config.rerank.kind == "none":
         raise ValueError("iterate.by: rerank has no score, since rerank.kind is none; name a retriever")
     if by != "rerank" and by not in retrievers:
         raise ValueError(f"iterate.by: no retriever {by!r}{nearest(by, [*retrievers, 'rerank'])}")
     if by == "rerank" and isinstance(config.iterate.below, Quantile):
         raise ValueError("iterate.below: a quantile is of the scores of a retriever, and by is rerank; set a number")
+    if not (searched := config.retrieve.route("iterate")):
+        raise ValueError("retrieve.routes.iterate is empty, so that refined queries would find nothing; name a retriever")
     if by in retrievers:
         _check_original(config, "iterate.by", by, ", or rerank")
+        if config.iterate.rounds > 1 and by not in searched:
+            raise ValueError(
+                f"iterate.by: {by} does not search refined queries (retrieve.routes.iterate), so that a second round would "
+                "never be spared; add it there, or set iterate.rounds to 1"
+            )
 
 
 def _check_correction(config: Config) -> None:

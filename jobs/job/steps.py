@@ -23,12 +23,15 @@ from rewriters.steps.step import LlmStep, load_step
 if TYPE_CHECKING:
     from retrievers.web.retriever import Web
 
+LABEL_GRADES = "iterate.labels.grades"
+"""Of the config: the grades by which refined queries are written."""
 WEB_SEARCH = "web.search"
 """Of the config; the name of its searches in costs/, errors/ and web/."""
 Resolve = Callable[[EngineSettings], tuple[EngineSettings, dict[str, Any]]]
 VARIABLES = {
     "answer": frozenset({"query", "context", "documents"}),
     "iterate": frozenset({"query", "context", "documents", "tried"}) | LABEL_VARIABLES,
+    LABEL_GRADES: frozenset({"query", "context", "document"}),
     "grade.question": frozenset({"query", "context", "rewrites"}),
     "grade": frozenset({"query", "context", "document"}),
     "grade.strips": frozenset({"query", "context", "document"}),
@@ -134,7 +137,7 @@ def _asked(settings: LlmStepSettings, key: str) -> LlmStep:
     """Returns what an LLM is asked at a step; raises ConfigError."""
     step = _step(settings, key, VARIABLES[key], getattr(settings, "language", None))
     words = ""
-    if key == "grade":
+    if key in ("grade", LABEL_GRADES):
         if step.output not in ("grade", "grades"):
             words = f"output: {step.output} is no grade; make it grade or grades"
         elif step.output == "grades" and GRADE_KEYS["relevance"] not in step.keys:
@@ -142,7 +145,7 @@ def _asked(settings: LlmStepSettings, key: str) -> LlmStep:
     elif key in ANSWER_KEYS and (step.output != "object" or ANSWER_KEYS[key] not in step.keys):
         words = f"its answer has no key {ANSWER_KEYS[key]}; make it an object with this key"
     elif isinstance(settings, DocumentStepSettings) and settings.labels is None and step.variables & LABEL_VARIABLES:
-        words = f"shows documents by label, and {key}.labels is not set; set it, as {{by: rerank, high: 2, medium: -2}}"
+        words = f"shows documents by label, and {key}.labels is not set; set it, as {{by: llm}}"
     if words:
         raise ConfigError("prompt", f"{key}.prompt: {settings.prompt}: {words}")
     return step

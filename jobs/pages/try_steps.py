@@ -16,6 +16,9 @@ def rounds_table(trial: Trial) -> Table:
         best = "no hit" if one["best"] is None else f"best score {one['best']:.4g}"
         words = f" ({best} before; {one['new']} new result{'s' * (one['new'] != 1)})"
         table.add_row(f"{one['round']}", Text.assemble(one_line(one["text"]), (words, "dim")))
+        if labelled := [of for of in one["documents"] or () if of["label"]]:
+            told = ", ".join(f"{one_line(of['doc_id'])} {of['label']}" for of in labelled)
+            table.add_row("", Text(f"written from {told}", style="dim"))
     if not trial.row["rounds"]:
         table.add_row("", Text("none: the best score is not below, or the refined query is none (see below)", style="dim"))
     return table

@@ -28,9 +28,10 @@ from jobs.job.shipping import package_folders
 from jobs.log.dedup import dedup
 from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.tiers import tier_words
-from jobs.plan.work import ablation_rows, all_searches, planned_saving
+from jobs.plan.work import ablation_rows, all_searches, planned_saving, step_rows, step_work
 from jobs.run.job import Job, run_of
 from jobs.run.planning.draft import check_version
+from jobs.run.planning.requests import VARYING
 from jobs.run.planning.sample import PlannedQueries
 from jobs.run.planning.thresholds import SampledGate, sampled_gate, threshold_words
 from jobs.run.pool_calibration import CALIBRATION, has_auto, known_seconds, pool_words, seconds_words, with_seconds
@@ -117,14 +118,11 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
             "requests": left * calls,
             "requests_per_query": calls,
             "tries": tries_per_request(prepared.rewriting),
-            "requests_vary": config.rewrite.select.kind in ("classified", "random_k", "column") or bool(config.rewrite.gated),
+            "requests_vary": config.rewrite.select.kind in VARYING or config.rewrite.gated is not None,
             "requests_expected": None if some is None else round(left * some),
             "searches": left * sum(searches.values()),
-            "pairs": left * config.fuse.keep if config.rerank.kind != "none" else 0,
-            "rounds": left * config.iterate.rounds if config.iterate is not None else 0,
+            **{kind: left * count for kind, count in step_work(config).items()},
             "grades": left * sum(one.most_requests for _, one in run_of(prepared).compiled.work.correcting()),
-            "web_searches": left if config.web is not None else 0,
-            "answers": left if config.answer is not None else 0,
             "judgements": left * most_judgements(job.compiled.work),
             "files": (shards - len(done)) * (tables + 1 + bool(calls)) + (0 if stored else PLAN_FILES),
         },
@@ -191,16 +189,8 @@ def plan_table(planned: dict[str, Any]) -> Table:
         words = f"{', '.join(one['retrievers'])} for the original and {', '.join(one['strategies']) or 'no rewrite'}"
         table.add_row(f"  {name}", words)
     table.add_row("pairs", f"up to {left['pairs']:,} to rerank" if left["pairs"] else "none to rerank")
-    if left.get("rounds"):
-        table.add_row("rounds", f"up to {left['rounds']:,} refined queries, a request each, where the best score is low")
-    if left.get("grades"):
-        table.add_row("grades", f"up to {left['grades']:,} requests: questions, grades, strips, queries to the web")
-    if left.get("web_searches"):
-        table.add_row("web", f"up to {left['web_searches']:,} searches, where graded results do not suffice")
-    if left.get("answers"):
-        table.add_row("answers", f"up to {left['answers']:,}, a request each")
-    if left.get("judgements"):
-        table.add_row("judgements", f"up to {left['judgements']:,}, a request each (what arms share is judged once)")
+    for name, words in step_rows(left):
+        table.add_row(name, words)
     for words in planned.get("encoders", []):
         table.add_row("encoder", Text(words))
     for model, size in planned.get("downloads", {}).items():

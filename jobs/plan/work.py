@@ -2,30 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cluster.costs import stage_sums
 from jobs.chain.arms.compile import Compiled
+from jobs.chain.arms.generations import iterate_settings
 from jobs.chain.arms.judging import most_judgements
 from jobs.chain.arms.requests import at_most, most_requests
 from jobs.config.config import Config
 from jobs.counts import QUANTITIES, cost_quantity, cost_stages
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import arm_needs
-from jobs.tables import ORIGINAL
+from jobs.tables import ITERATE, ORIGINAL
 
 
 def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) -> int:
     """Returns the most searches of a query by a retriever; `texts`: strategy -> its lists of a query and retriever, at most."""
     routed = [strategy for strategy in texts if retriever in config.retrieve.route(strategy)]
+    refined = rounds_of_query(config) if retriever in config.retrieve.route(ITERATE) else 0  # each by itself
+    return refined + _before_rounds(config, retriever, texts, routed)
+
+
+def _before_rounds(config: Config, retriever: str, texts: Mapping[str, int], routed: Sequence[str]) -> int:
+    """Returns the most searches of a query by a retriever before further rounds; `routed`: strategies that it searches."""
     if not config.retrieve.retrievers[retriever].together:
         every = sum(texts[strategy] for strategy in routed)
         # the original's, and those of the text that is chosen
         return every if config.rewrite.predictor is None else min(every, (ORIGINAL in routed) + 1)
     # where its texts as one have no hit, the original is searched by itself
     return min(len(routed), 2 if ORIGINAL in routed and retriever in config.joining else 1)
+
+
+def rounds_of_query(config: Config) -> int:
+    """Returns the most further rounds of a query."""
+    return 0 if config.iterate is None else config.iterate.rounds
+
+
+def graded_in_round(config: Config) -> int:
+    """Returns how many documents an LLM grades for a refined query, at most."""
+    step = config.iterate
+    return 0 if step is None or step.labels is None or step.labels.graded_by is None else step.documents
+
+
+def pairs_of_query(config: Config) -> int:
+    """Returns the most pairs of a query that the reranker scores: candidates may all be new in each round."""
+    return 0 if config.rerank.kind == "none" else config.fuse.keep * (1 + rounds_of_query(config))
+
+
+def step_work(config: Config) -> dict[str, int]:
+    """Returns quantity -> the most of it that a query needs after retrieval, of what the config alone tells."""
+    rounds = rounds_of_query(config)
+    return {
+        "pairs": pairs_of_query(config), "rounds": rounds, "round_grades": rounds * graded_in_round(config),
+        "web_searches": int(config.web is not None), "answers": int(config.answer is not None),
+    }  # fmt: skip
 
 
 def all_searches(config: Config, texts: Mapping[str, int]) -> dict[str, int]:
@@ -79,8 +111,8 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         texts = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in pool}
         naive["requests"] += len(most_requests(replace(rewriting, pool=pool)))
         naive["searches"] += sum(all_searches(arm.config, texts).values())
-        naive["pairs"] += arm.config.fuse.keep if arm.config.rerank.kind != "none" else 0
-        naive["rounds"] += 0 if arm.config.iterate is None else arm.config.iterate.rounds
+        naive["pairs"] += pairs_of_query(arm.config)
+        naive["rounds"] += rounds_of_query(arm.config) * (1 + graded_in_round(arm.config))
         naive["web_searches"] += arm.config.web is not None
         naive["answers"] += arm.config.answer is not None
         naive["judgements"] += most_judgements(replace(work, answers=tuple(one for one in work.answers if one.arm == arm.name)))
@@ -113,7 +145,26 @@ def _searches(compiled: Compiled) -> int:
                 found.add((key, "together", search.reading, search.joined, search.fuse.model_dump_json()))
             else:
                 found |= {(key, *text) for text in texts if name in search.route(str(text[0]))}
+    for number, of in work.generating("iteration"):
+        search = work.searches[work.answers[number].search]
+        rounds = range(iterate_settings(of).rounds)
+        found |= {(search.retrievers[name], ITERATE, number, n) for name in search.route(ITERATE) for n in rounds}
     return sum(len(work.retrievers[key].search_names) for key, *_ in found)
+
+
+def step_rows(left: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yields the rows of the table of `plan` on what LLMs do after retrieval."""
+    graded = f", and up to {left['round_grades']:,} grades of documents for them" if left.get("round_grades") else ""
+    words = {
+        "rounds": f"refined queries, a request each, where the best score is low{graded}",
+        "grades": "requests: questions, grades, strips, queries to the web",
+        "web_searches": "searches, where graded results do not suffice",
+        "answers": "a request each",
+        "judgements": "a request each (what arms share is judged once)",
+    }
+    for kind, said in words.items():
+        if count := left.get(kind):
+            yield kind.partition("_")[0], f"up to {count:,}{',' if said.startswith('a ') else ''} {said}"
 
 
 def ablation_rows(planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

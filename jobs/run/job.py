@@ -16,12 +16,9 @@ from cluster.run.session import IN_PROCESS
 from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage
 from jobs.chain.arms.compile import Compiled, compile_run
-from jobs.chain.arms.generations import iterate_settings
-from jobs.chain.arms.judging import most_judgements
 from jobs.chain.arms.pools import arm_gating, arm_pools, arm_rerankers, arm_steps, rewriting_pool
-from jobs.chain.arms.requests import at_most, opened_together
+from jobs.chain.arms.requests import opened_together
 from jobs.chain.arms.thresholds import sampled_thresholds, with_thresholds
-from jobs.chain.journal import Key
 from jobs.chain.pipeline import stages
 from jobs.chain.store.files import NO_STORE, StoreFiles, open_store
 from jobs.chain.store.spaces import kept_spaces
@@ -33,9 +30,9 @@ from jobs.job.pools import check_shares
 from jobs.job.prepare import Prepared
 from jobs.run.finish import Balance, ablation_balances, run_balances
 from jobs.run.gold_answers import gold_of_queries
+from jobs.run.planning.requests import JobRequests
 from jobs.run.planning.sample import PlannedQueries
 from jobs.run.planning.thresholds import SampledLists, taken_thresholds
-from jobs.run.spending import tries_per_request
 from jobs.tables import STORED
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
@@ -71,7 +68,7 @@ class Job:
         """Returns pool -> the engines that each of its workers opens, of the pools that ask LLMs."""
         work = self.compiled.work
         steps = {
-            "iterate": [one.engine for _, one in work.generating("iteration")],
+            "iterate": [task.engine for _, of in work.generating("iteration") for task in of.asked],
             "grade": [task.engine for _, of in work.correcting() for task in of.tasks.values()],
             "answer": [one.engine for _, one in work.generating("generation")],
             "judge": [one.engine for one in work.judging],
@@ -91,16 +88,9 @@ class Job:
         return {rewriting_pool(number): list(distinct(one.settings for one in of).values()) for number, of in together}
 
     @cached_property
-    def requests_per_query(self) -> int:
-        """The most requests to the LLM for a query, with all their tries: the loop asks for them twice a second."""
-        tries: dict[Key, int] = {}
-        for reading in self.compiled.work.readings:
-            for key in at_most(reading):
-                tries[key] = max(tries.get(key, 0), 1 + tries_per_request(reading.asked))
-        work = self.compiled.work
-        rounds = sum(iterate_settings(one).rounds for _, one in work.generating("iteration"))
-        corrected = sum(one.most_requests for _, one in work.correcting())
-        return sum(tries.values()) + rounds + corrected + len(work.generating("generation")) + most_judgements(work)
+    def requests(self) -> JobRequests:
+        """The requests to LLMs of a query, with all their tries: the loop asks for them twice a second."""
+        return JobRequests(self.compiled.work)
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:

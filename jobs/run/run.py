@@ -315,9 +315,10 @@ class Driver:
         total = max(1, self.plan.counts["queries"])
         asked = [costs.stage_sums(watch.spent, stage) for stage in ASKING]
         requests = sum(one.get("requests", 0) + one.get("reused", 0) for one in asked)
-        planned = total * self.job.requests_per_query
-        paid = min(1.0, requests / planned) if planned else judged / total
-        sums = Sums(judged, watch.counts, watch.spent, paid, halted or watch.snapshot.halted > 0, spending.around())
+        planned, at_most = self.job.requests.of_query(watch.counts)
+        paid = min(1.0, requests / (total * planned)) if planned else judged / total
+        halted = halted or watch.snapshot.halted > 0
+        sums = Sums(judged, watch.counts, watch.spent, paid, halted, spending.around(), at_most)
         return limit(self.prepared, self.plan, self.tally, sums, self.resume_command)
 
     def _put(self, status: str) -> None:

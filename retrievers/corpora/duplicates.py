@@ -40,13 +40,18 @@ def fuse_distinct(
         places = ranges(begins[open_queries] + read[open_queries], wanted)
         found = texts(fused.pairs[places])
         for query, place, text in zip(np.repeat(open_queries, wanted).tolist(), places.tolist(), found, strict=True):
-            key = query, " ".join(text.casefold().split())[:chars]
+            key = query, as_compared(text, chars)
             if key not in seen:
                 seen.add(key)
                 chosen.append(place)
                 kept[query] += 1
         read[open_queries] += wanted
     return _only(fused, np.array(sorted(chosen), dtype=np.int64))
+
+
+def as_compared(text: str, chars: int | None) -> str:
+    """Returns what two texts have in common that are duplicates; `chars`: of their beginnings, None: of them whole."""
+    return " ".join(text.casefold().split())[:chars]
 
 
 def _only(fused: Fused, chosen: np.ndarray) -> Fused:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from cluster.settings import NOT_IDENTITY, Names, Settings
 from rewriters.engines.settings import AnyEngineSettings
-from rewriters.scores.thresholds import Threshold
 from rewriters.settings import DecodingSettings, is_path
 
 RELEVANT, AMBIGUOUS, IRRELEVANT = "relevant", "ambiguous", "irrelevant"  # verdicts on a document
@@ -41,9 +40,54 @@ class LlmStepSettings(Settings):
 HIGH, MEDIUM, LOW = LABELS = ("High", "Medium", "Low")
 LABEL_VARIABLES = frozenset(label.lower() for label in LABELS)
 """Variables of prompts whose values are the documents with a label."""
+BY_GRADE = (2.0, 1.0)  # the lowest grades of documents that are High and Medium, where an LLM grades
 
 
-class LabelSettings(Settings):
+class Labelling(Settings):
+    """How documents are labelled by relevance (High, Medium, Low)."""
+
+    by: str
+    """By what."""
+    high: float | None = None
+    """A document is High from here on."""
+    medium: float | None = None
+    """A document is Medium from here on, and else Low."""
+
+    @model_validator(mode="after")
+    def _thresholds_where_they_count(self) -> Self:
+        given = self.high is not None and self.medium is not None
+        if (self.high is None) != (self.medium is None) or (self.by == "rank" and given):
+            raise ValueError("high and medium go with each other, and not with by: rank; set both, or neither")
+        if self.by in ("score", "rerank") and not given:
+            raise ValueError(f"by: {self.by} needs high and medium, scores; set both")
+        if self.high is not None and self.medium is not None and self.high < self.medium:
+            raise ValueError(f"high {self.high:g} is below medium {self.medium:g}; exchange them")
+        return self
+
+    def label(self, rank: int, shown: int, score: float, reranked: float | None = None, grade: float | None = None) -> str:
+        """Returns the label of a document; "" without the grade by which it would have one.
+
+        Args:
+            rank: From 1.
+            shown: Documents that are labelled.
+            score: By which it has its rank.
+            reranked: The reranker's; None: it has none.
+            grade: An LLM's; None: it has none.
+        """
+        if self.by == "rank":
+            return LABELS[(rank - 1) * 3 // max(1, shown)]
+        if self.by == "llm" and grade is None:
+            return ""
+        high, medium = (
+            default if own is None else own for own, default in zip((self.high, self.medium), BY_GRADE, strict=True)
+        )
+        found = {"score": score, "rerank": reranked, "llm": grade}[self.by]
+        if found is None:
+            return LOW
+        return HIGH if found >= high else MEDIUM if found >= medium else LOW
+
+
+class LabelSettings(Labelling):
     """How documents are labelled by relevance (High, Medium, Low)."""
 
     by: Literal["rank", "score", "rerank"] = "rank"
@@ -53,31 +97,6 @@ class LabelSettings(Settings):
     """With `by: score` or `rerank`: a document is High from this score on."""
     medium: float | None = None
     """With `by: score` or `rerank`: a document is Medium from this score on, and else, or without a score, Low."""
-
-    @model_validator(mode="after")
-    def _thresholds(self) -> LabelSettings:
-        given = self.high is not None and self.medium is not None
-        if (self.by != "rank") != given or (self.high is None) != (self.medium is None):
-            raise ValueError("high and medium go with by: score or rerank, which need both")
-        if self.high is not None and self.medium is not None and self.high < self.medium:
-            raise ValueError(f"high {self.high:g} is below medium {self.medium:g}; exchange them")
-        return self
-
-    def label(self, rank: int, shown: int, score: float, reranked: float | None = None) -> str:
-        """Returns the label of a document.
-
-        Args:
-            rank: From 1.
-            shown: Documents that are labelled.
-            score: By which it has its rank.
-            reranked: The reranker's; None: it has none.
-        """
-        if self.high is None or self.medium is None:
-            return LABELS[(rank - 1) * 3 // max(1, shown)]
-        found = score if self.by == "score" else reranked
-        if found is None:
-            return LOW
-        return HIGH if found >= self.high else MEDIUM if found >= self.medium else LOW
 
 
 class DocumentStepSettings(LlmStepSettings):
@@ -89,7 +108,7 @@ class DocumentStepSettings(LlmStepSettings):
     """The most tokens of the documents together: later ones are left out, the first one is cut; null: no limit."""
     document_chars: Annotated[int, Field(ge=1)] | None = None
     """The most characters of a document; null: no limit."""
-    labels: LabelSettings | None = None
+    labels: Labelling | None = None
     """The label of relevance that stands behind each document; null: none."""
     separator: str = "\n\n"
     """What stands between two documents."""
@@ -103,27 +122,8 @@ class AnswerSettings(DocumentStepSettings):
     prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "answer"
     """answer, short_answer (a few words, for exact match), or a YAML file of the same form, whose text counts for the
     fingerprint."""
-
-
-class IterateSettings(DocumentStepSettings):
-    """Further rounds of rewriting and retrieval, for queries whose best score is low (rewrite, retrieve, read)."""
-
-    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "iterate"
-    """iterate (a refined query, from what was found), refine (from documents by their grades, which `labels` gives), or a YAML
-    file of the same form, whose text counts for the fingerprint."""
-    documents: Annotated[int, Field(ge=1)] = 3
-    """How many of the first results the LLM is shown."""
-    by: Annotated[str, Field(min_length=1)]
-    """Whose best score tells whether a query needs another round: a retriever's, of the original's list, then of those of the
-    refined queries; or `rerank`, the best of the reranker's."""
-    below: Threshold
-    """A query whose best score so far is lower has another round; so does one without any hit. A number; or of a retriever's
-    scores a quantile, which is taken of the originals' lists."""
-    rounds: Annotated[int, Field(ge=1, le=5)] = 1
-    """Rounds at most."""
-    merge: Literal["best", "fuse"] = "fuse"
-    """How candidates of the rounds are merged: by RRF of the rounds' rankings; or best, each with its best fused score, which
-    compares rounds that have as many lists, such as with `rewrite.strategies: []`."""
+    labels: LabelSettings | None = None
+    """The label of relevance that stands behind each document; null: none."""
 
 
 class QuestionSettings(LlmStepSettings):

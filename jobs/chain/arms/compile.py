@@ -133,8 +133,8 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
             config.fuse.keep,
             config.retrieve.depth,
             choosing_of(config, partial(lists.open, config)),
-            generations.add(config.answer, facts.steps(config).of_results.get("answer"), config, arm),
-            generations.add(config.iterate, facts.steps(config).of_results.get("iterate"), config, arm),
+            generations.add("answer", facts.steps(config), config, arm),
+            generations.add("iterate", facts.steps(config), config, arm),
             corrections.add(config, facts.steps(config), arm),
         )
         if not distinct.add(arm, system(config, facts.rewriting(config)[1], answer)):

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from jobs.chain.arms.arms import Arm
 from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.opened import AnsweredBy, digest
 from jobs.config.config import Config
-from jobs.job.steps import ReadyStep
-from rewriters.steps.settings import DocumentStepSettings, IterateSettings, LlmStepSettings
+from jobs.job.steps import LABEL_GRADES, ReadyStep, ReadySteps
+from rewriters.steps.rounds import IterateSettings, LabelGradeSettings
+from rewriters.steps.settings import DocumentStepSettings, LlmStepSettings
 from rewriters.steps.step import LlmStep
 
 Settings = TypeVar("Settings", bound=LlmStepSettings)
+_OF_TASKS: dict[str, Any] = {"engine": True, "prompt": True, "variables": True, "decoding": True, "labels": {"grades"}}
+"""Settings whose content counts, and not their names."""
 Fields = tuple[str, Settings, LlmStep, AnsweredBy, Mapping[str, Any], tuple[str, ...]]
 
 
@@ -42,8 +45,13 @@ class LlmTask:
     @cached_property
     def key(self) -> str:
         """Returns what tells it from others."""
-        shown = self.settings.model_dump(exclude={"engine", "prompt", "variables", "decoding"})
-        return digest([self.step.identity(), self.engine.key, dict(self.decoding), list(self.mask), shown])
+        return digest(self.told)
+
+    @property
+    def told(self) -> list[Any]:
+        """Returns all that decides what is asked and who answers, as JSON-able values."""
+        shown = self.settings.model_dump(exclude=_OF_TASKS)
+        return [self.step.identity(), self.engine.key, dict(self.decoding), list(self.mask), shown]
 
 
 @dataclass(frozen=True)
@@ -52,9 +60,32 @@ class Generation(LlmTask):
 
     Attributes:
         settings: Of the documents that it is shown.
+        grading: How an LLM grades these first; None: it does not.
     """
 
     settings: DocumentStepSettings
+    grading: LlmTask | None = None
+
+    @property
+    def told(self) -> list[Any]:
+        """Returns all that decides what is asked and who answers, as JSON-able values."""
+        return [*super().told, *([] if self.grading is None else [self.grading.key])]
+
+    @property
+    def asked(self) -> list[LlmTask]:
+        """Returns all that an LLM is asked for it."""
+        return [self, *([] if self.grading is None else [self.grading])]
+
+    @property
+    def most_requests(self) -> int:
+        """Returns how often an LLM is asked for one text, at most."""
+        return 1 + (0 if self.grading is None else self.settings.documents)
+
+    @property
+    def document_chars(self) -> int | None:
+        """Returns the most characters of a document that is graded; None: no limit."""
+        settings = None if self.grading is None else self.grading.settings
+        return settings.document_chars if isinstance(settings, LabelGradeSettings) else None
 
 
 def iterate_settings(of: Generation) -> IterateSettings:
@@ -87,9 +118,14 @@ class Generations(Distinct[Generation]):
         super().__init__()
         self._names = names
 
-    def add(self, settings: DocumentStepSettings | None, ready: ReadyStep | None, config: Config, arm: Arm) -> int | None:
+    def add(self, step: Literal["answer", "iterate"], steps: ReadySteps, config: Config, arm: Arm) -> int | None:
         """Returns the index of how a step of an arm generates its texts; None: the arm has no such step."""
-        if ready is None or settings is None:
+        settings = config.answer if step == "answer" else config.iterate
+        if settings is None:
             return None
-        one = Generation(*self._names.task(settings, ready, config, arm))
+        own, graded_by = self._names.task(settings, steps.of_results[step], config, arm), config.steps.get(LABEL_GRADES)
+        grading = None
+        if step == "iterate" and graded_by is not None:
+            grading = LlmTask(*self._names.task(graded_by, steps.of_results[LABEL_GRADES], config, arm))
+        one = Generation(*own, grading=grading)
         return self.place(one.key, one)

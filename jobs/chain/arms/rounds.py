@@ -1,7 +1,7 @@
 """The work of a further round: the lists of refined queries, and the candidates that they give, by the stages of the chain.
 
 A refined query is a text of the strategy `iterate`, its position is the round. Its lists are fused as those of the arm are,
-without the original's, which are there already.
+without the original's, which are there already. What is scored is known when a round is merged.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ def round_work(work: SharedWork) -> SharedWork:
         fuse = answer.fuse.model_copy(update={"weights": {ORIGINAL: 0.0}, "redundancy": "none"})
         own = frozenset({ITERATE})
         answers.append(
-            replace(answer, search=place, strategies=own, fuse=fuse, choosing=None, generation=None, correction=None)
+            replace(
+                answer, search=place, strategies=own, fuse=fuse, reranker=None, choosing=None, generation=None, correction=None
+            )
         )
     return replace(work, corrections=(), readings=tuple(readings), searches=tuple(searches), answers=tuple(answers))

@@ -14,7 +14,7 @@ from jobs.chain.arms.shared_work import Search, SharedWork
 from jobs.chain.cuts import Cuts
 from jobs.chain.search_texts import Text
 from jobs.chain.tables import HITS, RUN
-from jobs.tables import HIT, ORIGINAL, STORED, nested, unnested
+from jobs.tables import HIT, ITERATE, ORIGINAL, STORED, nested, unnested
 from retrievers.corpora.collections import qualified
 from retrievers.fusion import takes_part
 from retrievers.lists import TOGETHER, Lists
@@ -118,8 +118,11 @@ def passed_on(
 
 
 def is_fused(work: SharedWork, search: int, strategy: str, weight: float, position_weight: float, retriever: str) -> bool:
-    """Returns whether an arm may fuse a list: its weight is above 0, or it is the original's, which may stand in."""
-    if strategy in (ORIGINAL, TOGETHER):
+    """Returns whether an arm may fuse a list: its weight is above 0, or it is the original's, which may stand in.
+
+    Those of refined queries are passed on, too: their best scores say whether another round is needed.
+    """
+    if strategy in (ORIGINAL, TOGETHER, ITERATE):
         return True
     return any(
         takes_part(one.fuse, strategy, retriever, weight, position_weight)

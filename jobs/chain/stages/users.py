@@ -53,16 +53,23 @@ def request_counts(
         needed: Component -> requests -> the arms that need their answers.
         is_reused: Returns whether an answer was taken from the store.
     """
-    counts: Counter[str] = Counter()
+    counts = need_counts(quantity, needed)
     for component, requests in needed.items():
-        users, by_arm = Users(len(requests)), dict[str, list[int]]()
-        for number, arms in enumerate(requests.values()):
+        counts[MadeWork(quantity, component).key] += sum(not is_reused(key) for key in requests)
+    return counts
+
+
+def need_counts(quantity: str, needed: Mapping[str, Mapping[Item, Collection[str]]]) -> Counter[str]:
+    """Returns the items of work that each arm needs, and those that only it needs; `needed`: component -> items -> arms."""
+    counts: Counter[str] = Counter()
+    for component, items in needed.items():
+        users, by_arm = Users(len(items)), dict[str, list[int]]()
+        for number, arms in enumerate(items.values()):
             for arm in arms:
                 by_arm.setdefault(arm, []).append(number)
         for arm, numbers in sorted(by_arm.items()):
             users.add([arm], np.array(numbers))
         counts.update(users.counts(quantity, component))
-        counts[MadeWork(quantity, component).key] += sum(not is_reused(key) for key in requests)
     return counts
 
 

@@ -27,6 +27,7 @@ class FoundText(NamedTuple):
         text: As it is indexed.
         place: Where it is from; "": not known.
         reranked: The reranker's score; NaN: it has none; None: there is no reranker.
+        grade: An LLM's; None: it has none.
     """
 
     doc_id: str
@@ -34,6 +35,7 @@ class FoundText(NamedTuple):
     text: str
     place: str
     reranked: float | None = None
+    grade: float | None = None
 
 
 class Context(NamedTuple):
@@ -72,7 +74,7 @@ def context_of(of: Generation, documents: Sequence[FoundText], count_tokens: Cal
     for number, one in enumerate(documents, start=1):
         label = ""
         if settings.labels is not None and not (settings.labels.by != "rank" and isnan(one.score)):
-            label = settings.labels.label(number, len(documents), one.score, one.reranked)
+            label = settings.labels.label(number, len(documents), one.score, one.reranked, one.grade)
         text = beginning(one.text, settings.document_chars)
         cut += text is not one.text
         words = _document(of, number, one.place, label, text)

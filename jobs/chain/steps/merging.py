@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from jobs.chain.arms.shared_work import Answer
-from rewriters.steps.settings import IterateSettings
+from retrievers.corpora.duplicates import as_compared
+from retrievers.web.hits import indexed_text
+from rewriters.steps.rounds import IterateSettings
 
 Row = dict[str, Any]
 
@@ -20,64 +22,152 @@ class QueryCandidates(NamedTuple):
         documents: Distinct, as `DOCUMENT`.
         fused: As `FUSED`, in order of arms and ranks.
         scores: As `PAIR_SCORE`; None without a reranker, or where it failed.
+        pages: Of the web, as `WEB_HIT`.
     """
 
     documents: list[Row]
     fused: list[Row]
     scores: list[Row] | None
+    pages: list[Row]
+
+
+class RoundArm(NamedTuple):
+    """An arm with further rounds.
+
+    Attributes:
+        number: Its index among all arms; in the block of a round it has another.
+        answer: The arm.
+        settings: How its rounds are made.
+    """
+
+    number: int
+    answer: Answer
+    settings: IterateSettings
+
+
+class Merged(NamedTuple):
+    """The candidates of a query with those of a round.
+
+    Attributes:
+        documents: Distinct, as `DOCUMENT`; those of before stay where they are.
+        fused: As `FUSED`.
+        pages: Of the web, likewise.
+        unscored: Reranker and document, by index, of pairs that have no score yet -> the arms that need it.
+    """
+
+    documents: list[Row]
+    fused: list[Row]
+    pages: list[Row]
+    unscored: dict[tuple[int, int], set[str]]
 
 
 Rankings = dict[int, list[list[Row]]]
 """Index of an arm -> its fused candidates of each round so far, that before the first round included."""
+_Ranked = Sequence[Sequence[Row]]
 
 
 def merged(
     before: QueryCandidates,
     more: QueryCandidates,
-    arms: Mapping[int, tuple[int, Answer, IterateSettings]],
+    arms: Sequence[RoundArm],
     rankings: Rankings,
-) -> QueryCandidates:
+    texts: Mapping[int, Mapping[str, str]],
+) -> Merged:
     """Returns the candidates of a query with those of a round.
 
     `best`: a document keeps its best fused score. `fuse`: the rankings of all rounds are fused by RRF, sum of 1 / (k + rank)
-    (Cormack et al., SIGIR 2009). Equal scores are in order of doc_id.
+    (Cormack et al., SIGIR 2009). Equal scores are in order of doc_id. Candidates are made of candidates, as in a run of the
+    arm alone; the fused documents behind them, which measures read, stand behind them. A page of the web that an arm has
+    already keeps the text that it has there.
 
     Args:
         before: Of all arms.
-        more: Of the round.
-        arms: Index of an arm in `more` -> its index in `before`, the arm, and how its rounds are merged.
+        more: Of the round; `arm` in `fused` is an index of `arms`.
+        arms: Those with further rounds.
         rankings: Of the query; that of this round is added.
+        texts: Index of an arm that drops duplicates -> doc_id -> text, of the documents of indexes.
     """
-    documents = [dict(one) for one in before.documents]
-    place = {one["doc_id"]: number for number, one in enumerate(documents)}
-    for one in more.documents:
-        number = place.setdefault(one["doc_id"], len(documents))
-        if number == len(documents):
-            documents.append({"doc_id": one["doc_id"], "scored_by": []})
-        documents[number]["scored_by"] = sorted({*documents[number]["scored_by"], *one["scored_by"]})
+    places = _Places(before, more)
     by_arm: dict[int, list[Row]] = {}
     for one in before.fused:
         by_arm.setdefault(one["arm"], []).append(one)
-    for own, (number, answer, settings) in arms.items():
-        found = [
-            one | {"document": place[more.documents[one["document"]]["doc_id"]]} for one in more.fused if one["arm"] == own
-        ]
+    unscored: dict[tuple[int, int], set[str]] = {}
+    known = {(one["reranker"], one["document"]) for one in before.scores or ()}
+    for own, (number, answer, settings) in enumerate(arms):
         of_arm = rankings.setdefault(number, [by_arm.get(number, [])])
-        if found:
-            of_arm.append([one | {"arm": number} for one in found])
-            by_arm[number] = _merged(of_arm, documents, answer, settings)
-    scores = {(one["reranker"], one["document"]): one for one in before.scores or ()}
-    for one in more.scores or ():
-        at = place[more.documents[one["document"]]["doc_id"]]
-        scores.setdefault((one["reranker"], at), one | {"document": at})
-    fused = [one for number in sorted(by_arm) for one in by_arm[number]]
-    known = before.scores is not None or more.scores is not None
-    return QueryCandidates(documents, fused, list(scores.values()) if known else None)
+        had = {places.documents[one["document"]]["doc_id"]: one["document"] for ranking in of_arm for one in ranking}
+        found = [one | {"arm": number, "document": places.of(one["document"], had)} for one in more.fused if one["arm"] == own]
+        if not found:
+            continue
+        of_arm.append(found)
+        by_arm[number] = _of_arm(of_arm, places.documents, answer, settings, places.text_of(texts.get(number)))
+        if answer.reranker is not None and before.scores is not None:
+            for one in by_arm[number][: answer.candidates]:
+                pair = answer.reranker, one["document"]
+                if pair not in known:
+                    unscored.setdefault(pair, set()).add(answer.arm)
+    for reranker, document in unscored:
+        of = places.documents[document]
+        places.documents[document] = of | {"scored_by": sorted({*of["scored_by"], reranker})}
+    return Merged(places.documents, [one for number in sorted(by_arm) for one in by_arm[number]], places.pages, unscored)
 
 
-def _merged(
-    rankings: Sequence[Sequence[Row]], documents: Sequence[Row], answer: Answer, settings: IterateSettings
+class _Places:
+    """The documents and pages of before, to which those of a round are added as an arm needs them."""
+
+    def __init__(self, before: QueryCandidates, more: QueryCandidates) -> None:
+        self.documents, self.pages, self._more = list(before.documents), list(before.pages), more
+        self._documents = {(one["doc_id"], one["web"]): place for place, one in enumerate(before.documents)}
+        self._pages = {_page(one): place for place, one in enumerate(before.pages)}
+
+    def of(self, document: int, had: Mapping[str, int]) -> int:
+        """Returns the place of a document of the round; `had`: doc_id -> place, of those that the arm has."""
+        one = self._more.documents[document]
+        if one["doc_id"] in had:
+            return had[one["doc_id"]]
+        web = one["web"]
+        if web is not None:
+            page = self._more.pages[web]
+            if (web := self._pages.setdefault(_page(page), len(self.pages))) == len(self.pages):
+                self.pages.append(page)
+        if (place := self._documents.setdefault((one["doc_id"], web), len(self.documents))) == len(self.documents):
+            self.documents.append({"doc_id": one["doc_id"], "scored_by": [], "web": web})
+        return place
+
+    def text_of(self, texts: Mapping[str, str] | None) -> Callable[[int], str] | None:
+        """Returns what returns the text of a document by its place; None: `texts` is, since no text is compared."""
+        if texts is None:
+            return None
+
+        def of(place: int) -> str:
+            one = self.documents[place]
+            page = None if one["web"] is None else self.pages[one["web"]]
+            return texts[one["doc_id"]] if page is None else indexed_text(page["title"] or "", page["text"] or "")
+
+        return of
+
+
+def _page(page: Row) -> tuple[Any, ...]:
+    return page["doc_id"], page["title"], page["text"]
+
+
+def _of_arm(
+    rankings: _Ranked,
+    documents: Sequence[Row],
+    answer: Answer,
+    settings: IterateSettings,
+    text_of: Callable[[int], str] | None,
 ) -> list[Row]:
+    def of(most: int | None) -> list[Row]:
+        return _merged([ranking[:most] for ranking in rankings], documents, answer, settings)
+
+    first = list(_distinct(of(answer.candidates), text_of, answer.fuse.duplicate_chars))[: answer.candidates]
+    known = {one["document"] for one in first}
+    behind = [one for one in of(None) if one["document"] not in known] if answer.fuse.keep > len(first) else []
+    return list(_distinct([*first, *behind], text_of, answer.fuse.duplicate_chars))[: answer.fuse.keep]
+
+
+def _merged(rankings: _Ranked, documents: Sequence[Row], answer: Answer, settings: IterateSettings) -> list[Row]:
     found: dict[int, Row] = {}
     for ranking in rankings:
         for rank, one in enumerate(ranking, start=1):
@@ -88,12 +178,22 @@ def _merged(
             sources = None if one["sources"] is None else [*(known["sources"] or ()), *one["sources"]]
             both = max(known["score"], score) if settings.merge == "best" else known["score"] + score
             found[one["document"]] = known | {"score": both, "sources": sources}
-    ordered = sorted(found.values(), key=lambda one: (-one["score"], documents[one["document"]]["doc_id"]))
-    return ordered[: answer.fuse.keep]
+    return sorted(found.values(), key=lambda one: (-one["score"], documents[one["document"]]["doc_id"]))
+
+
+def _distinct(ranking: Iterable[Row], text_of: Callable[[int], str] | None, chars: int | None) -> Iterator[Row]:
+    """Yields the candidates without those whose text a better one has."""
+    seen: set[str] = set()
+    for one in ranking:
+        if text_of is not None:
+            if (text := as_compared(text_of(one["document"]), chars)) in seen:
+                continue
+            seen.add(text)
+        yield one
 
 
 def candidates_of(table: pa.Table) -> list[QueryCandidates]:
     """Returns the candidates of each query of a block."""
     columns = [table.column(name).to_pylist() for name in ("documents", "fused")]
     scores = table.column("scores").to_pylist() if "scores" in table.column_names else [None] * table.num_rows
-    return [QueryCandidates(*of_row) for of_row in zip(*columns, scores, strict=True)]
+    return [QueryCandidates(*of_row) for of_row in zip(*columns, scores, table.column("web").to_pylist(), strict=True)]

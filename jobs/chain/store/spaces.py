@@ -16,7 +16,7 @@ def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, An
     found: dict[Space, Mapping[str, Any]] = {}
     engines = [one for reading in work.readings for one in reading.engines.values()]
     engines += [task.engine for one in work.corrections for task in one.tasks.values()]
-    engines += [one.engine for one in work.generations] + [one.engine for one in work.judging]
+    engines += [task.engine for one in work.generations for task in one.asked] + [one.engine for one in work.judging]
     for engine in engines:
         if not engine.settings.is_recorded:
             found[Space("completions", engine.space)] = {"engine": engine.identity}

@@ -57,6 +57,7 @@ RESOLVED = {
     "SelectClassified": {"rules"},
     "AnswerSettings": {"prompt", "variables"},
     "IterateSettings": {"prompt", "variables"},
+    "LabelGradeSettings": {"prompt", "variables"},
     "QuestionSettings": {"prompt", "variables"},
     "GradeSettings": {"prompt", "variables"},
     "StripsSettings": {"prompt", "variables"},

@@ -217,6 +217,63 @@ def test_the_reranker_reads_each_document_in_its_own_index(path: str, reranker: 
         assert row["score"] == pytest.approx(wanted)
 
 
+def refined(query: str) -> str:
+    return f"{query} of the sea, a lamp at night"
+
+
+def test_rounds_search_all_collections(path: str) -> None:
+    """A round is what a run finds that asks the refined queries themselves, and both rankings are fused by RRF."""
+    below, queries = 1.0, dict[str, str]()
+
+    def said(body: Values) -> str:
+        query = body["messages"][-1]["content"].rpartition("Query: ")[2]
+        queries[query] = body["messages"][-1]["content"]
+        return json.dumps({"query": refined(query)})
+
+    pq.write_table(pa.table({"query": [refined(query) for query in QUERIES]}), "refined.parquet")
+    everywhere = {name: {"retrievers": of["retrievers"]} for name, of in BOTH.items()}
+    plain = run_in_process(prepared_job(path, "name=plain"))
+    own = ["log.path=refined.parquet", "rewrite.strategies=[]", f"retrieve.collections={json.dumps(everywhere)}"]
+    again = ranking(run_in_process(prepared_job(path, *own, "name=again")))
+    words = {row["query_id"]: row["query"] for row in rows(plain, "queries")}
+    best = dict.fromkeys(QUERIES, 0.0)
+    for row in rows(plain, "runs"):
+        if (row["strategy"], row["retriever"]) == ("original", "words"):
+            best[words[row["query_id"]]] = max(best[words[row["query_id"]]], row["score"])
+    low = {query for query in QUERIES if best[query] < below}
+    assert 0 < len(low) < len(QUERIES), best
+    with FakeServer(["refiner-8b"], text=said) as server:
+        engine = {"kind": "openai", "model": "refiner-8b", "base_url": server.address}
+        iterate = {"by": "words", "below": below, "documents": 2, "merge": "fuse", "engine": engine}
+        settings = [f"iterate={json.dumps(iterate)}"]
+        folder = run_in_process(prepared_job(path, *settings))
+        arms = {"score": {"fuse.collections": "score"}, "best": {"iterate.merge": "best"}}
+        asks_of = [*settings, f"ablate={json.dumps({'arms': arms})}"]
+        ablation = run_in_process(prepare_ablation(load_config(path, asks_of), path))
+        alone = {
+            arm: run_in_process(prepared_job(path, *settings, *(f"{key}={value}" for key, value in changes.items())))
+            for arm, changes in arms.items()
+        }
+        sent = len(server.bodies)
+        run_in_process(prepared_job(path, *settings, "label=again"))
+        assert len(server.bodies) == sent
+    assert queries.keys() == low
+    first = ranking(plain)
+    for query in QUERIES:
+        scores: dict[str, float] = {}
+        for part in (first[query], again[refined(query)] if query in low else []):
+            for rank, (doc_id, _) in enumerate(part, start=1):
+                scores[doc_id] = scores.get(doc_id, 0.0) + 1 / (60 + rank)
+        wanted = sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id)) if query in low else list(dict(first[query]))
+        assert [doc_id for doc_id, _ in ranking(folder)[query]] == wanted, query
+        for doc_id, _ in first[query][:2] if query in low else ():
+            assert TEXTS[doc_id] in queries[query]
+    lists = {row["retriever"] for row in rows(folder, "runs") if row["strategy"] == "iterate"}
+    assert lists == {"words", "titles", "pills"}
+    for arm in arms:
+        assert ranking(alone[arm]) == ranking(ablation, arm), arm
+
+
 def test_an_answer_cites_documents_of_both_by_their_own_places(path: str) -> None:
     def said(body: Values) -> str:
         return "It is so [2][1]."

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, Stopped
 from jobs.chain.stages.order import Order
 from jobs.counts import GateQueries
 from jobs.pages.ablation import ablation_report
@@ -18,6 +18,7 @@ from jobs.pages.closing import closing_values, compared
 from jobs.pages.report import report
 from jobs.runs.folder import RunFolder
 from jobs.runs.gate import saving_of_run
+from jobs.runs.tally import tally_of
 from tests.support.jobs.in_process_runs import (
     QUERIES,
     finished,
@@ -208,6 +209,49 @@ def test_a_run_that_failed_goes_on_with_what_was_asked(job: str, server: FakeSer
         assert sorted(map(repr, rows(run, table))) == sorted(map(repr, rows(whole, table))), table
 
 
+def test_a_run_whose_money_ends_is_the_whole_run_once_it_has_more(job: str, tmp_path: Path, server: FakeServer) -> None:
+    """The gate searches anew what is not committed; nothing is asked twice, and the way on is told by what it said so far."""
+    (tmp_path / "prices.yaml").write_text("tokens: {rewriter-8b: {prompt: 0, completion: 1000000}}\n")
+    usd = 3.0  # of a request: the server counts three tokens
+    one_by_one = ["store=null", "cluster.shard_size=1", "cluster.rewrite.workers=1", "rewrite.engine.max_in_flight=1"]
+    whole = finished(prepared_work(job, [*one_by_one, "name=whole"], None))
+    sent = asked(server)
+    assert 1 < len(sent) < len(QUERIES)
+    before = len(server.bodies)
+    for paid in range(1, len(sent)):
+        work = prepared_work(job, [*one_by_one, f"limits.max_cost_usd={paid * usd + usd / 2}"], None)
+        with pytest.raises(Stopped) as stopped:
+            finished(work)
+        assert stopped.value.code == "stopped-cost"
+        assert len(server.bodies) - before == paid
+        counts = tally_of(work.prepared.storage).counts
+        sure, unsure = (counts[GateQueries(verdict).key] for verdict in ("sure", "unsure"))
+        share = unsure / (sure + unsure) if sure + unsure else 1.0
+        said, told = str(stopped.value), float(str(stopped.value).rpartition("limits.max_cost_usd=")[2])
+        assert told == pytest.approx(1.1 * len(QUERIES) * share * usd, abs=0.02)
+        assert ("to pay for all, at most, go on" in said) == (not sure + unsure)
+    run = finished(prepared_work(job, [*one_by_one, "limits.max_cost_usd=1000"], None))
+    assert asked(server, before) == sent
+    for table in ("rewrites", "selections", "results", "runs"):
+        assert sorted(map(repr, rows(run, table))) == sorted(map(repr, rows(whole, table))), table
+    assert sum(one["requests"] for one in rows(run, "costs") if one["stage"] == "rewrite") == sum(sent.values())
+
+
+def test_planned_requests_are_those_that_gates_have_let_through(job: str, server: FakeServer) -> None:
+    nested = prepared_work(job, [], {"grid": {"rewrite.gate.below": [0.5, 2.0]}})
+    assert nested.requests.of_query({}) == (1, True)  # nothing is heard yet
+    counts = finished(nested).counts
+    assert nested.requests.of_query(counts) == (pytest.approx(asked(server).total() / len(QUERIES)), False)
+    apart = prepared_work(job, [], {"arms": {"lead": {"rewrite.gate": {"by": "bm25", "lead": LEAD}}}})
+    number, at_most = apart.requests.of_query(finished(apart).counts)
+    assert not at_most
+    scores = original_scores(finished(prepared_work(job, ["rewrite.strategies=[]", "name=alone"], None)))
+    low, close = unsure(scores, BELOW), unsure(scores, lead=LEAD)
+    assert len(low | close) / len(QUERIES) <= number <= min(1.0, (len(low) + len(close)) / len(QUERIES)) + 1e-9
+    varying = prepared_work(job, ["rewrite.select={kind: random_k, k: 1}", "name=varying"], None)
+    assert varying.requests.of_query(counts).at_most
+
+
 def test_what_people_have_pinned_stays_where_the_gate_lets_nothing_be_rewritten(job: str, tmp_path: Path) -> None:
     plain = finished(prepared_work(job, ["rewrite.strategies=[]", "name=plain"], None))
     (sure, *_) = sorted(set(QUERIES) - unsure(original_scores(plain), BELOW))
@@ -225,6 +269,7 @@ def test_what_people_have_pinned_stays_where_the_gate_lets_nothing_be_rewritten(
         (["retrieve.retrievers.bm25.together=true"], "rewrite.gate.by: bm25 has no list of the original alone"),
         (["rewrite.gate.below=null"], "neither below nor lead is set"),
         (["rewrite.gate.lead=2"], "lead: 2 is no share of the best score"),
+        (["rewrite.gate.lead=0.1", "retrieve.depth=1"], "rewrite.gate.lead: is over the second hit, and retrieve.depth is 1"),
         (["rewrite.gate.below={quantile: 1.5}"], "quantile"),
     ],
 )

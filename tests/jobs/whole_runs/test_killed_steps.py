@@ -25,8 +25,8 @@ from tests.support.rewriters.fake_server import FakeServer
 IN_FLIGHT = 2
 TABLES = ("results", "rounds", "answers", "judgements", "nuggets", "assignments")
 STEPS = {
-    "iterate": "Tried before", "nuggets": "Nuggets so far:", "support": "Statements:", "answer": "Question:",
-    "judge": "Document",
+    "iterate": "Tried before", "grade for a round": "One word:", "nuggets": "Nuggets so far:", "support": "Statements:",
+    "answer": "Question:", "judge": "Document",
 }  # fmt: skip
 
 
@@ -34,6 +34,8 @@ def said(body: dict[str, Any]) -> str:
     prompt = body["messages"][-1]["content"]
     if STEPS["iterate"] in prompt:
         return json.dumps({"query": f"{prompt.rpartition('Query: ')[2]} moon yeast lamp"})
+    if STEPS["grade for a round"] in prompt:
+        return "ambiguous"
     if STEPS["nuggets"] in prompt:
         return json.dumps({"nuggets": ["yeast makes gas", f"so it is with {prompt.rpartition(' ')[2]}"]})
     if STEPS["support"] in prompt:
@@ -81,7 +83,8 @@ def test_what_was_answered_is_not_asked_again(
     monkeypatch.chdir(tmp_path)
     with FakeServer(["one-8b"], text=said, seconds=0.3) as server:
         engine = {"kind": "openai", "model": "one-8b", "base_url": server.address, "max_in_flight": IN_FLIGHT}
-        values["iterate"] = {"by": "bm25", "below": 3.0, "engine": engine}
+        values["iterate"] = {"by": "bm25", "below": 3.0, "labels": {"by": "llm"}, "engine": engine}
+        values["iterate"]["labels"]["grades"] = {"engine": engine}
         values["answer"] = {"documents": 2, "engine": engine}
         values["judge"] = {"relevance": {"documents": 2}, "nuggets": {"documents_at_once": 1}, "engine": engine}
         path = job_in_process(tmp_path, values, bm25, config_file)

@@ -149,6 +149,113 @@ def test_a_run_has_the_pages_that_were_found_and_reranks_their_texts(
     assert {(row["model"], row["provider"], row["stage"]) for row in spent} == {(server.form, "127.0.0.1", "retrieve")}
 
 
+def refined(query: str) -> str:
+    return f"{query} sea light"
+
+
+@pytest.fixture
+def refiner() -> Iterator[FakeServer]:
+    def said(body: Row) -> str:
+        return json.dumps({"query": refined(body["messages"][-1]["content"].rpartition("Query: ")[2])})
+
+    with FakeServer(["refiner-8b"], text=said) as fake:
+        yield fake
+
+
+def rounds(refiner: FakeServer, **more: Any) -> str:
+    engine = {"kind": "openai", "model": "refiner-8b", "base_url": refiner.address, "attempts": 1}
+    return f"iterate={json.dumps({'by': 'bm25', 'below': 1.2, 'documents': 3, 'engine': engine} | more)}"
+
+
+def ranked(folder: Path) -> dict[str, list[str]]:
+    words = {row["query_id"]: row["query"] for row in rows(folder, "queries")}
+    found: dict[str, list[str]] = {query: [] for query in words.values()}
+    for row in sorted(rows(folder, "results"), key=lambda row: row["rank"]):
+        found[words[row["query_id"]]].append(row["doc_id"])
+    return found
+
+
+def test_rounds_search_the_web(path: str, server: WebServer, refiner: FakeServer, passages: dict[str, str]) -> None:
+    """A round is what a run finds that asks the refined queries themselves, and both rankings are fused by RRF."""
+    no_reranker = ["rerank={kind: none}", "fuse.redundancy=none"]
+    pq.write_table(pa.table({"query": [refined(query) for query in QUERIES]}), "refined.parquet")
+    plain = done(path, *no_reranker, "name=plain", "store=null")
+    own = ["log.path=refined.parquet", "rewrite.strategies=[]", "name=refined", "store=null"]
+    first, again = ranked(plain), ranked(done(path, *no_reranker, *own))
+    best = dict.fromkeys(QUERIES, 0.0)
+    words = {query_id: texts[0] for query_id, texts in texts_of(plain).items()}
+    for row in rows(plain, "runs"):
+        if (row["strategy"], row["retriever"]) == ("original", "bm25"):
+            best[words[row["query_id"]]] = max(best[words[row["query_id"]]], row["score"])
+    half = sorted(best.values())[len(best) // 2]
+    by_half = rounds(refiner, documents=8, below=half)
+    server.texts.clear()
+    folder = done(path, *no_reranker, by_half)
+    prompts = {prompt.rpartition("Query: ")[2]: prompt for prompt in (one["messages"][-1]["content"] for one in refiner.bodies)}
+    low = prompts.keys()
+    assert low == {query for query in QUERIES if best[query] < half}
+    assert sorted(server.texts) == sorted([*TEXTS, *map(refined, low)])
+    asked = texts_of(folder)
+    query_ids = {texts[0]: query_id for query_id, texts in asked.items()}
+    shown_pages = 0
+    for query in QUERIES:
+        scores: dict[str, float] = {}
+        for part in (first[query], again[refined(query)] if query in low else []):
+            for rank, doc_id in enumerate(part, start=1):
+                scores[doc_id] = scores.get(doc_id, 0.0) + 1 / (60 + rank)
+        wanted = sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id)) if query in low else first[query]
+        assert ranked(folder)[query] == wanted, query
+        pages = pages_of(server, query_ids[query], [*asked[query_ids[query]]][::-1])
+        for doc_id in first[query][:8] if query in low else ():
+            if doc_id in passages:
+                assert passages[doc_id] in prompts[query]
+                continue
+            said = next(pages[text, doc_id] for text in asked[query_ids[query]] if (text, doc_id) in pages)
+            assert f"{said['title']}. {said['text']}" in prompts[query]
+            assert said["url"] in prompts[query]
+            shown_pages += 1
+    assert shown_pages
+    found = {(row["query_id"], row["searched"]) for row in rows(folder, "web")}
+    assert found >= {(query_ids[query], refined(query)) for query in low if server.found(refined(query))}
+    server.texts.clear()
+    sent = len(refiner.bodies)
+    assert ranked(done(path, *no_reranker, by_half, "label=again")) == ranked(folder)
+    assert (server.texts, len(refiner.bodies)) == ([], sent)
+
+
+def test_pages_of_rounds_are_reranked_by_the_text_that_came_first(
+    path: str, server: WebServer, refiner: FakeServer, reranker: FakeModels, passages: dict[str, str]
+) -> None:
+    settings = [rounds(refiner, by="rerank", below=1.5, rounds=2), "store=null"]
+    folder = done(path, *settings)
+    asked, of_rounds = texts_of(folder), defaultdict(list)
+    for row in sorted(rows(folder, "rounds"), key=lambda row: row["round"]):
+        of_rounds[row["query_id"]].append(row["text"])
+    pairs = [(row["query_id"], row["doc_id"]) for row in rows(folder, "scores")]
+    assert len(pairs) == len(set(pairs))
+    later = 0
+    for row in rows(folder, "scores"):
+        texts = [*asked[row["query_id"]], *of_rounds[row["query_id"]]]
+        text = passages.get(row["doc_id"])
+        if text is None:
+            pages = pages_of(server, row["query_id"], texts)
+            at, said = next((at, pages[at, row["doc_id"]]) for at in texts if (at, row["doc_id"]) in pages)
+            text, later = f"{said['title']}. {said['text']}", later + (at in of_rounds[row["query_id"]])
+        assert row["score"] == pytest.approx(score(texts[0], [text])[0], abs=1e-3)
+    assert later
+    words = {texts[0]: query_id for query_id, texts in asked.items()}
+    assert {(words[query], doc_id) for query, ids in ranked(folder).items() for doc_id in ids} <= set(pairs)
+    arms = {"once": {"iterate.rounds": 1}, "fewer": {"fuse.keep": 5}, "alone": {"rewrite.strategies": []}}
+    ablation = run_in_process(
+        prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps({'arms': arms, 'keep': 20})}"]), path)
+    )
+    for arm, changes in {"full": {}, **arms}.items():
+        alone = done(path, *settings, *(f"{key}={value}" for key, value in changes.items()), "label=alone")
+        columns = ("query_id", "rank", "doc_id", "score", "rerank_score")
+        of_arm = sorted(tuple(row[name] for name in columns) for row in rows(ablation, "results") if row["arm"] == arm)
+        assert of_arm == sorted(tuple(row[name] for name in columns) for row in rows(alone, "results")), arm
+
+
 def test_a_second_run_asks_nothing_until_the_answers_are_too_old(
     path: str, server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -440,7 +547,7 @@ def test_judgements_of_pages_measure_and_tune_a_run(path: str, tmp_path: Path) -
         (['retrieve.retrievers.both={kind: hybrid, of: {a: {kind: local, index: i}, b: {kind: web, provider: brave}}}'],
          "a hybrid is not made of the web"),
         ([f"{WEB}.api_key_env=null"], "tavily wants a key"),
-        (["iterate={by: bm25, below: 1, documents: 2}"], "further rounds search indexes alone, and web is none"),
+        (["iterate={by: web, below: 1, documents: 2}"], "iterate.by: web searches no index, and its scores say little"),
     ],
 )  # fmt: skip
 def test_what_the_web_cannot_do_is_refused_with_the_config(path: str, settings: list[str], words: str) -> None:

@@ -14,6 +14,7 @@ from rewriters.engines import Completion
 from rewriters.guards.mask import Mask
 from rewriters.query import Query
 from rewriters.steps.reading import MESSAGES, read_step
+from rewriters.steps.rounds import RoundLabelSettings
 from rewriters.steps.settings import AnswerSettings, LabelSettings
 from rewriters.steps.step import LlmStep, load_step, shipped_steps
 
@@ -258,4 +259,12 @@ def test_labels_go_by_thirds_or_thresholds() -> None:
     ):
         with pytest.raises(ValueError, match=r"high|medium"):
             LabelSettings(**wrong)
+    by_grade = RoundLabelSettings(by="llm")
+    assert [by_grade.label(1, 9, 9.0, 9.0, grade) for grade in (2, 1, 0, None)] == ["High", "Medium", "Low", ""]
+    assert [RoundLabelSettings(by="llm", high=3, medium=2).label(1, 9, 0.0, None, grade) for grade in (3, 2, 1)] == [
+        "High", "Medium", "Low"
+    ]  # fmt: skip
+    for wrong in ({"by": "llm", "high": 2}, {"by": "rank", "grades": {}}):
+        with pytest.raises(ValueError, match=r"high|grades"):
+            RoundLabelSettings(**wrong)
     assert AnswerSettings().prompt == "answer"

@@ -30,6 +30,7 @@ from cluster.shared_folder import check_shared
 from cluster.storage import Entry, copies, s3_client
 from cluster.storage.files import FileStorage
 from cluster.storage.s3 import S3Storage
+from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.write import Write
 from jobs.config.config import Config
 from jobs.config.load import load_config
@@ -40,6 +41,7 @@ from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
 from jobs.run.finish import check_balances, run_balances
 from jobs.run.limits import Signals, Stall, Sums, limit
+from jobs.run.planning.requests import JobRequests
 from jobs.run.pool_calibration import PoolSizes
 from jobs.run.traces import Traces
 from jobs.runs.tally import Tally
@@ -299,7 +301,12 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     patch.setattr(run, "RayRunner", FakeRunner)
     config = anything(limits=LimitSettings(), cluster=ClusterSettings(metrics=False), rewrite=anything(planned=[]))
     prepared = anything(config=config, prices=None, storage=storage(), rewriting=Rewriting(()))
-    job = anything(prepared=prepared, stages=lambda *_: [], open_store=lambda: None, requests_per_query=0)
+    job = anything(
+        prepared=prepared,
+        stages=lambda *_: [],
+        open_store=lambda: None,
+        requests=JobRequests(SharedWork((), {}, (), (), (), False)),
+    )
     plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3}, thresholds={})
     lease = anything(number=1, lost=lambda: lost, taken_over=lambda: False)
     session, record, display = anything(pools={}), anything(before=[], driver_costs=DriverCosts()), LiveDisplay(sys.stderr)

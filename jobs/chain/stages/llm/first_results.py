@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import nan
 
 import pyarrow as pa
@@ -18,39 +18,63 @@ from retrievers.web.hits import indexed_text
 from rewriters.steps.settings import IRRELEVANT
 
 Rows = list[list[FoundText]]
+Place = tuple[int, int]
+"""Index of an arm, and row of the block."""
 
 
-def first_results(
-    table: pa.Table, work: SharedWork, documents: Mapping[Corpora, DocumentStore], most: Mapping[int, int]
-) -> dict[int, Rows]:
-    """Returns the first results of each query, best first, by index of the arm.
+class ShownResults:
+    """The results of the arms of an ordered block, read from its columns once.
 
-    A page of the web has the text that it has in the arm, and its address as its place.
-
-    Args:
-        table: The block, ordered.
-        work: Of all arms.
-        documents: Of these arms, by where they are.
-        most: Index of an arm -> how many results.
+    Attributes:
+        block: The candidates.
     """
-    block = Candidates(table, len(work.answers), len(work.rerankers))
-    ranked = Rankings(table, block, work)
-    first = {number: ranked.first(number, documents) for number, documents in most.items()}
-    doc_ids, pages = block.doc_ids.to_pylist(), document_pages(table)
-    wanted: dict[Corpora, list[str]] = {key: [] for key in documents}
-    for number, of in first.items():
-        wanted[work.answers[number].documents] += [doc_ids[place] for place in of.document if place not in pages]
-    texts = texts_and_places(documents, wanted)
-    found = {}
-    for number, of in first.items():
-        known, reranker = texts[work.answers[number].documents], work.answers[number].reranker
-        shown: Rows = [[] for _ in range(table.num_rows)]
-        for row, place, score in zip(of.row.tolist(), of.document.tolist(), of.score.tolist(), strict=True):
-            text, source = pages[place] if place in pages else known[doc_ids[place]]
-            reranked = None if reranker is None else float(block.reranked[reranker][place])
-            shown[row].append(FoundText(doc_ids[place], score, text, source, reranked))
-        found[number] = shown
-    return found
+
+    def __init__(self, table: pa.Table, work: SharedWork) -> None:
+        """Reads the columns; `work`: of all arms."""
+        self.block = Candidates(table, len(work.answers), len(work.rerankers))
+        self._ranked, self._work = Rankings(table, self.block, work), work
+        self._doc_ids, self._pages = self.block.doc_ids.to_pylist(), document_pages(table)
+
+    def doc_ids(self, arm: int, most: int) -> list[list[str]]:
+        """Returns the first results of each query in an arm, by its index, best first."""
+        found: list[list[str]] = [[] for _ in range(self.block.rows)]
+        first = self._ranked.first(arm, most)
+        for row, document in zip(first.row.tolist(), first.document.tolist(), strict=True):
+            found[row].append(self._doc_ids[document])
+        return found
+
+    def shown(
+        self, documents: Mapping[Corpora, DocumentStore], most: Mapping[int, int], only: Collection[Place] | None = None
+    ) -> dict[int, Rows]:
+        """Returns the first results of each query with their texts, best first, by index of the arm.
+
+        A page of the web has the text that it has in the arm, and its address as its place.
+
+        Args:
+            documents: Of these arms, by where they are.
+            most: Index of an arm -> how many results.
+            only: The arms and rows whose results are read, the others have none; None: all.
+        """
+        wanted: dict[Corpora, list[str]] = {key: [] for key in documents}
+        read: dict[int, list[tuple[int, int, float]]] = {}
+        for arm, results in most.items():
+            first = self._ranked.first(arm, results)
+            every = zip(first.row.tolist(), first.document.tolist(), first.score.tolist(), strict=True)
+            read[arm] = [one for one in every if only is None or (arm, one[0]) in only]
+            ids = [self._doc_ids[document] for _, document, _ in read[arm] if document not in self._pages]
+            wanted[self._work.answers[arm].documents] += ids
+        texts = texts_and_places(documents, wanted)
+        found: dict[int, Rows] = {}
+        for arm, of in read.items():
+            known, reranker = texts[self._work.answers[arm].documents], self._work.answers[arm].reranker
+            rows: Rows = [[] for _ in range(self.block.rows)]
+            for row, document, score in of:
+                doc_id = self._doc_ids[document]
+                text, source = self._pages[document] if document in self._pages else known[doc_id]
+                reranked = None if reranker is None else float(self.block.reranked[reranker][document])
+                rows[row].append(FoundText(doc_id, score, text, source, reranked))
+            found[arm] = rows
+        return found
 
 
 def corrected_results(table: pa.Table, arm: int, first: Rows) -> Rows:

@@ -16,7 +16,7 @@ from jobs.chain.journal import Key
 from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import documents_of
-from jobs.chain.stages.llm.first_results import corrected_results, first_results
+from jobs.chain.stages.llm.first_results import ShownResults, corrected_results
 from jobs.chain.stages.users import request_counts
 from jobs.chain.steps.asking import AskedFor, Asking
 from jobs.chain.steps.contexts import Context, FoundText, citations, context_of, token_counter
@@ -115,7 +115,7 @@ class Generate:
             number: corrected[number].settings.documents if number in corrected else of.settings.documents
             for number, of in work.generating("generation")
         }
-        first, queries = first_results(table, work, self._documents, most), queries_of(table)
+        first, queries = ShownResults(table, work).shown(self._documents, most), queries_of(table)
         kept = {
             number: corrected_results(table, number, rows) if number in corrected else rows for number, rows in first.items()
         }

@@ -24,13 +24,13 @@ from jobs.chain.journal import Key
 from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import documents_of
-from jobs.chain.stages.llm.first_results import Rows, first_results
+from jobs.chain.stages.llm.first_results import Place, Rows, ShownResults
 from jobs.chain.stages.users import request_counts
-from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers, asked_key
-from jobs.chain.steps.contexts import beginning
+from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers, asked_key, paid_before, unpaid
+from jobs.chain.steps.grading import document_values, grade_of
 from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE
 from jobs.counts import GradedDocuments, arm_key
-from jobs.job.steps import ANSWER_KEYS, GRADE_KEYS
+from jobs.job.steps import ANSWER_KEYS
 from jobs.tables import error_row, with_appended, with_columns, with_failure
 from rewriters.engines import Request
 from rewriters.guards.mask import Mask, unmasked
@@ -42,8 +42,6 @@ from rewriters.steps.settings import AMBIGUOUS
 RERANK = "rerank"  # value of `grade.by`
 NONE_KEPT = "none"  # what the LLM says where no sentence helps
 
-Place = tuple[int, int]
-"""Index of an arm, and row of the block."""
 DocumentPlace = tuple[int, int, int]
 """Index of an arm, row of the block, and place among the first results, from 0."""
 
@@ -81,7 +79,7 @@ class Grade:
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the grades, the questions and the queries to the web, errors and costs."""
         most = {number: of.settings.documents for number, of in self._correcting}
-        first = first_results(table, self._work, self._documents, most)
+        first = ShownResults(table, self._work).shown(self._documents, most)
         block = _Graded(table, self._work, self._asking, first)
         block.questions()
         block.grades()
@@ -150,11 +148,10 @@ class _Graded:
                         self._set_grade(at, document.reranked)
                         continue
                     task = of.tasks["grade"]
-                    values = {"document": beginning(document.text, of.settings.document_chars)}
+                    values = document_values(document.text, of.settings.document_chars)
                     asked[at] = self._ask(task, self._against(of, number, row), values, Mask(task.mask))
         for at, (one, result) in self._answered(asked).items():
-            grade = result.grade if result.grade is not None else result.grades.get(GRADE_KEYS["relevance"])
-            if result.reason is not None or grade is None:
+            if (grade := grade_of(result)) is None:
                 self._note(at[1], one, result, f"document {self._grades[at]['doc_id']!r}: ")
                 continue
             self._set_grade(at, float(grade))
@@ -211,15 +208,17 @@ class _Graded:
         corrections: list[list[dict[str, Any]]] = [[] for _ in self._queries]
         for (_, row), one in self._corrections.items():
             corrections[row].append(one)
+        paid = paid_before(self._table)
         if self._work.only is None:
-            counts.update(request_counts("grades", self._needed, self._answers.is_reused))
+            counts.update(request_counts("grades", unpaid(self._needed, paid), self._answers.is_reused))
         answered = {key for key, one in self._answers.made.items() if one.completion.error_reason is None}
         asked = [[asked_key(key) for key in of if key in answered] for of in self._requests]
         columns = [pa.array(grades, pa.list_(ARM_GRADE)), pa.array(corrections, pa.list_(ARM_CORRECTION)),
                    pa.array(asked, pa.list_(pa.string()))]  # fmt: skip
+        spent = [self._answers.costs(of, known) for of, known in zip(self._requests, paid, strict=True)]
         table = with_columns(self._table, Grade.ADDS, columns)
         table = with_appended(table, "errors", [list(of.values()) for of in self._errors])
-        return with_counts(with_appended(table, "costs", [self._answers.costs(of) for of in self._requests]), counts)
+        return with_counts(with_appended(table, "costs", spent), counts)
 
     def _question(self, number: int, row: int) -> Query:
         """Returns the question of a query in an arm, or the query where there is none."""

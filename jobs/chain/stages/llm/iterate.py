@@ -6,8 +6,9 @@ searches, fuses and scores by the stages of the chain, so that a round is a smal
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -22,18 +23,19 @@ from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import Key
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.counts import with_counts
-from jobs.chain.stages.documents import Corpora, documents_of, texts_and_places
+from jobs.chain.stages.documents import documents_of
 from jobs.chain.stages.fuse import Fuse
-from jobs.chain.stages.llm.round_state import Place, RoundState
+from jobs.chain.stages.llm.first_results import Place, ShownResults
+from jobs.chain.stages.llm.round_grades import RoundGrades
+from jobs.chain.stages.llm.round_merge import RoundMerge
+from jobs.chain.stages.llm.round_state import RoundState
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.score import Score
-from jobs.chain.stages.stored_rows import Rankings as RankedArms
 from jobs.chain.stages.users import request_counts
-from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
-from jobs.chain.steps.contexts import FoundText, context_of, token_counter
-from jobs.chain.steps.merging import QueryCandidates, candidates_of, merged
-from jobs.chain.tables import ARM_REWRITE, ARM_ROUND, COUNT, DOCUMENT, FUSED, PAIR_SCORE
+from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers, asked_key
+from jobs.chain.steps.contexts import Context, context_of, token_counter
+from jobs.chain.tables import ARM_REWRITE, ARM_ROUND, COUNT
 from jobs.counts import RoundQueries, arm_key
 from jobs.tables import ERROR, ITERATE, REPEATED_QUERY, error_row, with_appended, with_columns, with_failure
 from rewriters.engines import Request
@@ -48,26 +50,24 @@ _OF_ROUND = ("shard", "query_id", "query", "context", "values")  # columns of a 
 
 
 class _Due(NamedTuple):
-    """A refined query that is asked for."""
+    """A refined query that is asked for, from what is shown."""
 
     request: Request
     mask: Mask
     key: Key
-
-
-class _Hit(NamedTuple):
-    """A document among the first of an arm, with the scores by which it is ranked and graded."""
-
-    doc_id: str
-    score: float
-    reranked: float | None
+    context: Context
 
 
 class Iterate:
     """A worker of the stage of further rounds."""
 
-    NEEDS = ("shard", "query_id", "query", "context", "values", "stored", "documents", "fused", "ranked", "best", "counts")
-    ADDS = pa.schema([("rounds", pa.list_(ARM_ROUND))])
+    NEEDS = (*_OF_ROUND, "stored", "documents", "web", "fused", "ranked", "best", "counts")
+    ADDS = pa.schema(
+        [
+            ("rounds", pa.list_(ARM_ROUND)),
+            ("asked_in_rounds", pa.list_(pa.string())),  # requests for grades, which later stages do not pay for
+        ]
+    )
     DROPS = ("best",)
 
     def __init__(
@@ -86,46 +86,52 @@ class Iterate:
         self._work, self._round = work, round_work(work)
         self._iterating = work.generating("iteration")
         self._generation = dict(self._iterating)
-        of = self._generation.values()
-        most = max(int(one.decoding.get("max_tokens", 0)) for one in of)
-        self._asking = Asking("iterate", [one.engine for one in of], job, most)
+        tasks = [task for of in self._generation.values() for task in of.asked]
+        most = max(int(one.decoding.get("max_tokens", 0)) for one in tasks)
+        self._asking = Asking("iterate", [one.engine for one in tasks], job, most)
         self.start_up = self._asking.start_up
         self._counters = {number: token_counter(one) for number, one in self._iterating}
         self._documents = documents_of(work, self._generation)
         lists = work.keep_lists and self._iterating[0][0] == 0  # those of the job's first arm are written
         self._round = replace(self._round, keep_lists=lists)
-        self._retrieve, self._fuse = Retrieve(self._round, device, job.run, job.store), Fuse(self._round)
-        self._score = Score(work.rerankers, work.retrievers, device, job.store) if work.rerankers else None
-        self._order = Order(work)
+        self._retrieve = Retrieve(self._round, device, job.run, job.store, job.unsaved_seconds)
+        self._fuse, self._order = Fuse(self._round), Order(work)
+        score = Score(work.rerankers, work.retrievers, device, job.store) if work.rerankers else None
+        self._merge, self._grades = RoundMerge(work, self._documents, score), RoundGrades(work, self._asking.key)
+        self._searching = threading.Lock()  # several blocks are under way in a worker, and tokenizers bear one thread at a time
         self._alone = self._round.only.arm if self._round.only is not None and work.only is None else None
 
     def close(self) -> None:
-        """Closes the engines."""
+        """Closes the engines, and ends what saves journals."""
         self._asking.close()
+        self._retrieve.close()
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the candidates and ranks of all rounds, the rounds, errors and costs."""
-        state, empty = RoundState(table, self._work), self._empty(table)
-        answers = self._asking.open(shard_of(table))
+        state, results = RoundState(table, self._work), ShownResults(table, self._work)
+        empty, answers = self._empty(results.block), self._asking.open(shard_of(table))
         for number in range(1, max(iterate_settings(of).rounds for _, of in self._iterating) + 1):
-            due = self._due(table, state, number)
+            due = self._due(results.block, state, number)
             if not due:
                 break
-            asked = self._asked(table, due, state)
+            asked = self._asked(results, due, state, answers)
             answers.add(one.request for one in asked.values())
-            table = self._searched(table, self._texts(asked, answers, state, number), state, number)
+            if texts := self._texts(asked, answers, state, number):
+                table = self._searched(table, texts, state, number)
+                before, results = results, ShownResults(table, self._work)
+                self._note_new(texts, before, results, state)
             heartbeat()
         answers.close()
-        table = self._with_hits(table, empty - self._empty(table), state)
+        table = self._with_hits(table, empty - self._empty(results.block), state)
         table = with_appended(with_appended(table, "errors", state.errors), "costs", state.costs)
         table = with_appended(table, "costs", [answers.costs(of) for of in state.requests])
-        counts = self._counts(answers, state)
-        rounds = pa.array(state.rounds, pa.list_(ARM_ROUND))
-        return with_columns(with_counts(table, counts).drop_columns(list(self.DROPS)), self.ADDS, [rounds])
+        answered = {key for key, one in answers.made.items() if one.completion.error_reason is None}
+        graded = [sorted(asked_key(key) for key in of & answered) for of in state.graded]
+        columns = [pa.array(state.rounds, pa.list_(ARM_ROUND)), pa.array(graded, pa.list_(pa.string()))]
+        return with_columns(with_counts(table, self._counts(answers, state)).drop_columns(list(self.DROPS)), self.ADDS, columns)
 
-    def _empty(self, table: pa.Table) -> set[Place]:
+    def _empty(self, block: Candidates) -> set[Place]:
         """Returns the arms and rows without a candidate."""
-        block = Candidates(table, len(self._work.answers), len(self._work.rerankers))
         return {
             (arm, row)
             for arm, _ in self._iterating
@@ -146,16 +152,14 @@ class Iterate:
         index = table.schema.get_field_index("errors")
         return table.set_column(index, table.schema.field(index), pa.array(errors, pa.list_(ERROR)))
 
-    def _due(self, table: pa.Table, state: RoundState, number: int) -> list[Place]:
+    def _due(self, block: Candidates, state: RoundState, number: int) -> list[Place]:
         """Returns the arms and rows that need a round: their best score is below the threshold, and none has failed on them."""
         found = []
-        reranked: Candidates | None = None
         for arm, of in self._iterating:
             settings = iterate_settings(of)
             if settings.by == RERANK:
-                reranked = reranked or Candidates(table, len(self._work.answers), len(self._work.rerankers))
-                state.note_reranked(arm, self._work.answers[arm], reranked)
-            rows, below = range(table.num_rows) if settings.rounds >= number else (), settings.below
+                state.note_reranked(arm, self._work.answers[arm], block)
+            rows, below = range(block.rows) if settings.rounds >= number else (), settings.below
             assert not isinstance(below, Quantile)
             found += [
                 (arm, row) for row in rows
@@ -163,38 +167,23 @@ class Iterate:
             ]  # fmt: skip
         return found
 
-    def _asked(self, table: pa.Table, due: Sequence[Place], state: RoundState) -> dict[Place, _Due]:
+    def _asked(
+        self, results: ShownResults, due: Sequence[Place], state: RoundState, answers: ShardAnswers
+    ) -> dict[Place, _Due]:
         """Returns the request for each refined query, which is shown the first results of its arm as they are now."""
-        shown = self._first(table, due, {arm: of.settings.documents for arm, of in self._iterating})
-        wanted: dict[Corpora, list[str]] = {key: [] for key in self._documents}
-        for (arm, _), hits in shown.items():
-            wanted[self._work.answers[arm].documents] += [hit.doc_id for hit in hits]
-        texts = texts_and_places(self._documents, wanted)
+        most = {arm: of.settings.documents for arm, of in self._iterating}
+        shown = results.shown(self._documents, most, set(due))
+        graded = self._grades({(arm, row): shown[arm][row] for arm, row in due}, answers, state)
         found = {}
-        for (arm, row), hits in shown.items():
-            of, known = self._generation[arm], texts[self._work.answers[arm].documents]
-            documents = [FoundText(hit.doc_id, hit.score, *known[hit.doc_id], hit.reranked) for hit in hits]
+        for (arm, row), documents in graded.items():
+            of = self._generation[arm]
             context, mask = context_of(of, documents, self._counters[arm]), Mask(of.mask)
             tried = "\n".join(mask(text) for text in state.tried[arm, row]) or "(none)"
             values = {"documents": context.text, "tried": tried}
             if of.settings.labels is not None and of.step.variables & LABEL_VARIABLES:
                 values |= {label.lower(): words or "(none)" for label, words in context.by_label.items()}
             request = of.step.request(state.queries[row], values, mask, of.decoding, of.engine.key)
-            found[arm, row] = _Due(request, mask, self._asking.key(request))
-        return found
-
-    def _first(self, table: pa.Table, places: Collection[Place], most: Mapping[int, int]) -> dict[Place, list[_Hit]]:
-        """Returns the first documents of some arms and rows; `most`: index of an arm -> how many."""
-        block = Candidates(table, len(self._work.answers), len(self._work.rerankers))
-        ranked, doc_ids = RankedArms(table, block, self._work), block.doc_ids.to_pylist()
-        found: dict[Place, list[_Hit]] = {place: [] for place in places}
-        for arm, documents in most.items():
-            first = ranked.first(arm, documents)
-            reranker = self._work.answers[arm].reranker
-            for row, place, score in zip(first.row.tolist(), first.document.tolist(), first.score.tolist(), strict=True):
-                if (arm, row) in found:
-                    reranked = None if reranker is None else float(block.reranked[reranker][place])
-                    found[arm, row].append(_Hit(doc_ids[place], score, reranked))
+            found[arm, row] = _Due(request, mask, self._asking.key(request), context)
         return found
 
     def _texts(self, asked: Mapping[Place, _Due], answers: ShardAnswers, state: RoundState, number: int) -> dict[Place, str]:
@@ -213,40 +202,40 @@ class Iterate:
                 reason, message = REPEATED_QUERY, "the refined query is one that was searched already, so no round follows"
             if reason is not None:
                 state.ended.add((arm, row))
-                error = error_row("iterate", of.name, reason, str(message), made.text, made.attempts)
-                if error not in state.errors[row]:
-                    state.errors[row].append(error)
+                state.note(row, error_row("iterate", of.name, reason, str(message), made.text, made.attempts))
                 continue
             found[arm, row] = text
             state.tried[arm, row].append(text)
+            shown = zip(one.context.documents, one.context.labels, strict=True)
             state.rounds[row].append(
                 {
                     "answer": arm, "round": number, "best": state.best.get((arm, row)), "text": text, "new": 0,
                     "model": made.model, "prompt_hash": one.request.prompt_hash,
+                    "documents": [{"doc_id": doc_id, "label": label or None} for doc_id, label in shown],
                 }
             )  # fmt: skip
         return found
 
     def _searched(self, table: pa.Table, texts: Mapping[Place, str], state: RoundState, number: int) -> pa.Table:
         """Returns the block with the candidates that refined queries add, ordered anew."""
-        if not texts:
-            return table
         rows = sorted({row for _, row in texts})
-        kept = {arm: self._work.answers[arm].keep for arm, _ in self._iterating}
-        results, candidates = self._first(table, texts, kept), candidates_of(table.take(pa.array(rows)))
-        block = self._fuse(self._retrieve(self._block(table, rows, texts, number)))
-        state.note_lists(block, rows, self._iterating)
-        if self._score is not None:
-            block = self._score(_without_known(block, candidates))
+        with self._searching:
+            block = self._fuse(self._retrieve(self._block(table, rows, texts, number)))
+            state.note_lists(block, rows, self._iterating)
+            table, block = self._merge(table, block, rows, state)
         state.add(block, rows, self._alone)
         more = [one for of in block.column("stored").to_pylist() for one in of]
         table = with_appended(table, "stored", [more, *([[]] * (table.num_rows - 1))])
-        table = self._merged(table, block, rows, candidates, state)
-        table = self._order(table.drop_columns(["ranked"]))
-        for (arm, row), now in self._first(table, texts, kept).items():
-            (last,) = [one for one in state.rounds[row] if (one["answer"], one["round"]) == (arm, number)]
-            last["new"] = len({hit.doc_id for hit in now} - {hit.doc_id for hit in results[arm, row]})
-        return table
+        return self._order(table.drop_columns(["ranked"]))
+
+    def _note_new(self, texts: Mapping[Place, str], before: ShownResults, now: ShownResults, state: RoundState) -> None:
+        """Notes how many results of each query are new in its last round."""
+        for arm in dict.fromkeys(arm for arm, _ in texts):
+            keep = self._work.answers[arm].keep
+            had, has = before.doc_ids(arm, keep), now.doc_ids(arm, keep)
+            for row in (row for of, row in texts if of == arm):
+                last = next(one for one in reversed(state.rounds[row]) if one["answer"] == arm)
+                last["new"] = len(set(has[row]) - set(had[row]))
 
     def _block(self, table: pa.Table, rows: Sequence[int], texts: Mapping[Place, str], number: int) -> pa.Table:
         """Returns the block of a round: the queries, with their refined queries as texts of the strategy `iterate`."""
@@ -269,33 +258,6 @@ class Iterate:
         }  # fmt: skip
         return with_columns(block, pa.schema([(name, one.type) for name, one in columns.items()]), columns.values())
 
-    def _merged(
-        self,
-        table: pa.Table,
-        block: pa.Table,
-        rows: Sequence[int],
-        candidates: Sequence[QueryCandidates],
-        state: RoundState,
-    ) -> pa.Table:
-        """Returns the block with the candidates of a round merged into those of before, which are `candidates` of the rows."""
-        arms = {
-            place: (number, self._work.answers[number], iterate_settings(of))
-            for place, (number, of) in enumerate(self._iterating)
-        }
-        found = [
-            merged(before, more, arms, state.rankings.setdefault(row, {}))
-            for row, before, more in zip(rows, candidates, candidates_of(block), strict=True)
-        ]
-        kinds = {"documents": DOCUMENT, "fused": FUSED} | ({"scores": PAIR_SCORE} if self._score is not None else {})
-        for name, kind in kinds.items():
-            changed = pa.array([getattr(one, name) for one in found], pa.list_(kind))
-            at = np.arange(table.num_rows)
-            at[list(rows)] = table.num_rows + np.arange(len(rows))
-            both = pa.concat_arrays([table.column(name).combine_chunks(), changed])
-            index = table.schema.get_field_index(name)
-            table = table.set_column(index, table.schema.field(index), both.take(pa.array(at)))
-        return table
-
     def _counts(self, answers: ShardAnswers, state: RoundState) -> Counter[str]:
         counts = Counter({name: count for name, count in state.counts.items() if count})
         for one in (one for of in state.rounds for one in of):
@@ -306,23 +268,7 @@ class Iterate:
         return counts
 
 
-def _without_known(block: pa.Table, candidates: Sequence[QueryCandidates]) -> pa.Table:
-    """Returns the block of a round in which no pair is to be scored that `candidates` of before have a score of."""
-    known = [
-        {(before.documents[one["document"]]["doc_id"], one["reranker"]) for one in before.scores or ()} for before in candidates
-    ]
-    left = [
-        [
-            {"doc_id": one["doc_id"], "scored_by": [by for by in one["scored_by"] if (one["doc_id"], by) not in scored]}
-            for one in of_row
-        ]
-        for scored, of_row in zip(known, block.column("documents").to_pylist(), strict=True)
-    ]
-    index = block.schema.get_field_index("documents")
-    return block.set_column(index, block.schema.field(index), pa.array(left, pa.list_(DOCUMENT)))
-
-
 def without_rounds(table: pa.Table, error: Exception) -> pa.Table:
     """Returns a query on which the stage failed, as it was before, with a row in errors; RetrieverErrors are raised."""
     table = with_failure(table, "iterate", error).drop_columns(list(Iterate.DROPS))
-    return with_columns(table, Iterate.ADDS, [pa.array([[]] * table.num_rows, pa.list_(ARM_ROUND))])
+    return with_columns(table, Iterate.ADDS, [pa.array([[]] * table.num_rows, field.type) for field in Iterate.ADDS])

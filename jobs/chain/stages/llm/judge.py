@@ -20,7 +20,7 @@ from jobs.chain.stages.documents import Corpora, documents_of
 from jobs.chain.stages.llm.nuggets import JudgedText, Needed, NuggetJudge, judge_error
 from jobs.chain.stages.stored_rows import Rankings
 from jobs.chain.stages.users import request_counts
-from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers, asked_key
+from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers, paid_before, unpaid
 from jobs.chain.steps.contexts import NO_DOCUMENTS, beginning
 from jobs.chain.web.texts import document_pages
 from jobs.job.steps import GRADE_KEYS
@@ -111,17 +111,12 @@ class Judge:
         answers.close()
         arrays = [pa.array(columns[name], pa.list_(kind)) for name, kind in _COLUMNS.items()]
         table = with_appended(with_columns(table, self.ADDS, arrays), "errors", judged.errors)
-        paid = table.column("asked").to_pylist() if "asked" in table.column_names else [()] * len(queries)
+        paid = paid_before(table)
         spent = [answers.costs(of, known) for of, known in zip(judged.requests, paid, strict=True)]
         table = with_appended(table, "costs", spent)
         counts = Counter[str]()
         if self._work.only is None:
-            of_others = {key for known in paid for key in known}  # work of the arms there
-            needed = {
-                component: {key: arms for key, arms in of.items() if asked_key(key) not in of_others}
-                for component, of in judged.needed.items()
-            }
-            counts.update(request_counts("judgements", {of: keys for of, keys in needed.items() if keys}, answers.is_reused))
+            counts.update(request_counts("judgements", unpaid(judged.needed, paid), answers.is_reused))
         return with_counts(table, +counts)
 
     def _judge(self, table: pa.Table, queries: list[Query], answers: ShardAnswers) -> _Judged:

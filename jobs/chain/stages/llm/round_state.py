@@ -14,12 +14,10 @@ from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.journal import Key
 from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.candidates import Candidates
+from jobs.chain.stages.llm.first_results import Place
 from jobs.chain.steps.merging import Rankings
 from jobs.counts import Work, WorkAlone, arm_key
 from rewriters.engines import Request
-
-Place = tuple[int, int]
-"""Index of an arm, and row of the block."""
 
 
 class RoundState:
@@ -37,6 +35,7 @@ class RoundState:
         self.errors: list[list[dict[str, Any]]] = [[] for _ in self.queries]
         self.costs: list[list[dict[str, Any]]] = [[] for _ in self.queries]
         self.requests: list[dict[Key, Request]] = [{} for _ in self.queries]
+        self.graded: list[set[Key]] = [set() for _ in self.queries]  # requests for grades, which later stages share
         self.needed: dict[str, dict[Key, set[str]]] = {}  # component -> requests -> the arms that need their answers
         self.counts: Counter[str] = Counter()
         searches = {arm: work.answers[arm].search for arm, _ in iterating}
@@ -56,13 +55,20 @@ class RoundState:
                         self.best[arm, row] = max(self.best.get((arm, row), -np.inf), one["score"])
 
     def note_reranked(self, arm: int, answer: Answer, block: Candidates) -> None:
-        """Notes the best score that the reranker gave a candidate of each query in an arm."""
+        """Notes the best score that the reranker gave a candidate of each query in an arm; where it failed, rounds end."""
         assert answer.reranker is not None
         of = block.of(arm)
-        scores = block.reranked[answer.reranker][of.document]
-        for row, score in zip(of.row.tolist(), scores.tolist(), strict=True):
+        own = block.rank[of.at] <= answer.candidates  # behind them stand documents that it has scored for other arms
+        scores = block.reranked[answer.reranker][of.document[own]]
+        for row, score in zip(of.row[own].tolist(), scores.tolist(), strict=True):
             if not np.isnan(score):  # it was scored
                 self.best[arm, row] = max(self.best.get((arm, row), -np.inf), score)
+        self.ended |= {(arm, row) for row in np.flatnonzero(~block.has_scores).tolist()}
+
+    def note(self, row: int, error: dict[str, Any]) -> None:
+        """Notes an error of a query, once for all arms that have it."""
+        if error not in self.errors[row]:
+            self.errors[row].append(error)
 
     def add(self, block: pa.Table, rows: Sequence[int], alone: str | None) -> None:
         """Adds what a round has cost; `alone`: the only arm with rounds of several, whose work the costs say."""

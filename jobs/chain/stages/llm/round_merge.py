@@ -1,0 +1,121 @@
+"""What a further round has found, merged into what was found before; pairs that no round had are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from cluster.run.stage import heartbeat
+from jobs.chain.arms.generations import iterate_settings
+from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.stages.documents import Corpora
+from jobs.chain.stages.llm.round_state import RoundState
+from jobs.chain.stages.score import Score
+from jobs.chain.stages.users import need_counts
+from jobs.chain.steps.merging import Merged, QueryCandidates, RoundArm, candidates_of, merged
+from jobs.chain.tables import DOCUMENT, FUSED, PAIR_SCORE, WEB_HIT
+from retrievers.retriever import DocumentStore
+
+Row = dict[str, Any]
+
+
+class MergedRound(NamedTuple):
+    """A block with the candidates of a round, not ordered yet, and the block of the round with what scoring has cost."""
+
+    table: pa.Table
+    block: pa.Table
+
+
+class RoundMerge:
+    """Merges the candidates of the rounds of a worker."""
+
+    def __init__(self, work: SharedWork, documents: Mapping[Corpora, DocumentStore], score: Score | None) -> None:
+        """Takes what is opened.
+
+        Args:
+            work: Of all arms.
+            documents: Of the arms with further rounds, by where they are.
+            score: Scores pairs; None: no arm has a reranker.
+        """
+        self._work, self._documents, self._score = work, documents, score
+        self._arms = [RoundArm(at, work.answers[at], iterate_settings(of)) for at, of in work.generating("iteration")]
+        self._counts_pairs = work.only is None and len(self._arms) > 1  # of one arm with rounds the costs tell them
+
+    def __call__(self, table: pa.Table, block: pa.Table, rows: Sequence[int], state: RoundState) -> MergedRound:
+        """Returns the block with the candidates of a round.
+
+        Args:
+            table: The block.
+            block: That of the round, fused.
+            rows: Of its queries in `table`.
+            state: Of the block; it has the rankings of the rounds.
+        """
+        before, more = candidates_of(table.take(pa.array(rows))), candidates_of(block)
+        texts = self._texts(before, more)
+        found = [
+            merged(known, of, self._arms, state.rankings.setdefault(row, {}), texts)
+            for row, known, of in zip(rows, before, more, strict=True)
+        ]
+        columns: dict[str, tuple[pa.DataType, list[Any]]] = {
+            "documents": (DOCUMENT, [one.documents for one in found]),
+            "fused": (FUSED, [one.fused for one in found]),
+            "web": (WEB_HIT, [one.pages for one in found]),
+        }
+        if self._score is not None:
+            block = self._score(_unscored(block, found))
+            made = zip(before, block.column("scores").to_pylist(), strict=True)
+            scores = [None if known.scores is None else [*known.scores, *new] for known, new in made]
+            columns["scores"] = PAIR_SCORE, scores
+            if self._counts_pairs:
+                state.counts.update(need_counts("pairs", self._needed(found)))
+        for name, (kind, values) in columns.items():
+            table = _replaced(table, name, rows, pa.array(values, pa.list_(kind)))
+        return MergedRound(table, block)
+
+    def _texts(self, before: Sequence[QueryCandidates], more: Sequence[QueryCandidates]) -> dict[int, dict[str, str]]:
+        """Returns index of an arm that drops duplicates -> doc_id -> text, of all candidates but pages of the web."""
+        wanted: dict[Corpora, dict[str, None]] = {}
+        dropping = [(own, of) for own, of in enumerate(self._arms) if of.answer.fuse.duplicates == "drop"]
+        for own, of in dropping:
+            ids = wanted.setdefault(of.answer.documents, {})
+            for arm, queries in ((of.number, before), (own, more)):
+                for one in queries:
+                    documents = [one.documents[candidate["document"]] for candidate in one.fused if candidate["arm"] == arm]
+                    ids |= dict.fromkeys(document["doc_id"] for document in documents if document["web"] is None)
+        texts = {
+            corpora: dict(zip(ids, self._documents[corpora].texts(list(ids), heartbeat), strict=True))
+            for corpora, ids in wanted.items()
+        }
+        return {of.number: texts[of.answer.documents] for _, of in dropping}
+
+    def _needed(self, found: Sequence[Merged]) -> dict[str, dict[tuple[int, int, int], set[str]]]:
+        """Returns component -> new pairs, as reranker, row and document -> the arms that need their scores."""
+        needed: dict[str, dict[tuple[int, int, int], set[str]]] = {}
+        for row, one in enumerate(found):
+            for (reranker, document), arms in one.unscored.items():
+                by = self._work.rerankers[reranker]
+                needed.setdefault(f"{by.settings.kind}@{by.model}", {})[reranker, row, document] = arms
+        return needed
+
+
+def _unscored(block: pa.Table, found: Sequence[Merged]) -> pa.Table:
+    """Returns the block of a round with the merged documents, of which the pairs that have no score yet are to be scored."""
+    documents = [[one | {"scored_by": list[int]()} for one in of.documents] for of in found]
+    for row, of in enumerate(found):
+        for reranker, document in of.unscored:
+            documents[row][document]["scored_by"].append(reranker)
+    every = range(block.num_rows)
+    block = _replaced(block, "documents", every, pa.array(documents, pa.list_(DOCUMENT)))
+    return _replaced(block, "web", every, pa.array([of.pages for of in found], pa.list_(WEB_HIT)))
+
+
+def _replaced(table: pa.Table, name: str, rows: Sequence[int], values: pa.Array) -> pa.Table:
+    """Returns a block with other values of a column in some rows."""
+    at = np.arange(table.num_rows)
+    at[list(rows)] = table.num_rows + np.arange(len(rows))
+    both = pa.concat_arrays([table.column(name).combine_chunks(), values])
+    index = table.schema.get_field_index(name)
+    return table.set_column(index, table.schema.field(index), both.take(pa.array(at)))
