@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from cluster.storage.files import FileStorage
-from jobs.chain.completions import CompletionRecord, Completions
+from jobs.chain.completions import CompletionRecord, Completions, uncommitted
 from jobs.chain.fill import Portion
-from jobs.chain.journal import Key, read_journal
+from jobs.chain.journal import JournalKeeper, Key, read_journal
 from rewriters.engines import Completion
 
 
@@ -35,6 +36,22 @@ def test_what_was_put_is_found_with_who_paid_for_it(tmp_path: Path) -> None:
     put(store(tmp_path, start=2, gpus=0.5), [(A, made("one")), (B, made("two"))])
     found = store(tmp_path, start=3).get([B, A, C])
     assert found == {key: kept._replace(start=2, device_seconds=1.0) for key, kept in ((A, made("one")), (B, made("two")))}
+
+
+def test_a_journal_that_a_kill_left_has_the_tier_that_is_to_be_billed(tmp_path: Path) -> None:
+    billed = made("one")._replace(completion=replace(made("one").completion, tier="flex"))
+    fallen = made("two")._replace(completion=replace(made("two").completion, tier="standard", tier_note="refused"))
+    keeper = JournalKeeper(FileStorage(str(tmp_path)), 1000)
+    Completions(FileStorage(str(tmp_path)), 3, 1, 0.0, keeper).put([(A, billed), (B, fallen)])
+    keeper.close()
+    found = store(tmp_path, start=2).get([A, B])
+    assert [(found[key].completion.tier, found[key].completion.tier_note) for key in (A, B)] == [
+        ("flex", None), ("standard", "refused")
+    ]  # fmt: skip
+    assert {row["query_id"]: row["tier"] for row in uncommitted(FileStorage(str(tmp_path)), ())} == {
+        "a": "flex",
+        "b": "standard",
+    }
 
 
 def test_only_what_is_asked_for_is_given_and_only_of_the_shard(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from jobs.run.job import run_of
 from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.tiers import tier_words
 from rewriters.engines.openai import aimd, flex
+from rewriters.outcome.retries import FIRST_TRY
 from tests.support.jobs.in_process_runs import finished, rows, run_in_process
 from tests.support.rewriters.fake_server import refusal
 from tests.support.rewriters.flex_server import AS_ASKED, FlexServer
@@ -286,6 +287,66 @@ def test_arms_share_answers_at_flex_and_cost_what_these_cost(night: Night, capfd
     costs = {one.arm: one.standalone_usd for one in arm_costs(run, prices, {})}
     assert costs["full"] == pytest.approx(wanted)
     assert costs["best"] == pytest.approx(wanted)
+
+
+def test_arms_that_differ_in_their_tier_alone_share_their_answers(night: Night) -> None:
+    """Whichever engine is asked first answers for both: the tier is no part of what a request is known by."""
+    arms = {"arms": {"standard": {"rewrite.engine.tier": None, "rewrite.engine.flex": {}, "fuse.method": "best"}}}
+    with FlexServer() as server:
+        assert main(["ablate", night(server), "--set", f"ablate={json.dumps(arms)}"]) == 0
+        assert server.answered.total() == COUNT
+
+
+def test_tries_are_asked_of_flex_too(night: Night) -> None:
+    """Of an answer that does not serve, and a shard of which some requests are refused."""
+
+    def said(body: dict[str, Any]) -> str:
+        return "I'm sorry, but I can't help with that request." if body["seed"] < FIRST_TRY else "tides and moon"
+
+    with FlexServer(refusing, text=said) as server:
+        job = prepared(night(server), "rewrite.retries=1")
+        run = finished(job)
+    assert answers(run) == {("flex", None): 2 * (COUNT - REFUSED), ("standard", "refused"): 2 * REFUSED}
+    assert usd(run, job) == pytest.approx(2 * ((COUNT - REFUSED) * FLEX + REFUSED * STANDARD))
+    assert len(rows(run, "rewrites")) == COUNT
+
+
+# ---------------------------------------------------------------- what else tells money
+
+
+def test_rows_for_others_have_the_money_of_each_tier(night: Night) -> None:
+    with FlexServer(refusing, text=lambda body: "tides [1]") as server:
+        path = night(server, answer={"documents": 1})
+        job = prepared(path)
+        run = finished(job)
+    folder = run.storage.root
+    assert main(["evaluate", folder, "--rows", "rows.parquet", "--prices", "prices.yaml"]) == 0
+    found = pq.read_table("rows.parquet").to_pylist()
+    wanted = {one["query_id"]: STANDARD if is_refused(one["query"]) else FLEX for one in rows(run, "queries")}
+    assert {one["query_id"]: one["answer_usd"] for one in found} == pytest.approx(wanted)
+    assert sum(one["usd"] for one in found) == pytest.approx(usd(run, job))
+    assert sum(one["usd"] for one in found) == pytest.approx(2 * ((COUNT - REFUSED) * FLEX + REFUSED * STANDARD))
+    for path in Path(folder, "costs").iterdir():  # of a run of before
+        pq.write_table(pq.read_table(path).drop_columns(["tier", "tier_note"]), path)
+    assert main(["evaluate", folder, "--rows", "rows.parquet", "--prices", "prices.yaml"]) == 0
+    assert sum(one["usd"] for one in pq.read_table("rows.parquet").to_pylist()) == pytest.approx(2 * COUNT * STANDARD)
+
+
+@pytest.mark.parametrize(
+    ("query", "tier", "note", "price"), [("moon", "flex", None, FLEX), ("zanzibar", "standard", "refused", STANDARD)]
+)
+def test_a_trial_tells_the_tier(
+    night: Night, capfd: pytest.CaptureFixture[str], query: str, tier: str, note: str | None, price: float
+) -> None:
+    with FlexServer(refusing) as server:
+        path = night(server)
+        assert main(["try", path, query, "--json"]) == 0
+        (values,) = json.loads(capfd.readouterr().out)
+        (request,) = values["requests"]
+        assert (request["tier"], request["tier_note"]) == (tier, note)
+        assert values["usd"] == pytest.approx(price)
+        assert main(["try", path, f"{query} again", "--prompts"]) == 0
+        assert (f"tier {tier} ({note})" if note else f"tier {tier}") in " ".join(capfd.readouterr().out.split())
 
 
 def test_the_record_of_a_run_has_its_costs_by_tier(night: Night) -> None:

@@ -37,6 +37,9 @@ class FlexServer(FakeServer):
         self.answered: Counter[str] = Counter()
         self._at_flex, self._asked = 0, dict[str, str]()  # the latter: the tier of a prompt's last send
 
+    def prompt(self, body: Body) -> str:
+        return str(body["prompt"] if "prompt" in body else body["messages"][-1]["content"])  # a step has a system message, too
+
     def tier(self, body: Body) -> str:
         """The tier that a request asks for."""
         return str(body.get("service_tier", "standard"))
