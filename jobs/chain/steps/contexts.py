@@ -77,6 +77,7 @@ def context_of(of: Generation, documents: Sequence[FoundText], count_tokens: Cal
             label = settings.labels.label(number, len(documents), one.score, one.reranked, one.grade)
         text = beginning(one.text, settings.document_chars)
         cut += text is not one.text
+        is_cut = text is not one.text
         words = _document(of, number, one.place, label, text)
         if room is not None:
             tokens = count_tokens(words if not shown else settings.separator + words)
@@ -85,12 +86,13 @@ def context_of(of: Generation, documents: Sequence[FoundText], count_tokens: Cal
                 while (tokens := count_tokens(words)) > room and len(text) > 1:
                     text = _cut(text, len(text) * 4 // 5)
                     words = _document(of, number, one.place, label, text)
-                cut += 1
+                is_cut = True
             elif tokens > room:
                 break
             room -= min(room, tokens)
         shown.append(words)
         labels.append(label)
+        cut += is_cut
     doc_ids = tuple(one.doc_id for one in documents[: len(shown)])
     text = settings.separator.join(shown) or NO_DOCUMENTS
     by_label = {

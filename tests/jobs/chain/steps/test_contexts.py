@@ -50,6 +50,8 @@ def test_what_has_no_room_is_left_out_and_counted() -> None:
     assert words(first.text) <= 4
     short = context_of(generation(document_chars=3), found("abcdef", "ab"), words)
     assert (short.text, short.cut) == ("[1]\nabc ...\n\n[2]\nab", 1)
+    both = context_of(generation(document_chars=9, context_tokens=4), found("a b c d e f g", "abcdefghijkl"), words)
+    assert (both.documents, both.left_out, both.cut) == (("d1",), 1, 1)  # cut twice, and one cut of what is left out
 
 
 @given(st.lists(st.text("ab ", min_size=1, max_size=60), max_size=6), st.integers(1, 30))
