@@ -20,6 +20,8 @@ from tests.support.retrievers.elastic_server import PASSWORD, Server, found_serv
 # (a run's first commit after 60 s on idle cores, not after 450 s beside three; 175 s without).
 os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ["RAY_AUTH_MODE"] = "disabled"  # a Ray of the tests' own asks for no token
+# What a test writes need not outlast a loss of power: a small run waits for the disk 23 times. Processes of their own do.
+os.fsync = lambda fd: None
 # A machine that others share is slow by fits. Each run draws anew: few examples of a commit, many before a release (.ci/full).
 settings.register_profile("quick", deadline=None, max_examples=30)
 settings.register_profile("thorough", deadline=None, max_examples=200)

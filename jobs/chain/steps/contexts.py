@@ -76,7 +76,6 @@ def context_of(of: Generation, documents: Sequence[FoundText], count_tokens: Cal
         if settings.labels is not None and not (settings.labels.by != "rank" and isnan(one.score)):
             label = settings.labels.label(number, len(documents), one.score, one.reranked, one.grade)
         text = beginning(one.text, settings.document_chars)
-        cut += text is not one.text
         is_cut = text is not one.text
         words = _document(of, number, one.place, label, text)
         if room is not None:
