@@ -36,7 +36,9 @@ _WEIGHTS = re.compile(
 _TOGETHER = {"elastic": _ELASTIC, "weights": _WEIGHTS}
 """Files whose tests run in one process, which starts Elasticsearch, or imports PyTorch and what opens weights, once: half a
 minute each beside others."""
-_LONG = re.compile(r"test_(nightly|ablations|differential|runners|strategy_identity|submitting|bad_storage|errors|architecture)\.py")
+_LONG = re.compile(
+    r"test_(nightly|ablations|differential|runners|strategy_identity|submitting|bad_storage|errors|architecture)\.py"
+)
 _SERVERS = {"elasticsearch", "secured_server"}
 """Fixtures that start one."""
 _PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
