@@ -283,8 +283,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "lists-missing": ("The run kept no lists, or selects by `qpp`.", "Run it again with `keep_runs: true`, not by `qpp`."),
         "run-damaged": (
-            "A file of the run's folder is missing, was changed, or was written by another version of dmqr.",
-            "Restore it; a damaged commit (commits/) may be removed, then its shard is computed again.",
+            "A file of the run's folder is missing, was changed, or is of another version of dmqr; or the run is half removed.",
+            "Restore it; a damaged commit (commits/) may be removed: its shard is done again. Or `dmqr runs --prune` again.",
         ),
         "run-changed": (
             "The run's log or index has changed since its start.",

@@ -125,15 +125,17 @@ class Completer:
         """Returns the store of a shard's completions."""
         return Completions(self._storage, shard, self._start, self._gpus, self._keeper)
 
-    def fill(self, store: Completions, requests: Mapping[Key, Request]) -> Answered:
+    def fill(self, store: Completions, requests: Mapping[Key, Request], known: int = 0) -> Answered:
         """Returns the completions of requests: the stored ones, and the others from the engines.
+
+        `known`: how many more there were, which are answered.
 
         Raises:
             BlockHalted: the run's budget does not allow all requests; those that were answered are stored.
         """
         if not requests:
             return {}
-        return dict(zip(requests, fill(store, list(requests), partial(self._complete, requests, store)), strict=True))
+        return dict(zip(requests, fill(store, list(requests), partial(self._complete, requests, store, known)), strict=True))
 
     def cost(self, request: Request, made: CompletionRecord) -> dict[str, Any]:
         """Returns the cost entry of a completion."""
@@ -154,11 +156,12 @@ class Completer:
         )  # fmt: skip
 
     def _complete(
-        self, requests: Mapping[Key, Request], store: Completions, missing: list[Key]
+        self, requests: Mapping[Key, Request], store: Completions, known: int, missing: list[Key]
     ) -> Iterator[list[tuple[Key, CompletionRecord]]]:
         """Yields the completions of the missing requests, each as it comes; one engine after the other."""
         reported = time.perf_counter()
-        done, answered = len(requests) - len(missing), 0
+        whole, answered = known + len(requests), 0
+        done = whole - len(missing)
         by_engine: dict[str, list[Request]] = {}
         for key in missing:
             by_engine.setdefault(requests[key].engine, []).append(requests[key])
@@ -174,12 +177,12 @@ class Completer:
                     yield [(key, CompletionRecord(replace(completion, seconds=seconds), request.prompt))]
                     answered += 1
                     if (now := time.perf_counter()) - reported > HEARTBEAT_SECONDS:
-                        heartbeat((done + answered) / len(requests), store.spent)
+                        heartbeat((done + answered) / whole, store.spent)
                         reported = now
         finally:
             sends.close()
             if answered < len(missing):
-                heartbeat((done + answered) / len(requests), store.spent)  # a block that is given up has cost this
+                heartbeat((done + answered) / whole, store.spent)  # a block that is given up has cost this
         if answered < len(missing):
             raise BlockHalted
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from jobs.chain.journal import (
     write_rows,
 )
 from rewriters.engines import Completion, Request
+from rewriters.outcome.replays import FIRST_REPLAY, first_sample
 
 REUSED = -1  # the start that made a completion of the store: none of this run
 _ROW_ONLY = (*Key._fields, "lost")  # columns of a row that are no fields of a CompletionRecord
@@ -42,6 +43,11 @@ class CompletionRecord(NamedTuple):
 def key_of(request: Request) -> Key:
     """Returns the key of a request's completion."""
     return Key(request.query_id, request.name, request.prompt_hash, request.sample, request.variables)
+
+
+def first_key(key: Key) -> Key:
+    """Returns the key of a request's first answer, from that of one which a replay may have asked for."""
+    return key if key.sample < FIRST_REPLAY else key._replace(sample=first_sample(key.sample))
 
 
 class Completions:
@@ -67,10 +73,29 @@ class Completions:
         """How often each request was sent, by attempts that were killed, without an answer that was kept."""
 
     def get(self, keys: Sequence[Key]) -> dict[Key, CompletionRecord]:
-        """Returns the stored completions of these keys, of earlier attempts at the shard as well."""
+        """Returns the stored completions of these keys, of earlier attempts at the shard as well.
+
+        Where a request has only answers that replays have asked for, it is the last of them.
+        """
+        samples = self.samples(keys)
+        found: dict[Key, CompletionRecord] = {}
+        for key in keys:
+            of = samples.get(first_key(key), {})
+            if key in of:
+                found[key] = of[key]
+            elif of and key == first_key(key):
+                found[key] = of[max(of)]
+        return found
+
+    def samples(self, keys: Iterable[Key]) -> dict[Key, dict[Key, CompletionRecord]]:
+        """Returns the key of each request's first answer -> all its stored answers by their own keys."""
         merged, found = self._known
-        wanted = set(keys)
-        return {key: _record(row) for key, row in (found | merged).items() if key in wanted and row["text"] is not None}
+        wanted = {first_key(key) for key in keys}
+        samples: dict[Key, dict[Key, CompletionRecord]] = {}
+        for key, row in (found | merged).items():
+            if (first := first_key(key)) in wanted and row["text"] is not None:
+                samples.setdefault(first, {})[key] = record_of(row)
+        return samples
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns all stored completions of the shard, as rows of COMPLETIONS."""
@@ -162,7 +187,8 @@ def uncommitted(storage: Storage, committed: Container[int]) -> list[dict[str, A
     return list(rows.values())
 
 
-def _record(row: Mapping[str, Any]) -> CompletionRecord:
+def record_of(row: Mapping[str, Any]) -> CompletionRecord:
+    """Returns a row of COMPLETIONS."""
     values = {name: value for name, value in row.items() if name not in _ROW_ONLY}
     values["cache_write_tokens"] = values["cache_write_tokens"] or 0  # null in files of before
     prompt, start, device_seconds = values.pop("prompt"), values.pop("start"), values.pop("device_seconds")

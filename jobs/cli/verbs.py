@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, DmqrError
-from cluster.run.shards import SUCCESS
 from jobs.cli.inputs import (
     check_matched,
     check_samples,
@@ -24,13 +22,11 @@ from jobs.cli.job_verbs import logs, stop
 from jobs.cli.log_verbs import again, drive, finished, load, warn
 from jobs.cli.printing import print_json, print_page, show
 from jobs.cli.refusal import say
+from jobs.cli.whole_run import whole_run
 
-__all__ = ["ablate", "clicks", "diff", "index", "logs", "plan", "run", "runs", "stop", "try_", "tune"]
+__all__ = ["ablate", "clicks", "diff", "index", "logs", "plan", "run", "stop", "try_", "tune"]
 
 if TYPE_CHECKING:
-    from jobs.measure.answers.quality import AnswerQuality
-    from jobs.measure.evaluate.evaluate import Evaluation
-    from jobs.runs.folder import RunFolder
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
 
@@ -116,44 +112,9 @@ def plan(options: argparse.Namespace) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Brings a run to its end, measures it and writes its report."""
-    from jobs.cli.report import write_report
     from jobs.job.prepare import prepare
-    from jobs.measure.answers.frame import gold_answers
-    from jobs.measure.answers.quality import measured_answers
-    from jobs.measure.judged.relevance import judged_relevance
-    from jobs.pages.report.judged_queries import measured
-    from jobs.pages.summary import closing_table, closing_values
-    from jobs.run.job import run_of
-    from jobs.run.run import run
-    from jobs.runs.folder import REPORT, open_run
-    from jobs.terminal.logs import event
 
-    prepared = prepare(load(options), options.config)
-    before = prepared.storage.stat(SUCCESS) is not None
-    command = again(options)
-
-    def closed(progress: LiveDisplay, log: LogFiles) -> tuple[RunFolder, Evaluation | None, list[str], list[AnswerQuality]]:
-        progress.phase("evaluating and writing the report")
-        folder = open_run(prepared.storage.root)
-        evaluation, judged = None, None
-        answers: list[AnswerQuality] = []
-        with finished(folder, log, "the run is finished, its evaluation failed") as said:
-            evaluation, judged = measured(folder, prepared.judgements or judged_relevance(folder))
-            answers = measured_answers(folder, gold_answers(folder.config.evaluate))
-        for one in (evaluation, *answers):
-            if one is not None and one.warning is not None:
-                event("warning", one.warning, logging.WARNING)
-        if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
-            with finished(folder, log, "the report was not written"):
-                write_report(folder, prepared.prices, evaluation, judged, answers=answers)
-        return folder, evaluation, said, answers
-
-    found = drive("run", prepared, command, lambda progress, log: run(run_of(prepared), progress, command, log), closed)
-    if isinstance(found, int):
-        return found
-    folder, evaluation, said, answers = found
-    known = folder, prepared.prices, evaluation, said, answers
-    return show(options, lambda: closing_values(*known), lambda: closing_table(*known), folder.storage.root)
+    return whole_run(options, prepare(load(options), options.config), again(options))
 
 
 def ablate(options: argparse.Namespace) -> int:
@@ -186,24 +147,6 @@ def ablate(options: argparse.Namespace) -> int:
     if isinstance(found, int):
         return found
     return show(options, lambda: closing_values(found), lambda: closing_page(found), prepared.storage.root)
-
-
-def runs(options: argparse.Namespace) -> int:
-    """Lists the runs of a config, or below an output."""
-    from cluster.storage import open_storage
-    from jobs.measure.run_list import find_output, list_runs, prices_of, runs_table
-
-    config = load(options) if options.config.endswith((".yaml", ".yml")) else None
-    if config is None and (options.set or options.date):
-        given = "--set" if options.set else "--date"
-        raise ConfigError("argument", f"{given}: {options.config} is no config, which it would change; leave it out")
-    output, name = find_output(options.config) if config is None else (open_storage(config.output), config.name)
-    listed = list_runs(output, name, prices_of(options.prices, None if config is None else options.config))
-    if not listed:
-        of = "" if name is None else f" of the name {name}"
-        raise ConfigError("run-missing", f"{output.root}: no run{of} lies there; start one with: dmqr run CONFIG")
-    values = {"output": output.root, "runs": [run.values() for run in listed]}
-    return show(options, lambda: values, lambda: runs_table(listed))
 
 
 def diff(options: argparse.Namespace) -> int:

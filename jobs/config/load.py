@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import re
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,21 @@ def load_config(path: str, settings: list[str] | None = None, date: str | None =
         return Config.model_validate(_fill(values, filled))
     except ValidationError as error:
         raise ConfigError(*problem(path, error)) from error
+
+
+def changed_config(config: Config, settings: Sequence[str], where: str) -> Config:
+    """Returns a config with overrides of the form `a.b=value`; `where` begins messages.
+
+    Raises:
+        ConfigError: an override is invalid.
+    """
+    values = config.model_dump()
+    for setting in settings:
+        _set(values, setting)
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(*problem(where, error)) from error
 
 
 def _where(error: yaml.YAMLError) -> str:

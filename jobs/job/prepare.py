@@ -12,7 +12,7 @@ from cluster.costs import Prices, load_prices, prices_version
 from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
 from cluster.shared_folder import check_shared
 from cluster.storage import Storage, check_writable, open_storage
-from jobs.config.config import Config
+from jobs.config.config import MOST_LABEL, Config
 from jobs.job import engine
 from jobs.job.indexes import (
     States,
@@ -26,6 +26,7 @@ from jobs.job.keys import identity, run_id
 from jobs.job.measure_checks import named_judgements
 from jobs.job.opening import retriever_facts
 from jobs.job.pools import opened_engines, step_engines, with_precisions
+from jobs.job.replay import NOTED, Replay, replay_label
 from jobs.job.rewriting import config_error, read_rewriting
 from jobs.job.searched import SearchedIndex, searched_indexes
 from jobs.job.steps import ReadySteps, ready_steps
@@ -67,6 +68,7 @@ class Prepared:
     prices_file: Mapping[str, str] | None = None  # its name and SHA-256
     steps: ReadySteps = field(default_factory=ReadySteps)  # that LLMs do after retrieval
     began: float = field(default_factory=time.time, compare=False)  # seconds since the epoch
+    replay: Replay | None = None  # the queries of another run that it does again, in place of a log's
 
     @property
     def storage(self) -> Storage:
@@ -90,6 +92,24 @@ def prepare(config: Config, config_path: str) -> Prepared:
     files = log_files(config.log)
     rewriting = read_rewriting(config)
     check_log(files, log_columns(config, rewriting))
+    return _with_output(config, config_path, files, rewriting)
+
+
+def prepare_replay(config: Config, config_path: str, replay: Replay) -> Prepared:
+    """Returns a checked replay, whose queries are those of its parent: the log is not read.
+
+    Raises:
+        RewriterError, RetrieverError, ClusterError, ConfigError: It cannot be run.
+    """
+    config = config.model_copy(update={"label": replay_label(config.shown_label, MOST_LABEL)})
+    prepared = _with_output(config, config_path, [], read_rewriting(config))
+    identified_by = prepared.identity | {NOTED: replay.identity}
+    name, notes = run_id(config, identified_by), {**prepared.notes, NOTED: replay.noted}
+    return replace(prepared, identity=identified_by, run_id=name, notes=notes, replay=replay)
+
+
+def _with_output(config: Config, config_path: str, files: list[LogFile], rewriting: Rewriting) -> Prepared:
+    """Returns a job whose output and judgements are checked, too."""
     judgements = named_judgements(config.evaluate)
     if config.evaluate.answers:
         read_answers(config.evaluate.answers, config.evaluate.key)

@@ -17,10 +17,12 @@ from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
 from jobs.job.keys import settings_fingerprint
+from jobs.job.replay import NOTED
 from jobs.measure.evaluate.stored_evaluation import stored_evaluation
 from jobs.measure.measures import MEASURES
 from jobs.runs.bill import Bill, bill
 from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, open_run
+from jobs.runs.old.removal import HALF_REMOVED, half_removed
 from jobs.runs.status import read_status
 from jobs.terminal.formats import figure, money, plain
 
@@ -48,6 +50,8 @@ class ListedRun:
     """As its report shows it (`jobs.measure.evaluate.whole.evaluated_values`)."""
     settings: str
     """A hash of what decides its results but the log and the content of the indexes."""
+    replays: dict[str, Any] | None = None
+    """Of which run a replay does queries again, and why; None: it is none."""
 
     @property
     def night(self) -> str:
@@ -152,8 +156,9 @@ def runs_table(runs: list[ListedRun]) -> Table:
         measured += [run.of_answers.get(name) for name in of_answers]
         figures = ["-" if value is None else figure(value) for value in measured]
         cost = "-" if run.usd is None else money(run.usd)
+        words = [] if run.replays is None else [f"  replay of {run.replays['of']}: {', '.join(run.replays['reasons'])}"]
         began = run.began[:16].replace("T", " ")
-        table.add_row(plain(run.run_id), began, run.state, f"{run.queries:,}", *figures, cost)
+        table.add_row("\n".join(map(plain, [run.run_id, *words])), began, run.state, f"{run.queries:,}", *figures, cost)
     return table
 
 
@@ -175,6 +180,7 @@ def _listed(output: Storage, folder: str, record: dict[str, Any], prices: Prices
         usd=None if billed is None else billed.usd,
         evaluation=stored_evaluation(output, folder),
         settings=settings_fingerprint(record.get("identity", {})),
+        replays=record.get(NOTED),
     )
 
 
@@ -187,6 +193,8 @@ def _progress(
     if finished and counted and "costs" in record:
         times = record.get("node_time") or []
         return "finished", counted, None if prices is None else bill(prices, record["starts"], times, record["costs"])
+    if not finished and half_removed(output, folder):
+        return HALF_REMOVED, {}, None
     path = output.url(folder)
     try:
         state: str = "finished" if finished else read_status(path).state

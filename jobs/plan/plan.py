@@ -30,7 +30,7 @@ from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.tiers import tier_words
 from jobs.plan.work import ablation_rows, all_searches, planned_saving, step_rows, step_work
 from jobs.run.job import Job, run_of
-from jobs.run.planning.draft import check_version
+from jobs.run.planning.draft import check_unfinished
 from jobs.run.planning.requests import VARYING
 from jobs.run.planning.sample import PlannedQueries
 from jobs.run.planning.thresholds import SampledGate, sampled_gate, threshold_words
@@ -75,7 +75,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
     else:
         check_inputs(stored, prepared.inputs, storage.root)
         if storage.stat(SUCCESS) is None:
-            check_version(stored, storage.root)
+            check_unfinished(stored, storage)
         counts, shards, texts = (
             stored.counts,
             len(stored.shards),

@@ -27,7 +27,7 @@ from jobs.run.driver_costs import DriverCosts
 from jobs.run.finish import finish, put_latest
 from jobs.run.job import Job
 from jobs.run.limits import Signals, Stall, Sums, limit, outcome
-from jobs.run.planning.draft import check_version, draft_plan, plan_words, store_plan
+from jobs.run.planning.draft import check_unfinished, draft_plan, plan_words, store_plan
 from jobs.run.planning.thresholds import numbers
 from jobs.run.pool_calibration import PoolSizes
 from jobs.run.progress import driver_gauges, progress_file, tracked_metrics
@@ -77,7 +77,7 @@ def run(
         if job.is_run:
             put_latest(prepared)
         return plan, tally_of(storage)
-    check_version(plan, where)
+    check_unfinished(plan, storage)
     waiting = partial(event, "lease")
     before = wait_until_free(storage, time.time(), on_wait=waiting)
     if plan is None:

@@ -23,6 +23,7 @@ from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
 from jobs.config.config import Config
 from jobs.runs.bill import Bill, bill
+from jobs.runs.old.removal import check_not_removed
 from jobs.runs.starts import Start, driver_spent, known_starts, node_time
 from jobs.runs.traffic import covered_words
 
@@ -31,7 +32,9 @@ CONCURRENT_FETCHES = 16  # of records
 _FOLDER = re.compile(r"(?P<name>.+)-[0-9a-f]{12}")
 
 
-def find_runs(output: Storage, name: str | None = None, label: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+def find_runs(
+    output: Storage, name: str | None = None, label: str | None = None, *, recorded: bool = True
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the folder and the record (`run.json`) of each run below an output, sorted by folder.
 
     The record is {} where a run has none yet, or one that cannot be parsed. What a folder's name leaves open (`a-b` may be a
@@ -41,6 +44,7 @@ def find_runs(output: Storage, name: str | None = None, label: str | None = None
         output: `output` of the config.
         name: of the config; None: any.
         label: the run's label or date; None: any.
+        recorded: whether a folder without a record is no run, where any name is meant.
     """
     start = name if label is None else f"{name}-{label}"
     folders = []
@@ -52,7 +56,7 @@ def find_runs(output: Storage, name: str | None = None, label: str | None = None
     for folder, data in zip(folders, fetched, strict=True):
         record = _parsed(data)
         config = record.get("config", {})
-        if (name is None and record) or (name is not None and config.get("name", name) == name):
+        if (name is None and (record or not recorded)) or (name is not None and config.get("name", name) == name):
             yield folder, record
 
 
@@ -183,6 +187,9 @@ def open_run(path: str) -> RunFolder:
         record, plan = storage.get("run.json"), read_plan(storage)
     except NotADirectoryError as error:
         raise ConfigError("run-missing", f"{path}: is a file; give a run's folder, the last line that `run` prints") from error
+    finished = storage.stat(SUCCESS) is not None
+    if not finished:
+        check_not_removed(storage)
     if record is None:
         raise ConfigError(
             "run-missing",
@@ -195,7 +202,7 @@ def open_run(path: str) -> RunFolder:
             f"{storage.root}: the run was stopped before its log was read, nothing is committed yet; run it again",
         )
     values = stored_json(storage, "run.json")
-    run = RunFolder(storage, values, plan, list(manifests(storage)), finished=storage.stat(SUCCESS) is not None)
+    run = RunFolder(storage, values, plan, list(manifests(storage)), finished)
     try:
         _ = run.config, values["run_id"], values["status"]
     except (KeyError, ValidationError) as error:

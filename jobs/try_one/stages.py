@@ -25,7 +25,7 @@ from cluster.run.stage import Stage
 from cluster.storage import open_storage
 from jobs.chain.arms.requests import key_in_reading
 from jobs.chain.arms.thresholds import sampled_thresholds
-from jobs.chain.completions import Completions
+from jobs.chain.completions import Completions, first_key
 from jobs.chain.cuts import cuts_of
 from jobs.chain.journal import row_key
 from jobs.chain.search_texts import query_texts
@@ -297,7 +297,7 @@ class LoadedConfig:
                 values |= {"answer": error["raw"], "message": error["message"]}
             names = ("model", "tier", "tier_note", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "requests")
             found.append(values | {name: cost[name] for name in names})
-        of_steps = [one for one in store.rows() if row_key(one) not in answered]
+        of_steps = [one for one in store.rows() if first_key(row_key(one)) not in answered]
         return found + [_step_request(one, row["costs"]) for one in of_steps]
 
 

@@ -30,6 +30,18 @@ model has understood what it was asked."""
 Pair = tuple[Request, Completion]
 
 
+class Outcome(NamedTuple):
+    """What one answer is worth.
+
+    Attributes:
+        worth: The number of strategies with a text in it; of a step more than 0 where it has a result.
+        faults: Why it is not worth more.
+    """
+
+    worth: int
+    faults: frozenset[str]
+
+
 class Asked(NamedTuple):
     """The reader of an answer of a query.
 
@@ -44,11 +56,11 @@ class Asked(NamedTuple):
     choice: Choice
 
 
-def read_one(asked: Asked, pair: Pair) -> tuple[int, frozenset[str]]:
-    """Returns the number of strategies with a text in one answer, and why the others have none."""
+def read_one(asked: Asked, pair: Pair) -> Outcome:
+    """Returns what one answer is worth."""
     request, _ = pair
     if request.name not in asked.calls:
-        return 0, frozenset()
+        return Outcome(0, frozenset())
     call, needed = asked.calls[request.name]
     if call.kind == "joint":
         found = read_joint(call, [pair], asked.query, needed, labelled())
@@ -58,7 +70,7 @@ def read_one(asked: Asked, pair: Pair) -> tuple[int, frozenset[str]]:
         found = {call.name: read_own(call, [pair], asked.query, labelled())}
     reasons = {answers.stands_for or answers.reason for answers in found.values()} - {None}
     texts = sum(bool(answers.texts) and answers.stands_for is None for answers in found.values())
-    return texts, frozenset(filter(None, reasons))
+    return Outcome(texts, frozenset(filter(None, reasons)))
 
 
 def tries_so_far(request: Request) -> int:

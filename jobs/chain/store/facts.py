@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.costs import TOKENS
-from jobs.chain.completions import REUSED, CompletionRecord
+from jobs.chain.completions import REUSED, CompletionRecord, first_key
 from jobs.chain.fill import Portion, Value
 from jobs.chain.journal import Key
 from jobs.chain.store.files import Space, StoreFiles
@@ -36,7 +36,10 @@ class EngineRequest(NamedTuple):
 
 
 def stored_completions(files: StoreFiles, asked: Sequence[EngineRequest]) -> dict[Key, CompletionRecord]:
-    """Returns the stored completions of these requests, without what they once cost."""
+    """Returns the stored completions of these requests by their own keys, without what they once cost.
+
+    Where replays have asked for further answers, they are among them, under keys of which `first_key` is the request's.
+    """
     found = {}
     for key, row in stored_rows(files, asked).items():
         values = {
@@ -47,7 +50,7 @@ def stored_completions(files: StoreFiles, asked: Sequence[EngineRequest]) -> dic
 
 
 def stored_rows(files: StoreFiles, asked: Sequence[EngineRequest]) -> dict[Key, dict[str, Any]]:
-    """Returns the rows of the stored completions of these requests, with what they once cost."""
+    """Returns the rows of the stored completions of these requests, as `stored_completions` does, with what they once cost."""
     by_space: dict[str, dict[Key, str]] = defaultdict(dict)
     for one in asked:
         by_space[one.space][one.key] = one.prompt
@@ -55,9 +58,9 @@ def stored_rows(files: StoreFiles, asked: Sequence[EngineRequest]) -> dict[Key, 
     for name, prompts in by_space.items():
         rows = files.rows(Space("completions", name), _COMPLETION, [key.query_id for key in prompts])
         keys = [Key(*values) for values in zip(*(rows.column(name).to_pylist() for name in Key._fields), strict=True)]
-        places = [place for place, key in enumerate(keys) if key in prompts]
+        places = [place for place, key in enumerate(keys) if first_key(key) in prompts]
         for place, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
-            if row["prompt"] == prompts[keys[place]]:
+            if row["prompt"] == prompts[first_key(keys[place])]:
                 found[keys[place]] = row
     return found
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import shtab
 
 from jobs.cli.command_line.cluster_arguments import HEAD, add, add_job, add_submission
-from jobs.cli.command_line.measure_arguments import add_diff, add_evaluate, add_json, add_report, add_tune
+from jobs.cli.command_line.measure_arguments import add_diff, add_evaluate, add_json, add_report, add_run, add_tune
 from jobs.cli.command_line.parser import PROGRAM, REQUIRED, Parser
 from jobs.cli.command_line.store_arguments import add_store
 
@@ -165,6 +165,23 @@ def _runs(one: argparse.ArgumentParser) -> None:
     add(one, "config", metavar="CONFIG|OUTPUT", help="a config, for the runs of its name; or an output, or <output>/<name>")
     _overrides(one)
     add(one, "--prices", metavar="FILE", help="default: prices.yaml beside the config")
+    words = "in place of the list: its newest rewrites, and the runs that had it; in quotes"
+    add(one, "--query", metavar="QUERY", help=words)
+    words = (
+        "remove old runs: of every name that is listed all but the newest finished one, that of latest.json, and those at work"
+    )
+    add(one, "--prune", action="store_true", help=words)
+    add(one, "--keep", metavar="AGE", help="with --prune: how long a run stays after its last work: 30d, 12h, 8w")
+    add(one, "--dry-run", action="store_true", help="with --prune: say what would go, and remove nothing")
+    add_json(one)
+
+
+def _replay(one: argparse.ArgumentParser) -> None:
+    add_run(one)
+    words = "a reason of its errors/: queries that have it are done again; may be given several times"
+    add(one, "--reason", action="append", required=True, metavar="REASON", help=words)
+    words = "override one key of the run's config; limits.error_rate is 1 unless it is set"
+    add(one, "--set", action="append", default=[], metavar="A.B=VALUE", help=words)
     add_json(one)
 
 
@@ -230,7 +247,14 @@ VERBS = {
         _status,
     ),
     "runs": Verb(
-        "list runs with date or label, state, queries, quality and cost, newest last", f"dmqr runs {QUICKSTART}", _runs
+        "list runs with date or label, state, queries, quality and cost, newest last; look a query up; remove old runs",
+        f"dmqr runs {QUICKSTART}",
+        _runs,
+    ),
+    "replay": Verb(
+        "do queries of a run again that failed for a reason, as a run of its own: answers at fault are asked for anew",
+        "dmqr replay runs/quickstart --reason truncated",
+        _replay,
     ),
     "store": Verb(
         "show what the store of a config has and saves, compact it, collect what is unused, forget a query, import and export",

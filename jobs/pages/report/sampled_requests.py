@@ -9,6 +9,7 @@ from jobs.pages.report.failures import Excerpt
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database
 from rewriters.classifier import REQUEST_NAME as CLASSIFY
+from rewriters.outcome.replays import first_sample, replays_so_far
 from rewriters.outcome.retries import FIRST_TRY
 
 PROMPT_CHARACTERS = 6_000
@@ -20,8 +21,8 @@ class SampledRequest:
     """One request of a query, answered. Texts are None if the report leaves texts out."""
 
     name: str
-    """The joint or adaptive request, the question of the query's type, or the strategy; with the number of several samples
-    and of another try."""
+    """The joint or adaptive request, the question of the query's type, or the strategy; with the number of several samples,
+    of another try, and of a replay."""
     model: str
     finish_reason: str
     prompt_tokens: int
@@ -58,8 +59,9 @@ def sampled_requests(
     with database() as connection:
         for row in connection.execute(query, given).fetchall():
             query_id, request, model, finish, asked, answered, sample, last, *of = row
-            tries, number = divmod(sample, FIRST_TRY)
+            tries, number = divmod(first_sample(sample), FIRST_TRY)
             name = (f"{request} {number + 1}" if last else request) + (f", try {tries + 1}" if tries else "")
+            name += f", replay {replays}" if (replays := replays_so_far(sample)) else ""
             prompt, answer = (_prompt(*of[:3]), _answer(*of[3:], cut=finish == "length")) if texts else (None, None)
             found.setdefault(query_id, []).append(SampledRequest(name, model, finish, asked, answered, prompt, answer))
     return found

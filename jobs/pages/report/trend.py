@@ -11,6 +11,7 @@ from markupsafe import Markup
 from cluster.costs import Prices
 from cluster.errors import ClusterError, ConfigError
 from cluster.storage import open_storage
+from jobs.job.replay import NOTED
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_values
 from jobs.measure.run_list import ListedRun, leading_measure, list_runs
 from jobs.pages.charts import Axis, drawing, element, polyline
@@ -60,11 +61,13 @@ class Trend:
 
 
 def trend(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> Trend | None:
-    """Returns the trend up to this run over the finished runs of its name beside it; None where there are none.
+    """Returns the trend up to this run over the finished runs of its name beside it; None where there are none, or of a replay.
 
     All costs are at `prices`, so that they compare; `evaluation` is of this run, the others have theirs stored.
     """
     output, _, folder = run.storage.root.rpartition("/")
+    if NOTED in run.record:  # of a few queries
+        return None
     try:
         listed = list_runs(open_storage(output), run.config.name, lambda record: prices)
     except (OSError, ClusterError, ConfigError):  # what lies beside a run is no fault of its report
@@ -73,7 +76,7 @@ def trend(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) 
     if this is None:
         return None
     mine = replace(listed[this], evaluation=evaluation_values(evaluation) if evaluation else listed[this].evaluation)
-    runs = [*(one for one in listed[:this] if one.state == "finished"), mine][-NIGHTS:]
+    runs = [*(one for one in listed[:this] if one.state == "finished" and one.replays is None), mine][-NIGHTS:]
     if len(runs) < 2:
         return None
     judges = [(one.evaluation or {}).get("judged_by") for one in runs]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cluster.errors import ClusterError
 from cluster.run.shards import File, Plan, put_plan
-from cluster.storage import open_storage
+from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
 from jobs.job.prepare import Prepared
 from jobs.log.dedup import LogSummary, dedup
+from jobs.run.planning.replayed import replayed_log
 from jobs.run.planning.sample import PlannedQueries
 from jobs.run.planning.thresholds import threshold_words
+from jobs.runs.old.removal import check_not_removed
 from jobs.terminal.logs import event
 
 UPLOADS_IN_FLIGHT = 4
@@ -28,6 +30,8 @@ class Draft(NamedTuple):
     log: LogSummary
     folder: tempfile.TemporaryDirectory[str] | None
     """The temporary folder of its files, deleted with the draft; None: they are in the run's folder already."""
+    answers: Sequence[File] = ()
+    """Files in it of what a replay's parent was answered."""
 
     def queries(self, prepared: Prepared) -> PlannedQueries:
         """Returns its queries."""
@@ -35,7 +39,7 @@ class Draft(NamedTuple):
 
 
 def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:
-    """Returns the log reduced to distinct queries.
+    """Returns the log reduced to distinct queries; of a replay, those of its parent that it does again.
 
     Args:
         prepared: the job.
@@ -44,19 +48,28 @@ def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:
 
     Raises:
         LogError: the log has no usable query, or cannot be read.
+        ConfigError: the parent of a replay is gone, or damaged.
     """
+    if prepared.replay is not None:
+        return Draft(*replayed_log(prepared.replay, prepared.config.cluster.shard_size))
     folder = tempfile.TemporaryDirectory(prefix="dmqr-plan-") if local else None
     storage = open_storage(folder.name) if folder else prepared.storage
     log = dedup(prepared.files, prepared.columns, storage, prepared.config.cluster.shard_size, local=local)
     return Draft(log, folder)
 
 
-def check_version(plan: Plan | None, where: str) -> None:
-    """Checks that an unfinished run of before, at `where`, is of this version.
+def check_unfinished(plan: Plan | None, storage: Storage) -> None:
+    """Checks that an unfinished run of before can be gone on with: it is of this version, and not half removed.
+
+    Args:
+        plan: Its plan; None: it has none.
+        storage: Its folder.
 
     Raises:
-        ClusterError: It is not.
+        ClusterError, ConfigError: It cannot.
     """
+    check_not_removed(storage)
+    where = storage.root
     if plan is not None and plan.version != VERSION:
         words = (
             f"{where} was begun by another version of dmqr, and is not finished; start another run with --label, or remove it"
@@ -75,7 +88,8 @@ def store_plan(prepared: Prepared, draft: Draft, thresholds: Mapping[str, dict[s
         if folder is not None:
             storage.upload(Path(folder.name, file.key), file.key)
 
-    for _ in prefetch(upload, [file for files in log.tables.values() for file in files], UPLOADS_IN_FLIGHT):
+    files = [file for files in log.tables.values() for file in files]
+    for _ in prefetch(upload, [*files, *draft.answers], UPLOADS_IN_FLIGHT):
         pass
     size, taken = prepared.config.cluster.shard_size, dict(thresholds)
     plan = put_plan(storage, Plan(prepared.inputs, log.counts, size, log.tables, log.shards, VERSION, taken, log.head))

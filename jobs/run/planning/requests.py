@@ -34,9 +34,9 @@ class Requests(NamedTuple):
 class JobRequests:
     """The requests of a job, with all their tries."""
 
-    def __init__(self, work: SharedWork) -> None:
-        """Counts nothing yet; `work`: of all arms."""
-        self._work = work
+    def __init__(self, work: SharedWork, *, replays: bool = False) -> None:
+        """Counts nothing yet; `work`: of all arms. `replays`: it is a replay, which may ask for each answer once more."""
+        self._work, self._more = work, int(replays)
 
     def of_query(self, counts: Mapping[str, int]) -> Requests:
         """Returns the requests of a query; `counts`: of the shards that are committed, with what gates have said."""
@@ -53,7 +53,7 @@ class JobRequests:
         tries, made_by = dict[Key, int](), dict[Key, list[int]]()
         for place, reading in enumerate(self._work.readings):
             for key in at_most(reading):
-                tries[key] = max(tries.get(key, 0), 1 + tries_per_request(reading.asked))
+                tries[key] = max(tries.get(key, 0), 1 + self._more + tries_per_request(reading.asked))
                 made_by.setdefault(key, []).append(place)
         return [(tries[key], made_by[key]) for key in tries]
 
@@ -69,7 +69,7 @@ class JobRequests:
         """Whether queries may need fewer requests, whatever gates say."""
         work = self._work
         chosen = any(one.rewriting.select.kind in VARYING or tries_per_request(one.asked) for one in work.readings)
-        return chosen or bool(work.generating("iteration") or work.corrections or work.judging)
+        return bool(self._more) or chosen or bool(work.generating("iteration") or work.corrections or work.judging)
 
     @cached_property
     def _verdicts(self) -> dict[int, tuple[str, str]]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from math import isnan
 from typing import Any, NamedTuple
 
@@ -28,12 +29,14 @@ from jobs.chain.stages.llm.first_results import Place, Rows, ShownResults
 from jobs.chain.stages.users import request_counts
 from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers, asked_key, paid_before, unpaid
 from jobs.chain.steps.grading import document_values, grade_of
+from jobs.chain.steps.replays import outcome_of_reason
 from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE
 from jobs.counts import GradedDocuments, arm_key
 from jobs.job.steps import ANSWER_KEYS
 from jobs.tables import error_row, with_appended, with_columns, with_failure
-from rewriters.engines import Request
+from rewriters.engines import Completion, Request
 from rewriters.guards.mask import Mask, unmasked
+from rewriters.outcome.retries import Outcome
 from rewriters.query import Query
 from rewriters.reading.words.sentences import split_sentences
 from rewriters.steps.reading import MESSAGES, StepResult, read_step
@@ -169,11 +172,12 @@ class _Graded:
             sentences[at] = split_sentences(self._first[number][row][place].text)
             shown = "\n".join(f"[{n}] {' '.join(one.split())}" for n, one in enumerate(sentences[at], start=1))
             asked[at] = self._ask(task, self._against(of, number, row), {"document": shown}, Mask(task.mask))
-        for at, (one, result) in self._answered(asked).items():
+        answered = self._answered(asked, lambda at, result: _strips(result, len(sentences[at])) is not None)
+        for at, (one, result) in answered.items():
             said = self._said(one, result, at[1], "grade.strips")
             if said is None:
                 continue
-            kept = named_sentences(said, len(sentences[at]))
+            kept = _strips(result, len(sentences[at]))
             if kept is None:
                 unreadable = result._replace(reason="unparsable", message=MESSAGES["unparsable"])
                 self._note(at[1], one, unreadable, f"document {self._grades[at]['doc_id']!r}: ")
@@ -237,9 +241,19 @@ class _Graded:
         request = task.step.request(query, values, mask, task.decoding, task.engine.key)
         return _GradeAsked(task, request, mask, self._asking.key(request))
 
-    def _answered(self, asked: Mapping[Any, _GradeAsked]) -> dict[Any, tuple[_GradeAsked, StepResult]]:
-        """Returns what was answered, each request once; places begin with the arm and the row."""
-        self._answers.add(one.request for one in asked.values())
+    def _answered(
+        self, asked: Mapping[Any, _GradeAsked], serves: Callable[[Any, StepResult], bool] = lambda _at, _result: True
+    ) -> dict[Any, tuple[_GradeAsked, StepResult]]:
+        """Returns what was answered, each request once; places begin with the arm and the row.
+
+        `serves` returns whether a result that was read is one for a place.
+        """
+
+        def outcome(at: Any, one: _GradeAsked, made: Completion) -> Outcome:
+            result = read_step(one.task.step, made, one.request.query)
+            return outcome_of_reason(result.reason or (None if serves(at, result) else "unparsable"))
+
+        self._answers.add_steps((one.request, partial(outcome, at, one)) for at, one in asked.items())
         for (number, row, *_), one in asked.items():
             made = self._made(one)
             if (one.key, one.task.key) not in self._results:  # another prompt file may name other grades in the same words
@@ -268,6 +282,11 @@ class _Graded:
         if grade is not None and not isnan(grade):  # else the reranker has failed on the query, and said so
             verdict = self._correcting[at[0]].settings.verdict(grade)
             self._grades[at] |= {"grade": grade, "verdict": verdict}
+
+
+def _strips(result: StepResult, sentences: int) -> list[int] | None:
+    """Returns the sentences that a result keeps; None: it names others, or says no number."""
+    return named_sentences(result.fields[ANSWER_KEYS["grade.strips"]], sentences)
 
 
 def named_sentences(said: str, sentences: int) -> list[int] | None:

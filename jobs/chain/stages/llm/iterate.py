@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,21 +29,21 @@ from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.llm.first_results import Place, ShownResults
 from jobs.chain.stages.llm.round_grades import RoundGrades
 from jobs.chain.stages.llm.round_merge import RoundMerge
-from jobs.chain.stages.llm.round_state import RoundState
+from jobs.chain.stages.llm.round_state import RoundState, refined
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.score import Score
 from jobs.chain.stages.users import request_counts
 from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers, asked_key
 from jobs.chain.steps.contexts import Context, context_of, token_counter
+from jobs.chain.steps.replays import outcome_of_reason
 from jobs.chain.tables import ARM_REWRITE, ARM_ROUND, COUNT
 from jobs.counts import RoundQueries, arm_key
-from jobs.tables import ERROR, ITERATE, REPEATED_QUERY, error_row, with_appended, with_columns, with_failure
-from rewriters.engines import Request
-from rewriters.guards.mask import Mask, unmasked
-from rewriters.normalise import normalise
+from jobs.tables import ERROR, ITERATE, error_row, with_appended, with_columns, with_failure
+from rewriters.engines import Completion, Request
+from rewriters.guards.mask import Mask
+from rewriters.outcome.retries import Outcome
 from rewriters.scores.thresholds import Quantile
-from rewriters.steps.reading import read_step
 from rewriters.steps.settings import LABEL_VARIABLES
 
 RERANK = "rerank"  # value of `iterate.by`
@@ -115,7 +116,7 @@ class Iterate:
             if not due:
                 break
             asked = self._asked(results, due, state, answers)
-            answers.add(one.request for one in asked.values())
+            answers.add_steps((one.request, partial(self._outcome, place, one, state)) for place, one in asked.items())
             if texts := self._texts(asked, answers, state, number):
                 table = self._searched(table, texts, state, number)
                 before, results = results, ShownResults(table, self._work)
@@ -186,6 +187,10 @@ class Iterate:
             found[arm, row] = _Due(request, mask, self._asking.key(request), context)
         return found
 
+    def _outcome(self, place: Place, one: _Due, state: RoundState, made: Completion) -> Outcome:
+        step = self._generation[place[0]].step
+        return outcome_of_reason(refined(step, made, one.request, one.mask, state.searched(*place)).reason)
+
     def _texts(self, asked: Mapping[Place, _Due], answers: ShardAnswers, state: RoundState, number: int) -> dict[Place, str]:
         """Returns the refined queries that are to be searched; what cannot be read, or was searched before, ends the rounds."""
         found = {}
@@ -193,13 +198,7 @@ class Iterate:
             of, made = self._generation[arm], answers.made[one.key].completion
             state.requests[row].setdefault(one.key, replace(one.request, name=of.name))
             state.needed.setdefault(f"{of.name}@{made.model}", {}).setdefault(one.key, set()).add(self._work.answers[arm].arm)
-            result = read_step(of.step, made, one.request.query)
-            said = result.text if of.step.output == "text" else result.fields.get("query")
-            text = " ".join(unmasked(said or "", one.mask.values).split())
-            known = {normalise(other) for other in (state.queries[row].text, *state.tried[arm, row])}
-            reason, message = result.reason, result.message
-            if reason is None and normalise(text) in known:
-                reason, message = REPEATED_QUERY, "the refined query is one that was searched already, so no round follows"
+            text, reason, message = refined(of.step, made, one.request, one.mask, state.searched(arm, row))
             if reason is not None:
                 state.ended.add((arm, row))
                 state.note(row, error_row("iterate", of.name, reason, str(message), made.text, made.attempts))

@@ -8,15 +8,18 @@ neither a label nor a nugget.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from jobs.chain.arms.judging import Judging, NuggetJudging
 from jobs.chain.journal import Key
 from jobs.chain.steps.asking import ShardAnswers
+from jobs.chain.steps.replays import outcome_of_reason
 from jobs.tables import error_row
 from rewriters.engines import Completion, Request
 from rewriters.guards.mask import Mask
 from rewriters.normalise import normalise
+from rewriters.outcome.retries import Outcome
 from rewriters.query import Query
 from rewriters.steps.reading import MESSAGES, StepResult, read_step
 from rewriters.strategy import render
@@ -182,15 +185,13 @@ class NuggetJudge:
     ) -> Iterator[tuple[_NuggetsAsked, StepResult, str]]:
         """Yields what was asked with its result and model, of results that can be read; the others are errors."""
         requests = [self._request(queries[one.row], one) for one in asked]
-        answers.add(requests)
+        answers.add_steps((request, partial(_outcome, one, request)) for one, request in zip(asked, requests, strict=True))
         for one, request in zip(asked, requests, strict=True):
             key = self._key(request)
             made = answers.made[key].completion
             found.requests[one.row][key] = request
             found.needed.setdefault(f"{request.name}@{made.model}", {}).setdefault(key, set()).update(one.arms)
-            result = read_step(one.judging.step, made, request.query)
-            if result.text is not None and len(result.labels) != one.labels:
-                result = StepResult(None, reason="unparsable", message=MESSAGES["unparsable"])
+            result = _read(one, request, made)
             if result.text is None:
                 found.errors[one.row].append(judge_error(one.judging.step.name, one.about, result, made))
             else:
@@ -201,6 +202,18 @@ class NuggetJudge:
         mask(query.text)  # first, so that the answer has the placeholders of the query
         values = dict(asked.values) | ({} if asked.answer is None else {"answer": mask(asked.answer)})
         return judging.step.request(query, values, mask, judging.decoding, judging.engine.key, asked.sample)
+
+
+def _read(asked: _NuggetsAsked, request: Request, made: Completion) -> StepResult:
+    """Returns the result of a request: none where it has not a label for each nugget."""
+    result = read_step(asked.judging.step, made, request.query)
+    if result.text is not None and len(result.labels) != asked.labels:
+        return StepResult(None, reason="unparsable", message=MESSAGES["unparsable"])
+    return result
+
+
+def _outcome(asked: _NuggetsAsked, request: Request, made: Completion) -> Outcome:
+    return outcome_of_reason(_read(asked, request, made).reason)
 
 
 def judge_error(component: str, about: str, result: StepResult, made: Completion) -> Row:

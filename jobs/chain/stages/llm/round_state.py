@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,31 @@ from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.llm.first_results import Place
 from jobs.chain.steps.merging import Rankings
 from jobs.counts import Work, WorkAlone, arm_key
-from rewriters.engines import Request
+from jobs.tables import REPEATED_QUERY
+from rewriters.engines import Completion, Request
+from rewriters.guards.mask import Mask, unmasked
+from rewriters.normalise import normalise
+from rewriters.steps.reading import read_step
+from rewriters.steps.step import LlmStep
+
+
+class RefinedQuery(NamedTuple):
+    """What an answer says is to be searched; `reason` and `message`: why it is not, None: it is."""
+
+    text: str
+    reason: str | None
+    message: str | None
+
+
+def refined(step: LlmStep, made: Completion, request: Request, mask: Mask, searched: Collection[str]) -> RefinedQuery:
+    """Returns the refined query of an answer; `searched`: what was searched before, in normal form."""
+    result = read_step(step, made, request.query)
+    said = result.text if step.output == "text" else result.fields.get("query")
+    text = " ".join(unmasked(said or "", mask.values).split())
+    if result.reason is None and normalise(text) in searched:
+        message = "the refined query is one that was searched already, so no round follows"
+        return RefinedQuery(text, REPEATED_QUERY, message)
+    return RefinedQuery(text, result.reason, result.message)
 
 
 class RoundState:
@@ -40,6 +64,10 @@ class RoundState:
         self.counts: Counter[str] = Counter()
         searches = {arm: work.answers[arm].search for arm, _ in iterating}
         self._note(table, range(table.num_rows), iterating, searches)
+
+    def searched(self, arm: int, row: int) -> set[str]:
+        """Returns the query and its refined queries so far, in normal form."""
+        return {normalise(text) for text in (self.queries[row].text, *self.tried[arm, row])}
 
     def note_lists(self, block: pa.Table, rows: Sequence[int], iterating: Sequence[tuple[int, Generation]]) -> None:
         """Notes the best scores of the lists of a round."""

@@ -1,0 +1,88 @@
+"""The verb runs: the list of runs, a query in all of them, and the removal of old ones."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from cluster.errors import ConfigError
+from cluster.settings import DURATION, duration_seconds
+from cluster.storage import Storage, open_storage
+from jobs.cli.log_verbs import load
+from jobs.cli.printing import show
+
+if TYPE_CHECKING:
+    from jobs.runs.old.prune import OldRun
+
+
+def runs(options: argparse.Namespace) -> int:
+    """Lists the runs of a config, or below an output; looks a query up in them; removes the old ones."""
+    from jobs.measure.run_list import find_output
+
+    _check(options)
+    config = load(options) if options.config.endswith((".yaml", ".yml")) else None
+    if config is None and (options.set or options.date):
+        given = "--set" if options.set else "--date"
+        raise ConfigError("argument", f"{given}: {options.config} is no config, which it would change; leave it out")
+    output, name = find_output(options.config) if config is None else (open_storage(config.output), config.name)
+    if options.prune:
+        return _prune(options, output, name)
+    if options.query is not None:
+        return _look_up(options, output, name)
+    return _list(options, output, name, None if config is None else options.config)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuses arguments that do not go together."""
+    for flag, value in (("--keep", options.keep), ("--dry-run", options.dry_run)):
+        if value and not options.prune:
+            raise ConfigError("argument", f"{flag}: goes with --prune alone; add it, or leave {flag} out")
+    if options.prune and options.query is not None:
+        raise ConfigError("argument", "--query and --prune are two things; give one")
+    if options.prune and options.keep is None:
+        raise ConfigError("argument", "--keep is missing: how long a run stays after its last work; give --keep 30d")
+    if options.keep is not None and not re.fullmatch(DURATION, options.keep):
+        raise ConfigError("argument", f"--keep {options.keep}: is no duration; give one like 12h, 30d or 8w")
+
+
+def _list(options: argparse.Namespace, output: Storage, name: str | None, config_file: str | None) -> int:
+    from jobs.measure.run_list import list_runs, prices_of, runs_table
+
+    listed = list_runs(output, name, prices_of(options.prices, config_file))
+    if not listed:
+        raise _missing(output, name)
+    values = {"output": output.root, "runs": [run.values() for run in listed]}
+    return show(options, lambda: values, lambda: runs_table(listed))
+
+
+def _look_up(options: argparse.Namespace, output: Storage, name: str | None) -> int:
+    from jobs.pages.runs import looked_up_page
+    from jobs.runs.look_up import look_up
+
+    found = look_up(output, name, options.query)
+    if not found.runs:
+        raise _missing(output, name)
+    return show(options, found.values, lambda: looked_up_page(found))
+
+
+def _prune(options: argparse.Namespace, output: Storage, name: str | None) -> int:
+    from jobs.pages.runs import pruning_page, removal_words
+    from jobs.runs.old.prune import prune
+
+    def say(one: OldRun) -> None:
+        print(f"dmqr runs: {removal_words(one)}", file=sys.stderr)
+
+    keep = duration_seconds(options.keep)
+    found = prune(output, name, keep, time.time(), dry_run=options.dry_run, on_begin=say)
+    if not found.going and not found.kept:
+        raise _missing(output, name)
+    values = found.values() | {"dry_run": options.dry_run}
+    return show(options, lambda: values, lambda: pruning_page(found, dry_run=options.dry_run))
+
+
+def _missing(output: Storage, name: str | None) -> ConfigError:
+    of = "" if name is None else f" of the name {name}"
+    return ConfigError("run-missing", f"{output.root}: no run{of} lies there; start one with: dmqr run CONFIG")

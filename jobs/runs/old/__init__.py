@@ -1,0 +1,1 @@
+"""Old runs: which of them go, what they alone have of the store's facts, and how a folder is removed."""
