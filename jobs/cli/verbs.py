@@ -97,16 +97,19 @@ def plan(options: argparse.Namespace) -> int:
     """Shows what a run would do and cost."""
     from jobs.config.settings import AblateSettings
     from jobs.job.prepare import prepare
-    from jobs.plan.plan import plan, plan_table
+    from jobs.plan.plan import plan
+    from jobs.plan.table import plan_table
     from jobs.run.ablation import prepare_ablation
     from jobs.terminal.log_files import logged
 
+    if options.sample < 0:
+        raise ConfigError("argument", f"--sample {options.sample}: is less than 0; give the number of queries to pay for")
     config = load(options)
     prepared = prepare(config, options.config)
     ablation = None if config.ablate == AblateSettings() else prepare_ablation(config, options.config)
     with logged("plan") as (progress, _):
         warn(prepared.warnings)
-        planned = plan(prepared, progress, ablation)
+        planned = plan(prepared, progress, ablation, options.sample)
     return show(options, lambda: planned, lambda: plan_table(planned))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -119,7 +120,7 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
     naive["grades"] = sum(one.most_requests for _, one in work.correcting())
     executed = {
         "requests": len({key for reading in work.readings for key in at_most(reading)}),
-        "searches": _searches(compiled),
+        "searches": searches_by_name(compiled).total(),
         "pairs": naive["pairs"],
         "rounds": naive["rounds"],
         "grades": naive["grades"],
@@ -131,8 +132,12 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
     return Saving(all_naive, all_executed, dict.fromkeys(QUANTITIES, 0))
 
 
-def _searches(compiled: Compiled) -> int:
-    """Returns the distinct searches of a query, by text and retriever."""
+def searches_by_name(compiled: Compiled, *, before_rounds: bool = False) -> Counter[str]:
+    """Returns the distinct searches of a query at most, by text and retriever, under the names they are counted by.
+
+    `before_rounds`: without those of further rounds, and with those of the original by itself, where texts that are searched as
+    one have no hit.
+    """
     work = compiled.work
     found: set[tuple[Any, ...]] = set()
     for number, search in enumerate(work.searches):
@@ -142,14 +147,18 @@ def _searches(compiled: Compiled) -> int:
         texts += [(one.name, n, search.reading) for one in reading.rewriting.pool if one.name in used for n in range(one.lists)]
         for name, key in search.retrievers.items():
             if name in search.together:
-                found.add((key, "together", search.reading, search.joined, search.fuse.model_dump_json()))
+                together = search.reading, search.joined, search.fuse.model_dump_json()
+                found.add((key, "together", *together))
+                found |= {(key, "alone", *together)} if before_rounds and name in search.route(ORIGINAL) else set()
             else:
                 found |= {(key, *text) for text in texts if name in search.route(str(text[0]))}
-    for number, of in work.generating("iteration"):
+    for number, of in () if before_rounds else work.generating("iteration"):
         search = work.searches[work.answers[number].search]
         rounds = range(iterate_settings(of).rounds)
         found |= {(search.retrievers[name], ITERATE, number, n) for name in search.route(ITERATE) for n in rounds}
-    return sum(len(work.retrievers[key].search_names) for key, *_ in found)
+    return Counter(
+        f"{counted}@{model or ''}" for key, *_ in found for counted, model in work.retrievers[key].search_names.items()
+    )
 
 
 def step_rows(left: Mapping[str, int]) -> Iterator[tuple[str, str]]:

@@ -46,6 +46,8 @@ class Job:
     compiled: Compiled
     pooled: Config
     """The config whose pools it needs."""
+    thresholds: Mapping[str, Mapping[str, Any]] | None = None
+    """Those that are quantiles, where another job has taken them; None: they are taken of its own queries."""
 
     @property
     def is_run(self) -> bool:
@@ -128,8 +130,10 @@ class Job:
         """Checks that the sized pools can do the work."""
         check_shares(self.pooled, pools, self.rerankers)
 
-    def open_store(self) -> StoreFiles:
+    def open_store(self, *, read_only: bool = False) -> StoreFiles:
         """Returns the store with the files that its spaces have now; `NO_STORE` where the config has none.
+
+        `read_only`: nothing is put there, not even that it is used.
 
         Raises:
             ClusterError: It cannot be used.
@@ -138,7 +142,8 @@ class Job:
         spaces = kept_spaces(self.prepared.config, self.compiled.work) if folder is not None else {}
         if folder is None or not spaces:
             return NO_STORE
-        return open_store(folder, spaces, first_began(self.prepared.storage), self.prepared.config.store_lifetime)
+        began, lifetime = first_began(self.prepared.storage), self.prepared.config.store_lifetime
+        return open_store(folder, spaces, began, lifetime, read_only=read_only)
 
     def take_thresholds(self, queries: PlannedQueries) -> dict[str, dict[str, Any]]:
         """Returns the thresholds that are quantiles of a sample of the queries, as a plan keeps them; {}: there are none.
@@ -148,6 +153,8 @@ class Job:
         Raises:
             RetrieverError, ClusterError: An index, or the store, cannot be used.
         """
+        if self.thresholds is not None:
+            return {key: dict(one) for key, one in self.thresholds.items()}
         wanted, replay = sampled_thresholds(self.compiled.work), self.prepared.replay
         if not wanted:
             return {}

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.gates import RewriteGate
+from jobs.chain.arms.opened import OpenedBy
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.search_texts import filters_of, originals
 from jobs.chain.searches import IndexSearches, Wanted, charge
@@ -51,10 +52,11 @@ class Gating:
         """
         self._work, self._gates, self._store = work, gates, store
         opened = {one.retriever: work.retrievers[one.retriever] for one in self._gates.values()}
-        self._retrievers: dict[str, Retriever] = {
-            key: open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
-            for key, one in opened.items()
-        }
+        self._retrievers: dict[str, Retriever] = {key: self.opened(one, device) for key, one in opened.items()}
+
+    def opened(self, one: OpenedBy, device: str) -> Retriever:
+        """Returns an open retriever."""
+        return open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with what the gates say of each query, the lists by which they do, and costs."""

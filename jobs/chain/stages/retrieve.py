@@ -16,7 +16,7 @@ import pyarrow as pa
 from cluster.run.shards import write_table
 from cluster.run.stage import heartbeat, shard_of, stopping
 from cluster.storage import open_storage
-from jobs.chain.arms.opened import digest
+from jobs.chain.arms.opened import OpenedBy, digest
 from jobs.chain.arms.shared_work import Reading, Search, SharedWork
 from jobs.chain.drift import drifted, flagged
 from jobs.chain.fill import fill
@@ -83,11 +83,15 @@ class Retrieve:
         for key, one in work.retrievers.items():
             same = digest([one.settings.model_dump(), dict(one.identity)])
             if same not in opened:
-                opened[same] = open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
+                opened[same] = self.opened(one, device)
             self._retrievers[key] = opened[same]
         self._storage = open_storage(run)
         asks = any(isinstance(one, Web) for one in opened.values())
         self._keeper = JournalKeeper(self._storage, unsaved_seconds, stopping(), OF_THE_WEB) if asks else None
+
+    def opened(self, one: OpenedBy, device: str) -> Retriever:
+        """Returns an open retriever."""
+        return open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
 
     def close(self) -> None:
         """Ends what saves journals."""

@@ -57,12 +57,16 @@ class Score:
         opened: dict[str, Reranker] = {}  # arms with typos share a model with those without
         for one in rerankers:
             if one.settings.model_dump_json() not in opened:
-                reranker = open_reranker(one.settings, device)
-                assert reranker is not None, "rerank.kind: none scores nothing"
-                opened[one.settings.model_dump_json()] = reranker
+                opened[one.settings.model_dump_json()] = self.opened(one, device)
         self._rerankers = [(one, opened[one.settings.model_dump_json()]) for one in rerankers]
         self._documents = {of: planned_documents(of, indexes) for of in dict.fromkeys(one.documents for one in rerankers)}
         self._store = store
+
+    def opened(self, one: ScoredBy, device: str) -> Reranker:
+        """Returns an open reranker."""
+        reranker = open_reranker(one.settings, device)
+        assert reranker is not None, "rerank.kind: none scores nothing"
+        return reranker
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with `scores` and costs."""

@@ -6,7 +6,7 @@ is made, and put into the store when its shard is done. A replay asks once more 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,7 @@ class AskedFor:
         unsaved_seconds: The config's `limits.unsaved_seconds`.
         began: When the job began, in seconds since the epoch; None: its engines have no deadlines.
         replay: Of a replay the reasons in errors/ for which it does queries again; None: it is none.
+        completer: What answers that which is not stored: in a plan nobody.
     """
 
     run: str
@@ -50,6 +51,7 @@ class AskedFor:
     unsaved_seconds: float = 30.0
     began: float | None = None
     replay: frozenset[str] | None = None
+    completer: Callable[..., Completer] = Completer
 
 
 class Asking:
@@ -77,7 +79,7 @@ class Asking:
         self._recorded = {one.key for one in engines if one.settings.is_recorded}
         self._made_with: dict[tuple[str, str, int], tuple[Any, str]] = {}
         opened = {one.key: one.settings if job.began is None else one.settings.begun(job.began) for one in engines}
-        self.completer = Completer(
+        self.completer = job.completer(
             stage, opened, open_storage(job.run), job.start, self.key, job.gpus, job.prices, job.unsaved_seconds, most_tokens
         )
         self.start_up = self.completer.start_up

@@ -21,6 +21,7 @@ from jobs.chain.store.files import Space, StoreFiles
 from jobs.tables import COMPLETIONS
 from retrievers.retriever import JoinedText, RankedList, SearchText
 from rewriters.engines import Completion
+from rewriters.normalise import normalise
 
 _OF_THE_JOB = ("start", "lost", "tier", "tier_note")  # columns that are no facts about an answer
 _COMPLETION = pa.schema([field for field in COMPLETIONS if field.name not in _OF_THE_JOB])
@@ -28,7 +29,7 @@ _FREE = {"seconds": 0.0, "attempts": 0} | dict.fromkeys(TOKENS, 0)
 
 
 class EngineRequest(NamedTuple):
-    """One request: the engine's space in the store, the key of its completion, and the prompt, which must be the same."""
+    """One request: the engine's space in the store, the key of its completion, and the prompt, which must be alike."""
 
     space: str
     key: Key
@@ -60,9 +61,14 @@ def stored_rows(files: StoreFiles, asked: Sequence[EngineRequest]) -> dict[Key, 
         keys = [Key(*values) for values in zip(*(rows.column(name).to_pylist() for name in Key._fields), strict=True)]
         places = [place for place, key in enumerate(keys) if first_key(key) in prompts]
         for place, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
-            if row["prompt"] == prompts[first_key(keys[place])]:
+            if _alike(row["prompt"], prompts[first_key(keys[place])]):
                 found[keys[place]] = row
     return found
+
+
+def _alike(prompt: str, asked: str) -> bool:
+    """Returns whether two prompts of one key are the same, but for the form in which their query is shown."""
+    return prompt == asked or normalise(prompt) == normalise(asked)
 
 
 def put_completions(files: StoreFiles, made: Mapping[EngineRequest, CompletionRecord]) -> None:

@@ -71,6 +71,7 @@ class StoreFiles:
         began: When the job began, in milliseconds since the epoch: the date of the rows that it puts.
         forgotten: The queries that were forgotten before it started, as `forgotten_queries` returns them.
         oldest: Rows of before do not count, in milliseconds since the epoch.
+        read_only: Whether nothing is put: a plan only looks.
     """
 
     root: str
@@ -78,6 +79,7 @@ class StoreFiles:
     began: int = 0
     forgotten: Mapping[str, int] = field(default_factory=dict)
     oldest: int = 0
+    read_only: bool = False
 
     def rows(self, space: Space, schema: pa.Schema, query_ids: Sequence[str]) -> pa.Table:
         """Returns the stored rows of these queries, newest first: who keeps the last of one key has that made first.
@@ -111,7 +113,7 @@ class StoreFiles:
 
     def put(self, space: Space, rows: pa.Table) -> None:
         """Stores rows as one file; they are durable when it returns. Those of queries that were forgotten are left out."""
-        if not rows.num_rows:
+        if not rows.num_rows or self.read_only:
             return
         dated = pa.repeat(pa.scalar(self.began or milliseconds(time.time()), MADE_AT.type), rows.num_rows)
         rows = _counting(space, rows.append_column(MADE_AT, dated), self.forgotten)
@@ -122,15 +124,21 @@ NO_STORE = StoreFiles("", {})
 
 
 def open_store(
-    root: str, spaces: Mapping[Space, Mapping[str, Any]], began: float | None = None, lifetime: float | None = None
+    root: str,
+    spaces: Mapping[Space, Mapping[str, Any]],
+    began: float | None = None,
+    lifetime: float | None = None,
+    *,
+    read_only: bool = False,
 ) -> StoreFiles:
-    """Returns the store's files of the spaces of a job; notes that they are used today.
+    """Returns the store's files of the spaces of a job; notes that they are used today, unless they are only looked at.
 
     Args:
         root: Of the store.
         spaces: With what each is about, as JSON-able values.
         began: When the job was begun, in seconds since the epoch; None: now.
         lifetime: Seconds for which rows count; None: for ever.
+        read_only: Whether nothing is put there.
 
     Raises:
         ClusterError: The store cannot be written.
@@ -138,6 +146,8 @@ def open_store(
     storage, now = open_storage(root), time.time()
 
     def opened(space: Space) -> Sequence[str]:
+        if read_only:
+            return listed(storage, space)
         storage.put(f"{USED}/{space.name}/{day(now)}", b"")  # before it is listed: who collects unused spaces looks for it
         names = listed(storage, space)
         if not names:
@@ -155,7 +165,7 @@ def open_store(
         raise ClusterError("storage-unwritable", words) from error
     made = milliseconds(now if began is None else began)
     # workers have another current folder: the path is absolute
-    return StoreFiles(storage.root, found, made, known, oldest_of(lifetime, now))
+    return StoreFiles(storage.root, found, made, known, oldest_of(lifetime, now), read_only)
 
 
 def oldest_of(lifetime: float | None, now: float) -> int:

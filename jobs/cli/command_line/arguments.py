@@ -128,6 +128,12 @@ def _work(one: argparse.ArgumentParser) -> None:
     add_json(one)
 
 
+def _plan(one: argparse.ArgumentParser) -> None:
+    _work(one)
+    words = "pay for so many queries of which something is missing, keep it in the store, and say by it what the others cost"
+    add(one, "--sample", metavar="N", type=int, default=0, help=f"{words} (default: 0, nothing is paid)")
+
+
 def _status(one: argparse.ArgumentParser) -> None:
     words = "a run's folder, <output>/<name> for the run started last, or a config, for that of its date or label"
     add(one, "run", metavar="RUN|CONFIG", help=words)
@@ -225,7 +231,7 @@ VERBS = {
         f'dmqr try {QUICKSTART} "why do onions make you cry"',
         _try,
     ),
-    "plan": Verb("say what a run would do and cost, and refuse what it would refuse", f"dmqr plan {QUICKSTART}", _work),
+    "plan": Verb("say what a run would do and cost, and refuse what it would refuse", f"dmqr plan {QUICKSTART}", _plan),
     "run": Verb(
         "do what is missing of the job; a killed run goes on, a finished one is shown again", f"dmqr run {QUICKSTART}", _work
     ),

@@ -57,6 +57,17 @@ def test_answers_and_prompts_of_a_second_night_stand_in_its_folder(nights: Night
     assert len(said(first)) == 6
 
 
+def test_another_form_of_a_query_asks_nothing(nights: Nights) -> None:
+    """Which form is shown moves from night to night."""
+    first = nights.run("one")[0]
+    log([query.upper() for query in QUERIES])
+    second, sent, _ = nights.run("two")
+    assert sent == 0
+    assert {one["query"] for one in rows(second, "queries")} == {query.upper() for query in QUERIES}
+    texts = [sorted((one["query_id"], one["text"]) for one in rows(folder, "rewrites")) for folder in (first, second)]
+    assert texts[0] == texts[1]
+
+
 def test_another_fusion_asks_nothing(nights: Nights) -> None:
     nights.run("one")
     assert nights.run("two", "fuse.method=rrf")[1] == 0

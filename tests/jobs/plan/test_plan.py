@@ -25,7 +25,8 @@ from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared, prepare
 from jobs.job.rewriting import read_rewriting
 from jobs.plan.estimate import estimate
-from jobs.plan.plan import over_budget, plan, plan_table
+from jobs.plan.plan import plan
+from jobs.plan.table import over_budget, plan_table
 from jobs.run.job import Job, run_of
 from jobs.run.spending import expected_requests
 from jobs.terminal.formats import money

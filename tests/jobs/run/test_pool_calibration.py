@@ -25,7 +25,8 @@ from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared, prepare
-from jobs.plan.plan import plan, plan_table
+from jobs.plan.plan import plan
+from jobs.plan.table import plan_table
 from jobs.run.pool_calibration import PoolSizes
 from jobs.runs.tally import Tally
 from jobs.terminal.live_display import LiveDisplay
@@ -255,6 +256,6 @@ def test_the_plan_shows_by_what_the_pools_will_be_sized(make: Callable[..., Prep
     after = plan(make(*auto), LiveDisplay(io.StringIO()))
     basis = f"auto: by {done.run_id}, the last run of this kind: a worker needs for a query rewrite 0."
     assert after["sized"].startswith(basis)
-    cells = Counter(cell for column in plan_table(after).columns for cell in column.cells)
+    cells = Counter(str(cell) for column in plan_table(after).columns for cell in column.cells)
     assert cells[after["sized"]] == 1
     assert {name: Pool(**pool).cpus for name, pool in after["pools"].items()} == {"rewrite": 1, "retrieve": 1}

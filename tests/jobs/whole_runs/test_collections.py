@@ -31,7 +31,8 @@ from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import compared
 from jobs.pages.diff import diff_page
 from jobs.pages.try_one import page as try_page
-from jobs.plan.plan import plan, plan_table
+from jobs.plan.plan import plan
+from jobs.plan.table import plan_table
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
 from jobs.submit.sent_config import sent_config

@@ -18,7 +18,8 @@ import pytest
 from cluster.errors import ConfigError
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.plan.plan import plan, plan_table
+from jobs.plan.plan import plan
+from jobs.plan.table import plan_table
 from jobs.runs.folder import RunFolder
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.stages import LoadedConfig

@@ -1,0 +1,72 @@
+"""What LLMs are to be asked about the first results: further rounds, grades, answers, judgements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from jobs.chain.arms.generations import LlmTask, iterate_settings
+from jobs.chain.arms.judging import Judging, most_judgements
+from jobs.chain.arms.shared_work import SharedWork
+from jobs.plan.missing.amounts import Amount, exactly, of_others
+from jobs.plan.missing.answers import FREE, cost_of
+from jobs.plan.missing.kinds import Kind, Scale, add_cost
+from jobs.plan.missing.reasons import StoredQueries
+from jobs.plan.missing.survey import Surveyed
+
+_IN_TURN = ("grade", "judge")  # stages in which an answer decides what else is asked
+
+
+class AskedStep(NamedTuple):
+    """A stage that asks LLMs about results.
+
+    Attributes:
+        kind: What its answers are.
+        stage: As in costs.
+        most: Requests for a query at most.
+        tasks: What is asked.
+    """
+
+    kind: str
+    stage: str
+    most: int
+    tasks: Sequence[LlmTask | Judging]
+
+
+def asked_steps(work: SharedWork) -> Iterator[AskedStep]:
+    """Yields the stages of a job that ask LLMs about results, in their order."""
+    rounds = [of for _, of in work.generating("iteration")]
+    correcting, answering = work.correcting(), [of for _, of in work.generating("generation")]
+    grading = [task for _, of in correcting for task in of.tasks.values()]
+    asked = [task for of in rounds for task in of.asked]
+    yield AskedStep("rounds", "iterate", sum(iterate_settings(of).rounds * of.most_requests for of in rounds), asked)
+    yield AskedStep("grades", "grade", sum(of.most_requests for _, of in correcting), grading)
+    yield AskedStep("answers", "answer", len(answering), answering)
+    yield AskedStep("judgements", "judge", most_judgements(work), work.judging)
+
+
+def steps(work: SharedWork, looked: Surveyed, stored: StoredQueries) -> dict[str, Kind]:
+    """Returns what is missing of each kind; a query of whose results something is missing may need none or all."""
+    found, scale = {}, Scale(looked)
+    plain = looked.looked - looked.ungated - looked.unanswered - looked.followed
+    for step in asked_steps(work):
+        if not step.most:
+            continue
+        missing = looked.steps[step.stage]
+        alike = plain * len(missing) / looked.followed if looked.followed else 0.0
+        number = exactly(sum(missing)).plus(of_others(missing, alike, step.most))
+        if step.stage in _IN_TURN:
+            number = number.plus(Amount(0, 0, sum(step.most - one for one in missing if one)))
+        rest = (looked.looked - len(missing) - alike) * step.most
+        number = scale.of(number.plus(Amount(0, rest, rest)), step.most)
+        kind = found[step.kind] = Kind(reused=looked.seen.reused[step.stage], note=looked.blind or looked.unscored)
+        # of several tasks, what is not known yet is taken for requests of the one that is missing most often
+        task = max(step.tasks, key=lambda one: looked.seen.requests[step.stage, one.engine.key, one.step.name])
+        by, name = task.engine, task.step.name
+        component = step.stage, f"{name}@{by.settings.shown}"
+        kind.parts[component] = number
+        cost = FREE
+        if not by.settings.is_recorded:
+            cost = cost_of(number, by.settings, by.space, name, looked.seen.asked[by.key, name], stored)
+        add_cost(kind, component, cost)
+    return found

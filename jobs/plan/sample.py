@@ -1,0 +1,139 @@
+"""`plan --sample N`: a run of N queries, drawn from those of which something is missing; the store keeps what it pays for.
+
+It is a run of its own, `<name>-sample`, with a log of its own beside the runs of the config. What it has cost says what the
+others will cost, within 95 %.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cluster.errors import ConfigError
+from jobs.config.settings import AblateSettings
+from jobs.job.prepare import Prepared, prepare
+from jobs.log.settings import LogSettings
+from jobs.plan.missing.survey import ByComponent
+from jobs.run.job import run_of
+from jobs.run.planning.sample import PlannedQueries
+from jobs.run.planning.thresholds import SampledGate
+from jobs.run.run import run
+from jobs.runs.folder import RunFolder, open_run
+from jobs.terminal.live_display import LiveDisplay
+
+SEED = 0
+_QUANTITIES = {"rerank": "pairs"}  # stage -> the quantity of costs that is counted; else searches
+
+
+@dataclass(frozen=True)
+class PaidSample:
+    """Queries that were paid for."""
+
+    folder: str
+    """Of their run."""
+    queries: int
+    usd: float | None
+    """What they have cost; None without prices."""
+    searches: ByComponent
+    pairs: ByComponent
+
+    def values(self) -> dict[str, object]:
+        """Returns it as JSON-able values."""
+        return {"folder": self.folder, "queries": self.queries, "usd": self.usd}
+
+
+def pay_for_sample(
+    prepared: Prepared, queries: PlannedQueries, ids: Collection[str], size: int, gated: SampledGate, progress: LiveDisplay
+) -> PaidSample | None:
+    """Runs some of the queries, and returns what they have cost; None where there are none.
+
+    Args:
+        prepared: The run that is planned.
+        queries: Of it.
+        ids: Of the queries of which something is missing.
+        size: How many are drawn.
+        gated: The run's thresholds, which a sample of its own would have otherwise.
+        progress: Shows how far it is.
+
+    Raises:
+        ConfigError: There is no store that would keep what is paid for.
+        Stopped: A limit of the config has ended it; what it has paid for is kept.
+    """
+    config = prepared.config
+    if config.store_folder is None:
+        words = "there is no store (store: null), so that what it pays for would be lost; name one, or leave --sample out"
+        raise ConfigError("argument", f"--sample {size}: {words}")
+    drawn = random.Random(SEED).sample(sorted(ids), min(size, len(ids)))
+    if not drawn:
+        return None
+    name = f"{config.name}-sample"
+    key = f"{name}/log-{hashlib.sha256(''.join(drawn).encode()).hexdigest()[:12]}.parquet"
+    prepared.output.put(key, _log(prepared, _rows(queries, drawn)))
+    log = LogSettings(
+        path=prepared.output.url(key),
+        query_column=config.log.query_column,
+        context_column=config.log.context_column,
+        max_chars=config.log.max_chars,
+        max_context_chars=config.log.max_context_chars,
+    )
+    update = {"name": name, "log": log, "store": config.store_folder, "ablate": AblateSettings(), "label": None}
+    job = run_of(prepare(config.model_copy(update=update), prepared.config_file))
+    progress.phase(f"paying for {len(drawn)} queries")
+    run(replace(job, thresholds=gated.thresholds), progress, f"the same plan, with --sample {size}")
+    return _sample(open_run(job.prepared.storage.root), job.prepared)
+
+
+def _rows(queries: PlannedQueries, ids: Collection[str]) -> pa.Table:
+    """Returns the rows of queries/ of some queries."""
+    wanted, found = pa.array(sorted(ids), pa.string()), list[pa.Table]()
+    left = len(wanted)
+    for shard in queries.shards:
+        if left:
+            with queries.storage.open(shard.key) as file:
+                table = pq.ParquetFile(file).read_row_group(shard.row_group)
+            found.append(table.filter(pc.is_in(table.column("query_id"), wanted)))
+            left -= found[-1].num_rows
+    return pa.concat_tables(found)
+
+
+def _log(prepared: Prepared, rows: pa.Table) -> bytes:
+    """Returns a log of queries, a row each, with the columns that the config reads."""
+    columns, context = {prepared.config.log.query_column: rows.column("query")}, prepared.config.log.context_column
+    if context is not None:
+        columns[context] = rows.column("context")
+    if prepared.columns.values:
+        values = [dict(one or ()) for one in rows.column("values").to_pylist()]
+        columns |= {name: pa.array([one.get(name) for one in values], pa.string()) for name in prepared.columns.values}
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue()
+
+
+def _sample(folder: RunFolder, prepared: Prepared) -> PaidSample:
+    """Returns what the queries of a finished run have cost."""
+    searches, pairs = ByComponent(), ByComponent()
+    places: dict[str, int] = {}
+    made: dict[tuple[str, str], dict[str, int]] = {}
+    for manifest in folder.manifests:
+        for file in manifest.files.get("costs", ()):
+            with folder.storage.open(file.key) as source:
+                rows = pq.read_table(source).to_pylist()
+            for row in rows:
+                if row["query_id"] is not None:
+                    places.setdefault(row["query_id"], len(places))
+                    of = made.setdefault((row["stage"], f"{row['component']}@{row['model'] or ''}"), {})
+                    number = row[_QUANTITIES.get(row["stage"], "searches")] or 0
+                    of[row["query_id"]] = of.get(row["query_id"], 0) + number
+    for component, of_queries in made.items():
+        into = pairs if component[0] in _QUANTITIES else searches
+        into.missing[component] = [of_queries.get(query_id, 0) for query_id in places]
+    searches.rows = pairs.rows = len(places)
+    usd = None if prepared.prices is None else prepared.prices.usd(folder.spent)
+    return PaidSample(folder.storage.root, len(places), usd, searches, pairs)

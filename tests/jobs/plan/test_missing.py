@@ -1,0 +1,376 @@
+"""The plan before and the bill after, for what can change from one night to the next."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.costs import load_prices
+from cluster.errors import ConfigError
+from jobs.chain.stages.order import Order
+from jobs.config.load import load_config
+from jobs.plan.plan import plan
+from jobs.plan.table import plan_table
+from jobs.run.ablation import prepare_ablation
+from jobs.run.job import Job
+from jobs.runs.folder import open_run
+from jobs.terminal.live_display import LiveDisplay
+from retrievers.local.build import build_local_index
+from tests.support.jobs.in_process_runs import prepared_job, run_in_process
+from tests.support.retrievers.blocks import index_fields
+from tests.support.retrievers.fake_models import FakeModels
+from tests.support.rewriters.fake_server import FakeServer
+
+QUERIES = [
+    "why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast of beer", "faint galaxies", "rye",
+    "linen bag", "harbours fill", "keeper of the lamp", "light far across the sea", "wild yeast",
+]  # fmt: skip
+NEW = ["harbours at night", "a mirror", "tides at the full moon"]
+ASKED = {"generations": "rewrite", "rounds": "iterate", "grades": "grade", "answers": "answer", "judgements": "judge"}
+PRICES = """
+tokens:
+  tiny: {prompt: 2.0, completion: 8.0}
+  other: {prompt: 1.0, completion: 4.0}
+searches: {bm25: 3.0, dense: 5.0}
+"""
+
+
+def score(query: str, texts: Sequence[str]) -> list[float]:
+    return [float(len(set(query.split()) & set(text.lower().rstrip(".").split()))) - 1.5 for text in texts]
+
+
+def answer(body: dict[str, Any]) -> str:
+    words = body["messages"][-1]["content"].split()
+    return json.dumps({"general": f"about {words[-1]} {words[-2]}", "keyword": " ".join(words[-3:])})
+
+
+@pytest.fixture
+def llm() -> Iterator[FakeServer]:
+    with FakeServer(["tiny", "other"], text=answer) as server:
+        yield server
+
+
+@pytest.fixture
+def night(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], served_dense: dict[str, Any],
+    config_file: Callable[[Any], str], llm: FakeServer, monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[..., Job]]:  # fmt: skip
+    """Jobs of one config, by label and settings."""
+    monkeypatch.chdir(tmp_path)
+    log(QUERIES)
+    Path("prices.yaml").write_text(PRICES)
+    values["rewrite"] = {
+        "engine": {"kind": "openai", "model": "tiny", "base_url": llm.address, "attempts": 1},
+        "strategies": ["general", "keyword"],
+    }
+    values["retrieve"] |= {"retrievers": {"bm25": bm25, "dense": served_dense}, "depth": 4}
+    values |= {"limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 4}}
+    with FakeModels("vllm", "reranker", score=score) as reranker:
+        values["rerank"] = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3, "attempts": 2}
+        path = config_file(values)
+        yield lambda label, *settings: prepared_job(path, f"label={label}", *settings)
+
+
+def log(queries: Sequence[str]) -> None:
+    asked = [query for place, query in enumerate(queries) for _ in range(1 + place % 3)]
+    pq.write_table(pa.table({"query": asked}), "log.parquet")
+
+
+def planned(job: Job, ablation: Job | None = None, sample: int = 0) -> dict[str, Any]:
+    return plan(job.prepared, LiveDisplay(io.StringIO()), ablation, sample)
+
+
+def stored(place: Path = Path()) -> dict[str, int]:
+    return {str(path): path.stat().st_size for path in place.rglob("*") if path.is_file()}
+
+
+def bill(folder: Path) -> dict[str, float]:
+    """What a finished run has paid for, by kind, and its price in tokens and searches."""
+    run, sums = open_run(str(folder)), Counter[str]()
+    for stage, parts in run.spent.items():
+        for one in parts.values():
+            sums.update({f"{stage} {name}": value for name, value in one.items() if name in ("requests", "searches", "pairs")})
+    prices = load_prices(Path("prices.yaml"))
+    assert prices is not None
+    found = {name: sums[f"{stage} requests"] for name, stage in ASKED.items()}
+    found |= {"searches": sums["retrieve searches"] + sums["gate searches"], "pairs": sums["rerank pairs"]}
+    return found | {"usd": prices.usd(run.spent)}
+
+
+def amount(missing: dict[str, Any], kind: str) -> tuple[float, float, float]:
+    of = missing["usd"] if kind == "usd" else missing["kinds"][kind]["number"]
+    return of["low"], of["expected"], of["high"]
+
+
+KINDS = ("generations", "searches", "pairs", "usd")
+CHANGES: dict[str, tuple[list[str], set[str], dict[str, str]]] = {  # settings, what is known exactly, why the first is missing
+    "nothing": ([], set(KINDS), {}),
+    "new queries": ([], {"generations"}, {"generations": "new queries", "pairs": "new queries"}),
+    "prompt": (["rewrite.language=Dutch"], {"generations"}, {"generations": "another prompt", "searches": "other texts"}),
+    "decoding": (["rewrite.decoding.temperature=0.5"], {"generations"}, {"generations": "other decoding or values"}),
+    "model": (["rewrite.engine.model=other"], {"generations"}, {"generations": "another model"}),
+    "index": (
+        ["retrieve.retrievers.bm25.index=more", "retrieve.retrievers.dense.index=more-dense"],
+        {"generations", "searches"},
+        {"searches": "another index", "pairs": "other documents"},
+    ),
+    "local index": (["retrieve.retrievers.bm25.index=plain", "retrieve.retrievers.bm25.analyzer=unicode"], set(KINDS), {}),
+    "reranker": (["rerank.max_length=200"], set(KINDS), {"pairs": "another reranker"}),
+}
+
+
+def build_more(corpus: Path, served_dense: dict[str, Any]) -> None:
+    """Indexes with one more document, and one of the same with another analyzer."""
+    table = pq.read_table(corpus)
+    text = "A lamp of the harbours shines at spring tide, and yeast makes bread rise."
+    more = {name: [""] for name in table.column_names} | {"doc_id": ["d09"], "text": [text]}
+    pq.write_table(pa.concat_tables([table, pa.table(more, schema=table.schema)]), "more.parquet")
+    build_local_index(Path("plain"), corpus, index_fields("unicode"))
+    build_local_index(Path("more"), Path("more.parquet"), index_fields("english"))
+    build_local_index(Path("more-dense"), Path("more.parquet"), index_fields(encoder=served_dense["encoder"]))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_plan_before_is_the_bill_after(
+    night: Callable[..., Job], llm: FakeServer, corpus: Path, served_dense: dict[str, Any], change: str
+) -> None:
+    settings, exact, why = CHANGES[change]
+    build_more(corpus, served_dense)
+    first = bill(run_in_process(night("one")))
+    assert first["generations"] == len(QUERIES)
+    if change == "new queries":
+        log([*QUERIES, *NEW])
+    job = night("two", *settings)
+    before, asked = stored(), len(llm.bodies)
+    missing = planned(job)["missing"]
+    assert (stored(), len(llm.bodies)) == (before, asked)  # nothing is written, and nothing is asked
+    paid = bill(run_in_process(job))
+    for kind in KINDS:
+        low, expected, high = amount(missing, kind)
+        assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
+        if kind in exact:
+            assert low == expected == high == pytest.approx(paid[kind], abs=1e-6), (kind, paid, missing)
+    for kind, reason in why.items():
+        assert next(iter(missing["kinds"][kind]["why"])) == reason, missing["kinds"][kind]
+    if change == "nothing":
+        assert (paid["generations"], paid["pairs"]) == (0, 0)
+        assert missing["kinds"]["generations"]["reused"] == len(QUERIES)
+    if change == "new queries":
+        assert missing["kinds"]["generations"]["why"] == {"new queries": len(NEW)} == {"new queries": paid["generations"]}
+
+
+def test_a_first_night_misses_everything(night: Callable[..., Job]) -> None:
+    job = night("one")
+    missing = planned(job)["missing"]
+    paid = bill(run_in_process(job))
+    assert missing["kinds"]["generations"]["number"] == {"low": 12, "expected": 12, "high": 12}
+    assert missing["kinds"]["generations"]["why"] == {"new queries": 12}
+    for kind in KINDS:
+        low, _, high = amount(missing, kind)
+        assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
+    assert amount(missing, "searches")[0] >= 2 * len(QUERIES)  # those of the originals are known
+
+
+def test_without_a_store_all_is_missing_at_any_time(night: Callable[..., Job]) -> None:
+    run_in_process(night("one", "store=null"))
+    missing = planned(night("two", "store=null"))["missing"]
+    assert missing["kinds"]["generations"]["number"]["expected"] == len(QUERIES)
+    assert missing["kinds"]["generations"]["why"] == {"there is no store": len(QUERIES)}
+
+
+def test_what_a_stopped_run_has_done_is_not_missing(night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor what it was answered for a shard that was not committed."""
+    order, left = Order.__call__, [1]
+
+    def fails(self: Order, table: pa.Table) -> pa.Table:
+        if not left:
+            raise ZeroDivisionError("the second shard")
+        left.pop()
+        return order(self, table)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Order, "__call__", fails)
+        with pytest.raises(ZeroDivisionError):
+            run_in_process(night("one"))
+    job = night("one")
+    seen = planned(job)
+    folder = run_in_process(job)
+    paid = Counter[str]()
+    for row in pq.read_table(folder / "costs").to_pylist():
+        if row["start"] == 2:
+            paid.update({name: row[name] or 0 for name in ("searches", "pairs")})
+            paid["requests"] += row["requests"] if row["stage"] == "rewrite" else 0
+    assert seen["state"] == "begun"
+    assert 0 < paid["requests"] == seen["missing"]["kinds"]["generations"]["number"]["expected"] < len(QUERIES)
+    assert seen["missing"]["queries"] == seen["left"]["queries"] < len(QUERIES)
+    for kind, name in (("searches", "searches"), ("pairs", "pairs")):
+        low, _, high = amount(seen["missing"], kind)
+        assert low <= paid[name] <= high
+    assert planned(job)["missing"] is None  # it is finished
+
+
+def test_an_ablation_is_planned_with_all_its_arms(night: Callable[..., Job], tmp_path: Path) -> None:
+    path, arms = (
+        str(tmp_path / "config.yaml"),
+        {"arms": {"hyde": {"rewrite.strategies": ["hyde"]}, "rrf": {"fuse.method": "rrf"}}},
+    )
+    run_in_process(night("one"))
+    job = prepare_ablation(load_config(path, ["label=arms", f"ablate={json.dumps(arms)}"]), path)
+    seen = planned(night("two"), job)
+    assert seen["missing"]["kinds"]["generations"]["number"]["expected"] == 0
+    missing = seen["ablation"]["missing"]
+    paid = bill(run_in_process(job))
+    assert paid["generations"] == len(QUERIES)
+    assert missing["kinds"]["generations"]["number"] == dict.fromkeys(("low", "expected", "high"), len(QUERIES))
+    assert missing["kinds"]["generations"]["why"] == {"another strategy": len(QUERIES)}
+    for kind in KINDS:
+        low, _, high = amount(missing, kind)
+        assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
+
+
+STEPS: dict[str, list[str]] = {
+    "gate": ["rewrite.gate={by: bm25, below: 1.0}"],
+    "quantile": ["rewrite.gate={by: bm25, below: {quantile: 0.5}}"],
+    "rounds": ["iterate={by: bm25, below: 0.5, documents: 2, merge: best}"],
+    "answers": ["answer={documents: 2}"],
+    "grades": ["grade={documents: 2}", "answer={documents: 2}"],
+    "judge": ["judge={relevance: {documents: 2}}"],
+    "random": ["rewrite.select={kind: random_k, k: 1, seed: 3}", "rewrite.calls=separate"],
+    "rules": ["rewrite.select=classified", "rewrite.strategies=[decompose, step_back, multi_query, hyde]"],
+    "together": ["retrieve.retrievers.bm25.together=true"],
+    "qpp": ["rewrite.select={kind: qpp, predictor: avg_idf}"],
+    "retries": ["rewrite.retries=1"],
+    "typos": ["retrieve.typos={seed: 1, rate: 0.2}"],
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_whatever_the_job_does_its_generations_are_known(night: Callable[..., Job], step: str) -> None:
+    """Those of rewriting; what is asked about results is within bounds, where some are not there yet."""
+    run_in_process(night("one", *STEPS[step]))
+    log([*QUERIES[2:], *NEW])
+    job = night("two", *STEPS[step])
+    seen = planned(job)
+    paid = bill(run_in_process(job))
+    for kind in (kind for kind in seen["missing"]["kinds"] if kind in paid):
+        low, expected, high = amount(seen["missing"], kind)
+        if step != "rounds" or kind == "generations":  # what rounds search and score is apart, too
+            assert low <= paid[kind] <= high, (kind, paid, seen["missing"])
+        assert kind != "generations" or low == expected == high
+    table = plan_table(seen)
+    cells = dict(zip(*(list(map(str, column.cells)) for column in table.columns), strict=True))
+    assert cells["  generations"].startswith(f"{int(paid['generations'])}")
+    assert ("apart" in cells["missing"]) == (step == "rounds")
+
+
+@pytest.mark.parametrize("step", ["answers", "grades", "judge"])
+def test_where_all_results_are_stored_it_is_known_what_is_asked_about_them(night: Callable[..., Job], step: str) -> None:
+    run_in_process(night("one"))
+    kind = {"judge": "judgements"}.get(step, step)
+    first = planned(night("two", *STEPS[step]))["missing"]["kinds"][kind]
+    paid = bill(run_in_process(night("two", *STEPS[step])))
+    assert first["number"]["low"] <= paid[kind] <= first["number"]["high"]
+    assert step == "grades" or first["number"]["low"] == paid[kind] > 0
+    again = planned(night("three", *STEPS[step]))["missing"]["kinds"][kind]
+    assert (again["number"]["high"], again["reused"]) == (0, paid[kind])
+
+
+def test_the_table_says_what_is_missing_and_why(night: Callable[..., Job]) -> None:
+    run_in_process(night("one"))
+    log([*QUERIES, *NEW])
+    table = plan_table(planned(night("two")))
+    names, cells = (list(map(str, column.cells)) for column in table.columns)
+    said = dict(zip(names, cells, strict=True))
+    assert said["missing"] == "of the 15 queries that are left"
+    assert said["  generations"].startswith("3, 12 are stored; ")
+    assert cells[names.index("  generations") + 1] == "new queries 3"
+    assert "tokens of prompts" in said["  generations"]
+    assert " are stored" in said["  pairs"]
+    assert said["  together"].startswith("about $")
+
+
+@pytest.mark.parametrize("shards", [2, 3])
+def test_of_a_large_log_some_shards_are_looked_at(
+    night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, shards: int
+) -> None:
+    run_in_process(night("one"))
+    log([*QUERIES, *NEW])
+    whole = planned(night("two"))["missing"]
+    monkeypatch.setattr("jobs.plan.missing.survey.LOOKED", 4 * shards)
+    some = planned(night("two"))["missing"]
+    assert some["looked"] < some["queries"] == whole["queries"] == 15
+    low, _, high = amount(some, "generations")
+    assert low < high
+    assert low <= len(NEW) <= high
+
+
+def test_lists_are_followed_for_some_queries(night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_in_process(night("one"))
+    whole = planned(night("two", "rerank.max_length=200"))["missing"]
+    monkeypatch.setattr("jobs.plan.missing.survey.FOLLOWED", 6)
+    some = planned(night("two", "rerank.max_length=200"))["missing"]
+    (pairs, _, same), (low, _, high) = amount(whole, "pairs"), amount(some, "pairs")
+    assert pairs == same
+    assert low < pairs < high
+    assert amount(some, "searches")[0] < amount(whole, "searches")[0] < amount(some, "searches")[2]
+
+
+MANY = [f"{one} {other}" for one in ("lamp", "tides", "yeast", "mirror", "harbours") for other in QUERIES[:8]]
+
+
+def test_a_sample_is_paid_for_and_kept(night: Callable[..., Job], llm: FakeServer) -> None:
+    first = run_in_process(night("one"))
+    log([*QUERIES, *MANY])
+    before, asked = planned(night("two"))["missing"], len(llm.bodies)
+    seen = planned(night("two"), sample=16)
+    missing = seen["missing"]
+    assert len(llm.bodies) - asked == missing["sample"]["queries"] == 16
+    assert missing["kinds"]["generations"]["number"] == dict.fromkeys(("low", "expected", "high"), len(MANY) - 16)
+    assert missing["sample"]["usd"] > 0
+    assert json.loads(Path("runs/small/latest.json").read_text())["path"] == str(first)
+    job = night("two")
+    assert not list(job.prepared.storage.list())  # the run itself has not begun
+    for kind in ("searches", "pairs"):
+        (low, _, high), (least, _, most) = amount(missing, kind), amount(before, kind)
+        assert high - low < most - least
+    names, cells = (list(map(str, column.cells)) for column in plan_table(seen).columns)
+    assert dict(zip(names, cells, strict=True))["  sample"].startswith("16 queries were paid for, $0.")
+    asked = len(llm.bodies)
+    paid = bill(run_in_process(job))
+    assert len(llm.bodies) - asked == paid["generations"] == len(MANY) - 16
+    for kind in KINDS:
+        low, _, high = amount(missing, kind)
+        assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
+
+
+def test_a_sample_has_the_contexts_and_values_of_its_queries(night: Callable[..., Job], llm: FakeServer) -> None:
+    """They are part of what a query, and a prompt, is."""
+    settings = ["log.context_column=turns", "rewrite.select={kind: column, column: who}", "rewrite.calls=separate"]
+    turns, who = ["about cats", None, "about dogs", " "], ["general", "keyword", None, "none"]
+    table = {"query": QUERIES, "turns": (turns * 3), "who": (who * 3)}
+    pq.write_table(pa.table(table), "log.parquet")
+    missing = planned(night("one", *settings), sample=100)["missing"]
+    assert missing["kinds"]["generations"]["number"]["high"] == 0
+    asked = len(llm.bodies)
+    run_in_process(night("one", *settings))
+    assert len(llm.bodies) == asked > 0
+
+
+def test_where_nothing_is_missing_no_sample_is_paid_for(night: Callable[..., Job], llm: FakeServer) -> None:
+    run_in_process(night("one"))
+    asked = len(llm.bodies)
+    missing = planned(night("two"), sample=5)["missing"]
+    assert (len(llm.bodies), "sample" in missing) == (asked, False)
+
+
+def test_without_a_store_a_sample_is_refused(night: Callable[..., Job]) -> None:
+    with pytest.raises(ConfigError, match=r"^--sample 5: there is no store \(store: null\)"):
+        planned(night("one", "store=null"), sample=5)
