@@ -28,7 +28,7 @@ from jobs.store.maintainer import Check, is_maintained, maintaining
 from jobs.store.rewriting import drop_forgotten
 
 GRACE_SECONDS = 48 * 3600.0  # longer than a night: a job reads the files that it listed when it started
-MERGED_BYTES = 8 << 20  # of a merged file; with its rows in memory some ten times as much
+MERGED_BYTES = 4 << 20  # of a merged file; while it is made its rows take some fifty times as much, mostly prompts
 MOST_TOGETHER = 32  # files of one range; where there are more, a run compacts the store when it is finished
 _IDS = 32  # hex digits of a query_id
 

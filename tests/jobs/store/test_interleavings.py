@@ -6,13 +6,20 @@ import pytest
 
 from tests.support.jobs.store_actors import Interleaving
 
-FEW, MANY = 60, 2_000
+FEW, WELL, MANY = 60, 40, 2_000
 
 
 @pytest.mark.parametrize("seed", range(0, FEW, 10))
 def test_no_row_differs_is_lost_or_comes_back(seed: int) -> None:
     for one in range(seed, seed + 10):
         Interleaving(one).run()
+
+
+@pytest.mark.parametrize("seed", range(0, WELL, 10))
+def test_where_nothing_fails_no_file_has_what_was_forgotten(seed: int) -> None:
+    """Neither does it need compaction: who puts a file looks for marks afterwards."""
+    for one in range(seed, seed + 10):
+        Interleaving(one, failures=0.0, kills=0.0).run()
 
 
 def test_one_seed_has_one_trace() -> None:

@@ -176,16 +176,16 @@ class Interleaving:
         found = stored_completions(files, [_asked(query) for query in QUERIES])
         texts = {query: str(found[_asked(query).key].completion.text) for query in QUERIES if _asked(query).key in found}
         self._check(texts, QUERIES, opened)
-        for one in stored_spaces(self.storage):
+        for one in stored_spaces(self.storage) if any(self._faults) else ():
             drop_forgotten(self.storage, one, forgotten_queries(self.storage))  # of jobs that were killed as they put a file
+        for row in self._rows():
+            self._check_row(row)
         for one in stored_spaces(self.storage):
             compact_space(self.storage, one, 0, self.turns.now)
         again = stored_completions(open_store("/memory", ABOUT, self.turns.now / 1000), [_asked(query) for query in QUERIES])
         assert {key: one.completion.text for key, one in again.items()} == {
             key: one.completion.text for key, one in found.items()
         }
-        for row in self._rows():
-            self._check_row(row)
         for query in FORGOTTEN:  # once more, since jobs that worked meanwhile may have put rows of others with its words
             forget(self.storage, WhatToForget(query), None, now=lambda: self.turns.now / 1000)
         kept = self._rows()
