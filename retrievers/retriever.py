@@ -120,6 +120,10 @@ class DocumentStore(Protocol):
         """Returns whether each document is in the store."""
         ...
 
+    def some(self, count: int) -> list[str]:
+        """Returns the indexed texts of some documents, at most so many, by which the lengths of all may be judged."""
+        ...
+
 
 SOURCE, PAGE, CHUNK = "source", "page", "chunk"
 """Columns of a corpus that say where a passage is from."""

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from cluster.errors import ConfigError
 from jobs.cli.inputs import check_matched, check_samples, gold_of, judged_or_named, measured_by, prices_of
 
 if TYPE_CHECKING:
@@ -32,7 +33,12 @@ def report(options: argparse.Namespace) -> int:
     judgements, gold = judged_or_named(options, folder, "--qrels"), gold_of(options, folder)
     shown = folder.config.report.model_dump() | ({"texts": False} if options.no_texts else {})
     shown |= {} if options.samples is None else {"samples": options.samples}
+    shown |= {"requests": "all"} if options.all_requests else {}
     if folder.is_ablation:
+        shown.pop("requests")
+        if options.all_requests:
+            what = f"{folder.storage.root} is an ablation, whose page shows no requests"
+            raise ConfigError("argument", f"--all-requests: {what}; leave it out")
         found = compared(folder, judgements, measured_by(folder.config.evaluate, judgements, options.measures), prices, gold)
         if judgements is not None and found.comparison is not None and (options.qrels or options.key):
             check_matched(judgements, found.comparison.warning, found.comparison.frame.not_committed)
@@ -67,7 +73,7 @@ def write_report(
 ) -> None:
     """Writes the report of a run to `out`, a path or an object on S3, or into its folder, where its evaluation is stored, too.
 
-    `shown`: `texts` and `samples`, where they are not as the run's config has them.
+    `shown`: `texts`, `samples` and `requests`, where they are not as the run's config has them.
     """
     from jobs.measure.evaluate.stored_evaluation import store_evaluation
     from jobs.pages.report import report

@@ -143,7 +143,7 @@ def ablate(options: argparse.Namespace) -> int:
             found = compared(folder, None, settings, prices, by_judge=False)
         progress.phase("writing the report")
         with finished(folder, log, "the report was not written"):
-            write_pages(found, **prepared.config.report.model_dump())
+            write_pages(found, texts=prepared.config.report.texts, samples=prepared.config.report.samples)
         return found
 
     found = drive("ablate", prepared, command, lambda progress, log: run(ablation, progress, command, log), closed)

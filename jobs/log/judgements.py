@@ -25,6 +25,8 @@ class JudgedBy(NamedTuple):
     """To measure by, since it judged the first results only."""
     notes: tuple[str, ...] = ()
     """What is to be said of its judgements; a sentence each."""
+    relevant: int = 1
+    """The lowest grade of a relevant document."""
 
 
 class Judgements(NamedTuple):
@@ -38,6 +40,11 @@ class Judgements(NamedTuple):
     key: Key = "log_id"
     judge: JudgedBy | None = None
     """None: people judged."""
+
+    @property
+    def least(self) -> int:
+        """Returns the lowest grade of a relevant document: of people 1, of a judge its own."""
+        return 1 if self.judge is None else self.judge.relevant
 
     def measures(self, named: Sequence[str]) -> list[str]:
         """Returns what to measure by: the named measures, of a judge its own."""

@@ -15,7 +15,7 @@ from jobs.chain.pipeline import COSTED
 from jobs.pages.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
 from jobs.pages.summary import counted
 from jobs.pages.trial_lists import SHOWN_IN_LISTS, lists
-from jobs.pages.try_steps import answer_table, answer_text, grades_table, nuggets_table, rounds_table
+from jobs.pages.try_steps import answer_table, answer_text, grades_table, judged_table, nuggets_table, rounds_table
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, money, one_line, printable, shortened
 from jobs.try_one.trial import TextId, Trial, is_chosen, text_names
@@ -76,8 +76,7 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
         yield Padding(answer_table(trial), (0, 0, 1, 2))
     if judged := row.get("judgements"):
         yield _section("judged", f"by {judged[0]['model']}")
-        grades = ", ".join(f"{one_line(one['doc_id'] or one['kind'])} {one['grade']}" for one in judged)
-        yield Padding(Text(grades), (0, 0, 1, 2))
+        yield Padding(judged_table(trial), (0, 0, 1, 2))
     if nuggets := row.get("nuggets"):
         yield _section("nuggets", f"of a good answer, from {len(nuggets[0]['documents'])} relevant results")
         yield Padding(nuggets_table(trial), (0, 0, 1, 2))
@@ -205,18 +204,26 @@ def _rewrites(trial: Trial) -> Table:
 
 def requests(trial: Trial) -> Iterator[RenderableType]:
     """Yields each request: its prompt and its answer as they were sent and received."""
-    samples = Counter(one["request"] for one in trial.requests if one["sample"] < FIRST_TRY)
+    alike = [(one["request"], one["document"]) for one in trial.requests if one["sample"] < FIRST_TRY]
+    samples, shown = Counter(alike), Counter[tuple[str, str | None]]()
     for one in trial.requests:
-        number, (tries, place) = samples[one["request"]], divmod(one["sample"], FIRST_TRY)
-        sample = (f" {place + 1} of {number}" if number > 1 else "") + (f", try {tries + 1}" if tries else "")
+        name, (tries, place) = (one["request"], one["document"]), divmod(one["sample"], FIRST_TRY)
+        if not tries:  # requests of a step differ in what they show, and not in their samples
+            shown[name] += 1
+        place = place + 1 if tries else shown[name]
+        sample = (f" {place} of {samples[name]}" if samples[name] > 1 else "") + (f", try {tries + 1}" if tries else "")
+        about = "" if one["document"] is None else f" about {one_line(one['document'])}"
         tokens = f"{one['prompt_tokens']:,} prompt tokens, {one['completion_tokens']:,} written" if one["prompt_tokens"] else ""
         tier = f"tier {one['tier'] or 'not named'}" if one["tier"] or one["tier_note"] else ""
         tier += f" ({one['tier_note']})" if one["tier_note"] else ""
-        words = ", ".join(filter(None, [one["model"], tier, tokens, one["finish_reason"], one["error"]]))
-        yield _section(f"request {one['request']}{sample}", words)
-        for name in ("prompt", "answer"):
-            yield Padding(Text(name, style="dim"), (0, 0, 0, 2))
-            text = one[name] if one[name] is not None else f"none: {one['message']}"
+        stored = "from the store" if one["reused"] else ""
+        words = ", ".join(filter(None, [one["model"], tier, tokens, stored, one["finish_reason"], one["error"]]))
+        yield _section(f"request {one['request']}{about}{sample}", words)
+        for part in ("prompt", "answer"):
+            if part == "prompt" and one[part] is None:
+                continue  # of a later step that has failed
+            yield Padding(Text(part, style="dim"), (0, 0, 0, 2))
+            text = one[part] if one[part] is not None else f"none: {one['message']}"
             yield Padding(Text(printable(text)), (0, 0, 1, 4))
 
 

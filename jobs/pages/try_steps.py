@@ -1,4 +1,4 @@
-"""What `try` shows of the steps that LLMs do after retrieval: further rounds, grades, and the answer."""
+"""What `try` shows of the steps that LLMs do after retrieval: further rounds, grades, the answer, and what a judge says."""
 
 from __future__ import annotations
 
@@ -61,6 +61,22 @@ def answer_table(trial: Trial) -> Table:
         table.add_row(Text(f"[{number}]", style="dim"), Text(f"{one_line(one['doc_id'])}{label}{cited}", style="dim"))
     if answer["left_out"]:
         table.add_row("", Text(f"no room for {answer['left_out']:,} more (answer.context_tokens)", style="dim"))
+    return table
+
+
+def judged_table(trial: Trial) -> Table:
+    """Returns the judge's grades of results and of the answer; of what was asked several times the others behind the first."""
+    table, grades = _grid(), dict[tuple[str | None, str], list[int]]()
+    for one in sorted(trial.row["judgements"], key=lambda one: one["sample"]):
+        grades.setdefault((one["doc_id"], one["kind"]), []).append(one["grade"])
+    for title, of_documents in (("results", True), ("answer", False)):
+        words = [
+            f"{one_line(doc_id or kind.rpartition('/')[2])} {first}" + (f" (again {', '.join(map(str, more))})" if more else "")
+            for (doc_id, kind), (first, *more) in grades.items()
+            if (doc_id is not None) == of_documents
+        ]
+        if words:
+            table.add_row(Text(title, style="dim"), Text(", ".join(words)))
     return table
 
 

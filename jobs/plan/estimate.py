@@ -2,20 +2,22 @@
 
 They are extrapolated from the cost per query of the run's committed shards, else of the newest finished run of the same name
 and the same settings (the night before); the time of its nodes and its driver included. Without either, the prompts of some
-queries are counted, completions are bounded by `max_tokens`, and searches by the texts of a query; how often an answer does
-not serve is not known then, so tries of `rewrite.retries` stay apart.
+queries are counted, completions are bounded by `max_tokens`, and searches by the texts of a query; rounds, grades, answers and
+judgements are bounded by the settings and the lengths of some documents (`later_steps.py`); how often an answer does not serve
+is not known then, so tries of `rewrite.retries` stay apart.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cluster import costs
 from cluster.run.shards import Manifest, spent
 from jobs.job.prepare import Prepared
+from jobs.plan.later_steps import LaterTokens, any_paid, later_tokens
 from jobs.plan.tiers import Tiers, asked_tiers, tier_price
 from jobs.run.pool_calibration import mostly_reused, previous_run
 from jobs.run.spending import tries_per_request
@@ -48,7 +50,9 @@ class Estimate:
     pools: str = ""
     """The pools of the basis."""
     without_steps: bool = False
-    """Whether requests of rounds, grades, answers and judgements are in no sum: what they are shown is not known yet."""
+    """Whether requests of rounds, grades, answers and judgements are in no sum: how long documents are is not known."""
+    of_steps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Of these stages, where they are in the sums by no earlier run -> prompt_tokens and completion_tokens."""
     waited: float = 0.0
     """Seconds in which the basis waited for services; the busy time of the workers that waited is part of `seconds`."""
     tiers: tuple[str, ...] = ()
@@ -102,7 +106,7 @@ def _by_manifests(
     total, start_up = _split_start_up(spent(manifests))
     scale = left / max(1, sum(manifest.counts["queries"] for manifest in manifests))
     sums = {name: value * scale for name, value in costs.stage_sums(total).items()}
-    tokens = {name: round(sums.get(name, 0)) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")}
+    prompt, cached, completion = (round(sums.get(name, 0)) for name in ("prompt_tokens", "cached_tokens", "completion_tokens"))
     starts = len({manifest.start for manifest in manifests})  # the workers start once more, however many queries remain
     once = costs.stage_sums(start_up).get("seconds", 0.0) / starts
     usd: float | None = None
@@ -117,7 +121,7 @@ def _by_manifests(
     waited = waited_seconds(before)
     wall = sum(one["wall_seconds"] for one in before)
     return Estimate(
-        basis, **tokens, at_most=at_most, tries_apart=0, seconds=sums.get("seconds", 0.0) + once, usd=usd,
+        basis, prompt, cached, completion, at_most=at_most, tries_apart=0, seconds=sums.get("seconds", 0.0) + once, usd=usd,
         wall_seconds=max(0.0, wall - waited) * scale if before else None, pools=_pools(before), waited=waited,
         without_steps=False, tiers=_names(tiers), fallen_usd=fallen,
     )  # fmt: skip
@@ -147,7 +151,8 @@ def _by_tokenizer(
 ) -> Estimate | None:
     engines = {"": prepared.engine} | {one.name: one.engine for one in prepared.rewriting.pool if one.engine is not None}
     asked = {name: one for name, one in engines.items() if one is not None and not one.is_recorded}
-    if not asked or not texts:
+    later = later_tokens(prepared, left, texts)
+    if not texts or not (asked or later):
         return None
     rewriter = Rewriter(prepared.rewriting)
     queries = [Query(query_id(text), text) for text in texts[:SAMPLE]]
@@ -166,23 +171,38 @@ def _by_tokenizer(
         ):
             sums[key] = sums.get(key, 0) + round(counted * scale)
         sources[counter.source] = None
-    if not tokens:
+    if not tokens and later is None:
         return None
-    prompt, completion = (int(sum(of[key] for of in tokens.values())) for key in ("prompt_tokens", "completion_tokens"))
-    basis = f"prompts of {min(len(texts), SAMPLE):,} queries counted ({'; '.join(sources)})"
+    by_stage: costs.Totals = {"rewrite": tokens} | ({} if later is None else later.by_stage)
+    prompt, completion = (
+        int(sum(of[key] for models in by_stage.values() for of in models.values()))
+        for key in ("prompt_tokens", "completion_tokens")
+    )
+    counted = [f"prompts of {min(len(texts), SAMPLE):,} queries counted ({'; '.join(sources)})"] if tokens else []
+    basis = "; ".join([*counted, *([] if later is None else [later.basis])])
     usd: float | None = None
     fallen: float | None = None
-    tiers = asked_tiers(prepared)
-    if (prices := prepared.prices) is not None and any(model.removeprefix("x@") in prices.tokens for model in tokens):
-        price = tier_price(prices, {"rewrite": tokens}, tiers)
+    tiers, asked_models = asked_tiers(prepared), {model.removeprefix("x@") for models in by_stage.values() for model in models}
+    if (prices := prepared.prices) is not None and asked_models & prices.tokens.keys():
+        price = tier_price(prices, by_stage, tiers)
         usd = price.usd + _price_of(prices, left, searches)
         fallen = price.fallen(usd)
     tries = tries_per_request(prepared.rewriting)
-    apart = bool(prepared.config.asking)
+    apart = later is None and any_paid(prepared)
     return Estimate(
         basis, prompt, None, completion, at_most=True, tries_apart=tries, seconds=None, usd=usd, without_steps=apart,
-        tiers=_names(tiers), fallen_usd=fallen,
+        of_steps=_of_steps(later), tiers=_names(tiers), fallen_usd=fallen,
     )  # fmt: skip
+
+
+def _of_steps(later: LaterTokens | None) -> dict[str, dict[str, int]]:
+    """Returns stage -> its tokens by their name."""
+    if later is None:
+        return {}
+    return {
+        stage: {"prompt_tokens": tokens, "completion_tokens": later.completion_tokens[stage]}
+        for stage, tokens in later.prompt_tokens.items()
+    }
 
 
 def _by_searches(prepared: Prepared, left: int, searches: Mapping[str, int]) -> Estimate | None:
@@ -190,7 +210,7 @@ def _by_searches(prepared: Prepared, left: int, searches: Mapping[str, int]) -> 
     usd = 0.0 if prepared.prices is None else _price_of(prepared.prices, left, searches)
     if not usd:
         return None
-    apart = bool(prepared.config.asking)
+    apart = any_paid(prepared)
     basis = "searches alone, each text of each query once"
     return Estimate(basis, 0, None, 0, at_most=True, tries_apart=0, seconds=None, usd=usd, without_steps=apart)
 

@@ -24,10 +24,10 @@ from jobs.job.indexes import encoder_words
 from jobs.job.prepare import Prepared
 from jobs.job.shipping import package_folders
 from jobs.log.dedup import dedup
-from jobs.plan.estimate import SAMPLE, estimate
+from jobs.plan.estimate import SAMPLE, Estimate, estimate
 from jobs.plan.missing.missing import missing_of
 from jobs.plan.sample import pay_for_sample
-from jobs.plan.work import all_searches, planned_saving, step_work
+from jobs.plan.work import all_searches, planned_saving, searches_of_web, step_work
 from jobs.run.job import Job, run_of
 from jobs.run.planning.draft import check_unfinished
 from jobs.run.planning.requests import VARYING
@@ -117,7 +117,7 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
     if gated.rewritten is not None:
         some = gated.rewritten * (calls if some is None else some)
     models = {of: model for name, one in config.retrieve.retrievers.items() for of, model in one.search_names(name).items()}
-    by_model = {f"{of}@{models[of] or ''}": most for of, most in searches.items()}
+    by_model = {f"{of}@{models[of] or ''}": most for of, most in searches.items()} | searches_of_web(config)
     expected = estimate(prepared, left, done, texts, by_model, 1.0 if gated.rewritten is None else gated.rewritten)
     tables = len(SHARD_TABLES & job.schemas.keys())
     pools, resources, sized = _pools(job.prepared, progress, job.pools, shards)
@@ -147,7 +147,7 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
             "judgements": left * most_judgements(job.compiled.work),
             "files": (shards - len(done)) * (tables + 1 + bool(calls)) + (0 if draft.stored else PLAN_FILES),
         },
-        "expected": None if expected is None else expected.values(),
+        "expected": None if expected is None else expected.values() | ({} if ablation is None else _of_the_run(expected)),
         "missing": None if finished else look_and_pay(own, draft.queries, committed),
         "max_cost_usd": config.limits.max_cost_usd,
         "unpriced": "" if prepared.prices else unpriced(prepared.config_file),
@@ -160,6 +160,11 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
         "there": resources + whose,
         "sized": sized,
     } | (_collections(config) | ({} if ablation is None else {"ablation": _shared(ablation, draft, look)}))
+
+
+def _of_the_run(expected: Estimate) -> dict[str, str]:
+    """Returns the basis of an estimate, with that it is of the run itself: how much arms share is not known before."""
+    return {"basis": f"{expected.basis}; of the run itself, not of ablate's arms"}
 
 
 def _collections(config: Config) -> dict[str, Any]:

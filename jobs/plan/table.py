@@ -102,6 +102,8 @@ def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:
         cached = f" ({expected['cached_tokens']:,} of them cached)" if expected["cached_tokens"] else ""
         written = f"{bound} {expected['completion_tokens']:,} written"
         words["tokens"] = f"about {expected['prompt_tokens']:,} of prompts{cached}, {written}{_apart(expected)}"
+    for stage, of in (expected.get("of_steps") or {}).items():
+        words[f"  of {stage}"] = f"about {of['prompt_tokens']:,} of prompts, at most {of['completion_tokens']:,} written"
     if expected["seconds"] is not None:
         away = clock(expected["waited"])
         waited = f"; that run waited {away} for services, which its workers count as work" if expected["waited"] else ""

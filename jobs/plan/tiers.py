@@ -36,7 +36,9 @@ class TierPrice(NamedTuple):
 def asked_tiers(prepared: Prepared) -> Tiers:
     """Returns the tiers of a job's engines at servers; the standard one where engines of a stage and model ask for several."""
     asked = [("rewrite", one) for one in (prepared.engine, *(one.engine for one in prepared.rewriting.pool))]
-    asked += [(key.partition(".")[0], one.engine) for key, one in prepared.steps.of_results.items()]
+    asked += [
+        ("grade" if key == "web" else key.partition(".")[0], one.engine) for key, one in prepared.steps.of_results.items()
+    ]
     asked += [("judge", one.engine) for one in prepared.steps.judge.values()]
     found: dict[tuple[str, str], set[str | None]] = {}
     for stage, engine in asked:

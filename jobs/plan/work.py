@@ -14,6 +14,7 @@ from jobs.chain.arms.judging import most_judgements
 from jobs.chain.arms.requests import at_most, most_requests
 from jobs.config.config import Config
 from jobs.counts import QUANTITIES, cost_quantity, cost_stages
+from jobs.job.steps import WEB_SEARCH
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import arm_needs
 from jobs.tables import ITERATE, ORIGINAL
@@ -68,6 +69,12 @@ def all_searches(config: Config, texts: Mapping[str, int]) -> dict[str, int]:
         for name, settings in config.retrieve.retrievers.items()
         for counted in settings.search_names(name)
     }
+
+
+def searches_of_web(config: Config) -> dict[str, int]:
+    """Returns the most searches of a query of the web where results do not suffice (`web`), by `component@model`."""
+    named = {} if config.web is None else config.web.search.search_names(WEB_SEARCH)
+    return {f"{of}@{model or ''}": 1 for of, model in named.items()}
 
 
 @dataclass(frozen=True)

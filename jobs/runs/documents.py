@@ -10,16 +10,11 @@ from jobs.job.indexes import text_indexes
 from jobs.job.opening import open_documents
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database
+from jobs.runs.web_pages import pages_by_id
 from retrievers.corpora.collections import all_documents
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.retriever import DocumentStore
-from retrievers.web.hits import PREFIX, indexed_text
-
-# What was said of a page differs from search to search: shown is what the first one of the first query has.
-_PAGES = """
-SELECT doc_id, url, title, text FROM read_parquet($files) WHERE doc_id IN (SELECT unnest($ids))
-QUALIFY row_number() OVER (PARTITION BY doc_id ORDER BY query_id, rank, searched) = 1
-"""
+from retrievers.web.hits import PREFIX
 
 
 def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False) -> tuple[dict[str, str], str | None]:
@@ -69,5 +64,5 @@ def _pages(run: RunFolder, doc_ids: Sequence[str], addresses: bool) -> dict[str,
     if not ids or "web" not in run.tables:
         return {}
     with database() as connection:
-        rows = connection.execute(_PAGES, {"files": run.tables["web"], "ids": ids}).fetchall()
-    return {doc_id: (f"{url} " if addresses else "") + indexed_text(title, text) for doc_id, url, title, text in rows}
+        pages = pages_by_id(connection, run, ids)
+    return {doc_id: (f"{one.url} " if addresses else "") + one.text for doc_id, one in pages.items()}

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from functools import cached_property, partial
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,11 +23,9 @@ from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
 from cluster.storage import open_storage
-from jobs.chain.arms.requests import key_in_reading
 from jobs.chain.arms.thresholds import sampled_thresholds
-from jobs.chain.completions import Completions, first_key
+from jobs.chain.completions import Completions
 from jobs.chain.cuts import cuts_of
-from jobs.chain.journal import row_key
 from jobs.chain.search_texts import query_texts
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
@@ -38,8 +36,9 @@ from jobs.log.rejections import Rejection, judge
 from jobs.log.rows import newest
 from jobs.run.job import Job, run_of
 from jobs.run.planning.thresholds import of_latest_run, threshold_words
-from jobs.tables import LOST, ORIGINAL, QUERIES
+from jobs.tables import ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
+from jobs.try_one.requests import all_requests
 from jobs.try_one.trial import NOTHING, Given, Row, Trial, check_utf8, document_counts, one_arm_row
 from retrievers.corpora.collections import id_parts
 from retrievers.hybrid.settings import indexed_identities
@@ -48,7 +47,6 @@ from retrievers.retriever import DocumentStore
 from retrievers.web.hits import indexed_text
 from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import filtered_id, normalise
-from rewriters.query import Query
 from rewriters.rewriter import Rewriter
 from rewriters.strategy import searched_as_one
 
@@ -145,16 +143,19 @@ class LoadedConfig:
         spent = costs.totals(pa.array(own, costs.COST))
         prices = self._prepared.prices
         missing = any(error["reason"] == "not_recorded" for error in row["errors"])
+        texts = self._texts(row)
+        ranked = {hit["doc_id"]: texts[hit["doc_id"]] for hit in row["hits"]}
+        completions = Completions(self._prepared.storage, self._tried, 1, 0.0)
         return Trial(
             self.label,
             self.config,
             row,
-            self._texts(row),
+            texts,
             document_counts(self.config, row, cuts_of(self.config, self._prepared.rewriting.cuts)),
             spent,
             None if prices is None else prices.usd(spent),
             dict(start_up),
-            self._requests(row),
+            all_requests(self._rewriter, self._work, completions, self.config, row, ranked),
             difflib.get_close_matches(query, self.recorded[:_COMPARED], SIMILAR, 0.4) if missing else [],
             unpriced(self._file) if prices is None else "",
         )
@@ -260,58 +261,3 @@ class LoadedConfig:
                 corpora = names.setdefault(retrieve.collection_of.get(retriever, ""), {})
                 corpora.setdefault(identities[name].get("corpus"), (name, one.at(identities[name])))
         return {of: [open_documents(*one) for one in corpora.values()] for of, corpora in names.items()}
-
-    def _requests(self, row: Row) -> list[Row]:
-        """Returns each request with its prompt and its raw answer, or the error in place of one; in the order of the costs."""
-        given = {name: value for name, value in (row.get("values") or {}).items() if value is not None}
-        query = Query(row["query_id"], row["query"], row.get("context"), given)
-        store = Completions(self._prepared.storage, self._tried, 1, 0.0)
-        key_of = partial(key_in_reading, self._work.readings[-1])
-        spent: dict[str, list[Row]] = {}  # request -> the costs of its samples
-        for entry in row["costs"]:
-            if entry["stage"] == "rewrite" and entry["error"] != LOST:
-                spent.setdefault(entry["component"], []).append(entry)
-        asked = self._rewriter.question(query)
-        told = store.get([key_of(asked)]).get(key_of(asked)) if asked else None
-        choice = self._rewriter.choose(query, told.completion if told else None)
-        requests = [*([asked] if asked else []), *self._rewriter.requests(query, choice)]
-        requests = [one for one in requests if one.name in spent]  # none where the gate lets the query not be rewritten
-        answered = store.get([key_of(request) for request in requests])
-        while more := self._rewriter.again(
-            query, [(one, answered[key_of(one)].completion) for one in requests if key_of(one) in answered], choice
-        ):
-            more = [one for one in more if one not in requests]
-            if not more:  # the try has failed
-                break
-            requests += more
-            answered |= store.get([key_of(one) for one in more])
-        found = []
-        for request in requests:
-            made, cost = answered.get(key_of(request)), spent[request.name].pop(0)
-            values: Row = {"request": request.name, "prompt": request.prompt, "prompt_hash": request.prompt_hash}
-            values |= {"schema": request.schema, "decoding": dict(request.decoding), "sample": request.sample}
-            values |= {"answer": None, "finish_reason": None, "error": cost["error"], "message": None}
-            if made is not None:
-                values |= {"answer": made.completion.text, "finish_reason": made.completion.finish_reason}
-            elif (error := _error_of(row["errors"], request.name, cost["error"])) is not None:
-                values |= {"answer": error["raw"], "message": error["message"]}
-            names = ("model", "tier", "tier_note", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "requests")
-            found.append(values | {name: cost[name] for name in names})
-        of_steps = [one for one in store.rows() if first_key(row_key(one)) not in answered]
-        return found + [_step_request(one, row["costs"]) for one in of_steps]
-
-
-def _step_request(made: Row, costs: list[Row]) -> Row:
-    """Returns an answered request of a step after retrieval, from its stored completion."""
-    cost = next((one for one in costs if one["component"] == made["request"]), {})
-    names = ("model", "tier", "tier_note", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "requests")
-    values = {name: made[name] for name in ("request", "prompt", "prompt_hash", "sample", "finish_reason")}
-    more = {"schema": None, "decoding": {}, "answer": made["text"], "error": None, "message": None}
-    return values | more | {name: cost.get(name, made.get(name)) for name in names}
-
-
-def _error_of(errors: list[Row], request: str, reason: str | None) -> Row | None:
-    """Returns the error of a request that was not answered: its own strategy's, else one of the same reason."""
-    of_rewriting = [error for error in errors if error["stage"] == "rewrite"]
-    own = [error for error in of_rewriting if error["component"] == request]
-    return next(iter([*own, *(error for error in of_rewriting if error["reason"] == reason)]), None)

@@ -87,6 +87,10 @@ class CollectionDocuments:
                     found[place] = known
         return found
 
+    def some(self, count: int) -> list[str]:
+        """Returns the indexed texts of some documents of each collection."""
+        return [text for store in self._stores.values() for text in store.some(count)]
+
     def _read(self, doc_ids: Sequence[str], read: Callable[[DocumentStore, list[str]], list[str]]) -> list[str]:
         found = [""] * len(doc_ids)
         for collection, places in self._by_collection(doc_ids).items():

@@ -100,6 +100,15 @@ class ElasticDocuments:
             found |= self._found(doc_ids[start : start + _BATCH], None).keys()
         return [doc_id in found for doc_id in doc_ids]
 
+    def some(self, count: int) -> list[str]:
+        """Returns the indexed texts of the first documents that a search of all gives; raises as `fetch_filtered`."""
+        body = {"query": filtered({"match_all": {}}, self._only), "size": count, "track_total_hits": False}
+        path, params = f"/{self._index.name}/_search", {"filter_path": "hits.hits._source"}
+        wanted = body | {"_source": [self._field]}
+        answer = self._connection.request("POST", path, wanted, params=params, patience=self._connection.patience).body or {}
+        hits = (answer.get("hits") or {}).get("hits") or []
+        return [_text(hit.get("_source") or {}, self._field) for hit in hits]
+
     def _found(self, doc_ids: Sequence[str], field: str | None) -> dict[str, Any]:
         if self._only is None:
             return fetch(self._connection, self._index.name, doc_ids, field)

@@ -105,6 +105,12 @@ class LocalDocuments:
         """Returns whether each document is in the index."""
         return [row is not None for row in rows_of(self.doc_ids, doc_ids)]
 
+    def some(self, count: int) -> list[str]:
+        """Returns the indexed texts of documents that are spread evenly over the index."""
+        size = len(self)
+        rows = sorted({place * size // count for place in range(count)}) if size > count else range(size)
+        return self.texts(self.doc_ids.take(pa.array(rows, pa.int64())).to_pylist())
+
     @cached_property
     def duplicates(self) -> dict[str, str]:
         """Each duplicate -> the first doc_id, in code point order, with the same normalised passage."""

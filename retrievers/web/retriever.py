@@ -214,6 +214,10 @@ class NoDocuments:
         """Returns that none is known."""
         return [False] * len(doc_ids)
 
+    def some(self, count: int) -> list[str]:
+        """Returns no text."""
+        return []
+
 
 def open_retriever(
     name: str, settings: WebSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None

@@ -168,6 +168,9 @@ class Store:
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
         return [one in self.held for one in doc_ids]
 
+    def some(self, count: int) -> list[str]:
+        return list(self.held.values())[:count]
+
 
 def test_texts_are_those_of_the_collection() -> None:
     law, med = Store({"d1": "a law", "a:b": "another"}), Store({"d1": "a pill"})
@@ -178,6 +181,7 @@ def test_texts_are_those_of_the_collection() -> None:
     assert both.places(["med:d1", "law:a:b"]) == ["1 d1", "2 a:b"]
     assert both.known(["med:d1", "med:a:b", "d1", "other:d1", "law:a:b"]) == [True, False, False, False, True]
     assert all_documents({"": law}) is law
+    assert both.some(1) == ["a law", "a pill"]
 
 
 def test_no_query_and_no_hit() -> None:

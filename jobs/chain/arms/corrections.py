@@ -7,14 +7,12 @@ from functools import cached_property
 
 from jobs.chain.arms.arms import Arm
 from jobs.chain.arms.distinct import Distinct
-from jobs.chain.arms.generations import LlmTask, TaskNames
+from jobs.chain.arms.generations import OF_TASKS, LlmTask, TaskNames
 from jobs.chain.arms.opened import OpenedBy, digest
 from jobs.config.config import Config
 from jobs.config.corrective import WebSearchSettings
 from jobs.job.steps import WEB_SEARCH, ReadySteps
 from rewriters.steps.settings import RELEVANT, GradeSettings
-
-_OF_TASKS = {"engine", "prompt", "variables", "decoding"}
 
 
 @dataclass(frozen=True)
@@ -36,10 +34,10 @@ class Correction:
     @cached_property
     def key(self) -> str:
         """Returns what tells it from others."""
-        tasks = {key: [one.step.identity(), one.engine.key, dict(one.decoding), one.mask] for key, one in self.tasks.items()}
-        own = self.settings.model_dump(exclude=_OF_TASKS | {"question", "strips"})
-        web = None if self.web is None else self.web.model_dump(exclude=_OF_TASKS | {"search"})
-        return digest([own, tasks, web, None if self.search is None else self.search.space])
+        own = self.settings.model_dump(exclude={**OF_TASKS, "question": True, "strips": True})
+        web = None if self.web is None else self.web.model_dump(exclude={**OF_TASKS, "search": True})
+        asked = {key: one.of_requests for key, one in self.tasks.items()}
+        return digest([own, asked, web, None if self.search is None else self.search.space])
 
     @property
     def most_requests(self) -> int:

@@ -17,7 +17,7 @@ from rewriters.steps.settings import DocumentStepSettings, LlmStepSettings
 from rewriters.steps.step import LlmStep
 
 Settings = TypeVar("Settings", bound=LlmStepSettings)
-_OF_TASKS: dict[str, Any] = {"engine": True, "prompt": True, "variables": True, "decoding": True, "labels": {"grades"}}
+OF_TASKS: dict[str, Any] = {"engine": True, "prompt": True, "variables": True, "decoding": True, "labels": {"grades"}}
 """Settings whose content counts, and not their names."""
 Fields = tuple[str, Settings, LlmStep, AnsweredBy, Mapping[str, Any], tuple[str, ...]]
 
@@ -42,6 +42,11 @@ class LlmTask:
     decoding: Mapping[str, Any]
     mask: tuple[str, ...] = ()
 
+    @property
+    def of_requests(self) -> list[Any]:
+        """Returns what tells what is asked, and how answers are read, from that of others."""
+        return [self.step.identity(), self.engine.key, dict(self.decoding), list(self.mask)]
+
     @cached_property
     def key(self) -> str:
         """Returns what tells it from others."""
@@ -50,8 +55,7 @@ class LlmTask:
     @property
     def told(self) -> list[Any]:
         """Returns all that decides what is asked and who answers, as JSON-able values."""
-        shown = self.settings.model_dump(exclude=_OF_TASKS)
-        return [self.step.identity(), self.engine.key, dict(self.decoding), list(self.mask), shown]
+        return [*self.of_requests, self.settings.model_dump(exclude=OF_TASKS)]
 
 
 @dataclass(frozen=True)

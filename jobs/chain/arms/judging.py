@@ -23,6 +23,7 @@ class Judging:
 
     Attributes:
         kind: What is judged.
+        name: In costs and errors: that of the prompt's file, with the kind where another kind has a file of this name.
         step: What the judge is asked.
         engine: The judge.
         decoding: Passed to the engine.
@@ -33,6 +34,7 @@ class Judging:
     """
 
     kind: str
+    name: str
     step: LlmStep
     engine: AnsweredBy
     decoding: Mapping[str, Any]
@@ -85,8 +87,9 @@ def _judging(config: Config, steps: ReadySteps, kind: str) -> Judging:
     assert config.judge is not None, "it judges"
     one, relevance = steps.judge[kind], config.judge.relevance if kind == RELEVANCE else None
     shown = (0, None) if relevance is None else (relevance.documents, relevance.document_chars)
-    engine = AnsweredBy(one.engine, one.engine_identity)
-    return Judging(kind, one.step, engine, one.decoding, tuple(config.rewrite.guards.mask), *shown, config.judge.samples)
+    engine, named = AnsweredBy(one.engine, one.engine_identity), [other.step.name for other in steps.judge.values()]
+    name = one.step.name if named.count(one.step.name) == 1 else f"{one.step.name} of {kind}"
+    return Judging(kind, name, one.step, engine, one.decoding, tuple(config.rewrite.guards.mask), *shown, config.judge.samples)
 
 
 def most_judgements(work: SharedWork) -> int:

@@ -45,27 +45,59 @@ def with_counts(table: pa.Table, counts: Mapping[str, int]) -> pa.Table:
     return with_appended(table, "counts", [[{"name": name, "count": n} for name, n in counts.items()], *rest])
 
 
-def error_counts(table: pa.Table, stage: str | None = None) -> Counter[str]:
-    """Returns the errors of a block, or those of one stage, and `failed_queries`, which is 0 if it is missing.
+class BlockErrors:
+    """The errors of a block."""
 
-    `failed_queries` of a stage leaves out queries that failed in an earlier one, so that the sum over the stages counts a query
-    once.
-    """
-    counts: Counter[str] = Counter()
-    first: dict[int, str] = {}  # row -> the stage of its first failure
-    for row, at, component, reason in _errors(table):
-        if reason not in NOTES:
-            first.setdefault(row, at)
-        if stage in (None, at):
-            counts[ErrorCount(at, component or "", reason).key] += 1
-    counts["failed_queries"] = sum(stage in (None, at) for at in first.values())
-    return +counts
+    def __init__(self, table: pa.Table) -> None:
+        """Reads them, in the order of the block's rows."""
+        rows, flat = unnested(table, "errors")
+        columns = (flat.field(name).to_pylist() for name in ("stage", "component", "reason"))
+        self._table = table
+        self._errors: list[tuple[int, str, str | None, str]] = list(zip(rows.tolist(), *columns, strict=True))
+
+    def counts(self, stage: str | None = None) -> Counter[str]:
+        """Returns the errors, or those of one stage, and `failed_queries`, which is 0 if it is missing.
+
+        `failed_queries` of a stage leaves out queries that failed in an earlier one, so that the sum over the stages counts a
+        query once.
+        """
+        counts: Counter[str] = Counter()
+        first: dict[int, str] = {}  # row -> the stage of its first failure
+        for row, at, component, reason in self._errors:
+            if reason not in NOTES:
+                first.setdefault(row, at)
+            if stage in (None, at):
+                counts[ErrorCount(at, component or "", reason).key] += 1
+        counts["failed_queries"] = sum(stage in (None, at) for at in first.values())
+        return +counts
+
+    def first_failed(self) -> dict[str, list[str]]:
+        """Returns `<stage>/<reason>` -> the ids of the first queries that failed so; notes are left out."""
+        ids = self._table.column("query_id").to_pylist()
+        named: dict[str, dict[str, None]] = {}
+        for row, stage, _, reason in self._errors:
+            if reason not in NOTES and len(found := named.setdefault(f"{stage}/{reason}", {})) < _FIRST:
+                found[ids[row]] = None
+        return {key: list(found) for key, found in sorted(named.items())}
+
+    def losses(self) -> Counter[str]:
+        """Returns the counts of a shard's errors, of the queries that failed, and of requests whose answers were lost."""
+        counts, costs = self.counts(), unnested(self._table, "costs")[1]
+        counts["failed_queries"] += 0  # also where none failed
+        counts["lost_requests"] = pc.sum(costs.field("requests").filter(pc.equal(costs.field("error"), LOST))).as_py() or 0
+        for _, stage, reason in {(row, stage, reason) for row, stage, _, reason in self._errors}:
+            counts[ErrorQueries(stage, reason).key] += 1
+        return counts
+
+    def reasons(self, stage: str) -> list[str]:
+        """Returns the reasons of the errors of a stage."""
+        return [reason for _, at, _, reason in self._errors if at == stage]
 
 
 def added_failures(given: pa.Table, table: pa.Table, stage: str) -> dict[str, int]:
-    """Returns the `error_counts` of what was added to a block; an earlier stage may have the same name in its errors."""
-    before = error_counts(given, stage) if "errors" in given.column_names else Counter()
-    return dict(error_counts(table, stage) - before)
+    """Returns the counts of errors that were added to a block; an earlier stage may have the same name in its errors."""
+    before = BlockErrors(given).counts(stage) if "errors" in given.column_names else Counter()
+    return dict(BlockErrors(table).counts(stage) - before)
 
 
 def added_counts(given: pa.Table, table: pa.Table, stage: str) -> dict[str, int]:
@@ -87,30 +119,10 @@ def tier_counts(table: pa.Table, stage: str | None = None) -> Counter[str]:
     return counts
 
 
-def first_failed(table: pa.Table) -> dict[str, list[str]]:
-    """Returns `<stage>/<reason>` -> the ids of the first queries of a block that failed so; notes are left out."""
-    ids = table.column("query_id").to_pylist()
-    named: dict[str, dict[str, None]] = {}
-    for row, stage, _, reason in _errors(table):
-        if reason not in NOTES and len(found := named.setdefault(f"{stage}/{reason}", {})) < _FIRST:
-            found[ids[row]] = None
-    return {key: list(found) for key, found in sorted(named.items())}
-
-
-def loss_counts(table: pa.Table) -> Counter[str]:
-    """Returns the counts of a shard's errors, of the queries that failed, and of requests whose answers were lost."""
-    counts, costs = error_counts(table), unnested(table, "costs")[1]
-    counts["failed_queries"] += 0  # also where none failed
-    counts["lost_requests"] = pc.sum(costs.field("requests").filter(pc.equal(costs.field("error"), LOST))).as_py() or 0
-    for _, stage, reason in {(row, stage, reason) for row, stage, _, reason in _errors(table)}:
-        counts[ErrorQueries(stage, reason).key] += 1
-    return counts
-
-
-def one_arm_counts(table: pa.Table, tables: Mapping[str, pa.Table], planned: int) -> Counter[str]:
-    """Returns the counts of the texts of a job of one arm."""
+def one_arm_counts(table: pa.Table, tables: Mapping[str, pa.Table], errors: BlockErrors, planned: int) -> Counter[str]:
+    """Returns the counts of the texts of a job of one arm; `planned`: its strategies."""
     rewrites, selections = tables["rewrites"], tables["selections"]
-    of_rewriting = [reason for _, stage, _, reason in _errors(table) if stage == "rewrite"]
+    of_rewriting = errors.reasons("rewrite")
     counts: Counter[str] = Counter()
     counts["planned"] = planned * table.num_rows
     texts = Counter(rewrites.column("strategy").to_pylist())
@@ -181,10 +193,3 @@ def flag_counts(
     counts = Counter({FlaggedTexts(*of).key: n for of, n in flagged.items()})
     counts.update(ChosenQueries(text.strategy).key for text in chosen or ())
     return Counter({arm_key(answer.arm, key): n for key, n in counts.items()})
-
-
-def _errors(table: pa.Table) -> list[tuple[int, str, str | None, str]]:
-    """Returns the errors of a block in order: row, stage, component, reason."""
-    rows, flat = unnested(table, "errors")
-    columns = (flat.field(name).to_pylist() for name in ("stage", "component", "reason"))
-    return list(zip(rows.tolist(), *columns, strict=True))

@@ -20,7 +20,7 @@ from cluster.storage import Storage, open_storage
 from cluster.storage.traffic import take_traffic
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.counts import first_failed, loss_counts, one_arm_counts, tier_counts
+from jobs.chain.stages.counts import BlockErrors, one_arm_counts, tier_counts
 from jobs.chain.stages.stored_rows import (
     Rankings,
     candidates_table,
@@ -62,10 +62,11 @@ class Write:
         columns["costs"] = costs_columns(columns["costs"])
         tables = {name: stored_table(self._schemas[name], of) for name, of in columns.items()}
         of_results, files_of_results = self._results(shard, table, block)
-        counts = loss_counts(table)
+        errors = BlockErrors(table)
+        counts = errors.losses()
         counts.update(tier_counts(table))
         counts.update(of_results)
-        counts.update(one_arm_counts(table, tables, len(work.only.strategies)) if work.only else {})
+        counts.update(one_arm_counts(table, tables, errors, len(work.only.strategies)) if work.only else {})
         counts["queries"] = table.num_rows
         counts["log_rows"] = pc.sum(table.column("log_count")).as_py()
         counts["rewrites"] = tables["rewrites"].num_rows
@@ -91,7 +92,7 @@ class Write:
         for name, rows in tables.items():
             if rows.num_rows:
                 files.setdefault(name, []).append(write_table(self._storage, name, shard, rows))
-        return committed_row(self._storage, table, self._start, files, dict(counts), began)
+        return committed_row(self._storage, table, self._start, files, dict(counts), errors.first_failed(), began)
 
     def _results(self, shard: int, table: pa.Table, block: Candidates) -> tuple[Counter[str], dict[str, list[File]]]:
         """Writes the results of all arms and what stands behind them, one arm after the other; returns counts and files."""
@@ -163,7 +164,13 @@ def files_before(table: pa.Table) -> dict[str, list[File]]:
 
 
 def committed_row(
-    storage: Storage, table: pa.Table, start: int, files: dict[str, list[File]], counts: dict[str, int], began: float
+    storage: Storage,
+    table: pa.Table,
+    start: int,
+    files: dict[str, list[File]],
+    counts: dict[str, int],
+    failed: dict[str, list[str]],
+    began: float,
 ) -> pa.Table:
     """Commits a shard; returns one row of COMMITTED.
 
@@ -173,6 +180,7 @@ def committed_row(
         start: the number of this start of the run, from 1.
         files: all files of the shard, by table.
         counts: of the shard.
+        failed: `BlockErrors.first_failed` of the block.
         began: when the stage was given the block, by `time.perf_counter`.
     """
     shard = shard_of(table)
@@ -189,9 +197,7 @@ def committed_row(
     if sent := take_traffic():
         requests["write"] = sent
     seconds["write"] = time.perf_counter() - began
-    mine = Manifest(
-        shard, start, files, counts, costs.totals(entries), seconds, costs.by_start(entries), requests, first_failed(table)
-    )
+    mine = Manifest(shard, start, files, counts, costs.totals(entries), seconds, costs.by_start(entries), requests, failed)
     manifest = commit(storage, mine)
     after = take_traffic()
     for amounts in requests.values() if manifest is not mine else ():

@@ -103,6 +103,7 @@ def add_report(one: argparse.ArgumentParser) -> None:
     add(one, "--out", metavar="FILE", help="where to (default: report.html in the run's folder)")
     add(one, "--no-texts", action="store_true", help="leave out every query, rewrite, prompt, answer, document")
     add(one, "--samples", type=int, metavar="N", help="queries shown at length (default: the config's, 100)")
+    add(one, "--all-requests", action="store_true", help="show each request of these, not one of each kind")
     add(one, "--qrels", metavar="FILE", help="judgements (default: the config's)")
     _key(one)
     _measures(one)

@@ -139,7 +139,7 @@ def _register_relevant(connection: duckdb.DuckDBPyConnection, run: RunFolder, ju
     """Registers the relevant pairs as table `relevant`; returns the number of judged queries, and of relevant pairs."""
     keys_of = counted_keys(connection, run, judgements).of_query
     graded = [(query_id, judgements.grades[key]) for query_id, keys in keys_of.items() for key in keys]
-    pairs = {(query_id, doc_id) for query_id, grades in graded for doc_id, grade in grades.items() if grade > 0}
+    pairs = {(query_id, doc_id) for query_id, grades in graded for doc_id, grade in grades.items() if grade >= judgements.least}
     columns = [pa.array([pair[place] for pair in pairs], pa.string()) for place in (0, 1)]
     connection.register("relevant", pa.table(columns, names=["query_id", "doc_id"]))
     return len(keys_of), len(pairs)

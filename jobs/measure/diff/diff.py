@@ -15,8 +15,10 @@ from jobs.log.judgements import Judgements
 from jobs.measure.answers.frame import GoldAnswers, answering
 from jobs.measure.diff.changed_queries import Moves, moves
 from jobs.measure.diff.changes import Change, changes
+from jobs.measure.diff.judged import judged_quality
 from jobs.measure.diff.prompts import prompt_lines
-from jobs.measure.diff.quality import Paired, PairedMeasure, answer_quality, judged_quality, quality
+from jobs.measure.diff.quality import Paired, PairedMeasure, answer_quality, quality
+from jobs.measure.frame import JUDGED_LISTS
 from jobs.runs.folder import RunFolder
 
 
@@ -45,11 +47,13 @@ class Diff(NamedTuple):
     answers: Paired | None = None
     """By F1 and exact match; None without gold answers, or if not both runs answer."""
     judged: Sequence[Paired] = ()
-    """By what judges say of the answers, in each kind that both runs have."""
+    """By what judges say of results and answers, in each kind that both runs have."""
+    unlike: Sequence[str] = ()
+    """What both runs have and cannot be compared; a sentence each."""
 
     @property
     def notes(self) -> list[str]:
-        """Returns what cannot be compared, since only one of the runs has it; a sentence each."""
+        """Returns what cannot be compared: what only one of the runs has, or what differs in kind; a sentence each."""
         answers = [bool(answering(run)) for run in (self.a, self.b)]
         notes = [f"answers: only {_only(answers)} has any (answer), so they are not compared"] if any(answers) else []
         notes = notes if answers[0] != answers[1] else []
@@ -57,7 +61,7 @@ class Diff(NamedTuple):
         for kind in sorted(kinds[0] ^ kinds[1]):
             side = _only([kind in of for of in kinds])
             notes.append(f"judgements: only {side} has any of {kind} (judge.{kind}), so they are not compared")
-        return notes
+        return [*notes, *self.unlike]
 
     @property
     def texts(self) -> tuple[float, float]:
@@ -92,8 +96,9 @@ def diff(
     paired = None if judgements is None else quality(a, b, judgements, count, measures)
     both = gold is not None and answering(a) and answering(b)
     answers = answer_quality(a, b, gold, count) if gold is not None and both else None
-    judged = judged_quality(a, b, count)
-    return Diff(a, b, changes(a, b), prompt_lines(a, b), moves(a, b, count), _costs(a, b, prices), paired, answers, judged)
+    judged, unlike = judged_quality(a, b, count)
+    given = changes(a, b), prompt_lines(a, b), moves(a, b, count)
+    return Diff(a, b, *given, _costs(a, b, prices), paired, answers, judged, unlike)
 
 
 def _only(has: Sequence[bool]) -> str:
@@ -117,7 +122,8 @@ def diff_values(found: Diff) -> dict[str, Any]:
         "costs_per_1000_queries": [one._asdict() for one in found.costs],
         "quality": _paired(found.quality),
         "answers": _paired(found.answers),
-        "judged_answers": {one.kind: _paired(one) for one in found.judged},
+        "judged_results": next((_paired(one) for one in found.judged if one.kind == JUDGED_LISTS), None),
+        "judged_answers": {one.kind: _paired(one) for one in found.judged if one.kind != JUDGED_LISTS},
         "notes": found.notes,
     }
 

@@ -17,7 +17,6 @@ from jobs.log.judgements import JudgedBy, Judgements, Key
 from jobs.measure.answers.frame import GoldAnswers, answer_frame
 from jobs.measure.clusters import query_clusters
 from jobs.measure.frame import ANSWERS, LISTS, Frame, kept, measure
-from jobs.measure.judged.answers import judged_answer_frames
 from jobs.measure.measured_depth import Looked
 from jobs.measure.query_context import asked_with
 from jobs.measure.significance import TIE
@@ -129,32 +128,25 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, meas
     names = measures or b.config.evaluate.measures
     named = [qualified_judgements(judgements, run.config, run.record.get("indexes") or {}) for run in (a, b)]
     of_a, of_b = (measure(run, of_run, names, alone=False) for run, of_run in zip((a, b), named, strict=True))
-    return _paired(of_a, of_b, b, count, (kept(a), kept(b)))
+    return pair_frames(of_a, of_b, b, count, (kept(a), kept(b)))
 
 
 def answer_quality(a: RunFolder, b: RunFolder, gold: GoldAnswers, count: int) -> Paired:
     """Returns the same of the answers of two runs, by F1 and exact match; both runs answer."""
-    return _paired(answer_frame(a, gold), answer_frame(b, gold), b, count, (1, 1))
+    return pair_frames(answer_frame(a, gold), answer_frame(b, gold), b, count, (1, 1))
 
 
-def judged_quality(a: RunFolder, b: RunFolder, count: int) -> list[Paired]:
-    """Returns the same of what judges say of the answers of two runs, in each kind in which both are judged."""
-    of_a, of_b = ({frame.kind: frame for frame in judged_answer_frames(run)} for run in (a, b))
-    alike = [kind for kind in of_a if kind in of_b and of_a[kind].measures == of_b[kind].measures]
-    return [_paired(of_a[kind], of_b[kind], b, count, (1, 1)) for kind in alike]
-
-
-def _judge(a: JudgedBy | None, b: JudgedBy | None) -> JudgedBy | None:
+def judge_of_both(a: JudgedBy | None, b: JudgedBy | None) -> JudgedBy | None:
     """Returns who judged two runs, with a warning where they are two judges; None: people did."""
     if a is None or b is None:
         return a or b
     notes = list(dict.fromkeys((*a.notes, *b.notes)))
     if a.model != b.model:
         notes.insert(0, f"warning: {a.model} judged A, {b.model} B: the difference is of the judges, too")
-    return JudgedBy(b.model, b.measures, tuple(notes))
+    return b._replace(notes=tuple(notes))
 
 
-def _paired(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[int, int]) -> Paired:
+def pair_frames(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[int, int]) -> Paired:
     """Returns what two frames say, with the queries of `b`; `most`: the most results of a query in each."""
     frame, others = paired(of_a, of_b)
     found: dict[str, PairedMeasure] = {}
@@ -192,7 +184,7 @@ def _paired(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[int,
         lost=lost,
         first=(min(of_a.depth, most[0]), min(of_b.depth, most[1])),
         kind=of_b.kind,
-        judge=_judge(of_a.judge, of_b.judge),
+        judge=judge_of_both(of_a.judge, of_b.judge),
     )
 
 

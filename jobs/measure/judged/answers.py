@@ -13,7 +13,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from jobs.chain.arms.judging import CRITERIA, NUGGETS
+from jobs.chain.arms.judging import ACCURACY, CRITERIA, NUGGETS
+from jobs.counts import WITHOUT_GOLD
 from jobs.log.judgements import JudgedBy, Judgements
 from jobs.measure.answers.frame import answering, frame_of_answers
 from jobs.measure.frame import Frame
@@ -21,6 +22,7 @@ from jobs.measure.judged.family import judged_families
 from jobs.measure.judged.noise import judge_noise, noted_noise
 from jobs.measure.judged.nuggets import MEASURES, nugget_scores
 from jobs.measure.judged_rows import asked_queries, counted_keys, database, not_committed
+from jobs.measure.notes import OWN_NUGGETS
 from jobs.runs.folder import RunFolder
 
 
@@ -96,8 +98,12 @@ def judged_answer_frame(run: RunFolder, kind: str, sample: int = 0) -> Frame:
         arm = " of an arm" if len(arms) > 1 else ""
         notes.append(f"left out: {len(left_out):,} queries whose answer{arm} the judge could not grade; errors/ says why")
     if without:
-        why = "none of their judged results is relevant, or errors/ says why"
+        why = "none of their judged results is relevant or has a fact that helps, or errors/ says why"
         notes.append(f"left out: {len(without):,} queries without nuggets: {why}")
+    if kind == NUGGETS:
+        notes.append(f"{NUGGETS}: {OWN_NUGGETS}")
+    if kind == ACCURACY and (alone := run.counts.get(WITHOUT_GOLD, 0)):
+        notes.append(f"judged by the question alone, since they have no gold answer: {alone:,} queries")
     judge = JudgedBy(", ".join(sorted(graded.models)) or "a judge", graded.measures, tuple(notes))
     return frame_of_answers(run, kind, graded.measures, values, lengths, counted, asked, "query_id", judge)
 

@@ -7,17 +7,22 @@ from pathlib import Path
 
 import duckdb
 
+from cluster.errors import ConfigError
 from cluster.storage import remote
+from jobs.job.judged_ids import qualified_judgements
 from jobs.log.judgements import read_qrels
 from jobs.measure.judged.agreement import agreement
 from jobs.measure.judged_rows import query_of
 from jobs.runs.folder import RunFolder
+from rewriters.steps.settings import HIGHEST
 
 
 def calibration_notes(
     connection: duckdb.DuckDBPyConnection, run: RunFolder, grades: Mapping[str, Mapping[str, int]], path: str | None = None
 ) -> list[str]:
     """Returns how far a judge agrees with people; nothing where no judgements of theirs are named.
+
+    A pair of query and document counts once, however many rows of the log are the query; a grade below 0 is 0.
 
     Args:
         connection: Registers tables.
@@ -35,13 +40,26 @@ def calibration_notes(
     if not named and not remote(path) and not Path(path).exists():
         return [f"calibration: {path} is not here, so nothing is known of the judge's agreement with people"]
     people = read_qrels(path, "judge.calibration", run.config.evaluate.key)
-    pairs = [
-        (grade, grades[query_id][doc_id])
-        for key, query_id in sorted(query_of(connection, run, people).items())
+    try:
+        people = qualified_judgements(people, run.config, run.record.get("indexes") or {})
+        query_ids = query_of(connection, run, people)
+    except ConfigError as error:
+        if named:
+            raise
+        return [f"warning: calibration: {error}"]
+    highest = max(grade for of in people.grades.values() for grade in of.values())
+    if highest > HIGHEST:
+        words = f"{path} has grades up to {highest:,}, and the judge's are from 0 to {HIGHEST}"
+        return [f"warning: calibration: {words}: they are not compared; give grades of the same scale"]
+    both = {
+        (query_id, doc_id, max(0, grade))
+        for key, query_id in query_ids.items()
         if query_id is not None
-        for doc_id, grade in sorted(people.grades[key].items())
+        for doc_id, grade in people.grades[key].items()
         if doc_id in grades.get(query_id, {})
-    ]
-    if not pairs:
+    }
+    if not both:
         return [f"warning: calibration: the judge has graded no result that {path} judges; see evaluate.key"]
-    return [agreement(pairs).note]
+    pairs = [(grade, grades[query_id][doc_id]) for query_id, doc_id, grade in sorted(both)]
+    lower = f" (people's highest grade is {highest} of {HIGHEST})" if highest < HIGHEST else ""
+    return [agreement(pairs).note + lower]

@@ -9,12 +9,31 @@ from jobs.measure.judged_rows import database
 from jobs.runs.folder import RunFolder
 
 _ASKED = {"rewrite": "rewrites", "iterate": "refined queries", "answer": "answers"}  # `costs.stage` -> what its LLMs write
+_CACHED = re.compile(r"models--(?:[^/]*--)?(?P<name>[^/]+)/snapshots/[^/]+$")  # in a hub's cache a model's folder is a commit
+
+_COMMON = {  # words in names of models that tell a size, a use or a place
+    "base", "chat", "coder", "distill", "eu", "fast", "flash", "ft", "hf", "instruct", "it", "large", "latest", "lite", "max",
+    "medium", "mini", "models", "nano", "plus", "preview", "pro", "small", "think", "thinking", "tiny", "turbo", "us",
+}  # fmt: skip
 
 
 def family(model: str) -> str:
-    """Returns the family of a model: its name up to the first digit, in lower case, without the folder before it."""
-    name = model.rstrip("/").rpartition("/")[2].casefold()
-    return (re.match(r"\D*", name) or [""])[0].strip(" -_.:v") or name
+    """Returns the family of a model: its name up to the first digit, in lower case, without folders before it."""
+    path = model.rstrip("/")
+    cached = _CACHED.search(path)
+    name = cached["name"] if cached else path.rpartition("/")[2]
+    name = name.partition("@")[0].casefold()  # a version may stand behind it
+    up_to_digit = re.sub(r"[\s_.:-]+v?$", "", (re.match(r"\D*", name) or [""])[0])  # deepseek-v3
+    return up_to_digit.lstrip(" _.:-") or name
+
+
+def alike(one: str, other: str) -> bool:
+    """Returns whether two families are one: they are the same, or share a word, as llama and meta-llama do.
+
+    Letters alone, and words that many names have, such as large, do not count.
+    """
+    shared = {*re.findall(r"[^\W\d_]{2,}", one)} & {*re.findall(r"[^\W\d_]{2,}", other)}
+    return one == other or bool(shared - _COMMON)
 
 
 def models_of(run: RunFolder, stage: str) -> list[str]:
@@ -23,7 +42,7 @@ def models_of(run: RunFolder, stage: str) -> list[str]:
     By the costs of the stage; but of refined queries, whose stage may ask another LLM for grades, and of judgements that an
     earlier stage has paid for, by their tables.
     """
-    found = {component.rpartition("@")[2] for component in run.spent.get(stage, {})} - {""}
+    found = {component.partition("@")[2] for component in run.spent.get(stage, {})} - {""}
     if stage == "iterate" or (stage == "judge" and not found):
         files = run.tables.get("rounds" if stage == "iterate" else "judgements")
         found = _models_in(run, files) if files else set()
@@ -44,9 +63,9 @@ def family_notes(judges: list[str], named: str | None, others: Mapping[str, list
         named: The family of the judge as the config has it; None: by its name.
         others: What models write -> the models.
     """
-    families = {named.casefold()} if named is not None else {family(one) for one in judges}
-    alike = {what: [one for one in models if family(one) in families] for what, models in others.items()}
-    said = " and ".join(f"of {', '.join(models)}, which wrote the {what}" for what, models in alike.items() if models)
+    families = {family(one) for one in ([named] if named is not None else judges)}
+    found = {what: [one for one in models if any(alike(family(one), of) for of in families)] for what, models in others.items()}
+    said = " and ".join(f"of {', '.join(models)}, which wrote the {what}" for what, models in found.items() if models)
     if not said:
         return []
     remedy = "name another judge.engine, or judge.family if it is none"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import duckdb
 
+from jobs.measure.judged_rows import database
 from jobs.runs.folder import RunFolder
 
 MEASURES = ("strict_vital", "vital", "strict_all", "all")
@@ -39,6 +40,28 @@ class NuggetScores(NamedTuple):
     """That looked for them."""
     queries: frozenset[str]
     """That have nuggets."""
+
+
+_SAME = """
+SELECT count(*), count(*) FILTER (a.listed = b.listed)
+FROM (SELECT query_id, list([text, importance] ORDER BY nugget) AS listed FROM read_parquet($a) GROUP BY query_id) AS a
+JOIN (SELECT query_id, list([text, importance] ORDER BY nugget) AS listed FROM read_parquet($b) GROUP BY query_id) AS b
+USING (query_id)
+"""
+
+
+def same_nuggets(a: RunFolder, b: RunFolder) -> tuple[int, int]:
+    """Returns how many queries have nuggets in two runs, and how many of them the same ones.
+
+    Raises:
+        ConfigError: files of the runs cannot be read.
+    """
+    files = {name: list(run.tables.get("nuggets", ())) for name, run in (("a", a), ("b", b))}
+    if not all(files.values()):
+        return 0, 0
+    with database(a, b) as connection:
+        both, same = connection.execute(_SAME, files).fetchall()[0]
+    return int(both), int(same)
 
 
 def nugget_scores(connection: duckdb.DuckDBPyConnection, run: RunFolder, sample: int = 0) -> NuggetScores:

@@ -65,10 +65,11 @@ def judged_relevance(run: RunFolder, sample: int = 0, calibration: str | None = 
         for (query_id,) in rows("SELECT query_id FROM read_parquet(?)", list(run.tables["queries"])):
             if query_id not in with_results:
                 grades[query_id] = {}
-        calibrated = calibration_notes(connection, run, grades, calibration)
+        calibrated = [] if sample else calibration_notes(connection, run, grades, calibration)
     names = sorted(models)
     notes = judged_families(run, names) + calibrated
     if left_out:
         notes.append(f"left out: {left_out:,} queries with results of which the judge graded none; errors/ says why")
-    judge = JudgedBy(", ".join(names) or "a judge", judged_measures(run.config), tuple(notes))
+    least = run.config.judge.relevance.relevant
+    judge = JudgedBy(", ".join(names) or "a judge", judged_measures(run.config), tuple(notes), least)
     return Judgements(f"{run.storage.root}: judgements/", grades, "query_id", judge)

@@ -89,8 +89,7 @@ def _measured(found: ComparedArms, stand: Standing, texts: bool, samples: int) -
     comparison, frame = stand.comparison, stand.comparison.frame
     ids = [query_id or "rejected log row" for query_id in frame.query_ids]
     labels = [query or name for query, name in zip(frame.queries, ids, strict=True)] if texts else ids
-    scatter, chart = query_chart(stand, labels), cost_chart(stand, found.costs)
-    grades = {} if found.judgements is None else found.judgements.grades
+    scatter, chart, graded = query_chart(stand, labels), cost_chart(stand, found.costs), found.judgements
     shown = {comparison.baseline, *main_arms(stand), *(chart.front if chart else ())}
     return {
         "lead": headline.lead(stand),
@@ -103,7 +102,7 @@ def _measured(found: ComparedArms, stand: Standing, texts: bool, samples: int) -
         "chart": chart,
         "main_costs": _main_costs(found.costs, shown),
         "scatter": scatter,
-        "extremes": None if scatter is None else extremes(found.folder, stand, scatter.arm, samples, grades, texts=texts),
+        "extremes": None if scatter is None else extremes(found.folder, stand, scatter.arm, samples, graded, texts=texts),
         "slices": slice_tables(comparison.slices, main_arms(stand), comparison.baseline),
         "noise": noise(stand),
     }

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jobs.log.judgements import Judgements
 from jobs.measure.compare.standing import Standing
 from jobs.measure.query_context import NOTHING, AskedWith, asked_with
 from jobs.measure.significance import TIE
@@ -28,13 +29,17 @@ SHOWN = 5  # documents of an arm and query
 
 
 class Document(NamedTuple):
-    """A document of one of the two arms; `other`: its rank in the other arm, None if it is not among the results there."""
+    """A document of one of the two arms; `other`: its rank in the other arm, None if it is not among the results there.
+
+    `least` is the lowest grade of a relevant document.
+    """
 
     rank: int
     doc_id: str
     text: str | None
     grade: int | None
     other: int | None
+    least: int = 1
 
 
 @dataclass
@@ -69,12 +74,10 @@ class Extremes:
     """Why the texts of documents are not known, if they are not."""
 
 
-def extremes(
-    run: RunFolder, found: Standing, arm: str, count: int, grades: Mapping[str, Mapping[str, int]], *, texts: bool
-) -> Extremes:
+def extremes(run: RunFolder, found: Standing, arm: str, count: int, judgements: Judgements | None, *, texts: bool) -> Extremes:
     """Returns the queries with the greatest gains and losses of an arm over the baseline, half of each and `count` at most.
 
-    `grades`: key -> doc_id -> grade. Without `texts` there is no query, no rewrite and no document's text.
+    Documents have their grades by the `judgements`. Without `texts` there is no query, no rewrite and no document's text.
     """
     frame = found.comparison.frame
     after, before = (frame.values[frame.arms.index(name)] for name in (arm, found.comparison.baseline))
@@ -101,13 +104,20 @@ def extremes(
         for one in queries:
             one.asked_with = beside[one.query_id]
         _fill_rewrites(run, arm, queries)
+    grades, least = ({}, 1) if judgements is None else (judgements.grades, judgements.least)
     of_keys = [grades.get(frame.keys[key], {}) for key in chosen]
-    without = _fill_documents(run, (found.comparison.baseline, arm), queries, of_keys, texts=texts)
+    without = _fill_documents(run, (found.comparison.baseline, arm), queries, of_keys, least, texts=texts)
     return Extremes(arm, queries, len(gained), len(lost), without)
 
 
 def _fill_documents(
-    run: RunFolder, arms: tuple[str, str], queries: list[ExtremeQuery], grades: Sequence[Mapping[str, int]], *, texts: bool
+    run: RunFolder,
+    arms: tuple[str, str],
+    queries: list[ExtremeQuery],
+    grades: Sequence[Mapping[str, int]],
+    least: int,
+    *,
+    texts: bool,
 ) -> str | None:
     """Fills the first documents of the baseline and the arm; returns why their texts are not known, if they are not."""
     files = run.tables.get("results")
@@ -125,11 +135,11 @@ def _fill_documents(
         before, after = (ranks.get((one.query_id, arm), {}) for arm in arms)
         for into, own, other in ((one.before, before, after), (one.after, after, before)):
             into += [
-                Document(rank, doc_id, found.get(doc_id), judged.get(doc_id), other.get(doc_id))
+                Document(rank, doc_id, found.get(doc_id), judged.get(doc_id), other.get(doc_id), least)
                 for doc_id, rank in own.items()
                 if rank <= SHOWN
             ]
-        missed = [(doc_id, grade) for doc_id, grade in judged.items() if grade > 0 and doc_id not in before | after]
+        missed = [(doc_id, grade) for doc_id, grade in judged.items() if grade >= least and doc_id not in before | after]
         one.missed = sorted(missed, key=lambda document: (-document[1], document[0]))
     return without
 

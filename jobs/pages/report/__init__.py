@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from cluster.costs import STORAGE, Prices
+from jobs.config.settings import KINDS
 from jobs.measure.answers.quality import AnswerQuality
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes
-from jobs.measure.notes import EXPLAINED, HEADINGS
+from jobs.measure.notes import EXPLAINED, HEADINGS, OWN_NUGGETS
 from jobs.pages.charts import around_zero
 from jobs.pages.render import as_yaml, render
 from jobs.pages.report.failures import failures
@@ -46,6 +47,7 @@ def report(
     answers: Sequence[AnswerQuality] = (),
     texts: bool = True,
     samples: int = 100,
+    requests: str = KINDS,
 ) -> str:
     """Returns the report as one HTML page.
 
@@ -57,11 +59,13 @@ def report(
         answers: the quality of the answers, by gold answers and by a judge.
         texts: False leaves out every query, rewrite, prompt, answer, message and document; ids, counts and names stay.
         samples: the most queries to show.
+        requests: which of a query's requests are shown, as `ReportSettings.requests`.
 
     Raises:
         ConfigError: the run's tables cannot be read.
     """
-    return render("run.html.j2", run, lambda: _values(run, prices, evaluation, judged, answers, texts, samples))
+    every = requests != KINDS
+    return render("run.html.j2", run, lambda: _values(run, prices, evaluation, judged, answers, texts, samples, every))
 
 
 def _values(
@@ -72,6 +76,7 @@ def _values(
     answers: Sequence[AnswerQuality],
     texts: bool,
     max_samples: int,
+    every: bool,
 ) -> dict[str, Any]:
     """Returns the variables of the templates."""
     figures = Figures(run)
@@ -112,7 +117,8 @@ def _values(
         "lists": added,
         "collections": by_collection(run),
         "guards": guards(figures),
-        "samples": samples(figures, failed, max_samples, texts=texts, judged=judged),
+        "samples": samples(figures, failed, max_samples, texts=texts, judged=judged, every=every),
+        "own_nuggets": OWN_NUGGETS,
         "indexes": as_yaml(run.record["indexes"]),
         "inputs": masked(run.plan.inputs),
     }

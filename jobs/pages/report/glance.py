@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cluster import costs
 from jobs.chain.pipeline import COSTED
-from jobs.counts import GateQueries
+from jobs.counts import NUGGETS_LEFT_OUT, GateQueries
 from jobs.job.indexes import noted_changes
 from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.measure.measures import title
@@ -239,7 +239,9 @@ def stages(figures: Figures, spending: Spending) -> list[StageRow]:
         made = [f"{number(counts['answers'])} answers", f"{number(cut)} cut by the token limit" if cut else ""]
         words["answer"] = queries(worked), [*made, _failed(figures, "answer")]
     if run.config.judge is not None:
-        words["judge"] = queries(worked), [f"{number(counts['judgements'])} judgements", _failed(figures, "judge")]
+        beyond, facts = counts[NUGGETS_LEFT_OUT], f"{number(counts['nuggets'])} nuggets" if counts["nuggets"] else ""
+        facts += f", {number(beyond)} beyond judge.nuggets.most left out" if beyond else ""
+        words["judge"] = queries(worked), [f"{number(counts['judgements'])} judgements", facts, _failed(figures, "judge")]
     dedup = [
         f"{number(planned['queries'])} distinct queries",
         f"{number(figures.repeated)} repeated",

@@ -23,6 +23,8 @@ class Judged:
 
     leading: str = MEASURES[0]
     """The measure that samples are ordered by, and that the page begins with: the first of `evaluate.measures`."""
+    least: int = 1
+    """The lowest grade of a relevant document."""
 
     def by_gain(self) -> list[tuple[str, float]]:
         """Returns (query_id, gain over the original alone), the greatest gain first; empty where it was not measured."""
@@ -59,4 +61,5 @@ def judged_queries(judgements: Judgements, frame: Frame) -> Judged:
                 mine[doc_id] = max(grade, mine.get(doc_id, grade))
     first = frame.by_query[:, 0].tolist()
     values = zip(first[0], first[1] if len(first) > 1 else [None] * frame.distinct, strict=True)
-    return Judged(grades, dict(zip(grades, values, strict=False)), frame.measures[0])  # rejected rows stand behind the queries
+    of_query = dict(zip(grades, values, strict=False))  # rejected rows stand behind the queries
+    return Judged(grades, of_query, frame.measures[0], judgements.least)

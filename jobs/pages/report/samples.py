@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from cluster.run.shards import Manifest
-from jobs.job.steps import WEB_SEARCH
+from jobs.chain.steps.asked_about import asked_about
 from jobs.measure.frame import kept
 from jobs.measure.original import fuse_original
 from jobs.measure.query_context import NOTHING, AskedWith, asked_with
@@ -20,7 +20,8 @@ from jobs.pages.report.figures import Figures
 from jobs.pages.report.judged_queries import Judged
 from jobs.pages.report.lists import comparable
 from jobs.pages.report.sample_choice import choose
-from jobs.pages.report.sampled_requests import SampledRequest, sampled_requests
+from jobs.pages.report.sampled_requests import SampledRequest, by_document, sampled_requests
+from jobs.pages.report.sampled_steps import fill_steps
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files
@@ -71,9 +72,15 @@ class Sample:
     """As in corrections/, with the `pages` of the web; None: results are not graded."""
     answer: dict[str, Any] | None = None
     """As in answers/; None: no LLM answered."""
+    judged: list[dict[str, Any]] = field(default_factory=list)
+    """The judge's first grades, as in judgements/, with the `name` of what is judged: a document, or what of the answer."""
+    nuggets: list[dict[str, Any]] = field(default_factory=list)
+    """As in nuggets/, with whether the answer `said` each; None: that could not be told."""
     errors: list[dict[str, Any]] = field(default_factory=list)
     grades: Mapping[str, int] = field(default_factory=dict)
     """doc_id -> grade, of the judged documents."""
+    least: int = 1
+    """The lowest grade of a relevant one."""
     searched: str | None = None
     """The query with its typos, as it was searched and reranked; None: it has none."""
     asked_with: AskedWith = NOTHING
@@ -98,7 +105,7 @@ class Sample:
     def missed(self) -> list[tuple[str, int]]:
         """Returns the relevant documents that are not among the shown results, with their grades, the highest first."""
         shown = {hit.doc_id for hit in self.hits}
-        found = [(doc_id, grade) for doc_id, grade in self.grades.items() if grade > 0 and doc_id not in shown]
+        found = [(doc_id, grade) for doc_id, grade in self.grades.items() if grade >= self.least and doc_id not in shown]
         return sorted(found, key=lambda one: (-one[1], one[0]))[:MOST_MISSED]
 
 
@@ -118,8 +125,13 @@ class Samples:
         return any(one.gain is not None for one in self.queries)
 
 
-def samples(figures: Figures, failed: Failures, count: int, *, texts: bool, judged: Judged | None = None) -> Samples:
-    """Returns at most `count` sample queries, some that failed; with `texts` those of documents, prompts and answers, too."""
+def samples(
+    figures: Figures, failed: Failures, count: int, *, texts: bool, judged: Judged | None = None, every: bool = False
+) -> Samples:
+    """Returns at most `count` sample queries, some that failed; with `texts` those of documents, prompts and answers, too.
+
+    With `every` all requests of each, those of each document; else one of each kind.
+    """
     run = figures.run
     chosen = choose(run, failed.failed_ids, judged, count)
     found = {row[0]: Sample(*row) for rows in chosen.values() for row in rows}
@@ -130,7 +142,7 @@ def samples(figures: Figures, failed: Failures, count: int, *, texts: bool, judg
         rows = _Rows(connection, run, [by_number[number] for number in chosen], list(found))
         _fill(figures, rows, found)
         _fill_alone(run, rows, found)
-    for query_id, requests in sampled_requests(run, list(chosen), list(found), texts=texts).items():
+    for query_id, requests in sampled_requests(run, list(chosen), list(found), texts=texts, every=every).items():
         found[query_id].requests = requests
     for query_id, with_it in asked_with(run, found).items():
         found[query_id].asked_with = with_it
@@ -141,8 +153,16 @@ def samples(figures: Figures, failed: Failures, count: int, *, texts: bool, judg
     if judged is not None:
         for sample in found.values():
             sample.grades, sample.values = judged.grades.get(sample.query_id, {}), judged.values.get(sample.query_id)
+            sample.least = judged.least
     documents, without = _documents(run, found.values()) if texts else ({}, None)
-    return Samples(sorted(found.values(), key=_place), documents, without)
+    for sample in found.values():
+        ranked = [hit.doc_id for hit in sample.hits]
+        known = {doc_id: documents[doc_id] for doc_id in ranked if doc_id in documents}
+        about = asked_about(run.config, known, sample.query, (sample.correction or {}).get("question"))
+        sample.requests = by_document(sample.requests, about, ranked)
+        sample.judged.sort(key=lambda row: (row["doc_id"] is None, ranked.index(row["name"]) if row["name"] in ranked else TOP))
+    shown = {doc_id: text[: DOCUMENT_CHARACTERS + 1] for doc_id, text in documents.items()}
+    return Samples(sorted(found.values(), key=_place), shown, without)
 
 
 def _place(sample: Sample) -> tuple[bool, float, int, str]:
@@ -184,18 +204,7 @@ def _fill(figures: Figures, rows: _Rows, found: Mapping[str, Sample]) -> None:
         found[row["query_id"]].rewrites.append(row)
     for row in rows("errors", "query_id, stage, component, reason, message"):
         found[row["query_id"]].errors.append(row)
-    for row in rows("rounds", "query_id, round, best, text, new", order="query_id, round"):
-        found[row["query_id"]].rounds.append(row)
-    for row in rows("grades", "query_id, rank, doc_id, grade, verdict, strips", order="query_id, rank"):
-        found[row["query_id"]].graded.append(row)
-    for row in rows("corrections", "query_id, question, web_query, hits"):
-        found[row["query_id"]].correction = row | {"pages": []}
-    for row in rows("web", "query_id, rank, url, title", f"retriever = '{WEB_SEARCH}'", order="query_id, rank"):
-        correction = found[row["query_id"]].correction
-        if correction is not None and row["rank"] <= (correction["hits"] or 0):
-            correction["pages"].append(row)
-    for row in rows("answers", "query_id, text, cut, cited, documents, left_out, model"):
-        found[row["query_id"]].answer = row
+    fill_steps(rows, found)
     for row in rows("selections", "query_id, query_type, strategies, reason"):
         not_selected = [name for name in figures.strategies if name not in row["strategies"]]
         found[row["query_id"]].selection = row | {"not_selected": not_selected}
@@ -265,8 +274,7 @@ def _sources(row: dict[str, Any], place: Mapping[str, int], names: Mapping[TextI
 
 
 def _documents(run: RunFolder, found: Iterable[Sample]) -> tuple[dict[str, str], str | None]:
-    """Returns doc_id -> beginning of the text, and the reason if the texts cannot be read: the index is gone or replaced."""
+    """Returns doc_id -> its text, and the reason if the texts cannot be read: the index is gone or replaced."""
     # not of the missed documents: those that are judged may be of another corpus
     wanted = sorted({hit.doc_id for one in found for hits in (one.hits, one.alone, *one.lists.values()) for hit in hits})
-    texts, without = texts_of(run, wanted, addresses=True)
-    return {doc_id: text[: DOCUMENT_CHARACTERS + 1] for doc_id, text in texts.items()}, without
+    return texts_of(run, wanted, addresses=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.chain.stages.counts import added_failures, error_counts, loss_counts
+from jobs.chain.stages.counts import BlockErrors, added_failures
 from jobs.runs.sums import by_reason
 from tests.support.jobs.in_flight import UNSCORED
 
@@ -38,20 +38,20 @@ def block() -> pa.Table:
 
 
 def test_a_stage_counts_what_it_has_put_there_and_a_query_once() -> None:
-    assert error_counts(block(), "rewrite") == {
+    assert BlockErrors(block()).counts("rewrite") == {
         "error/rewrite/keyword/truncated": 1,
         "error/rewrite/general/truncated": 1,
         "error/rewrite/keyword/echo": 1,
         "failed_queries": 2,
     }
-    assert error_counts(block(), "retrieve") == {"error/retrieve//failed": 1, "failed_queries": 1}
-    assert error_counts(block(), "fuse") == {"error/fuse//no_hits": 2, "error/fuse//original_stands_in": 1}
-    assert error_counts(block(), "rerank") == {
+    assert BlockErrors(block()).counts("retrieve") == {"error/retrieve//failed": 1, "failed_queries": 1}
+    assert BlockErrors(block()).counts("fuse") == {"error/fuse//no_hits": 2, "error/fuse//original_stands_in": 1}
+    assert BlockErrors(block()).counts("rerank") == {
         "error/rerank//failed": 2,
         "failed_queries": 1,
     }  # one of them had failed before
-    assert error_counts(block().slice(1, 1), "rewrite") == {}
-    assert error_counts(block().slice(3), "rewrite") == {"error/rewrite/keyword/echo": 1, "failed_queries": 1}
+    assert BlockErrors(block().slice(1, 1)).counts("rewrite") == {}
+    assert BlockErrors(block().slice(3)).counts("rewrite") == {"error/rewrite/keyword/echo": 1, "failed_queries": 1}
 
 
 def test_of_two_stages_with_one_name_each_counts_what_it_has_added() -> None:
@@ -62,15 +62,15 @@ def test_of_two_stages_with_one_name_each_counts_what_it_has_added() -> None:
     # Two of the six had not failed before.
     assert added_failures(given, table, "rewrite") == {"error/rewrite/keyword/echo": 6, "failed_queries": 2}
     assert added_failures(given, given, "rewrite") == {}
-    assert added_failures(pa.table({"shard": [0]}), given, "rewrite") == error_counts(given, "rewrite")
+    assert added_failures(pa.table({"shard": [0]}), given, "rewrite") == BlockErrors(given).counts("rewrite")
 
 
 def test_all_stages_together_are_what_the_manifest_has() -> None:
     table = block()
-    manifest = loss_counts(table)
+    manifest = BlockErrors(table).losses()
     together: Counter[str] = Counter()
     for stage in ("read", "rewrite", "retrieve", "fuse", "rerank"):
-        together.update(error_counts(table, stage))
+        together.update(BlockErrors(table).counts(stage))
     assert together == {name: n for name, n in manifest.items() if name.startswith("error/") or name == "failed_queries"}
 
 

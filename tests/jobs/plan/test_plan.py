@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from cluster.costs import Prices
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, RetrieverError
 from cluster.run.pool_sizes import local_pools
 from cluster.run.shards import Manifest
 from jobs.chain.arms.requests import most_requests
@@ -31,7 +33,9 @@ from jobs.run.job import Job, run_of
 from jobs.run.spending import expected_requests
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
+from rewriters import steps
 from rewriters.engines.openai.token_count import TokenCounter
+from rewriters.pool import OF_THE_QUERY
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter
 from tests.support.jobs.in_process_runs import run_in_process
@@ -295,3 +299,94 @@ def test_the_table_names_the_engines_of_a_worker_that_opens_several(
     assert planned["pools"]["rewrite"]["gpus"] == 2
     cells = [str(cell) for column in plan_table(planned).columns for cell in column.cells]
     assert f"each with 2 engines: tiny, {tmp_path / 'own'} (2 GPU)" in cells
+
+
+def counted(prepared: Prepared, prompt: str, passages: dict[str, str], n: int) -> float:
+    """Tokens of a built-in step's prompt whose query is `sea`, without what else it shows, and with n documents on average."""
+    fields = yaml.safe_load((Path(steps.__file__).parent / f"{prompt}.yaml").read_text())
+    count = TokenCounter("tiny").count
+    text = re.sub(r"\{(?!query)\w+\}", "", fields["prompt"]).replace("{query}", "sea")
+    document = fields.get("document", "{text}").replace("{number}", "1").replace("{source}", "").replace("{label}", "")
+    lengths = [count(document.replace("{text}", one)) for one in passages.values()]
+    system = fields["system"].replace("{language}", OF_THE_QUERY)
+    for name, value in fields.get("variables", {}).items():
+        system = system.replace(f"{{{name}}}", value)
+    return count(system) + count(text) + n * sum(lengths) / len(lengths)
+
+
+def test_later_steps_are_priced_by_settings_and_lengths_of_documents(
+    prepared: Prepared, values: Values, passages: dict[str, str], config_file: Callable[[Any], str]
+) -> None:
+    """Each request that a query may need, with its documents and what was written before, counted apart from the estimate."""
+    values["answer"] = {"documents": 2, "context_tokens": 30}
+    values["judge"] = {"relevance": {"documents": 3}, "accuracy": {}, "criteria": {}, "samples": 2,
+                       "nuggets": {"most": 20, "nuggets_at_once": 10, "documents_at_once": 2}}  # fmt: skip
+    path = config_file(values)
+    job = replace(prepare(load_config(path), path), prices=Prices(tokens={"tiny": {"prompt": 2.0, "completion": 3.0}}))
+    alone = estimate(prepared, 10, [], ["sea"])
+    found = estimate(job, 10, [], ["sea"])
+    assert alone is not None
+    assert found is not None
+    answer, listed = 512, 1500
+    empty = {"passages": {"": ""}, "n": 0}
+    wanted = {
+        "answer": [(1, counted(job, "answer", **empty) + 30, answer)],
+        "judge": [
+            (3 * 2, counted(job, "relevance", {"": ""}, 0) + mean_tokens(passages), 64),
+            (2, counted(job, "accuracy", **empty) + answer, 16),
+            (2, counted(job, "criteria", passages, 2) + answer, 160),
+            (2, counted(job, "nuggets", passages, 2) + listed, 1500),
+            (2, counted(job, "nugget_importance", **empty) + listed / 2, 200),
+            (2 * 2, counted(job, "nugget_support", **empty) + listed / 2 + answer, 200),
+        ],
+    }
+    for stage, asked in wanted.items():
+        assert found.of_steps[stage]["prompt_tokens"] == pytest.approx(10 * sum(n * prompt for n, prompt, _ in asked), abs=12)
+        assert found.of_steps[stage]["completion_tokens"] == 10 * sum(n * most for n, _, most in asked)
+    later = {name: sum(of[name] for of in found.of_steps.values()) for name in ("prompt_tokens", "completion_tokens")}
+    assert found.prompt_tokens - alone.prompt_tokens == later["prompt_tokens"]
+    assert found.completion_tokens - alone.completion_tokens == later["completion_tokens"]
+    assert found.usd == pytest.approx(found.prompt_tokens * 2e-6 + found.completion_tokens * 3e-6)
+    assert (found.without_steps, alone.of_steps) == (False, {})
+    assert f"documents as long as {len(passages)} of the index on average" in found.basis
+
+
+def mean_tokens(passages: dict[str, str]) -> float:
+    return sum(map(TokenCounter("tiny").count, passages.values())) / len(passages)
+
+
+def test_the_plan_says_what_each_later_step_may_take(
+    prepared: Prepared, values: Values, config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
+    values["answer"], values["judge"] = {"documents": 2}, {"relevance": {"documents": 3}}
+    path = config_file(values)
+    planned = plan(prepare(load_config(path), path), LiveDisplay(io.StringIO()))
+    cells = dict(zip(*(list(column.cells) for column in plan_table(planned).columns), strict=True))
+    of = planned["expected"]["of_steps"]
+    for stage in ("answer", "judge"):
+        words = f"about {of[stage]['prompt_tokens']:,} of prompts, at most {of[stage]['completion_tokens']:,} written"
+        assert cells[f"  of {stage}"] == words
+    assert "apart" not in cells["tokens"]
+
+
+def test_where_no_document_can_be_read_later_steps_stay_apart(
+    prepared: Prepared, values: Values, config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values["answer"] = {"documents": 2}
+    path = config_file(values)
+    job = prepare(load_config(path), path)
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise RetrieverError("index-missing", "it is gone")
+
+    monkeypatch.setattr("jobs.plan.later_steps.open_documents", away)
+    found = estimate(job, 10, [], ["sea"])
+    assert found is not None
+    assert (found.without_steps, found.of_steps) == (True, {})
+    recorded = values | {"answer": {"documents": 2, "engine": {"kind": "recorded", "path": "recorded.jsonl"}}}
+    Path("recorded.jsonl").write_text(json.dumps({"query": "sea", "completions": {"answer": "salt"}}) + "\n")
+    path = config_file(recorded)
+    free = estimate(prepare(load_config(path), path), 10, [], ["sea"])
+    assert free is not None
+    assert (free.without_steps, free.of_steps) == (False, {}), "a recording costs nothing"

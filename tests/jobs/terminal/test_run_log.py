@@ -13,7 +13,7 @@ import pytest
 from cluster.run.shards import Manifest
 from jobs.__main__ import main
 from jobs.chain.stages import counts
-from jobs.chain.stages.counts import first_failed
+from jobs.chain.stages.counts import BlockErrors
 from jobs.tables import ERROR
 from jobs.terminal.commit_log import log_commit
 from tests.support.jobs.in_process_runs import QUERIES, UNANSWERED, WITHOUT_HITS, job_in_process
@@ -53,9 +53,9 @@ def test_the_first_queries_of_a_block_stand_for_all(monkeypatch: pytest.MonkeyPa
         for row in ("a", "b", "c", "d", "e")
     ]
     table = pa.table({"query_id": list("abcde"), "errors": pa.array(errors, pa.list_(ERROR))})
-    assert first_failed(table) == {"rerank/failed": ["d"], "rewrite/truncated": ["a", "b"]}
-    assert first_failed(table.slice(4)) == {}
-    assert first_failed(table.slice(2, 2)) == {"rerank/failed": ["d"], "rewrite/truncated": ["c", "d"]}
+    assert BlockErrors(table).first_failed() == {"rerank/failed": ["d"], "rewrite/truncated": ["a", "b"]}
+    assert BlockErrors(table.slice(4)).first_failed() == {}
+    assert BlockErrors(table.slice(2, 2)).first_failed() == {"rerank/failed": ["d"], "rewrite/truncated": ["c", "d"]}
 
 
 def test_a_line_for_each_stage_and_reason_with_the_number_of_all(caplog: pytest.LogCaptureFixture) -> None:

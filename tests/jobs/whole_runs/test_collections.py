@@ -307,6 +307,16 @@ def test_a_judge_reads_each_document_in_its_own_index(path: str) -> None:
     assert {doc_id.partition(":")[0] for doc_id, _ in found} == {"law", "med"}
     assert found == {(doc_id, len(TEXTS[doc_id]) % 4) for doc_id, _ in found}
     assert evaluate(open_run(str(folder)), judged_relevance(open_run(str(folder)))).results  # type: ignore[arg-type]
+    # people may leave the collection out where one alone has the id
+    log_ids = {row["query_id"]: row["log_id"] for row in rows(folder, "query_map")}
+    of_people = [(log_ids[row["query_id"]], row["doc_id"].partition(":")[2]) for row in rows(folder, "judgements")]
+    bare = {(log_id, doc_id) for log_id, doc_id in of_people if doc_id in {"d5", "twin"}}
+    assert bare
+    (folder / "people.tsv").write_text("".join(f"{log_id}\t{doc_id}\t1\n" for log_id, doc_id in bare))
+    judged = judged_relevance(open_run(str(folder)), calibration=str(folder / "people.tsv"))
+    assert judged is not None
+    assert judged.judge is not None
+    assert any(note.startswith(f"calibration: of {len(bare)} results") for note in judged.judge.notes)
 
 
 def test_refined_queries_are_searched_in_every_collection(path: str) -> None:

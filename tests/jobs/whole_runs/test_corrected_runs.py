@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from jobs.__main__ import main
 from jobs.chain.stages.llm.grade import named_sentences
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
@@ -40,7 +42,7 @@ from tests.support.jobs.corrective_llm import (
 from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
 from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.web_server import WebServer
-from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
+from tests.support.rewriters.fake_server import FakeServer, Reply, completion, refusal
 
 HITS = 2
 
@@ -338,3 +340,79 @@ def test_what_is_masked_in_the_query_is_masked_in_every_prompt(job: str, server:
     prompts = [prompt for one in server.bodies if kind_of(prompt := prompt_of(one)) != "other"]
     assert {kind_of(one) for one in prompts} >= {"question", "grade", "answer"}
     assert not [one for one in prompts if "5551234" in one.rpartition("Question: ")[2]]  # pages say what they were asked
+
+
+def test_umbrela_s_lines_have_the_judge_s_answer_where_grading_has_asked_another_model(
+    job: str, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def graded(body: dict[str, Any]) -> str:
+        if "Query: " in prompt_of(body) and "Document:" in prompt_of(body):
+            return json.dumps({"match": 1, "trust": 2, "overall": 3 if body["model"] == "grader-8b" else 1})
+        return said(body)
+
+    monkeypatch.setattr(server, "_text", graded)
+    monkeypatch.setattr(server, "models", ["grader-8b", "judge-70b"])
+    engine = json.dumps({"kind": "openai", "model": "judge-70b", "base_url": server.address, "attempts": 1})
+    judge = f'judge={{"engine": {engine}, "relevance": {{"documents": 4}}}}'
+    settings = ["grade.prompt=relevance", "grade.question=null", "grade.strips=null", judge]
+    run = finished(prepared_work(job, settings, None))
+    assert {one["grade"] for one in rows(run, "grades")} == {3.0}
+    assert main(["evaluate", run.storage.root, "--umbrela", str(tmp_path / "umbrela.jsonl")]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "umbrela.jsonl").read_text().splitlines()]
+    assert len(lines) == len(rows(run, "judgements"))
+    assert {(one["model"], one["judgment"], json.loads(one["prediction"])["overall"]) for one in lines} == {("judge-70b", 1, 1)}
+
+
+def test_try_shows_each_grade_with_its_own_tokens_and_document(job: str, server: FakeServer, passages: dict[str, str]) -> None:
+    def counted(body: dict[str, Any]) -> Reply:
+        prompt = prompt_of(body)
+        if kind_of(prompt) == "grade" and passages["d04"] in prompt:
+            return refusal(400, "no such document")
+        good = completion(said(body), {"prompt_tokens": len(prompt), "completion_tokens": 3})
+        return Reply(content=json.dumps(good).encode(), headers={"Content-Type": "application/json"})
+
+    server.answer = counted
+    query = QUERIES[0]  # of which three documents are found
+    with LoadedConfig(load_config(job, []), job, "small") as loaded:
+        trial = loaded.try_query(query, lambda _: None)
+    grades = [one for one in trial.requests if one["request"] == "three_grades"]
+    answered = [one for one in grades if one["answer"] is not None]
+    ranked = [hit["doc_id"] for hit in trial.row["hits"]][:3]
+    assert "d04" in ranked
+    assert [one["document"] for one in answered] == [doc_id for doc_id in ranked if doc_id != "d04"]
+    assert len(answered) == 2
+    for one in answered:
+        assert passages[one["document"]] in one["prompt"]
+        assert (one["prompt_tokens"], one["requests"], one["reused"]) == (len(one["prompt"]), 1, False)
+    (failed,) = [one for one in grades if one["answer"] is None]
+    assert failed["error"] is not None
+    assert "no such document" in failed["message"]
+    assert sum(one["prompt_tokens"] or 0 for one in trial.requests) == sum(
+        sums.get("prompt_tokens", 0) for of in trial.spent.values() for sums in of.values()
+    )
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(try_page([trial], prompts=True))
+    shown = console.export_text()
+    for one in answered:
+        assert f"request three_grades about {one['document']}  grader-8b, {one['prompt_tokens']:,} prompt tokens" in shown
+    assert "no such document" in shown
+    finished(prepared_work(job, [], None))
+    with LoadedConfig(load_config(job, []), job, "small") as loaded:
+        again = loaded.try_query(query, lambda _: None)
+    stored = [one for one in again.requests if one["request"] == "three_grades" and one["answer"] is not None]
+    assert [(one["document"], one["reused"], one["prompt_tokens"]) for one in stored] == [
+        (one["document"], True, 0) for one in answered
+    ]
+
+
+def test_a_report_shows_every_request_where_it_is_asked_for(job: str, passages: dict[str, str]) -> None:
+    run = finished(prepared_work(job, [], None))
+    one_each, all_of_them = (html.unescape(report(run, None, None, requests=which)) for which in ("kinds", "all"))
+    graded = [(one["query_id"], one["doc_id"]) for one in rows(run, "grades")]
+    by_query = Counter(query_id for query_id, _ in graded)
+    assert max(by_query.values()) == 3
+    for doc_id in {doc_id for _, doc_id in graded}:
+        assert f"three_grades about {doc_id}: " in all_of_them
+    assert len(re.findall(r"three_grades about d\d+: ", all_of_them)) == len(graded)
+    assert len(re.findall(r"three_grades about d\d+, one of 3: ", one_each)) == sum(n == 3 for n in by_query.values())
+    assert "three_grades about" not in html.unescape(report(run, None, None, texts=False, requests="all"))

@@ -349,3 +349,16 @@ def test_judged_results_stand_beside_what_people_judged(job: str, capsys: pytest
     values = [row["value"] for row in long if (row["arm"], row["measure"]) == ("short", "judged nDCG@2")]
     assert sum(values) / len(values) == pytest.approx(alone.by_arm["short", "nDCG@2"].mean)
     assert "results, judged by an LLM" in printed(closing_page(found))
+
+
+def test_criteria_of_other_names_are_not_compared_and_that_is_said(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "KEYS", ("correctness", "style", "tone"))
+    Path("other.yaml").write_text(OWN_CRITERIA.replace("correctness, style", "correctness, tone"))
+    a, b = (finished(prepared_work(job, settings, None)) for settings in ([], ["judge.criteria.prompt=./other.yaml"]))
+    found = diff(a, b, None, None, 5)
+    assert "criteria" not in diff_values(found)["judged_answers"]
+    assert diff_values(found)["notes"] == [
+        "judgements: criteria are other measures in A than in B (A of criteria, correctness, style; B of criteria, "
+        "correctness, tone), so they are not compared"
+    ]
+    assert "are other measures in A than in B" in " ".join(printed(diff_page(found)).split())

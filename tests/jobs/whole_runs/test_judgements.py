@@ -7,18 +7,22 @@ import math
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.measure.compare.comparison import compare
 from jobs.measure.compare.standing import mark, standing, verdict
+from jobs.measure.diff.diff import diff, diff_values
 from jobs.measure.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
 from jobs.measure.export.latex import latex_table
 from jobs.measure.frame import measure
-from jobs.measure.judged.family import family, family_notes
+from jobs.measure.judged.family import alike, family, family_notes, models_of
 from jobs.measure.judged.noise import judge_noise
 from jobs.measure.judged.relevance import judged_relevance
 from jobs.pages.comparison import comparison_values, sign
@@ -184,10 +188,30 @@ def test_the_verbs_measure_by_the_judge(job: str, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     ("model", "name"),
-    [("Qwen/Qwen3-8B", "qwen"), ("qwen2.5:7b", "qwen"), ("gpt-4.1-mini", "gpt"), ("/models/llama-3/", "llama"), ("4o", "4o")],
-)
+    [
+        ("Qwen/Qwen3-8B", "qwen"), ("qwen2.5:7b", "qwen"), ("gpt-4.1-mini", "gpt"), ("/models/llama-3/", "llama"), ("4o", "4o"),
+        ("/cache/models--Qwen--Qwen3-8B/snapshots/b968826d9c46dd60", "qwen"), ("models--phi-4/snapshots/0c/", "phi"),
+        ("claude-3-5-sonnet@20240620", "claude"), ("deepseek-v3", "deepseek"), ("vicuna-7b", "vicuna"), ("llava-7b", "llava"),
+        ("accounts/fireworks/models/llama-v3p1-8b-instruct", "llama"), ("judge", "judge"),
+    ],
+)  # fmt: skip
 def test_a_family_is_the_name_up_to_the_first_digit(model: str, name: str) -> None:
     assert family(model) == name
+
+
+@pytest.mark.parametrize(
+    ("judge", "model", "is_one"),
+    [
+        ("gpt-4.1", "ft:gpt-4o-mini:shop::a1", True), ("meta-llama/Meta-Llama-3-8B", "llama3.1:8b", True),
+        ("us.anthropic.claude-3-7-sonnet", "claude-opus-4", True), ("deepseek-v3", "DeepSeek-R1", True),
+        ("mistral-large-2407", "jamba-large-1.7", False), ("qwen3-8b", "gpt-oss-20b", False), ("o3", "gpt-4o", False),
+        ("123", "123", True), ("123", "4", False),
+        ("claude-opus-4", "claude-sonnet-4-5", True), ("command-r7b", "DeepSeek-R1", False),
+    ],
+)  # fmt: skip
+def test_families_are_one_where_they_share_a_name(judge: str, model: str, *, is_one: bool) -> None:
+    assert alike(family(judge), family(model)) == alike(family(model), family(judge)) == is_one
+    assert bool(family_notes([judge], None, {"answers": [model]})) == is_one
 
 
 def test_a_judge_of_the_family_of_the_rewriter_is_warned_of() -> None:
@@ -196,6 +220,12 @@ def test_a_judge_of_the_family_of_the_rewriter_is_warned_of() -> None:
     assert note.startswith("warning: the judge qwen2.5-72b is of the family of Qwen3-8B, which wrote the rewrites; ")
     assert family_notes(["qwen2.5-72b"], "other", others) == []
     assert "answers" in family_notes(["mistral"], "GPT", others)[0]
+    assert "rewrites" in family_notes(["judge"], "Qwen3", others)[0], "a family is named as models are, too"
+
+
+def test_models_of_a_stage_may_have_a_version_behind_their_name() -> None:
+    spent = {"judge": {"relevance@claude-3-5-sonnet@20240620": {"requests": 1}, "start_up.load@": {"seconds": 1}}}
+    assert models_of(SimpleNamespace(spent=spent), "judge") == ["claude-3-5-sonnet@20240620"]  # type: ignore[arg-type]
 
 
 def test_a_judge_that_is_asked_twice_has_a_noise(job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,6 +271,77 @@ def test_people_who_judged_some_results_say_how_far_the_judge_agrees(job: str, t
     assert any(one.startswith("warning: calibration: the judge has graded no result") for one in named.judge.notes)
     with pytest.raises(ConfigError, match=r"judge\.calibration: none\.tsv: cannot be read"):
         prepared_work(job, ["judge.calibration=none.tsv"], None)
+
+
+def calibrated(run: RunFolder, lines: str) -> str:
+    """What the judge's notes say of people's judgements."""
+    Path("people.tsv").write_text(lines)
+    found = judged_relevance(run, calibration="people.tsv")
+    assert found is not None
+    assert found.judge is not None
+    return next(one for one in found.judge.notes if "calibration:" in one)
+
+
+def test_a_pair_counts_once_and_below_zero_is_not_relevant(
+    job: str, tmp_path: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_text", lambda body: json.dumps({"match": 0, "trust": 0, "overall": 0}))
+    repeated = [QUERIES[0], QUERIES[0].upper(), QUERIES[2]]
+    pq.write_table(pa.table({"query": repeated, "id": ["r1", "r2", "r3"]}), tmp_path / "log.parquet")
+    run = finished(prepared_work(job, ["log.id_column=id"], None))
+    row_of = {one["query_id"]: [of["log_id"] for of in rows(run, "query_map") if of["query_id"] == one["query_id"]]
+              for one in rows(run, "queries")}  # fmt: skip
+    judged = [(one["query_id"], one["doc_id"]) for one in rows(run, "judgements")]
+    lines = "".join(f"{log_id}\t{doc_id}\t-1\n" for query_id, doc_id in judged for log_id in row_of[query_id])
+    words = calibrated(run, lines)
+    assert words.startswith(
+        f"calibration: of {len(judged)} results that people have judged, too, the judge grades 100 % as they"
+    )
+    assert "(people's highest grade is -1 of 3)" in words
+
+
+def test_people_s_grades_of_another_scale_are_not_compared(job: str) -> None:
+    run = finished(prepared_work(job, ["evaluate.key=query_id"], None))
+    one = rows(run, "judgements")[0]
+    words = calibrated(run, f"{one['query_id']}\t{one['doc_id']}\t5\n")
+    assert words.startswith(
+        "warning: calibration: people.tsv has grades up to 5, and the judge's are from 0 to 3: they are not"
+    )
+
+
+def test_two_runs_are_compared_by_the_grades_of_both(job: str, passages: dict[str, str]) -> None:
+    a, b = (finished(prepared_work(job, [setting], None)) for setting in ("fuse.depth=1", "judge.relevance.documents=4"))
+    found = next(one for one in diff(a, b, None, None, 5).judged if one.kind == "relevance")
+    assert tuple(found.measures) == ("nDCG@3", "P(rel=2)@3", "Success(rel=2)@3"), "as deep as both are judged"
+    grades: dict[str, dict[str, int]] = {}
+    sides: list[set[str]] = []
+    for run in (a, b):
+        for one in rows(run, "judgements"):
+            grades.setdefault(one["query_id"], {})[one["doc_id"]] = one["grade"]
+        with_results = {one["query_id"] for one in rows(run, "results")}
+        judged = {one["query_id"] for one in rows(run, "judgements")}
+        sides.append(judged | ({one["query_id"] for one in rows(run, "queries")} - with_results))
+    both = sides[0] & sides[1]
+    assert found.counted == len(both)
+    for run, mean in ((a, found.measures["nDCG@3"].a), (b, found.measures["nDCG@3"].b)):
+        values = []
+        for query_id in both:
+            ranked = sorted((one for one in rows(run, "results") if one["query_id"] == query_id), key=lambda one: one["rank"])[
+                :3
+            ]
+            mine = grades.get(query_id, {})
+            ideal = sorted(mine.values(), reverse=True)[:3]
+            gain, best = (
+                sum(grade / math.log2(2 + place) for place, grade in enumerate(one))
+                for one in ([mine.get(of["doc_id"], 0) for of in ranked], ideal)
+            )
+            values.append(gain / best if best else 0.0)
+        assert mean == pytest.approx(sum(values) / len(values))
+    shown = json.loads(json.dumps(diff_values(diff(a, b, None, None, 5))))
+    assert shown["judged_results"]["judged_by"] == "judge-70b"
+    assert shown["judged_answers"] == {}
+    alone = finished(prepared_work(job, ["judge=null"], None))
+    assert diff_values(diff(alone, b, None, None, 5))["judged_results"] is None
 
 
 def test_arms_nearer_than_the_noise_have_no_verdict_and_share_a_place(

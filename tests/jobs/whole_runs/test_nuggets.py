@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import html
+import io
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from cluster.errors import ConfigError
 from jobs.cli.command_line.arguments import parser
 from jobs.cli.evaluate import evaluate
+from jobs.config.load import load_config
 from jobs.measure.answers.comparison import compare_judged
 from jobs.measure.answers.quality import measured_answers
+from jobs.measure.diff.diff import diff
+from jobs.measure.judged.relevance import judged_relevance
+from jobs.measure.notes import OWN_NUGGETS
+from jobs.pages.ablation import ablation_report
+from jobs.pages.closing import compared
+from jobs.pages.report import report
+from jobs.pages.report.judged_queries import measured
+from jobs.pages.try_one import page as try_page
 from jobs.runs.folder import RunFolder
+from jobs.runs.sums import arm_needs
+from jobs.try_one.stages import LoadedConfig
+from retrievers.local.build import build_local_index
+from rewriters import steps
 from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work, rows
+from tests.support.retrievers.blocks import index_fields
 from tests.support.rewriters.fake_server import FakeServer
 
 NO_LIST, NO_LABELS, NO_SUPPORT = QUERIES[0], QUERIES[2], QUERIES[3]  # of these something cannot be read
@@ -315,3 +335,220 @@ def test_a_shorter_list_and_another_threshold_make_another_run(job: str, server:
             grades = {(one["query_id"], one["doc_id"]): one["grade"] for one in rows(other, "judgements")}
             made_from = [(one["query_id"], doc_id) for one in rows(other, "nuggets") for doc_id in one["documents"]]
             assert all(grades[pair] == 3 for pair in made_from)
+
+
+def test_an_arm_differs_from_its_run_alone_by_the_documents_that_nuggets_are_made_from(
+    job: str, passages: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "FAULTS", set())
+    arms = {"short": {"fuse.depth": 1}, "one": {"answer.documents": 1}}
+    together = finished(prepared_work(job, ["judge.nuggets.relevant=3"], {"arms": arms}))
+    (found,) = compare_judged(together, together.config.evaluate)
+    assert f"nuggets: {OWN_NUGGETS}" in found.notes
+    pool = {one["query_id"]: set(one["documents"]) for one in rows(together, "nuggets")}
+    same, other = 0, 0
+    for arm, changes in {"full": {}, **arms}.items():
+        settings = [f"{key}={value}" for key, value in changes.items()]
+        alone = finished(prepared_work(job, [*settings, "judge.nuggets.relevant=3", "name=alone"], None))
+        (quality,) = measured_answers(alone, None)
+        answers = [{one["query_id"]: one["text"] for one in rows(run, "answers") if one["arm"] == name}
+                   for run, name in ((together, arm), (alone, "run"))]  # fmt: skip
+        assert answers[0] == answers[1]
+        own = {one["query_id"]: set(one["documents"]) for one in rows(alone, "nuggets")}
+        for key in set(quality.frame.keys) & set(found.frame.keys):
+            values = [frame.values[frame.arms.index(name), :, frame.keys.index(key)].tolist()
+                      for frame, name in ((found.frame, arm), (quality.frame, "run"))]  # fmt: skip
+            if own[key] == pool[key]:
+                assert values[0] == values[1]
+                same += 1
+            else:
+                assert own[key] < pool[key]
+                other += 1
+    assert same
+    assert other
+
+
+def test_a_list_that_is_emptied_stays_as_it_was(job: str, passages: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def first_only(prompt: str) -> str:
+        return whole(prompt) if "Nuggets so far:\n(none)" in prompt else json.dumps({"nuggets": []})
+
+    whole = made
+    monkeypatch.setitem(globals(), "made", first_only)
+    monkeypatch.setitem(globals(), "FAULTS", set())
+    run = finished(prepared_work(job, [], None))
+    by_query: dict[str, list[str]] = {}
+    for one in rows(run, "nuggets"):
+        by_query.setdefault(one["query_id"], []).append(one["text"])
+        several = len(one["documents"]) > 1
+        of_query = [of for of in rows(run, "errors") if of["query_id"] == one["query_id"]]
+        errors = [of["message"] for of in of_query if of["component"] == "nuggets"]
+        assert bool(errors) == several
+        assert all("the list has no nugget, and before these documents it had some" in message for message in errors)
+    judged = {(one["query_id"], one["doc_id"]): one["grade"] for one in rows(run, "judgements") if one["doc_id"]}
+    for query_id, texts in by_query.items():
+        _, first = min((-grade, doc_id) for (of, doc_id), grade in judged.items() if of == query_id and grade >= 2)
+        assert set(texts) == set(longer([], [passages[first]], 3)[:2])
+    assert any(len({one["doc_id"] for one in rows(run, "judgements") if one["query_id"] == key}) > 1 for key in by_query)
+
+
+def test_texts_are_shown_once_and_nuggets_beyond_the_most_are_counted(
+    job: str, server: FakeServer, tmp_path: Path, passages: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "FAULTS", set())
+    twins = passages | {f"{doc_id}-again": text for doc_id, text in passages.items()}
+    pq.write_table(pa.table({"doc_id": list(twins), "text": list(twins.values())}), tmp_path / "twins.parquet")
+    build_local_index(tmp_path / "twins", tmp_path / "twins.parquet", index_fields("english"))
+    settings = [f"retrieve.retrievers.bm25.index={tmp_path / 'twins'}", "judge.nuggets.documents_at_once=10"]
+    run = finished(prepared_work(job, [*settings, "judge.nuggets.most=1"], None))
+    shown = [prompt for prompt in asked(server) if "Nuggets so far:" in prompt]
+    assert shown
+    for prompt in shown:
+        texts = [one.strip() for one in re.split(r"\[\d+\]\n", prompt.partition("\n\nNuggets so far:")[0])[1:]]
+        assert len(texts) == len(set(texts))
+    documents = {one["query_id"]: one["documents"] for one in rows(run, "nuggets")}
+    assert any(f"{doc_id}-again" in of for of in documents.values() for doc_id in of)
+    beyond = sum(len({text.casefold() for doc in of for text in facts(twins[doc])}) - 1 for of in documents.values())
+    assert run.counts["nuggets_left_out"] == beyond > 0
+
+
+MAIL = "keeper@sea.org"
+
+
+def test_a_document_of_a_low_grade_is_not_called_relevant(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "FAULTS", set())
+    run = finished(prepared_work(job, [], None))
+    evaluation, judged = measured(run, judged_relevance(run))
+    page = html.unescape(report(run, None, evaluation, judged=judged))
+    assert {*re.findall(r"★ relevant (\d)", page)} == {"2", "3"}
+    assert "judged 1, not relevant" in page
+    together = finished(prepared_work(job, [], {"arms": {"short": {"fuse.depth": 1}}}))
+    judgements = judged_relevance(together)
+    assert judgements is not None
+    settings = together.config.evaluate.model_copy(update={"measures": judgements.measures(())})
+    arms = html.unescape(ablation_report(compared(together, judgements, settings, None)))
+    assert "★ relevant 1" not in arms
+
+
+def test_what_is_masked_in_the_query_is_masked_in_what_the_judge_compares(
+    job: str, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "FAULTS", set())
+    monkeypatch.setitem(globals(), "grade", lambda query, text: 3)
+    query = f"tides by {MAIL}"
+    texts = {"a": f"{MAIL} knows the tides of the sea well", "b": "Spring tides come with the moon"}
+    pq.write_table(pa.table({"query": [query]}), tmp_path / "log.parquet")
+    pq.write_table(pa.table({"doc_id": list(texts), "text": list(texts.values())}), tmp_path / "mails.parquet")
+    build_local_index(tmp_path / "mails", tmp_path / "mails.parquet", index_fields("english"))
+    (tmp_path / "gold.tsv").write_text(f"{query}\tthe mail {MAIL}\n")
+    settings = [f"retrieve.retrievers.bm25.index={tmp_path / 'mails'}", "rewrite.guards.mask=[mail]", "evaluate.key=query",
+                "evaluate.answers=gold.tsv", "judge.accuracy={}", "judge.criteria={}"]  # fmt: skip
+    run = finished(prepared_work(job, settings, None))
+    (answer,) = rows(run, "answers")
+    assert MAIL in answer["text"]
+    nuggets = [one["text"] for one in rows(run, "nuggets")]
+    assert f"{MAIL} knows the" in nuggets, "what is stored has what stood there"
+    sent = [prompt_of(one) for one in server.bodies]
+    compared = [one for one in sent if "Statements:" in one or "Answer of the system:" in one]
+    assert {"Reference answers:" in one for one in compared} == {True, False}
+    assert any("<MAIL_1> knows the" in one for one in compared if "Statements:" in one)
+    assert any("the mail <MAIL_1>" in one for one in compared)
+    assert not [one for one in compared if MAIL in one]
+    before = [one.partition("Nuggets so far:")[2] for one in sent if "Nuggets so far:" in one]
+    assert any("<MAIL_1> knows the" in one for one in before)
+    assert not [one for one in before if MAIL in one]
+
+
+def test_answers_whose_nuggets_cannot_be_told_are_not_called_without_nuggets(
+    job: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = labelled
+
+    def silent(prompt: str, seed: int) -> str:
+        return "It is supported." if "Answer:" in prompt else whole(prompt, seed)
+
+    monkeypatch.setitem(globals(), "labelled", silent)
+    monkeypatch.setitem(globals(), "FAULTS", set())
+    run = finished(prepared_work(job, [], None))
+    with_nuggets = len({one["query_id"] for one in rows(run, "nuggets")})
+    assert "assignments" not in run.tables
+    assert command(run, "--nuggetizer", "nuggets.jsonl") == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert f"{with_nuggets} have no line, since the judge could not tell which nuggets they have" in words
+    assert f"{len(QUERIES) - with_nuggets} without nuggets have no line" in words
+
+
+def test_two_runs_with_other_nuggets_are_compared_with_a_warning(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "FAULTS", set())
+    a, b, c = (finished(prepared_work(job, [setting], None)) for setting in ("fuse.depth=1", "fuse.depth=30", "fuse.keep=40"))
+    lists: list[dict[str, list[Any]]] = []
+    for run in (a, b):
+        lists.append({})
+        for one in sorted(rows(run, "nuggets"), key=lambda one: one["nugget"]):
+            lists[-1].setdefault(one["query_id"], []).append((one["text"], one["importance"]))
+    both = lists[0].keys() & lists[1].keys()
+    same = sum(lists[0][key] == lists[1][key] for key in both)
+    assert same < len(both)
+    of_nuggets = next(one for one in diff(a, b, None, None, 5).judged if one.kind == "nuggets")
+    assert of_nuggets.judge is not None
+    words = "queries with nuggets in both runs have the same"
+    assert of_nuggets.judge.notes[0].startswith(f"warning: {same} of {len(both)} {words}")
+    alike = next(one for one in diff(b, c, None, None, 5).judged if one.kind == "nuggets")
+    assert alike.judge is not None
+    assert alike.judge.notes[0].startswith(f"{len(lists[1])} of {len(lists[1])} {words}")
+
+
+def test_prompts_of_one_name_are_told_apart_in_costs_and_errors(job: str, server: FakeServer, tmp_path: Path) -> None:
+    for folder, source in (("one", "nugget_importance"), ("two", "nugget_support")):
+        (tmp_path / folder).mkdir()
+        text = (Path(steps.__file__).parent / f"{source}.yaml").read_text()
+        (tmp_path / folder / "labels.yaml").write_text(text)
+    settings = ["judge.nuggets.importance.prompt=./one/labels.yaml", "judge.nuggets.support.prompt=./two/labels.yaml"]
+    arms = {"one": {"answer.documents": 1}}
+    run = finished(prepared_work(job, [*settings, "store=null"], {"arms": arms}))
+    names = {one["component"] for one in rows(run, "costs") if one["stage"] == "judge" and one["requests"]}
+    assert names == {"relevance", "nuggets", "labels of nuggets.importance", "labels of nuggets.support"}
+    needs = arm_needs(run.counts, ["full", "one"])
+    alone = finished(prepared_work(job, [*settings, "store=null", "name=alone"], None))
+    executed = {key: int(sums["requests"]) for key, sums in alone.spent["judge"].items() if sums.get("requests")}
+    found = {need.component: need.amount for need in needs["full"].whole if need.quantity == "judgements"}
+    for component in ("relevance@judge-70b", "labels of nuggets.support@judge-70b"):
+        assert found[component] == executed[component]
+
+
+def test_try_and_report_show_nuggets_and_judgements(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "FAULTS", set())
+    run = finished(prepared_work(job, ["judge.samples=2"], None))
+    with_texts, without = (html.unescape(report(run, None, None, texts=texts)) for texts in (True, False))
+    nuggets = rows(run, "nuggets")
+    assert f"Nuggets {OWN_NUGGETS}" in re.sub(r"<[^>]+>", "", with_texts)
+    for one in nuggets:
+        assert one["text"] in with_texts
+        assert one["text"] not in without
+    said_of = Counter(one["assignment"].replace("_", " ") for one in rows(run, "assignments") if not one["sample"])
+    for page in (with_texts, without):
+        listed_in = page.partition('<section id="samples">')[2]
+        assert Counter(re.findall(r'<b(?: class="new")?>(support|partial support|not support)</b>', listed_in)) == said_of
+    first = [one for one in rows(run, "judgements") if not one["sample"]]
+    assert with_texts.count("judged by judge-70b: ") == len({one["query_id"] for one in first})
+    for one in first:
+        assert f"{one['doc_id']} {one['grade']}" in with_texts
+    query = next(one["query"] for one in rows(run, "queries") if one["query_id"] == nuggets[0]["query_id"])
+    with LoadedConfig(load_config(job, ["judge.samples=2"]), job, "small") as loaded:
+        trial = loaded.try_query(query, lambda _: None)
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(try_page([trial], prompts=True))
+    shown = console.export_text()
+    for one in (of for of in first if of["query_id"] == nuggets[0]["query_id"]):
+        assert f"{one['doc_id']} {one['grade']} (again {one['grade']})" in shown
+        assert f"request relevance about {one['doc_id']} 2 of 2  judge-70b" in shown
+    assert "request nugget_support 1 of " in shown
+
+
+def test_answers_that_are_judged_without_a_gold_answer_are_counted(job: str, tmp_path: Path) -> None:
+    (tmp_path / "gold.tsv").write_text(f"{QUERIES[1]}\tx\n")
+    settings = ["judge.accuracy={prompt: ./own.yaml}", "evaluate.key=query"]
+    own = "prompt: 'Right? {gold} {query} {answer}'\noutput: grade\ngrades: {right: 1, wrong: 0}\n"
+    (tmp_path / "own.yaml").write_text(own)
+    for named, alone in (("gold.tsv", len(QUERIES) - 1), (None, len(QUERIES))):
+        run = finished(prepared_work(job, [*settings, f"evaluate.answers={named or 'null'}"], None))
+        assert run.counts["judged_without_gold"] == alone

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import re
 import shutil
+import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,13 @@ import pytest
 from rich.console import Console
 
 from jobs.config.load import load_config
+from jobs.measure.answers.frame import gold_answers
+from jobs.measure.export.latex import write_latex
+from jobs.measure.judged.relevance import judged_relevance
+from jobs.pages.ablation import ablation_report
+from jobs.pages.closing import compared
 from jobs.pages.try_one import page as try_page
+from jobs.run.ablation import prepare_ablation
 from jobs.try_one.stages import LoadedConfig
 from retrievers.local.build import build_local_index
 from tests.support.jobs import corrective_llm
@@ -135,3 +144,102 @@ def test_a_preset_runs_to_its_end(preset: str, servers: FakeServer) -> None:
     sections = {"crag": ["grades", "answer"], "iterative": ["rounds"], "paper-answers": ["answer", "judged"]}
     for section in sections.get(preset, ["answer"]):
         assert f"\n{section}  " in shown, shown
+
+
+CRITERIA = (
+    "correctness", "faithfulness", "relevance", "thoroughness", "harmlessness", "readability", "logicality", "creativity",
+)  # fmt: skip
+WORDS = ("light", "water", "hot air", "a mirror")
+
+
+def chance(*of: str) -> int:
+    return zlib.crc32("|".join(of).encode())
+
+
+def measured(body: dict[str, Any]) -> str:
+    """Answers and judgements by chance of what is asked, so that arms differ; else as `said`."""
+    prompt, system = prompt_of(body), str(body["messages"][0]["content"])
+    if "correct or incorrect" in system:
+        return ("incorrect", "correct")[chance(prompt) % 2]
+    if "creativity" in system:
+        return json.dumps({name: chance(name, prompt) % 6 for name in CRITERIA})
+    if '"overall"' in system:
+        return json.dumps({"match": 0, "trust": 0, "overall": chance(prompt) % 4})
+    if "in as few words as hold the answer" in system:
+        return WORDS[chance(prompt) % len(WORDS)]
+    return said(body)
+
+
+def test_the_tables_and_figures_of_the_paper_come_out(servers: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The columns of Tables 2 to 4 for each arm against a computation from the run's tables, with their tests and slices."""
+    monkeypatch.setattr(servers, "_text", measured)
+    path = "configs/paper-answers.yaml"
+    queries = pq.read_table("configs/sample/log.parquet").column("query").to_pylist()
+    gold = {query: WORDS[place % 2] for place, query in enumerate(queries)}
+    Path("gold.tsv").write_text("".join(f"{query}\t{answer}\n" for query, answer in gold.items()))
+    given = [*settings("paper-answers", servers), "evaluate.answers=gold.tsv", "evaluate.key=query", "evaluate.slices=[words]"]
+    run = finished(prepare_ablation(load_config(path, given), path))
+    judgements = judged_relevance(run)
+    assert judgements is not None
+    config = run.config.evaluate
+    chosen = config.model_copy(update={"measures": judgements.measures(config.measures)})
+    found = compared(run, judgements, chosen, None, gold_answers(config))
+    arms = [
+        "full",
+        "original",
+        "general",
+        "keyword",
+        "pseudo_answer",
+        "core_content",
+        "rewrite",
+        "hyde",
+        "rag_fusion",
+        "adaptive",
+    ]
+    arms += [f"without {name}" for name in ("general", "keyword", "pseudo_answer", "core_content")]
+    kinds = {one.frame.kind: one for one in found.measured}
+    assert list(kinds) == ["lists", "answers", "accuracy", "criteria"]
+    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
+    answers = {(one["arm"], one["query_id"]): one["text"] for one in rows(run, "answers")}
+    judged = rows(run, "judgements")
+    grades = {(one["query_id"], one["doc_id"]): one["grade"] for one in judged if one["doc_id"]}
+    of_answers = {(one["arm"], one["query_id"], one["kind"]): one["grade"] for one in judged if one["arm"]}
+    for arm in arms:
+        assert all(arm in one.frame.arms for one in kinds.values()), arm
+        relevant = Counter(
+            one["query_id"] for one in rows(run, "results")
+            if one["arm"] == arm and one["rank"] <= 5 and grades[one["query_id"], one["doc_id"]] >= 2
+        )  # fmt: skip
+        own = {
+            ("lists", "Success(rel=2)@5"): [float(relevant[key] > 0) for key in texts],
+            ("lists", "P(rel=2)@5"): [relevant[key] / 5 for key in texts],
+            ("answers", "EM"): [float(answers[arm, key] == gold[query]) for key, query in texts.items()],
+            ("answers", "F1"): [float(answers[arm, key] == gold[query]) for key, query in texts.items()],
+            ("accuracy", "accuracy"): [of_answers[arm, key, "accuracy"] for key in texts],
+        }
+        own |= {("criteria", name): [of_answers[arm, key, f"criteria/{name}"] for key in texts] for name in CRITERIA}
+        for (kind, name), values in own.items():
+            one = kinds[kind].by_arm[arm, name]
+            assert one.mean == pytest.approx(sum(values) / len(values)), (arm, name)
+            baseline = kinds[kind].by_arm["full", name].mean
+            assert one.difference == pytest.approx(one.mean - baseline)
+            assert arm == "full" or math.isnan(one.p) or 0 <= one.p <= 1
+    for one in kinds.values():
+        tested = [each for each in one.differences if each.arm != "full" and not math.isnan(each.p)]
+        assert tested
+        assert all(each.low <= each.difference <= each.high for each in tested)
+    page = ablation_report(found)
+    table = page.partition('<section id="measures">')[2].partition("</section>")[0]
+    heads = re.findall(r"<th scope=\"col\">([^<]+)", table)
+    assert heads == ["arm", "nDCG@5", "P(rel=2)@5", "Success(rel=2)@5", "F1", "EM", "accuracy", "criteria"]
+    assert {*arms} <= set(re.findall(r"<bdi>([^<]+)</bdi>", table))
+    for kind in ("answers", "accuracy", "criteria"):
+        assert f'id="{kind}-slices"' in page
+    of_criteria = page.partition('id="criteria-arms"')[2].partition("</section>")[0]
+    assert all(name in of_criteria for name in CRITERIA)
+    write_latex("table.tex", *found.measured)
+    latex = Path("table.tex").read_text()
+    first = latex.partition(r"\end{table}")[0]
+    assert all(name in first for name in ("EM", "F1", "accuracy", "P(rel=2)@5", "Success(rel=2)@5"))
+    assert all(f"without {name}" in first.replace("\\_", "_") for name in ("general", "pseudo_answer"))
+    assert "judged by one-8b" in first

@@ -27,6 +27,7 @@ from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import documents_of
 from jobs.chain.stages.llm.first_results import Place, Rows, ShownResults
 from jobs.chain.stages.users import request_counts
+from jobs.chain.steps.asked_about import numbered_sentences
 from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers, asked_key, paid_before, unpaid
 from jobs.chain.steps.grading import document_values, grade_of
 from jobs.chain.steps.replays import outcome_of_reason
@@ -170,8 +171,8 @@ class _Graded:
             if task is None or graded.get("verdict") != AMBIGUOUS:
                 continue
             sentences[at] = split_sentences(self._first[number][row][place].text)
-            shown = "\n".join(f"[{n}] {' '.join(one.split())}" for n, one in enumerate(sentences[at], start=1))
-            asked[at] = self._ask(task, self._against(of, number, row), {"document": shown}, Mask(task.mask))
+            shown = {"document": numbered_sentences(sentences[at])}
+            asked[at] = self._ask(task, self._against(of, number, row), shown, Mask(task.mask))
         answered = self._answered(asked, lambda at, result: _strips(result, len(sentences[at])) is not None)
         for at, (one, result) in answered.items():
             said = self._said(one, result, at[1], "grade.strips")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from cluster.run.stage import heartbeat, shard_of
-from jobs.chain.arms.judging import CRITERIA, RELEVANCE, Judging
+from jobs.chain.arms.judging import ACCURACY, CRITERIA, RELEVANCE, Judging
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import Key
 from jobs.chain.search_texts import queries_of
@@ -25,6 +26,7 @@ from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers, paid_before,
 from jobs.chain.steps.contexts import NO_DOCUMENTS, beginning
 from jobs.chain.steps.replays import read_outcome
 from jobs.chain.web.texts import document_pages
+from jobs.counts import NUGGETS_LEFT_OUT, WITHOUT_GOLD
 from jobs.job.steps import GRADE_KEYS
 from jobs.llm_tables import ASSIGNMENT, JUDGEMENT, NUGGET
 from jobs.tables import with_appended, with_columns, with_failure
@@ -101,25 +103,31 @@ class Judge:
         answers = self._asking.open(shard_of(table))
         judged = self._judge(table, queries, answers)
         columns = {name: [list[Row]() for _ in queries] for name in _COLUMNS} | {"judgements": judged.judgements}
+        answered, left_out = self._answered(table) if "answers" in table.column_names else [], 0
         if self._nuggets is not None and self._work.nuggets is not None:
             least = self._work.nuggets.settings.relevant
             relevant = [_relevant(of, least) for of in judged.graded]
-            found = self._nuggets(answers, queries, relevant, self._answered(table))
+            found = self._nuggets(answers, queries, relevant, answered)
             columns |= {"nuggets": found.nuggets, "assignments": found.assignments}
             for row in range(len(queries)):
                 judged.errors[row].extend(found.errors[row])
                 judged.requests[row].update(found.requests[row])
-            judged.needed.update(found.needed)
+                left_out += found.left_out[row]
+            for component, of_arms in found.needed.items():
+                judged.needed.setdefault(component, {}).update(of_arms)
         answers.close()
         arrays = [pa.array(columns[name], pa.list_(kind)) for name, kind in _COLUMNS.items()]
         table = with_appended(with_columns(table, self.ADDS, arrays), "errors", judged.errors)
         paid = paid_before(table)
         spent = [answers.costs(of, known) for of, known in zip(judged.requests, paid, strict=True)]
         table = with_appended(table, "costs", spent)
-        counts = Counter[str]()
+        counts = Counter({NUGGETS_LEFT_OUT: left_out})
+        if ACCURACY in (one.kind for one in self._work.judging):
+            with_answers = [one for one, of in zip(queries, answered, strict=True) if of]
+            counts[WITHOUT_GOLD] = sum(one.query_id not in self._gold for one in with_answers)
         if self._work.only is None:
             counts.update(request_counts("judgements", unpaid(judged.needed, paid), answers.is_reused))
-        return with_counts(table, +counts)
+        return with_counts(table, {name: count for name, count in counts.items() if count})
 
     def _judge(self, table: pa.Table, queries: list[Query], answers: ShardAnswers) -> _Judged:
         """Returns what the judge says of documents and answers."""
@@ -137,11 +145,11 @@ class Judge:
                 if one.key not in results:
                     results[one.key] = read_step(one.judging.step, made, one.request.query)
                 result = results[one.key]
-                found.requests[row][one.key] = one.request
-                component = f"{one.request.name}@{made.model}"
-                found.needed.setdefault(component, {}).setdefault(one.key, set()).update(one.arms)
+                name = one.judging.name
+                found.requests[row][one.key] = replace(one.request, name=name)
+                found.needed.setdefault(f"{name}@{made.model}", {}).setdefault(one.key, set()).update(one.arms)
                 if result.text is None:
-                    found.errors[row].append(judge_error(one.judging.step.name, _named(one), result, made))
+                    found.errors[row].append(judge_error(name, _named(one), result, made))
                     continue
                 rows = _judgements(one, result, made.model)
                 found.judgements[row] += rows
@@ -178,7 +186,8 @@ class Judge:
                 text = of_page[row, doc_id] if (row, doc_id) in of_page else texts[doc_id]
                 told.setdefault((row, doc_id, beginning(text, judging.document_chars)), set()).update(arms)
         for (row, doc_id, text), of_arms in told.items():
-            for asked in self._asked(judging, queries[row], {"document": text}, of_arms, text, doc_id=doc_id):
+            values, mask = {"document": text}, Mask(judging.mask)
+            for asked in self._asked(judging, queries[row], values, of_arms, text, mask, doc_id=doc_id):
                 yield row, asked
 
     def _of_answers(self, judging: Judging, table: pa.Table, queries: list[Query]) -> Iterator[tuple[int, _JudgementAsked]]:
@@ -188,14 +197,14 @@ class Judge:
             for one in of_query:
                 answer = self._work.answers[one["answer"]]
                 mask = Mask(judging.mask)
-                mask(queries[row].text)  # first, so that the answer has the placeholders of the query
+                mask(queries[row].text)  # first, so that the others have the placeholders of the query
                 values = {"answer": mask(one["text"])}
-                if judging.kind == CRITERIA:
-                    values["documents"] = _numbered(judging, list(zip(one["texts"], one["places"], strict=True)))
+                if judging.kind == CRITERIA:  # masked as the answer is, which is compared with it
+                    values["documents"] = mask(_numbered(judging, list(zip(one["texts"], one["places"], strict=True))))
                 else:
                     gold = self._gold.get(queries[row].query_id, ())
-                    values["gold"] = "\n".join(f"- {known}" for known in gold) or NO_GOLD
-                asked = self._asked(judging, queries[row], values, [answer.arm], one["text"], arm=answer.arm)
+                    values["gold"] = mask("\n".join(f"- {known}" for known in gold)) or NO_GOLD
+                asked = self._asked(judging, queries[row], values, [answer.arm], one["text"], mask, arm=answer.arm)
                 yield from ((row, of) for of in asked)
 
     def _asked(
@@ -205,12 +214,12 @@ class Judge:
         values: Mapping[str, str],
         arms: Collection[str],
         text: str,
+        mask: Mask,
         doc_id: str | None = None,
         arm: str | None = None,
     ) -> Iterator[_JudgementAsked]:
         """Yields what is asked about one text, which some arms have, once for each sample."""
         for sample in range(judging.samples):
-            mask = Mask(judging.mask)
             request = judging.step.request(query, values, mask, judging.decoding, judging.engine.key, sample)
             yield _JudgementAsked(judging, doc_id, arm, arms, text, request, self._asking.key(request))
 

@@ -8,6 +8,7 @@ neither a label nor a nugget.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,7 +18,7 @@ from jobs.chain.steps.asking import ShardAnswers
 from jobs.chain.steps.replays import outcome_of_reason
 from jobs.tables import error_row
 from rewriters.engines import Completion, Request
-from rewriters.guards.mask import Mask
+from rewriters.guards.mask import Mask, unmasked
 from rewriters.normalise import normalise
 from rewriters.outcome.retries import Outcome
 from rewriters.query import Query
@@ -31,6 +32,7 @@ OKAY, VITAL = "okay", "vital"
 IMPORTANCE = (OKAY, VITAL)  # by label
 ASSIGNMENTS = ("not_support", "partial_support", "support")  # likewise
 NO_NUGGETS = "(none)"
+EMPTIED = "the list has no nugget, and before these documents it had some"
 Item = TypeVar("Item")
 
 
@@ -49,6 +51,8 @@ class FoundNuggets(NamedTuple):
     errors: list[list[Row]]
     requests: list[dict[Key, Request]]
     needed: Needed
+    left_out: list[int]
+    """Of each query, nuggets beyond the most that it may have."""
 
 
 class _NuggetsAsked(NamedTuple):
@@ -63,6 +67,16 @@ class _NuggetsAsked(NamedTuple):
     sample: int = 0
     first: int = 1
     """The number of the first nugget."""
+    before: int = 0
+    """Nuggets that the list has; a list that has none any more is no answer."""
+
+
+class _NuggetsAnswered(NamedTuple):
+    asked: _NuggetsAsked
+    result: StepResult
+    model: str
+    mask: Mask
+    """With which it was asked."""
 
 
 class NuggetJudge:
@@ -94,7 +108,7 @@ class NuggetJudge:
             answered: Of each query, the answers of the arms.
         """
         nuggets, assignments, errors = ([list[Row]() for _ in queries] for _ in range(3))
-        found = FoundNuggets(nuggets, assignments, errors, [{} for _ in queries], {})
+        found = FoundNuggets(nuggets, assignments, errors, [{} for _ in queries], {}, [0] * len(queries))
         texts = self._create(found, answers, queries, documents)
         labelled = self._label(found, answers, queries, texts)
         for row, of in enumerate(labelled):
@@ -115,21 +129,27 @@ class NuggetJudge:
         queries: Sequence[Query],
         documents: Sequence[Sequence[JudgedText]],
     ) -> list[list[str]]:
-        """Returns the texts of each query's nuggets: those of the last list that could be read."""
+        """Returns the texts of each query's nuggets: those of the last list that could be read.
+
+        Documents with one text are shown once.
+        """
         judging, most = self._judging.create, self._judging.settings.most
         texts: list[list[str]] = [[] for _ in queries]
+        shown = [_once(of) for of in documents]
         size = self._judging.settings.documents_at_once
-        for begin in range(0, max(map(len, documents), default=0), size):
+        for begin in range(0, max(map(len, shown), default=0), size):
             asked = [
                 _NuggetsAsked(
                     row, judging,
                     {"documents": _shown(judging, part), "nuggets": _numbered(texts[row]), "most": str(most)},
-                    self._arms, "the nuggets of the query",
+                    self._arms, "the nuggets of the query", before=len(texts[row]),
                 )
-                for row, of in enumerate(documents) if (part := of[begin : begin + size])
+                for row, of in enumerate(shown) if (part := of[begin : begin + size])
             ]  # fmt: skip
-            for one, result, _ in self._ask(found, answers, queries, asked):
-                texts[one.row] = _distinct(result.texts)[:most]
+            for one in self._ask(found, answers, queries, asked):
+                listed = _distinct(unmasked(text, one.mask.values) for text in one.result.texts)
+                texts[one.asked.row] = listed[:most]
+                found.left_out[one.asked.row] += len(listed[most:])
         return texts
 
     def _label(
@@ -147,8 +167,8 @@ class NuggetJudge:
             for part in _parts(of, size)
         ]
         labels: list[list[tuple[str, str]]] = [[] for _ in queries]
-        for one, result, model in self._ask(found, answers, queries, asked):
-            labels[one.row] += [(IMPORTANCE[label], model) for label in result.labels]
+        for one in self._ask(found, answers, queries, asked):
+            labels[one.asked.row] += [(IMPORTANCE[label], one.model) for label in one.result.labels]
         return [
             [(text, *label) for text, label in zip(of, known, strict=True)] if len(known) == len(of) else []
             for of, known in zip(texts, labels, strict=True)
@@ -172,43 +192,48 @@ class NuggetJudge:
                         values, about = {"nuggets": _numbered(part)}, f"the nuggets in the answer of {answer.name}"
                         told = len(part), answer.text, sample, 1 + number * size
                         asked.append(_NuggetsAsked(row, judging, values, [answer.name], about, *told))
-        for one, result, model in self._ask(found, answers, queries, asked):
-            (arm,) = one.arms
-            found.assignments[one.row] += [
-                {"arm": arm, "nugget": number, "assignment": ASSIGNMENTS[label], "sample": one.sample, "model": model,
+        for one in self._ask(found, answers, queries, asked):
+            (arm,) = one.asked.arms
+            found.assignments[one.asked.row] += [
+                {"arm": arm, "nugget": number, "assignment": ASSIGNMENTS[label], "sample": one.asked.sample, "model": one.model,
                  "prompt_hash": judging.step.prompt_hash}
-                for number, label in enumerate(result.labels, start=one.first)
+                for number, label in enumerate(one.result.labels, start=one.asked.first)
             ]  # fmt: skip
 
     def _ask(
         self, found: FoundNuggets, answers: ShardAnswers, queries: Sequence[Query], asked: Sequence[_NuggetsAsked]
-    ) -> Iterator[tuple[_NuggetsAsked, StepResult, str]]:
+    ) -> Iterator[_NuggetsAnswered]:
         """Yields what was asked with its result and model, of results that can be read; the others are errors."""
-        requests = [self._request(queries[one.row], one) for one in asked]
+        masks = [Mask(one.judging.mask) for one in asked]
+        requests = [self._request(queries[one.row], one, mask) for one, mask in zip(asked, masks, strict=True)]
         answers.add_steps((request, partial(_outcome, one, request)) for one, request in zip(asked, requests, strict=True))
-        for one, request in zip(asked, requests, strict=True):
-            key = self._key(request)
+        for one, request, mask in zip(asked, requests, masks, strict=True):
+            key, name = self._key(request), one.judging.name
             made = answers.made[key].completion
-            found.requests[one.row][key] = request
-            found.needed.setdefault(f"{request.name}@{made.model}", {}).setdefault(key, set()).update(one.arms)
+            found.requests[one.row][key] = replace(request, name=name)
+            found.needed.setdefault(f"{name}@{made.model}", {}).setdefault(key, set()).update(one.arms)
             result = _read(one, request, made)
             if result.text is None:
-                found.errors[one.row].append(judge_error(one.judging.step.name, one.about, result, made))
+                found.errors[one.row].append(judge_error(name, one.about, result, made))
             else:
-                yield one, result, made.model
+                yield _NuggetsAnswered(one, result, made.model, mask)
 
-    def _request(self, query: Query, asked: _NuggetsAsked) -> Request:
-        judging, mask = asked.judging, Mask(asked.judging.mask)
-        mask(query.text)  # first, so that the answer has the placeholders of the query
+    def _request(self, query: Query, asked: _NuggetsAsked, mask: Mask) -> Request:
+        """Returns a request; what is masked in the query is masked in the answer, and in nuggets that it is compared with."""
+        judging = asked.judging
+        mask(query.text)  # first, so that the others have the placeholders of the query
         values = dict(asked.values) | ({} if asked.answer is None else {"answer": mask(asked.answer)})
+        values["nuggets"] = mask(values["nuggets"])
         return judging.step.request(query, values, mask, judging.decoding, judging.engine.key, asked.sample)
 
 
 def _read(asked: _NuggetsAsked, request: Request, made: Completion) -> StepResult:
-    """Returns the result of a request: none where it has not a label for each nugget."""
+    """Returns the result of a request: none where it has not a label for each nugget, or no nugget of a list that had some."""
     result = read_step(asked.judging.step, made, request.query)
     if result.text is not None and len(result.labels) != asked.labels:
         return StepResult(None, reason="unparsable", message=MESSAGES["unparsable"])
+    if result.text is not None and asked.before and not result.texts:
+        return StepResult(None, reason="unparsable", message=EMPTIED)
     return result
 
 
@@ -234,6 +259,14 @@ def _shown(judging: Judging, documents: Sequence[JudgedText]) -> str:
         render(judging.step.document, {"number": str(number), "source": "", "label": "", "text": one.text})
         for number, one in enumerate(documents, start=1)
     )
+
+
+def _once(documents: Iterable[JudgedText]) -> list[JudgedText]:
+    """Returns documents, of several with one text the first."""
+    found: dict[str, JudgedText] = {}
+    for one in documents:
+        found.setdefault(one.text, one)
+    return list(found.values())
 
 
 def _distinct(texts: Iterable[str]) -> list[str]:

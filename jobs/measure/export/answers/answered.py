@@ -16,7 +16,7 @@ from jobs.measure.export.trec import run_tags
 from jobs.measure.judged_rows import counted_keys, database
 from jobs.runs.documents import RunDocuments
 from jobs.runs.folder import RunFolder
-from retrievers.web.hits import indexed_text
+from jobs.runs.web_pages import pages_of_queries
 
 _BATCH = 1_000  # answers whose documents are in memory
 _ROWS = """
@@ -26,17 +26,6 @@ JOIN read_parquet($queries) AS queries USING (query_id){of_log} WHERE arm = $arm
 _REFINED = """
 SELECT query_id, doc_id, strips FROM read_parquet($grades)
 WHERE arm = $arm AND strips IS NOT NULL AND query_id IN (SELECT unnest($ids))
-"""
-# What a search engine says of a page differs from search to search: that of the arm's query to the web, if it found the page,
-# else that of the query's own searches.
-_PAGES = """
-SELECT pages.query_id, doc_id, title, text FROM read_parquet($pages) AS pages {corrected}
-WHERE pages.query_id IN (SELECT unnest($ids))
-QUALIFY row_number() OVER (PARTITION BY pages.query_id, doc_id ORDER BY {first} rank, searched) = 1
-"""
-_CORRECTED = """
-LEFT JOIN (SELECT query_id, web_query FROM read_parquet($corrections) WHERE arm = $arm) AS corrected
-ON corrected.query_id = pages.query_id AND retriever = 'web.search' AND searched = web_query
 """
 _OF_LOG = " JOIN (SELECT DISTINCT query_id, log_id FROM read_parquet($query_map)) AS logged USING (query_id)"
 
@@ -111,16 +100,11 @@ class AnsweredArm:
 
     def _own_texts(self, connection: duckdb.DuckDBPyConnection, query_ids: list[str]) -> dict[tuple[str, str], str]:
         """Returns (query_id, doc_id) -> the text of a page of the web, or what grading has kept of a document."""
-        tables, found = self.run.tables, dict[tuple[str, str], str]()
-        given: dict[str, Any] = {"ids": query_ids}
-        if "web" in tables:
-            corrected = "corrections" in tables
-            query = _PAGES.format(corrected=_CORRECTED if corrected else "", first="web_query IS NULL," if corrected else "")
-            of_arm = {"corrections": tables["corrections"], "arm": self.arm} if corrected else {}
-            rows = connection.execute(query, given | {"pages": tables["web"]} | of_arm).fetchall()
-            found |= {(query_id, doc_id): indexed_text(title or "", text or "") for query_id, doc_id, title, text in rows}
+        tables, pages = self.run.tables, pages_of_queries(connection, self.run, query_ids, self.arm)
+        found = {key: one.text for key, one in pages.items()}
         if "grades" in tables:
-            rows = connection.execute(_REFINED, given | {"grades": tables["grades"], "arm": self.arm}).fetchall()
+            given: dict[str, Any] = {"ids": query_ids, "grades": tables["grades"], "arm": self.arm}
+            rows = connection.execute(_REFINED, given).fetchall()
             found |= {(query_id, doc_id): strips for query_id, doc_id, strips in rows}
         return found
 

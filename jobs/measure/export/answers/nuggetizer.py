@@ -14,10 +14,11 @@ from jobs.measure.judged_rows import database
 
 _BATCH = 500  # answers whose nuggets are in memory
 _FOUND = """
-SELECT query_id, text, importance, assignment FROM read_parquet($nuggets) LEFT JOIN
-(SELECT query_id, nugget, assignment FROM read_parquet($assignments) WHERE arm = $arm AND sample = 0) USING (query_id, nugget)
+SELECT query_id, text, importance, assignment FROM read_parquet($nuggets) LEFT JOIN ({assigned}) USING (query_id, nugget)
 WHERE query_id IN (SELECT unnest($ids)) ORDER BY query_id, nugget
 """
+_ASSIGNED = "SELECT query_id, nugget, assignment FROM read_parquet($assignments) WHERE arm = $arm AND sample = 0"
+_NONE_ASSIGNED = "SELECT NULL::VARCHAR AS query_id, NULL::INTEGER AS nugget, NULL::VARCHAR AS assignment WHERE false"
 
 
 def write_nuggetizer(path: str, answers: AnsweredArm) -> WrittenAnswers:
@@ -59,12 +60,16 @@ def write_nuggetizer(path: str, answers: AnsweredArm) -> WrittenAnswers:
 def _nuggets(answers: AnsweredArm, ids: list[str]) -> dict[str, list[dict[str, Any]]]:
     """Returns query_id -> its nuggets, each with its assignment to the arm's answer, null where there is none."""
     tables = answers.run.tables
-    if not tables.get("nuggets") or not tables.get("assignments"):
+    if not tables.get("nuggets"):
         return {}
     found: dict[str, list[dict[str, Any]]] = {}
-    given: dict[str, Any] = {name: list(tables[name]) for name in ("nuggets", "assignments")} | {"ids": ids, "arm": answers.arm}
+    given: dict[str, Any] = {"nuggets": list(tables["nuggets"]), "ids": ids}
+    query = _FOUND.format(assigned=_NONE_ASSIGNED)
+    if tables.get("assignments"):
+        query = _FOUND.format(assigned=_ASSIGNED)
+        given |= {"assignments": list(tables["assignments"]), "arm": answers.arm}
     with database(answers.run) as connection:
-        for query_id, text, importance, assignment in connection.execute(_FOUND, given).fetchall():
+        for query_id, text, importance, assignment in connection.execute(query, given).fetchall():
             nugget = {"text": text, "importance": importance, "assignment": assignment}
             found.setdefault(query_id, []).append(nugget)
     return found

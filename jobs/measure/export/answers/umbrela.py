@@ -17,6 +17,7 @@ from jobs.measure.export.answers.answered import opened_documents, topics_by_log
 from jobs.measure.export.answers.written import WrittenAnswers
 from jobs.measure.judged_rows import database
 from jobs.runs.folder import RunFolder
+from jobs.runs.web_pages import page_texts
 from rewriters.steps.step import told_hash
 
 _BATCH = 1_000  # pairs whose texts are in memory
@@ -27,7 +28,7 @@ ORDER BY qid, doc_id, grade
 """
 _OF_LOG = " JOIN (SELECT DISTINCT query_id, log_id FROM read_parquet($query_map)) AS logged USING (query_id)"
 _ASKED = """
-SELECT query_id, split_part(variables, '/', 1), prompt, text FROM read_parquet($completions)
+SELECT query_id, split_part(variables, '/', 1), model, prompt, text FROM read_parquet($completions)
 WHERE query_id IN (SELECT unnest($ids)) AND prompt_hash = $prompt_hash AND coalesce(sample, 0) = 0 AND text IS NOT NULL
 """
 
@@ -36,7 +37,8 @@ def write_umbrela(path: str, run: RunFolder, key: str | None) -> WrittenAnswers:
     """Writes a line per judged pair: model, query, passage, prompt, prediction, judgment, result_status, qid and docid.
 
     `passage` is the document as the judge has seen it, `prediction` its answer. What could not be read has no grade here, so no
-    line; `result_status` is 1 in all. A document that two indexes have with other texts has the text of the run's own index.
+    line; `result_status` is 1 in all. A document that two indexes have with other texts has the text of the run's own index, a
+    page of the web that which the judge has seen of the texts that the query's searches have of it.
 
     Args:
         path: A local file or an object on S3.
@@ -55,11 +57,14 @@ def write_umbrela(path: str, run: RunFolder, key: str | None) -> WrittenAnswers:
     rows, unread, most = 0, 0, judge.relevance.document_chars
     with database(run) as connection, written(path) as file, file.open("w", encoding="utf-8", newline="\n") as lines:
         for batch in _pairs(connection, run, by_log=by_log) if tables.get("judgements") else ():
-            texts = opened(sorted({one["doc_id"] for one in batch}))
-            asked = _asked(run, batch)
+            asked, pages = _asked(run, batch), _pages(run, batch)
+            texts = opened(sorted({one["doc_id"] for one in batch if (one["query_id"], one["doc_id"]) not in pages}))
             for one in batch:
-                passage = beginning(texts[one["doc_id"]], most)
-                prompt, prediction = asked.get((one["query_id"], told_hash({"document": passage})), (None, None))
+                of_page = pages.get((one["query_id"], one["doc_id"]), ())
+                passages = [beginning(text, most) for text in of_page or [texts[one["doc_id"]]]]
+                told = [((one["query_id"], told_hash({"document": passage}), one["model"]), passage) for passage in passages]
+                seen, passage = next(((key, passage) for key, passage in told if key in asked), (None, passages[0]))
+                prompt, prediction = (None, None) if seen is None else asked[seen]
                 unread += prompt is None
                 line = {
                     "model": one["model"], "query": one["query"], "passage": passage, "prompt": prompt,
@@ -81,12 +86,21 @@ def _pairs(connection: duckdb.DuckDBPyConnection, run: RunFolder, *, by_log: boo
         yield from (rows[begin : begin + _BATCH] for begin in range(0, len(rows), _BATCH))
 
 
-def _asked(run: RunFolder, batch: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[str, str]]:
-    """Returns query_id and what tells the document -> the prompt and the judge's answer, from the run's own completions."""
+def _pages(run: RunFolder, batch: list[dict[str, Any]]) -> dict[tuple[str, str], list[str]]:
+    """Returns query_id and doc_id -> the texts that the query's searches have of a page of the web."""
+    with database(run) as connection:
+        return page_texts(connection, run, sorted({one["query_id"] for one in batch}))
+
+
+def _asked(run: RunFolder, batch: list[dict[str, Any]]) -> dict[tuple[str, str, str], tuple[str, str]]:
+    """Returns query_id, what tells the document, and model -> prompt and answer, from the run's own completions.
+
+    Grading may have asked another model the same.
+    """
     files = [run.storage.url(key) for key in (one.key for one in run.storage.list("completions/")) if key.endswith(".parquet")]
     if not files:
         return {}
     given = {"completions": files, "ids": sorted({one["query_id"] for one in batch}), "prompt_hash": batch[0]["prompt_hash"]}
     with database(run) as connection:
         found = connection.execute(_ASKED, given).fetchall()
-    return {(query_id, told): (prompt, text) for query_id, told, prompt, text in found}
+    return {(query_id, told, model): (prompt, text) for query_id, told, model, prompt, text in found}

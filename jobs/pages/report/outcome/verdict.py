@@ -80,7 +80,9 @@ def _more(found: dict[frozenset[str], int], one: str, other: str) -> bool:
 def _relevant(figures: Figures, judged: Judged) -> dict[frozenset[str], int]:
     """Returns strategies -> the number of relevant results that their lists have, and none of the original."""
     run = figures.run
-    pairs = [(query_id, doc_id) for query_id, of in judged.grades.items() for doc_id, grade in of.items() if grade > 0]
+    pairs = [
+        (query_id, doc_id) for query_id, of in judged.grades.items() for doc_id, grade in of.items() if grade >= judged.least
+    ]
     names = files(run, "results", run.manifests)
     if not pairs or not names:
         return {}

@@ -1,0 +1,43 @@
+"""What the steps after retrieval made of the sample queries: rounds, grades, corrections, answers, and what a judge says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jobs.job.steps import WEB_SEARCH
+
+if TYPE_CHECKING:
+    from jobs.pages.report.samples import Sample
+
+
+class ReadRows(Protocol):
+    """Reads rows of the sample queries."""
+
+    def __call__(self, name: str, columns: str, condition: str = "true", order: str = "query_id") -> list[dict[str, Any]]:
+        """Returns the rows of a table as dicts."""
+        ...
+
+
+def fill_steps(rows: ReadRows, found: Mapping[str, Sample]) -> None:
+    """Fills what the later steps made of each sample."""
+    for row in rows("rounds", "query_id, round, best, text, new", order="query_id, round"):
+        found[row["query_id"]].rounds.append(row)
+    for row in rows("grades", "query_id, rank, doc_id, grade, verdict, strips", order="query_id, rank"):
+        found[row["query_id"]].graded.append(row)
+    for row in rows("corrections", "query_id, question, web_query, hits"):
+        found[row["query_id"]].correction = row | {"pages": []}
+    for row in rows("web", "query_id, rank, url, title", f"retriever = '{WEB_SEARCH}'", order="query_id, rank"):
+        correction = found[row["query_id"]].correction
+        if correction is not None and row["rank"] <= (correction["hits"] or 0):
+            correction["pages"].append(row)
+    for row in rows("answers", "query_id, text, cut, cited, documents, left_out, model"):
+        found[row["query_id"]].answer = row
+    for row in rows("judgements", "query_id, kind, doc_id, grade, model", "sample = 0", "query_id, kind, doc_id"):
+        found[row["query_id"]].judged.append(row | {"name": row["doc_id"] or row["kind"].rpartition("/")[2]})
+    for row in rows("nuggets", "query_id, nugget, text, importance, documents", order="query_id, nugget"):
+        found[row["query_id"]].nuggets.append(row | {"said": None})
+    for row in rows("assignments", "query_id, nugget, assignment", "sample = 0"):
+        for nugget in found[row["query_id"]].nuggets:
+            if nugget["nugget"] == row["nugget"]:
+                nugget["said"] = row["assignment"].replace("_", " ")
