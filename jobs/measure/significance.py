@@ -14,9 +14,10 @@ Benjamini-Hochberg's correction the best.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from jobs.measure.arrays import Floats, Numbers
 
@@ -216,6 +217,7 @@ def randomised_p(sums: Floats) -> Floats:
     generator = np.random.default_rng(SEED)
     rows = max(1, min(CELLS // clusters, CELLS // max(count, 1)))
     extreme = np.zeros(count, np.int64)
+    flipped: npt.NDArray[np.integer[Any]]
     for begin in range(0, draws, rows):
         size = min(rows, draws - begin)
         if exact:
