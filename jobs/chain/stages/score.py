@@ -109,7 +109,7 @@ class Score:
             asked = originals(table, one.typos)
             sent = sent_requests(opened, asked)
             alone = len(self._rerankers) == 1  # then every query has an entry, also one without candidates
-            for row in range(len(asked)) if alone else np.flatnonzero(fresh + reused):
+            for row in range(len(asked)) if alone else np.flatnonzero(fresh + reused).tolist():
                 spent[row].append(
                     costs.entry(
                         "rerank", one.settings.kind, each * int(fresh[row]), model=one.model, pairs=int(fresh[row]),

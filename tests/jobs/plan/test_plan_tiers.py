@@ -15,7 +15,7 @@ from cluster.run.shards import Manifest
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.plan.estimate import Estimate, estimate
-from jobs.plan.plan import over_budget
+from jobs.plan.table import over_budget
 from jobs.plan.tiers import tier_words
 
 PRICES = Prices(

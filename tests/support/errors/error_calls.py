@@ -306,6 +306,7 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
         stages=lambda *_: [],
         open_store=lambda: None,
         requests=JobRequests(SharedWork((), {}, (), (), (), False)),
+        stall_minutes=LimitSettings().stall_minutes,
     )
     plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3}, thresholds={})
     lease = anything(number=1, lost=lambda: lost, taken_over=lambda: False)
