@@ -63,6 +63,7 @@ def begin(runner: Runner, shards: int = SHARDS) -> tuple[threading.Thread, list[
     return reader, found
 
 
+@pytest.mark.slow
 def test_progress_while_blocks_are_under_way_and_at_the_end(ray_session: None, tmp_path: Path) -> None:
     runner = RayRunner(stages(tmp_path, POOL, deaths=1, blocks=2), start=1)
     reader, found = begin(runner)

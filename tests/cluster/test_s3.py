@@ -102,6 +102,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["slow_down", "conflict", "reset", "spoilt"])
 def test_patience_is_one_time_for_everybody_however_many_ask(s3: S3Server, clock: Clock, kind: str) -> None:
     """botocore's quota of retries, which all threads share, once left the second and every later request seconds only."""
@@ -205,6 +206,7 @@ def test_every_page_of_a_list_is_tried_again(store: S3Storage, proxy: Proxy, kin
     assert proxy.did
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["slow_down", "reset", "lost"])
 def test_a_large_file_goes_in_parts_and_arrives_whole(store: S3Storage, proxy: Proxy, tmp_path: Path, kind: str) -> None:
     source, back = tmp_path / "source", tmp_path / "back"

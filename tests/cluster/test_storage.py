@@ -76,6 +76,7 @@ def test_of_many_threads_exactly_one_wins_and_its_content_is_whole(storage: Stor
     assert storage.get("key") == bytes([won.index(True)]) * 300_000
 
 
+@pytest.mark.slow
 def test_of_several_processes_exactly_one_wins_each_key(storage: Storage) -> None:
     racers = {name: child(RACE, storage.root, name) for name in "abc"}
     for racer in racers.values():
@@ -150,6 +151,7 @@ def test_a_reader_sees_the_old_or_the_new_never_a_mixture(storage: Storage) -> N
     assert {(len(data), len(set(data))) for data in seen} == {(200_000, 1)}
 
 
+@pytest.mark.slow
 def test_a_put_killed_at_any_moment_leaves_a_whole_object(storage: Storage) -> None:
     storage.put("k", b"0" * 500_000)
     chance = random.Random(7)

@@ -78,6 +78,7 @@ def test_vectors_are_those_of_sentence_transformers(make: Make, kind: str) -> No
     assert encoder_notes(EncoderSettings(model=model)) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "pooling", "more"),
     [

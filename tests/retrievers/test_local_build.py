@@ -77,6 +77,7 @@ def test_an_open_reader_keeps_what_it_has(corpus: Path, write_corpus: Callable[.
         open_retriever("bm25", typed(block(tmp_path / "index")), expect_identity=old.identity())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("moment", "there"), [("read", False), ("bm25", True), ("publish", True)])
 def test_a_killed_build_leaves_the_old_index_or_none(
     corpus: Path, write_corpus: Callable[..., Path], tmp_path: Path, moment: str, there: bool

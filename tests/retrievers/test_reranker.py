@@ -73,6 +73,7 @@ def test_one_number_for_each_pair(reranker: Reranker, pairs: tuple[list[str], li
     assert len(set(scores.tolist())) > len(PASSAGES)
 
 
+@pytest.mark.slow
 def test_scores_do_not_depend_on_company_or_order(reranker: Reranker, pairs: tuple[list[str], list[str]]) -> None:
     scores = reranker.score(*pairs)
     backwards = reranker.score(pairs[0][::-1], pairs[1][::-1])[::-1]

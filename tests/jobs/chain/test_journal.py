@@ -57,6 +57,7 @@ def costs(printed: str) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- killed
 
 
+@pytest.mark.slow
 def test_a_kill_costs_what_was_in_flight_and_every_send_is_accounted_for(tmp_path: Path) -> None:
     with FakeServer(seconds=0.1) as server:
         arguments = [sys.executable, "-c", WORKER, str(tmp_path), server.address]

@@ -252,6 +252,7 @@ STEPS: dict[str, list[str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_whatever_the_job_does_its_generations_are_known(night: Callable[..., Job], step: str) -> None:
     """Those of rewriting; what is asked about results is within bounds, where some are not there yet."""
@@ -271,6 +272,7 @@ def test_whatever_the_job_does_its_generations_are_known(night: Callable[..., Jo
     assert ("apart" in cells["missing"]) == (step == "rounds")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["answers", "grades", "judge"])
 def test_where_all_results_are_stored_it_is_known_what_is_asked_about_them(night: Callable[..., Job], step: str) -> None:
     run_in_process(night("one"))

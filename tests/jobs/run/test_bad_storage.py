@@ -76,6 +76,7 @@ def full(monkeypatch: pytest.MonkeyPatch, folder: str, number: int, times: int) 
     return refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "folder", "times"),
     [

@@ -132,6 +132,7 @@ def check_agreement(prepared: Prepared, prices: dict[str, Any]) -> float:
     return wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prices", [NODES, WORKERS])
 def test_report_and_bill_agree_and_every_request_to_s3_is_in_them(make: Make, proxy: Proxy, prices: dict[str, Any]) -> None:
     prepared = make(prices, output=proxy.server.fresh("runs"))

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.jobs.store_actors import Interleaving
 
-FEW, WELL, MANY = 60, 40, 2_000
+FEW, MANY = 20, 2_000
 
 
 @pytest.mark.parametrize("seed", range(0, FEW, 10))
@@ -15,7 +15,7 @@ def test_no_row_differs_is_lost_or_comes_back(seed: int) -> None:
         Interleaving(one).run()
 
 
-@pytest.mark.parametrize("seed", range(0, WELL, 10))
+@pytest.mark.parametrize("seed", range(0, FEW, 10))
 def test_where_nothing_fails_no_file_has_what_was_forgotten(seed: int) -> None:
     """Neither does it need compaction: who puts a file looks for marks afterwards."""
     for one in range(seed, seed + 10):
@@ -45,3 +45,5 @@ def test_rows_are_found_where_nothing_fails() -> None:
 def test_two_thousand_orders(seed: int) -> None:
     for one in range(seed, min(MANY, seed + 97)):
         Interleaving(one).run()
+        if one % 20 == 0:
+            Interleaving(one, failures=0.0, kills=0.0).run()

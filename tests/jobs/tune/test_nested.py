@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from jobs.measure.significance import gap
 from jobs.tune.folds import chosen_values, draw_folds
@@ -22,6 +23,7 @@ def best(values: np.ndarray, clusters: np.ndarray) -> int:
     return int(np.argmax(values.mean(axis=1)))
 
 
+@pytest.mark.slow
 def test_without_an_effect_the_best_of_several_beats_nothing_too_often() -> None:
     clusters, corrected, alone_tested = np.arange(QUERIES), 0, 0
     for number in range(TUNINGS):

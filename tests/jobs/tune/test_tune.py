@@ -113,6 +113,7 @@ def test_never_rewriting_wins_where_rewrites_are_noise(tmp_path: Path) -> None:
     assert "rewriting is worse than never rewriting: equal weights -" in "\n".join(conclusions(tuning))
 
 
+@pytest.mark.slow
 def test_labels_without_meaning_give_no_held_out_gain(nothing: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that takes the best of its queries whatever its error fits noise; only a leak would show that as a gain."""
     monkeypatch.setattr(search, "as_good_as_the_best", best_of_all)

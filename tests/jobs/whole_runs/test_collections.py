@@ -222,6 +222,7 @@ def refined(query: str) -> str:
     return f"{query} of the sea, a lamp at night"
 
 
+@pytest.mark.slow
 def test_rounds_search_all_collections(path: str) -> None:
     """A round is what a run finds that asks the refined queries themselves, and both rankings are fused by RRF."""
     below, queries = 1.0, dict[str, str]()

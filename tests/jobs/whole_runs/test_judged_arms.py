@@ -237,6 +237,7 @@ def judgements_of(run: RunFolder, arm: str, kind: str) -> int:
     return sum(need.amount for need in needs if need.quantity == "judgements")
 
 
+@pytest.mark.slow
 def test_an_arm_costs_the_judgements_that_it_needs(job: str) -> None:
     arms = {"one": {"answer.documents": 1}, "rrf": {"fuse.method": "rrf"}, "short": {"fuse.depth": 2}}
     run = finished(prepared_work(job, ["store=null"], {"arms": arms}))

@@ -132,6 +132,7 @@ def test_a_run_goes_on_with_the_threshold_that_its_plan_keeps(job: str, monkeypa
     assert rewritten(run) == {query for query in QUERIES if best[query] < 0.01}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [GATE, ROUNDS])
 def test_a_run_goes_on_over_an_index_that_was_moved(
     job: str, bm25: dict[str, Any], monkeypatch: pytest.MonkeyPatch, setting: str

@@ -74,6 +74,7 @@ def shown(run: RunFolder) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_llm_sees_the_first_documents_by_grade_where_the_best_is_low(
     job: str, server: FakeServer, passages: dict[str, str]
 ) -> None:

@@ -112,6 +112,7 @@ def test_answers_at_fault_are_asked_for_anew_and_later_nights_have_them(
     assert len(runs_below(Path("runs"))) == 3
 
 
+@pytest.mark.slow
 def test_what_is_refused_again_is_replayed_by_a_replay_of_the_replay(nights: Nights, llm: Llm) -> None:
     llm.faulty = {BAD: [REFUSED, REFUSED, "", REFUSED]}
     nights.run("one")
@@ -151,6 +152,7 @@ def test_the_night_after_reads_the_last_of_equal_answers(nights: Nights, llm: Ll
     assert texts(runs_below(Path("runs"))[-1])[BAD] == json.loads(halves[2])
 
 
+@pytest.mark.slow
 def test_a_replay_of_an_earlier_night_begins_behind_what_others_have_asked_for(nights: Nights, llm: Llm) -> None:
     llm.faulty = {BAD: [REFUSED, REFUSED]}
     nights.run("one")

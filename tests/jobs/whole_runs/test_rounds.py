@@ -204,6 +204,7 @@ def reranked(server: FakeModels, **more: Any) -> list[str]:
     return [f"rerank={json.dumps({'kind': 'server', 'model': server.model, 'base_url': server.address} | more)}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["bm25", "rerank"])
 def test_arms_are_their_runs_also_where_measures_read_further_than_candidates(job: str, reranker: FakeModels, by: str) -> None:
     """What stands behind an arm's candidates, and what the reranker scored for other arms, is none of its rounds."""

@@ -223,6 +223,7 @@ def test_rounds_search_the_web(path: str, server: WebServer, refiner: FakeServer
     assert (server.texts, len(refiner.bodies)) == ([], sent)
 
 
+@pytest.mark.slow
 def test_pages_of_rounds_are_reranked_by_the_text_that_came_first(
     path: str, server: WebServer, refiner: FakeServer, reranker: FakeModels, passages: dict[str, str]
 ) -> None:

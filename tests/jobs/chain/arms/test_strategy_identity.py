@@ -158,6 +158,7 @@ def test_a_later_ablation_takes_no_answer_of_another_model(make: Make, server: F
 JOINT = {"calls": "joint", "strategies": ["general", "keyword"]}
 
 
+@pytest.mark.slow
 def test_an_arm_changes_no_joint_request_but_its_own(make: Make, server: FakeServer) -> None:
     def sent() -> Counter[str]:
         return Counter(body["messages"][-1]["content"] for body in server.bodies)

@@ -74,6 +74,7 @@ def a_run(arm: Any, name: str, **sections: Any) -> Lists:
     return lists(Path(alone.storage.root), "run", "results")
 
 
+@pytest.mark.slow
 def test_behind_the_results_stand_the_other_candidates_then_the_fused_rest(done: Callable[..., ComparedArms]) -> None:
     found = done()
     folder = Path(found.folder.storage.root)
