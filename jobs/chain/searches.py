@@ -15,12 +15,18 @@ from jobs.chain.store.facts import Searched, StoredLists
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.web.answers import WebAnswers, WebJournal
 from jobs.chain.web.search import search_web
+from jobs.job.opening import open_retriever
 from jobs.tables import LOST
 from retrievers.retriever import JoinedText, RankedList, Retriever, SearchText, single_lists
 from retrievers.web.hits import WebHit
 from retrievers.web.retriever import FailedSearch, Web, ranked_list
 
 Wanted = SearchText | JoinedText
+
+
+def opened_retriever(one: OpenedBy, device: str) -> Retriever:
+    """Returns an open retriever."""
+    return open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
 
 
 class Searches(Protocol):

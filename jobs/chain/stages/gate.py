@@ -15,15 +15,13 @@ import pyarrow as pa
 
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.gates import RewriteGate
-from jobs.chain.arms.opened import OpenedBy
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.search_texts import filters_of, originals
-from jobs.chain.searches import IndexSearches, Wanted, charge
+from jobs.chain.searches import IndexSearches, Wanted, charge, opened_retriever
 from jobs.chain.store.facts import Searched
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import GATED, HITS, KNOWN
 from jobs.counts import GATE_STAGE
-from jobs.job.opening import open_retriever
 from jobs.tables import HIT, nested, unnested, with_appended, with_columns, with_failure
 from retrievers.hybrid.retriever import search_shares
 from retrievers.ranking import offsets_of
@@ -37,6 +35,7 @@ class Gating:
 
     NEEDS = ("shard", "query_id", "query", "values")
     ADDS = pa.schema([("gated", pa.list_(GATED)), ("known", pa.list_(KNOWN))])
+    opened = staticmethod(opened_retriever)
 
     def __init__(self, work: SharedWork, gates: Mapping[int, RewriteGate], device: str, store: StoreFiles) -> None:
         """Opens the retrievers of the gates.
@@ -53,10 +52,6 @@ class Gating:
         self._work, self._gates, self._store = work, gates, store
         opened = {one.retriever: work.retrievers[one.retriever] for one in self._gates.values()}
         self._retrievers: dict[str, Retriever] = {key: self.opened(one, device) for key, one in opened.items()}
-
-    def opened(self, one: OpenedBy, device: str) -> Retriever:
-        """Returns an open retriever."""
-        return open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with what the gates say of each query, the lists by which they do, and costs."""

@@ -16,13 +16,13 @@ import pyarrow as pa
 from cluster.run.shards import write_table
 from cluster.run.stage import heartbeat, shard_of, stopping
 from cluster.storage import open_storage
-from jobs.chain.arms.opened import OpenedBy, digest
+from jobs.chain.arms.opened import digest
 from jobs.chain.arms.shared_work import Reading, Search, SharedWork
 from jobs.chain.drift import drifted, flagged
 from jobs.chain.fill import fill
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper
 from jobs.chain.search_texts import Text, filters_of, joined, originals, query_texts
-from jobs.chain.searches import IndexSearches, Searches, Wanted, WebSearches, charge
+from jobs.chain.searches import IndexSearches, Searches, Wanted, WebSearches, charge, opened_retriever
 from jobs.chain.stages.choices import Choices
 from jobs.chain.stages.cosines import cosines_column, similarity
 from jobs.chain.stages.counts import flag_counts, with_counts
@@ -34,7 +34,6 @@ from jobs.chain.store.facts import Searched, StoredVectors
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import ARM_CHOSEN, COSINES, HITS, RUN, WEB_HIT
 from jobs.chain.web.answers import WebJournal
-from jobs.job.opening import open_retriever
 from jobs.tables import FILE, ORIGINAL, with_appended, with_columns, with_failure, without_columns
 from retrievers.hybrid.retriever import search_shares
 from retrievers.joined import search_vectors
@@ -62,6 +61,7 @@ class Retrieve:
             ("stored", pa.list_(FILE)),  # files written but not committed yet, in the block's first row
         ]
     )
+    opened = staticmethod(opened_retriever)
     DROPS = ("gated", "known")  # where there is a gate
 
     def __init__(self, work: SharedWork, device: str, run: str, store: StoreFiles, unsaved_seconds: float = 30.0) -> None:
@@ -88,10 +88,6 @@ class Retrieve:
         self._storage = open_storage(run)
         asks = any(isinstance(one, Web) for one in opened.values())
         self._keeper = JournalKeeper(self._storage, unsaved_seconds, stopping(), OF_THE_WEB) if asks else None
-
-    def opened(self, one: OpenedBy, device: str) -> Retriever:
-        """Returns an open retriever."""
-        return open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
 
     def close(self) -> None:
         """Ends what saves journals."""

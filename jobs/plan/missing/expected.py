@@ -14,7 +14,7 @@ from jobs.chain.journal import Key
 from jobs.chain.store.files import Space
 from jobs.chain.store.spaces import kept_spaces
 from jobs.plan.missing.amounts import NOTHING, Amount, exactly, of_others, of_unlike
-from jobs.plan.missing.answers import FREE, cost_of
+from jobs.plan.missing.answers import cost_of
 from jobs.plan.missing.kinds import GENERATIONS, PAIRS, SEARCHES, Kind, Missing, Scale, add_cost, price_of, wall_seconds
 from jobs.plan.missing.rates import Rates, add_seconds, rates_of
 from jobs.plan.missing.reasons import NEW, NO_STORE, StoredQueries
@@ -93,17 +93,14 @@ def _generations(work: SharedWork, looked: Surveyed, stored: StoredQueries, rewr
         component = "rewrite", f"{name}@{by.settings.shown}"
         before = kind.parts.get(component, NOTHING)
         kind.parts[component] = before.plus(number)
-        cost = FREE
-        if not by.settings.is_recorded:
-            cost = cost_of(number, by.settings, by.space, name, seen.asked[engine, name], stored)
-        add_cost(kind, component, cost)
+        add_cost(kind, component, cost_of(number, by.settings, by.space, name, seen.asked[engine, name], stored))
     kind.why = stored.answers(looked.some("answers"), seen.prompts)
     return kind
 
 
 def _searches(job: Job, looked: Surveyed, stored: StoredQueries, rates: Rates, paid: Paid | None) -> Kind:
     kind, scale = Kind(note=looked.blind), Scale(looked)
-    plain = looked.looked - looked.ungated - looked.unanswered - looked.followed
+    plain = looked.unfollowed
     kept = _kept_lists(job, stored)
     kind.why = stored.lists(looked.some("lists")) if kept else Counter({UNKEPT: looked.looked} if looked.looked else {})
     for name, most in sorted(searches_by_name(job.compiled, before_rounds=True).items()):
@@ -136,7 +133,7 @@ def _searches(job: Job, looked: Surveyed, stored: StoredQueries, rates: Rates, p
 
 def _pairs(work: SharedWork, looked: Surveyed, stored: StoredQueries, rates: Rates, paid: Paid | None) -> Kind:
     kind, scale = Kind(note=looked.blind or looked.unscored), Scale(looked)
-    plain = looked.looked - looked.ungated - looked.unanswered - looked.followed
+    plain = looked.unfollowed
     reach = looked.listed / looked.followed if looked.followed else 0.0  # of those with all answers, the part with all lists
     alike, rest = plain * reach, looked.looked - looked.listed - plain * reach
     new = _share_new(stored.scores(looked.some("lists")))

@@ -9,7 +9,7 @@ from jobs.chain.arms.generations import LlmTask, iterate_settings
 from jobs.chain.arms.judging import Judging, most_judgements
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.plan.missing.amounts import Amount, exactly, of_others
-from jobs.plan.missing.answers import FREE, cost_of
+from jobs.plan.missing.answers import cost_of
 from jobs.plan.missing.kinds import Kind, Scale, add_cost
 from jobs.plan.missing.reasons import StoredQueries
 from jobs.plan.missing.survey import Surveyed
@@ -48,12 +48,11 @@ def asked_steps(work: SharedWork) -> Iterator[AskedStep]:
 def steps(work: SharedWork, looked: Surveyed, stored: StoredQueries) -> dict[str, Kind]:
     """Returns what is missing of each kind; a query of whose results something is missing may need none or all."""
     found, scale = {}, Scale(looked)
-    plain = looked.looked - looked.ungated - looked.unanswered - looked.followed
     for step in asked_steps(work):
         if not step.most:
             continue
         missing = looked.steps[step.stage]
-        alike = plain * len(missing) / looked.followed if looked.followed else 0.0
+        alike = looked.unfollowed * len(missing) / looked.followed if looked.followed else 0.0
         number = exactly(sum(missing)).plus(of_others(missing, alike, step.most))
         if step.stage in _IN_TURN:
             number = number.plus(Amount(0, 0, sum(step.most - one for one in missing if one)))
@@ -65,8 +64,5 @@ def steps(work: SharedWork, looked: Surveyed, stored: StoredQueries) -> dict[str
         by, name = task.engine, task.step.name
         component = step.stage, f"{name}@{by.settings.shown}"
         kind.parts[component] = number
-        cost = FREE
-        if not by.settings.is_recorded:
-            cost = cost_of(number, by.settings, by.space, name, looked.seen.asked[by.key, name], stored)
-        add_cost(kind, component, cost)
+        add_cost(kind, component, cost_of(number, by.settings, by.space, name, looked.seen.asked[by.key, name], stored))
     return found

@@ -124,6 +124,11 @@ class Surveyed:
     steps: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Stage that asks an LLM after retrieval, as in costs -> of each query that came to it, the requests that are missing."""
 
+    @property
+    def unfollowed(self) -> int:
+        """Returns how many queries with all answers were looked at whose lists were not looked up."""
+        return self.looked - self.ungated - self.unanswered - self.followed
+
     def some(self, kind: str) -> list[str]:
         """Returns a random sample of `ids`, `IDS` at most."""
         ids = sorted(self.ids[kind])
@@ -166,7 +171,7 @@ def _chosen(pending: Sequence[Shard]) -> list[Shard]:
     """Returns shards with `LOOKED` queries at most, but one at least, evenly chosen."""
     rows = sum(one.rows for one in pending)
     count = len(pending) if rows <= LOOKED else max(1, len(pending) * LOOKED // rows)
-    return [pending[(2 * place + 1) * len(pending) // (2 * count)] for place in range(count)]
+    return [pending[place] for place in _evenly(len(pending), count)]
 
 
 class _Look:
@@ -232,7 +237,7 @@ class _Look:
         for meter in self._meters[Retrieve]:
             self._retrieved(meter, unanswered, partial_texts=True)
             seen.take()
-            self._follow(meter, known.take(_evenly(known.num_rows, follow)))
+            self._follow(meter, known.take(pa.array(_evenly(known.num_rows, follow), pa.int64())))
 
     def _follow(self, meter: Meter, table: pa.Table) -> None:
         """Looks up the lists of queries with all answers, and the pairs of those with all lists."""
@@ -308,7 +313,7 @@ def _parted(table: pa.Table, ids: Collection[str]) -> tuple[pa.Table, pa.Table]:
     return table.filter(pc.invert(of_these)).combine_chunks(), table.filter(of_these).combine_chunks()
 
 
-def _evenly(rows: int, count: int) -> pa.Array:
-    """Returns places of rows, `count` at most, evenly chosen."""
-    count = min(rows, count)
-    return pa.array([(2 * place + 1) * rows // (2 * count) for place in range(count)], pa.int64())
+def _evenly(number: int, count: int) -> list[int]:
+    """Returns places among so many, `count` at most, evenly chosen."""
+    count = min(number, count)
+    return [(2 * place + 1) * number // (2 * count) for place in range(count)]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cluster.costs import Prices, entry
+from cluster.costs import entry
 from cluster.errors import RetrieverError
 from cluster.storage import Storage, remote
 from jobs.chain.arms.opened import OpenedBy, ScoredBy
@@ -23,7 +23,7 @@ from jobs.chain.completer import Answered, Completer, KeyOf
 from jobs.chain.completions import CompletionRecord, Completions
 from jobs.chain.journal import Key
 from jobs.chain.search_texts import Text
-from jobs.chain.searches import Searches, Wanted
+from jobs.chain.searches import Searches, Wanted, opened_retriever
 from jobs.chain.stages.choices import Choices
 from jobs.chain.stages.gate import Gating
 from jobs.chain.stages.lists import SearchedLists
@@ -101,12 +101,9 @@ class StoredAnswers(Completer):
         storage: Storage,
         start: int,
         key: KeyOf,
-        gpus: float = 0.0,
-        prices: Prices | None = None,
-        unsaved_seconds: float = 30.0,
-        most_tokens: int = 0,
+        *_: Any,
     ) -> None:
-        """Opens recordings alone; the arguments behind `seen` are those of `Completer`."""
+        """Opens recordings alone; the arguments behind `seen` are those of `Completer`, of which these are needed."""
         self._seen, self._stage, self._storage, self._key = seen, stage, storage, key
         self.start_up: dict[str, float] = {}
         self._recorded = {name: open_worker_engine(one) for name, one in engines.items() if one.is_recorded}
@@ -187,17 +184,20 @@ def is_searched(name: str, settings: RetrieverSettings) -> bool:
     return all(one.is_lexical for one in settings.indexed(name).values()) and is_here(name, settings)
 
 
+def _opened(one: OpenedBy, device: str) -> Retriever:
+    """Returns a retriever, which is searched if that costs no more than looking."""
+    return opened_retriever(one, device) if is_searched(one.name, one.settings) else _NotSearched()
+
+
 class LookingGate(Gating):
     """The gate; queries whose list is missing are unknown."""
+
+    opened = staticmethod(_opened)
 
     def __init__(self, seen: Seen, **settings: Any) -> None:
         """Opens what is searched."""
         self._seen = seen
         super().__init__(**settings)
-
-    def opened(self, one: OpenedBy, device: str) -> Retriever:
-        """Returns a retriever."""
-        return super().opened(one, device) if is_searched(one.name, one.settings) else _NotSearched()
 
     def _searched(
         self, key: str, wanted: Mapping[Wanted, Sequence[str]], query_ids: Sequence[str], spent: list[list[dict[str, Any]]]
@@ -212,14 +212,12 @@ class LookingGate(Gating):
 class LookingRetrieve(Retrieve):
     """The retrieval stage; queries with a list or a vector that is missing are unknown."""
 
+    opened = staticmethod(_opened)
+
     def __init__(self, seen: Seen, **settings: Any) -> None:
         """Opens what is searched."""
         self._seen = seen
         super().__init__(**settings)
-
-    def opened(self, one: OpenedBy, device: str) -> Retriever:
-        """Returns a retriever."""
-        return super().opened(one, device) if is_searched(one.name, one.settings) else _NotSearched()
 
     def _routed(self, search: Search, texts: Sequence[Text]) -> dict[str, list[Text]]:
         found = super()._routed(search, texts)
