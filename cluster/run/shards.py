@@ -168,6 +168,12 @@ def read_manifest(data: bytes | str) -> Manifest:
     return Manifest(**body)
 
 
+def committed_shards(storage: Storage) -> set[int]:
+    """Returns the numbers of the shards that have a manifest; none is read."""
+    names = (entry.name.removesuffix(".json") for entry in storage.list(COMMITS))
+    return {int(name) for name in names if name.isdecimal()}
+
+
 def manifests(storage: Storage) -> Iterator[Manifest]:
     """Yields the manifests of all commits, in the order of the shards; fetches several at a time.
 

@@ -26,6 +26,11 @@ class Entry(NamedTuple):
     size: int  # bytes
     etag: str | None = None  # the version, where the storage names versions
 
+    @property
+    def name(self) -> str:
+        """Returns the last part of the key."""
+        return self.key.rpartition("/")[2]
+
 
 class Storage(Protocol):
     """Objects under one root, named by slash-separated keys."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,35 @@ if TYPE_CHECKING:
     from jobs.log.judgements import Judgements
     from jobs.measure.answers.frame import GoldAnswers
     from jobs.runs.folder import RunFolder
+
+
+def named_config(word: str) -> bool:
+    """Returns whether an argument is named as a config is."""
+    return word.endswith((".yaml", ".yml"))
+
+
+def check_nothing_set(options: argparse.Namespace, given: str) -> None:
+    """Refuses what would change a config, where none was given.
+
+    Raises:
+        ConfigError: `--set` or `--date` is there.
+    """
+    for flag in ("set", "date"):
+        if getattr(options, flag):
+            raise ConfigError("argument", f"--{flag}: {given} is no config, which it would change; leave it out")
+
+
+def seconds_of(flag: str, words: str) -> float:
+    """Returns the seconds of the duration that an option has.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    from cluster.settings import DURATION, duration_seconds
+
+    if not re.fullmatch(DURATION, words):
+        raise ConfigError("argument", f"{flag} {words}: is no duration; give one like 12h, 30d or 8w")
+    return duration_seconds(words)
 
 
 def prices_of(options: argparse.Namespace, folder: RunFolder) -> Prices | None:

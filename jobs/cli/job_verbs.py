@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
+from jobs.cli.inputs import check_nothing_set, named_config
 from jobs.cli.log_verbs import load
 from jobs.cli.printing import print_json
 from jobs.cli.refusal import say
@@ -75,16 +76,10 @@ def found_job(options: argparse.Namespace) -> tuple[JobServer, SubmittedJob]:
 
 def is_config(options: argparse.Namespace) -> bool:
     """Returns whether a config was given; refuses what would change one, where none was given."""
-    named = named_config(options)
-    for flag in ("set", "date"):
-        if not named and getattr(options, flag):
-            raise ConfigError("argument", f"--{flag}: {options.run} is no config, which it would change; leave it out")
+    named = named_config(options.run)
+    if not named:
+        check_nothing_set(options, options.run)
     return named
-
-
-def named_config(options: argparse.Namespace) -> bool:
-    """Returns whether RUN is named as a config is."""
-    return str(options.run).endswith((".yaml", ".yml"))
 
 
 def with_config(options: argparse.Namespace) -> argparse.Namespace:

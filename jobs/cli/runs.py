@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
-from cluster.settings import DURATION, duration_seconds
 from cluster.storage import Storage, open_storage
+from jobs.cli.inputs import check_nothing_set, named_config, seconds_of
 from jobs.cli.log_verbs import load
 from jobs.cli.printing import show
 
@@ -23,10 +22,9 @@ def runs(options: argparse.Namespace) -> int:
     from jobs.measure.run_list import find_output
 
     _check(options)
-    config = load(options) if options.config.endswith((".yaml", ".yml")) else None
-    if config is None and (options.set or options.date):
-        given = "--set" if options.set else "--date"
-        raise ConfigError("argument", f"{given}: {options.config} is no config, which it would change; leave it out")
+    config = load(options) if named_config(options.config) else None
+    if config is None:
+        check_nothing_set(options, options.config)
     output, name = find_output(options.config) if config is None else (open_storage(config.output), config.name)
     if options.prune:
         return _prune(options, output, name)
@@ -44,8 +42,8 @@ def _check(options: argparse.Namespace) -> None:
         raise ConfigError("argument", "--query and --prune are two things; give one")
     if options.prune and options.keep is None:
         raise ConfigError("argument", "--keep is missing: how long a run stays after its last work; give --keep 30d")
-    if options.keep is not None and not re.fullmatch(DURATION, options.keep):
-        raise ConfigError("argument", f"--keep {options.keep}: is no duration; give one like 12h, 30d or 8w")
+    if options.keep is not None:
+        seconds_of("--keep", options.keep)
 
 
 def _list(options: argparse.Namespace, output: Storage, name: str | None, config_file: str | None) -> int:
@@ -75,7 +73,7 @@ def _prune(options: argparse.Namespace, output: Storage, name: str | None) -> in
     def say(one: OldRun) -> None:
         print(f"dmqr runs: {removal_words(one)}", file=sys.stderr)
 
-    keep = duration_seconds(options.keep)
+    keep = seconds_of("--keep", options.keep)
     found = prune(output, name, keep, time.time(), dry_run=options.dry_run, on_begin=say)
     if not found.going and not found.kept:
         raise _missing(output, name)

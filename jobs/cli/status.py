@@ -6,7 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
-from jobs.cli.job_verbs import found_job, is_config, named_config, with_config
+from jobs.cli.inputs import named_config
+from jobs.cli.job_verbs import found_job, is_config, with_config
 from jobs.cli.log_verbs import load
 from jobs.cli.printing import print_json, print_page, width
 
@@ -51,13 +52,13 @@ def _of_storage(options: argparse.Namespace) -> Status:
 
 def _check_chosen(options: argparse.Namespace) -> None:
     """Refuses two words for one run: of a name, a label and a date stand in the same place."""
-    if options.label and options.date and not named_config(options):
+    if options.label and options.date and not named_config(options.run):
         raise ConfigError("argument", f"--label {options.label}, --date {options.date}: a run has one of both; give one")
 
 
 def _without_date(options: argparse.Namespace) -> argparse.Namespace:
     """Returns the options without the date that chooses among the runs of a name, which is no change of a config."""
-    return options if named_config(options) else argparse.Namespace(**vars(options) | {"date": None})
+    return options if named_config(options.run) else argparse.Namespace(**vars(options) | {"date": None})
 
 
 def _values(job: SubmittedJob) -> dict[str, object]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cluster.errors import ConfigError
+from jobs.cli.inputs import check_nothing_set, named_config, seconds_of
 from jobs.cli.log_verbs import load
 from jobs.cli.printing import show
 
@@ -61,7 +61,7 @@ def _compact(options: argparse.Namespace) -> int:
     from jobs.terminal.log_files import logged
 
     place = _place(options)
-    grace = GRACE_SECONDS if options.grace is None else _seconds("--grace", options.grace)
+    grace = GRACE_SECONDS if options.grace is None else seconds_of("--grace", options.grace)
     with logged("store") as (progress, _):
         done = compact(
             place.storage,
@@ -78,7 +78,7 @@ def _collect(options: argparse.Namespace) -> int:
     from jobs.store.collect import collect
 
     place, dry = _place(options), options.dry_run
-    found = collect(place.storage, _seconds("--unused", options.unused), oldest=place.oldest, dry_run=dry)
+    found = collect(place.storage, seconds_of("--unused", options.unused), oldest=place.oldest, dry_run=dry)
     values = {"store": place.storage.root, "dry_run": dry, "collected": [_of_space(one) for one in found]}
     page = lambda: collected_page(found, options.unused, dry_run=dry)  # noqa: E731
     return show(options, lambda: values, page, place.storage.root)
@@ -135,7 +135,7 @@ def _opened(options: argparse.Namespace, folder: str) -> tuple[Sequence[Reading]
     from jobs.chain.store.spaces import kept_spaces
     from jobs.job.prepare import prepare_query
 
-    if not _is_config(options.config):
+    if not named_config(options.config):
         raise ConfigError("argument", f"{options.config}: is no config, whose requests are meant; give one")
     config = load(options)
     if config.store_folder is None:
@@ -158,16 +158,14 @@ def _place(options: argparse.Namespace) -> _Place:
     from jobs.store.contents import check_store
 
     given = options.config
-    if _is_config(given):
+    if named_config(given):
         config = load(options)
         if config.store_folder is None:
             raise ConfigError("argument", f"{given}: its store is null, so there is none; give the folder of one")
         storage = open_storage(config.store_folder)
         check_store(storage, config.store_folder)
         return _Place(storage, config, open_storage(config.output), oldest_of(config.store_lifetime, time.time()))
-    for flag in ("set", "date"):
-        if getattr(options, flag):
-            raise ConfigError("argument", f"--{flag}: {given} is no config, which it would change; leave it out")
+    check_nothing_set(options, given)
     storage = open_storage(given)
     if VERSION not in storage.folders() and VERSION in (below := open_storage(storage.url("store"))).folders():
         storage = below  # an output was given
@@ -180,20 +178,3 @@ def _of_space(one: Compacted | Collected) -> dict[str, Any]:
     values = one._asdict()
     space: Space = values.pop("space")
     return space._asdict() | values
-
-
-def _is_config(word: str) -> bool:
-    return word.endswith((".yaml", ".yml"))
-
-
-def _seconds(flag: str, words: str) -> float:
-    """Returns the seconds of a duration.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    from cluster.settings import DURATION, duration_seconds
-
-    if not re.fullmatch(DURATION, words):
-        raise ConfigError("argument", f"{flag} {words}: is no duration; give one like 12h, 30d or 8w")
-    return duration_seconds(words)

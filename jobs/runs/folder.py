@@ -60,6 +60,11 @@ def find_runs(
             yield folder, record
 
 
+def query_files(storage: Storage) -> list[str]:
+    """Returns the keys of the files of `queries/` of a run, by what lies there: a plan may be gone, or not written yet."""
+    return [entry.key for entry in storage.list("queries") if entry.key.endswith(".parquet")]
+
+
 def _parsed(data: bytes | None) -> dict[str, Any]:
     try:
         values = json.loads(data or b"{}")

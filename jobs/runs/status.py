@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from cluster.errors import ConfigError
 from cluster.run.lease import Holder, holder
-from cluster.run.shards import COMMITS, SUCCESS, read_plan
+from cluster.run.shards import SUCCESS, committed_shards, read_plan
 from cluster.storage import Storage, open_storage
 from jobs.runs.folder import find_runs, stored_json
 from jobs.runs.old.removal import check_not_removed
@@ -60,10 +60,9 @@ def read_status(path: str, label: str | None = None) -> Status:
     if progress.get("start") != last.number:
         progress = {}  # written by an earlier start
     plan = read_plan(storage)
-    committed = {entry.key.rpartition("/")[2].removesuffix(".json") for entry in storage.list(COMMITS)}
-    committed = {name for name in committed if name.isdigit()}
+    committed = committed_shards(storage)
     planned = progress.get("shards", {}).get("planned") or (len(plan.shards) if plan else None)
-    done = None if plan is None else sum(shard.rows for shard in plan.shards if f"{shard.number:06d}" in committed)
+    done = None if plan is None else sum(shard.rows for shard in plan.shards if shard.number in committed)
     state, reason = _state(storage, last, progress)
     return Status(storage.root, state, reason, last, now, len(committed), planned, progress, done)
 

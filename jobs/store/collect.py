@@ -83,7 +83,7 @@ def collect(
             check()
             due, keys = _due(storage, space, days[space.space], last_day, oldest)
             if any(one.why == UNUSED for one in due):
-                used = [entry.key.rpartition("/")[2] for entry in storage.list(f"{USED}/{space.space.name}")]
+                used = [entry.name for entry in storage.list(f"{USED}/{space.space.name}")]
                 if max(used, default="") >= last_day:  # a job began meanwhile
                     continue
                 _remove_space(storage, space.space)
@@ -99,7 +99,7 @@ def collect(
 def _last_used(storage: Storage, spaces: Sequence[StoredSpace]) -> dict[Space, str | None]:
     """Returns the last day on which each space was used: by its notes, else the day on which it was begun."""
     unknown = abouts(storage, [one.space for one in spaces if not one.used])
-    return {one.space: one.used[-1] if one.used else unknown[one.space].get("made") for one in spaces}
+    return {one.space: one.last_used(unknown.get(one.space, {})) for one in spaces}
 
 
 def _due(storage: Storage, one: StoredSpace, used: str | None, last_day: str, oldest: int) -> tuple[list[Collected], list[str]]:

@@ -121,7 +121,7 @@ def compact_space(storage: Storage, one: StoredSpace, oldest: int, at: int, chec
             merged += [] if name is None else [name]
     check()
     put_merge(storage, Merge(f"{one.space.folder}/{merge_name()}", at, frozenset(names), tuple(merged)))
-    sizes = {entry.key.rpartition("/")[2]: entry.size for entry in storage.list(one.space.folder)}
+    sizes = {entry.name: entry.size for entry in storage.list(one.space.folder)}
     after = sum(sizes.get(name, 0) for name in merged)
     return Compacted(one.space, (len(names), len(merged)), (before, after), rows, dropped)
 

@@ -42,6 +42,10 @@ class StoredSpace:
         gone = self.replaced
         return [name for name in self.files if name not in gone]
 
+    def last_used(self, about: Mapping[str, Any]) -> str | None:
+        """Returns the last day on which it was used: by its notes, else the day on which it was begun, as `about` has it."""
+        return self.used[-1] if self.used else about.get("made")
+
     @property
     def most_together(self) -> int:
         """Returns in how many files that are read one query_id may lie."""
@@ -62,8 +66,8 @@ def stored_spaces(storage: Storage) -> list[StoredSpace]:
 
 
 def _space(storage: Storage, space: Space, entries: Sequence[Entry], used: Sequence[str]) -> StoredSpace:
-    sizes = {entry.key.rpartition("/")[2]: entry.size for entry in entries}
-    notes = [entry.key for entry in entries if entry.key.rpartition("/")[2].startswith(MERGED)]
+    sizes = {entry.name: entry.size for entry in entries}
+    notes = [entry.key for entry in entries if entry.name.startswith(MERGED)]
     files = {name: size for name, size in sizes.items() if is_rows(name)}
     return StoredSpace(space, files, read_merges(storage, notes), sorted(used))
 

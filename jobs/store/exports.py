@@ -20,7 +20,7 @@ from jobs.chain.completions import first_key
 from jobs.chain.search_texts import queries_of
 from jobs.chain.store.facts import stored_rows
 from jobs.chain.store.files import StoreFiles
-from jobs.runs.folder import find_runs
+from jobs.runs.folder import find_runs, query_files
 from jobs.store.asked import portions, recorded_requests
 from jobs.tables import OPTIONAL_QUERIES
 from rewriters.normalise import normalise
@@ -90,10 +90,9 @@ def _queries(output: Storage, name: str) -> Iterator[Query]:
     """Yields the queries of the runs of a name; those of several runs several times."""
     for folder, _ in find_runs(output, name):
         storage = open_storage(output.url(folder))
-        for entry in storage.list("queries"):
-            if entry.key.endswith(".parquet"):
-                with storage.open(entry.key) as file:
-                    yield from queries_of(_with_all_columns(pq.read_table(file)))
+        for key in query_files(storage):
+            with storage.open(key) as file:
+                yield from queries_of(_with_all_columns(pq.read_table(file)))
 
 
 def _with_all_columns(table: pa.Table) -> pa.Table:

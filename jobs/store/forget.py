@@ -22,7 +22,7 @@ from jobs.chain.store.files import read_range
 from jobs.chain.store.forgotten import forgotten_queries, mark_forgotten, remove_earlier_marks
 from jobs.chain.store.kinds import TEXTS
 from jobs.chain.store.layout import DIGITS, milliseconds, range_of
-from jobs.runs.folder import find_runs
+from jobs.runs.folder import find_runs, query_files
 from jobs.store.contents import StoredSpace, stored_spaces
 from jobs.store.maintainer import Check, maintaining
 from jobs.store.rewriting import drop_forgotten
@@ -179,8 +179,7 @@ def runs_with(output: Storage, query_ids: Collection[str], words: QueryWords) ->
     wanted = pa.array(sorted(query_ids), pa.string())
     for folder, _ in find_runs(output):
         storage = open_storage(output.url(folder))
-        keys = [entry.key for entry in storage.list("queries") if entry.key.endswith(".parquet")]
-        if any(_has_queries(storage, key, wanted, words) for key in keys):
+        if any(_has_queries(storage, key, wanted, words) for key in query_files(storage)):
             yield storage.root
 
 

@@ -128,7 +128,7 @@ def _space_stats(storage: Storage, one: StoredSpace, about: Mapping[str, Any], m
             sums = {of: row[f"{of}_sum"] or 0 for of in _TYPES}
             paid.update(sums)
             models.setdefault(row["model"] or "", Counter()).update(sums | {"rows": row[f"{MADE}_count"]})
-    used = one.used[-1] if one.used else about.get("made")
+    used = one.last_used(about)
     size = sum(one.files[name] for name in names)
     return SpaceStats(*one.space, about, len(names), len(one.replaced), one.most_together, rows, size, used, dict(paid))
 

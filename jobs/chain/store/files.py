@@ -216,7 +216,7 @@ def _counting(space: Space, rows: pa.Table, forgotten: Mapping[str, int]) -> pa.
 def listed(storage: Storage, space: Space) -> list[str]:
     """Returns the names of the files of a space that no others replace."""
     entries = list(storage.list(space.folder))
-    names = [name for entry in entries if is_rows(name := entry.key.rpartition("/")[2])]
+    names = [entry.name for entry in entries if is_rows(entry.name)]
     gone = replaced(names, read_merges(storage, (entry.key for entry in entries)))
     return [name for name in names if name not in gone]
 

@@ -6,7 +6,7 @@ whatever it puts later; one that began afterwards makes the row anew.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,14 +16,24 @@ from jobs.chain.store.layout import FORGOTTEN, MADE
 from rewriters.normalise import query_id
 
 
-def forgotten_queries(storage: Storage) -> dict[str, int]:
-    """Returns query_id -> when it was forgotten last, in milliseconds since the epoch."""
-    found: dict[str, int] = {}
+def _marks(storage: Storage) -> Iterator[tuple[str, str, int]]:
+    """Yields the key of each mark, its query_id, and when it was made, in milliseconds since the epoch."""
     for entry in storage.list(FORGOTTEN):
         name, _, at = entry.key.removeprefix(f"{FORGOTTEN}/").partition("/")
         if at.isdecimal():
-            found[name] = max(int(at), found.get(name, 0))
+            yield entry.key, name, int(at)
+
+
+def _last_of(marks: Iterable[tuple[str, str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for _, name, at in marks:
+        found[name] = max(at, found.get(name, 0))
     return found
+
+
+def forgotten_queries(storage: Storage) -> dict[str, int]:
+    """Returns query_id -> when it was forgotten last, in milliseconds since the epoch."""
+    return _last_of(_marks(storage))
 
 
 def mark_forgotten(storage: Storage, query_ids: Collection[str], at: int) -> None:
@@ -34,14 +44,9 @@ def mark_forgotten(storage: Storage, query_ids: Collection[str], at: int) -> Non
 
 def remove_earlier_marks(storage: Storage) -> None:
     """Removes all marks of each query but the last, which says all that they do."""
-    last = forgotten_queries(storage)
-    keys = {f"{FORGOTTEN}/{name}/{at}" for name, at in last.items()}
-    storage.delete(*(key for entry in storage.list(FORGOTTEN) if (key := entry.key) not in keys and _is_mark(key, last)))
-
-
-def _is_mark(key: str, last: Mapping[str, int]) -> bool:
-    name, _, at = key.removeprefix(f"{FORGOTTEN}/").partition("/")
-    return at.isdecimal() and int(at) < last.get(name, 0)
+    marks = list(_marks(storage))
+    last = _last_of(marks)
+    storage.delete(*(key for key, name, at in marks if at < last[name]))
 
 
 def counting(rows: pa.Table, forgotten: Mapping[str, int], oldest: int = 0) -> pa.Table:

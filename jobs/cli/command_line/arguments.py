@@ -17,6 +17,7 @@ from jobs.cli.command_line.cluster_arguments import HEAD, add, add_job, add_subm
 from jobs.cli.command_line.measure_arguments import add_diff, add_evaluate, add_json, add_report, add_run, add_tune
 from jobs.cli.command_line.parser import PROGRAM, REQUIRED, Parser
 from jobs.cli.command_line.store_arguments import add_store
+from jobs.cli.inputs import named_config
 
 
 class Verb(NamedTuple):
@@ -115,7 +116,7 @@ def _try(one: argparse.ArgumentParser) -> None:
 
 def _named_yaml(word: str) -> bool:
     """Returns whether an argument is named like a config, whether it is there or not."""
-    return word.endswith((".yaml", ".yml")) and not any(map(str.isspace, word))
+    return named_config(word) and not any(map(str.isspace, word))
 
 
 def _label(one: argparse.ArgumentParser, words: str) -> None:

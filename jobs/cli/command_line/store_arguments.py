@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from jobs.cli.command_line.cluster_arguments import add
+from jobs.cli.inputs import named_config
 
 ACTIONS = {
     "stats": "show rows, bytes, last use, and what runs have saved",
@@ -45,7 +46,7 @@ def add_store(one: argparse.ArgumentParser) -> None:
             one.error(f"{second} is missing: {options.action} needs it")
         if len(given) > (2 if second else 1):
             one.error(f"{given[-1]!r} is one argument too many")
-        if second == "QUERY" and _is_config(given[1]) and not _is_config(given[0]):
+        if second == "QUERY" and named_config(given[1]) and not named_config(given[0]):
             given.reverse()
         options.config, options.second = given[0], given[1] if second else None
         for name, actions in _OPTIONS.items():
@@ -58,7 +59,3 @@ def add_store(one: argparse.ArgumentParser) -> None:
                 one.error(f"--{name} is missing: {action} needs it")
 
     one.set_defaults(arrange=arrange)
-
-
-def _is_config(word: str) -> bool:
-    return word.endswith((".yaml", ".yml"))

@@ -2,47 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
-
-from jobs.chain.arms.generations import LlmTask, iterate_settings
-from jobs.chain.arms.judging import Judging, most_judgements
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.plan.missing.amounts import Amount, exactly, of_others
 from jobs.plan.missing.answers import cost_of
 from jobs.plan.missing.kinds import Kind, Scale, add_cost
 from jobs.plan.missing.reasons import StoredQueries
 from jobs.plan.missing.survey import Surveyed
+from jobs.run.planning.requests import asked_steps
 
 _IN_TURN = ("grade", "judge")  # stages in which an answer decides what else is asked
-
-
-class AskedStep(NamedTuple):
-    """A stage that asks LLMs about results.
-
-    Attributes:
-        kind: What its answers are.
-        stage: As in costs.
-        most: Requests for a query at most.
-        tasks: What is asked.
-    """
-
-    kind: str
-    stage: str
-    most: int
-    tasks: Sequence[LlmTask | Judging]
-
-
-def asked_steps(work: SharedWork) -> Iterator[AskedStep]:
-    """Yields the stages of a job that ask LLMs about results, in their order."""
-    rounds = [of for _, of in work.generating("iteration")]
-    correcting, answering = work.correcting(), [of for _, of in work.generating("generation")]
-    grading = [task for _, of in correcting for task in of.tasks.values()]
-    asked = [task for of in rounds for task in of.asked]
-    yield AskedStep("rounds", "iterate", sum(iterate_settings(of).rounds * of.most_requests for of in rounds), asked)
-    yield AskedStep("grades", "grade", sum(of.most_requests for _, of in correcting), grading)
-    yield AskedStep("answers", "answer", len(answering), answering)
-    yield AskedStep("judgements", "judge", most_judgements(work), work.judging)
 
 
 def steps(work: SharedWork, looked: Surveyed, stored: StoredQueries) -> dict[str, Kind]:

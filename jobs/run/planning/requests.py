@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from jobs.chain.arms.gates import RewriteGate
-from jobs.chain.arms.generations import iterate_settings
-from jobs.chain.arms.judging import most_judgements
+from jobs.chain.arms.generations import LlmTask, iterate_settings
+from jobs.chain.arms.judging import Judging, most_judgements
 from jobs.chain.arms.requests import at_most
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import Key
@@ -29,6 +29,34 @@ class Requests(NamedTuple):
 
     number: float
     at_most: bool
+
+
+class AskedStep(NamedTuple):
+    """A stage that asks LLMs about results.
+
+    Attributes:
+        kind: What its answers are.
+        stage: As in costs.
+        most: Requests for a query at most.
+        tasks: What is asked.
+    """
+
+    kind: str
+    stage: str
+    most: int
+    tasks: Sequence[LlmTask | Judging]
+
+
+def asked_steps(work: SharedWork) -> Iterator[AskedStep]:
+    """Yields the stages of a job that ask LLMs about results, in their order."""
+    rounds = [of for _, of in work.generating("iteration")]
+    correcting, answering = work.correcting(), [of for _, of in work.generating("generation")]
+    grading = [task for _, of in correcting for task in of.tasks.values()]
+    asked = [task for of in rounds for task in of.asked]
+    yield AskedStep("rounds", "iterate", sum(iterate_settings(of).rounds * of.most_requests for of in rounds), asked)
+    yield AskedStep("grades", "grade", sum(of.most_requests for _, of in correcting), grading)
+    yield AskedStep("answers", "answer", len(answering), answering)
+    yield AskedStep("judgements", "judge", most_judgements(work), work.judging)
 
 
 class JobRequests:
@@ -59,10 +87,7 @@ class JobRequests:
 
     @cached_property
     def _after_rewriting(self) -> int:
-        work = self._work
-        rounds = sum(iterate_settings(of).rounds * of.most_requests for _, of in work.generating("iteration"))
-        corrected = sum(of.most_requests for _, of in work.correcting())
-        return rounds + corrected + len(work.generating("generation")) + most_judgements(work)
+        return sum(step.most for step in asked_steps(self._work))
 
     @cached_property
     def _varies(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from cluster.run.lease import first_began
-from cluster.run.shards import COMMITS
+from cluster.run.shards import committed_shards
 from cluster.storage import Storage
 from jobs.chain.arms.opened import digest
 from jobs.chain.completions import REUSED, record_of, uncommitted
@@ -55,8 +55,7 @@ def unsaved_answers(storage: Storage, record: Mapping[str, Any], now: float) -> 
         config = None
     if config is not None and config.store_folder is None:
         return NOTHING
-    numbers = (entry.key.rpartition("/")[2].removesuffix(".json") for entry in storage.list(COMMITS))
-    committed = {int(number) for number in numbers if number.isdigit()}
+    committed = committed_shards(storage)
     rows = [row for row in uncommitted(storage, committed) if _is_fact(row)]
     if config is not None and (_newest_of_web(storage, committed) > 1000 * (now - _lifetime(config))):
         return Unsaved(rows, "it alone has answers of the web that are still good")

@@ -18,7 +18,6 @@ from jobs.chain.journal import remove_journals
 
 MARKER = "removing.json"
 HALF_REMOVED = "half removed"  # the state of a run
-_PORTION = 1000  # keys that are deleted at a time
 _LAST = ("run.json", "lease")
 
 
@@ -75,9 +74,7 @@ def remove_run(storage: Storage, leases: int) -> None:
 
 
 def _delete(storage: Storage, folder: str, but: tuple[str, ...] = ()) -> None:
-    keys = [entry.key for entry in storage.list(folder) if entry.key.partition("/")[0] not in but]
-    for begin in range(0, len(keys), _PORTION):
-        storage.delete(*keys[begin : begin + _PORTION])
+    storage.delete(*(entry.key for entry in storage.list(folder) if entry.key.partition("/")[0] not in but))
 
 
 def _remove_folders(folder: Path) -> None:
