@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from tests.support.cluster import s3_server
@@ -23,8 +23,9 @@ os.environ["RAY_AUTH_MODE"] = "disabled"  # a Ray of the tests' own asks for no 
 # What a test writes need not outlast a loss of power: a small run waits for the disk 23 times. Processes of their own do.
 os.fsync = lambda fd: None
 # A machine that others share is slow by fits. Each run draws anew: few examples of a commit, many before a release (.ci/full).
-settings.register_profile("quick", deadline=None, max_examples=30)
-settings.register_profile("thorough", deadline=None, max_examples=200)
+_BUSY: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=30, **_BUSY)
+settings.register_profile("thorough", max_examples=200, **_BUSY)
 settings.load_profile("quick")
 _ELASTIC = re.compile(
     r"elastic_(?!bulk)|test_retriever_(contract|opening)|test_index_(changes|actors)|test_filters|test_languages"
