@@ -14,6 +14,7 @@ from typing import ClassVar, Self, TypeVar
 
 OVERRIDE_REQUESTS = "override_requests"  # requests that were not made, since people have written all of their texts
 NUGGETS_LEFT_OUT = "nuggets_left_out"  # beyond the most that a query may have (`judge.nuggets.most`)
+UNSCORED_PAIRS = "unscored_pairs"  # candidates that `rerank.budget` left unscored
 WITHOUT_GOLD = "judged_without_gold"  # queries whose answers were judged right or wrong by the question alone
 # Of work -> value of `costs.stage`.
 QUANTITIES = {

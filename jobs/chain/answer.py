@@ -52,31 +52,29 @@ def ranked(
     doc_ids: pa.StringArray,
     scores: np.ndarray,
     reranked: np.ndarray | None,
-    has_scores: np.ndarray,
+    pairs: np.ndarray,
     combine: str,
-    candidates: int,
 ) -> Ranked:
-    """Returns the ranks of candidates: by the reranker's scores where their query has them, else as they were fused.
+    """Returns the ranks of candidates: by the reranker's scores where it has scored them, else as they were fused.
 
-    Behind the candidates that were reranked stand the others, as they were fused.
+    Behind the candidates that were scored stand the others, as they were fused.
 
     Args:
         lengths: Candidates of each query, shape (n,).
         doc_ids: Of the candidates, best first.
         scores: Their fused scores.
         reranked: The reranker's scores, NaN: none; None without a reranker.
-        has_scores: Whether the reranker has scored a query, shape (n,), bool.
+        pairs: How many first candidates of each query the reranker has scored, shape (n,).
         combine: The config's `rerank.combine`.
-        candidates: Of a query, at most, that are reranked.
     """
     places = np.arange(len(scores))
     if reranked is None:
         return Ranked(places, scores)
     row = np.repeat(np.arange(len(lengths)), lengths)
-    given = (ranks(lengths) <= candidates) & has_scores[row]
+    given = ranks(lengths) <= pairs[row]
     of = np.flatnonzero(given)
-    sizes = np.where(has_scores, np.minimum(lengths, candidates), 0)
-    ordered = order(offsets_of(sizes), doc_ids.take(pa.array(of)), reranked[of], combine, candidates)
+    every = int(pairs.max(initial=0))
+    ordered = order(offsets_of(pairs), doc_ids.take(pa.array(of)), reranked[of], combine, every)
     found = scores.copy()
     found[of[ordered.places]] = ordered.scores
     places = np.concatenate([of[ordered.places], np.flatnonzero(~given)])

@@ -118,8 +118,8 @@ def stages(
         arguments["gate"] = {"gate": gating}
     if work.rerankers:
         indexes = {of.key: work.retrievers[of.key] for one in work.rerankers for of in one.documents}
-        scoring = {"rerankers": work.rerankers, "indexes": indexes, "device": device(pools["rerank"]), "store": store}
-        arguments["score"] = {"score": scoring}
+        scoring = {"answers": work.answers, "rerankers": work.rerankers, "indexes": indexes, "store": store}
+        arguments["score"] = {"score": scoring | {"device": device(pools["rerank"])}}
     blocks = [
         max((engine.blocks_in_flight(one.settings, size) for one in of), default=1) for of in opened_together(work).values()
     ]

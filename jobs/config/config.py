@@ -221,6 +221,11 @@ class Config(Settings):
         return [] if self.rewrite.gated is None else [self.retrieve.retrievers[self.rewrite.gated.by]]
 
     @property
+    def budgeted(self) -> bool:
+        """Returns whether a budget says how many candidates are reranked."""
+        return self.rerank.kind != "none" and self.rerank.budget is not None
+
+    @property
     def reranking_encoder(self) -> AnyEncoderSettings | None:
         """Returns the encoder of a bi_encoder reranker: its own, else that of the first dense retriever."""
         if self.rerank.encoder is not None:

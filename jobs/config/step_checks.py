@@ -53,6 +53,7 @@ def check_steps(config: Config) -> None:
         if documents > config.results:
             more = "fuse.keep" if config.rerank.kind == "none" else "rerank.keep and fuse.keep"
             raise ValueError(f"{where}: {documents} of {config.results} results; take fewer, or raise {more}")
+    _check_proven(config)
     for key, step in (("iterate", config.iterate), ("answer", config.answer)):
         labels = None if step is None else step.labels
         if labels is not None and labels.by == "rerank" and config.rerank.kind == "none":
@@ -74,6 +75,24 @@ def check_steps(config: Config) -> None:
             raise ValueError(
                 f"iterate.by: {by} does not search refined queries (retrieve.routes.iterate), so that a second round would "
                 "never be spared; add it there, or set iterate.rounds to 1"
+            )
+
+
+def _check_proven(config: Config) -> None:
+    """Checks that nothing goes by what `rerank.budget.proven` leaves open: the best score of all pairs, and blended values."""
+    budget = config.rerank.budget
+    if not config.budgeted or budget is None or not budget.proven:
+        return
+    if config.iterate is not None and config.iterate.by == "rerank":
+        raise ValueError(
+            "rerank.budget.proven: iterate.by is rerank, the best score of all pairs, which is not known where some are not "
+            "scored; take settled, or go by a retriever"
+        )
+    for key, step in (("iterate", config.iterate), ("answer", config.answer)):
+        if step is not None and step.labels is not None and step.labels.by == "score":
+            raise ValueError(
+                f"rerank.budget.proven: {key}.labels.by is score, the value of the blend, of which only the order is proven; "
+                "label by rerank, or by rank"
             )
 
 

@@ -21,6 +21,7 @@ from retrievers.fusion import FUSION_VERSION
 from retrievers.joined import JOINED_VERSION
 from retrievers.order import ORDER_VERSION
 from retrievers.predictors import PREDICTORS_VERSION
+from retrievers.rerankers.budget import BUDGET_VERSION
 from retrievers.typos import TYPOS_VERSION
 from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.scores.gate import GATE_VERSION
@@ -67,6 +68,7 @@ def _of_options(config: Config, rewriting: Mapping[str, Any]) -> dict[str, int]:
     found |= {} if config.rewrite.predictor is None else {"predictors": PREDICTORS_VERSION}
     found |= {"merge": MERGE_VERSION} if config.retrieve.collections else {}
     found |= {} if config.rewrite.gated is None else {"gate": GATE_VERSION}
+    found |= {"budget": BUDGET_VERSION} if config.budgeted else {}
     strategies = rewriting.get("rewriter", {}).get("strategies", ())
     if any(one.together for one in config.retrieve.retrievers.values()) and any(
         one.get("as_one") == "with_original" for one in strategies

@@ -14,6 +14,7 @@ from cluster.costs import Prices, Totals
 from jobs.chain.pipeline import COSTED
 from jobs.counts import (
     OVERRIDE_REQUESTS,
+    UNSCORED_PAIRS,
     ErrorCount,
     ErrorQueries,
     FurtherTexts,
@@ -128,6 +129,8 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
         usd = None if billed is None else billed.of_stages([stage])
         if _shown(costs.stage_sums(run.spent, stage), usd):
             yield f"  {stage}", _cost(run.spent, [stage], usd, total)
+    if unscored := run.counts.get(UNSCORED_PAIRS, 0):
+        yield "unscored", f"{counted('pairs', unscored)} that rerank.budget left out"
     if billed is not None and billed.nodes:
         yield "  idle", money(billed.idle, total) + (f", and {money(billed.lost, total)} lost" if billed.lost else "")
     if lost := run.counts.get("lost_requests", 0):

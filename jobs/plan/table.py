@@ -54,7 +54,8 @@ def plan_table(planned: dict[str, Any]) -> Table:
     for name, one in planned.get("collections", {}).items():
         words = f"{', '.join(one['retrievers'])} for the original and {', '.join(one['strategies']) or 'no rewrite'}"
         table.add_row(f"  {name}", words)
-    table.add_row("pairs", f"up to {left['pairs']:,} to rerank" if left["pairs"] else "none to rerank")
+    budget = f", of up to {left['candidates']:,} candidates (rerank.budget)" if left.get("candidates") else ""
+    table.add_row("pairs", f"up to {left['pairs']:,} to rerank{budget}" if left["pairs"] else "none to rerank")
     for name, words in step_rows(left):
         table.add_row(name, words)
     for name, words in missing_rows(planned.get("missing"), rounds=bool(planned["left"].get("rounds"))):

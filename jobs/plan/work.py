@@ -18,6 +18,7 @@ from jobs.job.steps import WEB_SEARCH
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import arm_needs
 from jobs.tables import ITERATE, ORIGINAL
+from retrievers.rerankers.budget import budget_of
 
 
 def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) -> int:
@@ -50,7 +51,8 @@ def graded_in_round(config: Config) -> int:
 
 def pairs_of_query(config: Config) -> int:
     """Returns the most pairs of a query that the reranker scores: candidates may all be new in each round."""
-    return 0 if config.rerank.kind == "none" else config.fuse.keep * (1 + rounds_of_query(config))
+    budget = budget_of(config.rerank, config.fuse.keep)
+    return 0 if budget is None else budget.pairs * (1 + rounds_of_query(config))
 
 
 def step_work(config: Config) -> dict[str, int]:
@@ -59,7 +61,7 @@ def step_work(config: Config) -> dict[str, int]:
     return {
         "pairs": pairs_of_query(config), "rounds": rounds, "round_grades": rounds * graded_in_round(config),
         "web_searches": int(config.web is not None), "answers": int(config.answer is not None),
-    }  # fmt: skip
+    } | ({"candidates": config.fuse.keep * (1 + rounds)} if config.budgeted else {})  # fmt: skip
 
 
 def all_searches(config: Config, texts: Mapping[str, int]) -> dict[str, int]:

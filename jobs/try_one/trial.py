@@ -91,7 +91,8 @@ def one_arm_row(table: pa.Table, work: SharedWork) -> Row:
     """Returns a block of one query and one arm after the ordering stage, as Python values.
 
     `candidates`, `hits`, `rounds`, `grades`, `correction` (with `pages`) and `answer` are as in their tables; `selection` and
-    `chosen` are null where nothing is chosen, `answer` where no LLM answers.
+    `chosen` are null where nothing is chosen, `answer` where no LLM answers. `scored` are the candidates that the reranker has
+    scored, null where it scored none.
     """
     row: Row = table.drop_columns(
         ["documents", "fused", "ranked", *(["scores"] * ("scores" in table.column_names))]
@@ -103,6 +104,8 @@ def one_arm_row(table: pa.Table, work: SharedWork) -> Row:
         {"doc_id": block.doc_ids[document].as_py(), "score": score, "sources": sources[at]}
         for document, score, at in zip(of.document.tolist(), of.score.tolist(), of.at.tolist(), strict=True)
     ]
+    scored = block.pairs(0, work.answers[0]).tolist()[0]
+    row["scored"] = [one["doc_id"] for one in row["candidates"][:scored]] if block.scored and block.has_scores[0] else None
     names = ("doc_id", "score", "fused_score", "rerank_score", "sources")
     row["hits"] = [{name: one[name] for name in names} for one in Rankings(table, block, work).tables(0)[0].to_pylist()]
     for one in row["rewrites"]:
@@ -226,6 +229,7 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
     candidates = {candidate["doc_id"] for candidate in row["candidates"]}
     weighted |= candidates  # if the original stood in
     hits = {hit["doc_id"] for hit in row["hits"]}
+    unscored = set[str]() if row.get("scored") is None else candidates - set(row["scored"])
     by = "fuse.depth"
     if cuts != Cuts():
         by = "fuse.depth, a strategy's depth, a score_floor or fuse.original_floor"
@@ -238,7 +242,8 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
         f"below the first {depth} of every list ({by})": len(found - reached - weighted),
         only: len(reached - weighted),
         _beyond(config): len(weighted - candidates),
-        f"beyond the first {config.rerank.keep} after reranking (rerank.keep)": len(candidates - hits),
+        f"beyond the first {config.rerank.keep} after reranking (rerank.keep)": len(candidates - hits - unscored),
+        **({"left unscored (rerank.budget)": len(unscored)} if config.budgeted else {}),
         "results": len(hits),
     }
 

@@ -21,7 +21,8 @@ from jobs.measure.arrays import Floats
 from jobs.measure.measures import ListMeasures
 from jobs.tune.judged_lists import GatheredBlock, GatheredQueries
 from retrievers.fusion import Fused
-from retrievers.ranking import offsets_of, ranks
+from retrievers.ranking import encode, offsets_of, ranks
+from retrievers.rerankers.budget import budget_of, scored_pairs
 from retrievers.settings import FuseSettings
 
 
@@ -125,10 +126,12 @@ class Objective:
         hits, rerank = block.hits, self._config.rerank
         query = np.repeat(np.arange(hits.queries), np.diff(found.offsets))
         document = pc.index_in(found.doc_ids, hits.doc_ids).to_numpy(zero_copy_only=False)
-        pairs = np.searchsorted(hits.pair_query * len(hits.doc_ids) + hits.pair_document, query * len(hits.doc_ids) + document)
-        scores, lengths = block.scores[pairs], np.diff(found.offsets)
-        has_scores = np.ones(len(lengths), dtype=bool)
-        best = ranked(lengths, found.doc_ids, found.scores, scores, has_scores, rerank.combine, self._config.fuse.keep)
+        at = np.searchsorted(hits.pair_query * len(hits.doc_ids) + hits.pair_document, query * len(hits.doc_ids) + document)
+        scores, lengths = block.scores[at], np.diff(found.offsets)
+        budget = budget_of(rerank, self._config.fuse.keep)
+        assert budget is not None, "a run without a reranker has no scores"
+        pairs = scored_pairs(lengths, encode(found.doc_ids)[0], scores, budget)
+        best = ranked(lengths, found.doc_ids, found.scores, scores, pairs, rerank.combine)
         kept = best.places[ranks(lengths) <= min(rerank.keep, self._cutoff)]
         lengths = np.minimum(lengths, min(rerank.keep, self._cutoff))
         return offsets_of(lengths), found.doc_ids.take(pa.array(kept)).to_pylist()

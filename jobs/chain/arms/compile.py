@@ -31,6 +31,7 @@ from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
 from jobs.job.rewriting import read_rewriting
 from jobs.job.searched import SearchedIndex, searched_indexes
 from jobs.job.steps import ReadySteps, ready_steps
+from retrievers.rerankers.budget import budget_of
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
@@ -90,9 +91,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
 def compile_run(prepared: Prepared) -> Compiled:
     """Returns a run as the work of one arm; it is checked already."""
     config = prepared.config
-    reranked = config.rerank.kind != "none"
-    keep = min(config.fuse.keep, config.rerank.keep) if reranked else config.fuse.keep
-    compiled = _compiled([Arm(RUN, "run", config)], keep, _Facts(prepared), sources=True)
+    compiled = _compiled([Arm(RUN, "run", config)], config.results, _Facts(prepared), sources=True)
     lists, candidates = config.retrieve.keep_runs, config.fuse.keep_candidates
     return replace(compiled, work=replace(compiled.work, keep_lists=lists, keep_candidates=candidates))
 
@@ -127,6 +126,7 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
             documents,
             rerankers.place(scored_by.label, scored_by) if scored_by is not None else None,
             config.rerank.combine,
+            budget_of(config.rerank, config.fuse.keep),
             kept,
             looked,
             min(looked, cut_from(config, cuts)),
@@ -234,7 +234,7 @@ class _Facts:
 
     def reranker(self, config: Config, documents: tuple[Corpus, ...], retrievers: Mapping[str, OpenedBy]) -> ScoredBy:
         """Returns an arm's reranker over documents; `retrievers`: those of all arms."""
-        settings = config.reranking.model_copy(update={"keep": 10, "combine": "blend"})  # no part of a score
+        settings = config.reranking.model_copy(update={"keep": 10, "combine": "blend", "budget": None})  # no part of a score
         identified_by = {name: value for name, value in self.reranking(config).items() if name not in ("keep", "combine")}
         texts = {one.collection: retrievers[one.key].texts for one in documents}
         identity_of_texts = texts[""] if "" in texts else digest(texts)

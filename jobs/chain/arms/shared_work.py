@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # workers of most stages need no more than what they are give
     from jobs.chain.arms.gates import RewriteGate
     from jobs.chain.arms.generations import Generation
     from jobs.chain.arms.judging import Judging, NuggetJudging
+    from retrievers.rerankers.budget import PairBudget
     from retrievers.settings import FuseSettings, TypoSettings
     from rewriters.rewriter import Rewriting
 
@@ -101,11 +102,12 @@ class Answer:
         documents: Where the texts of its documents are.
         reranker: Index in `SharedWork.rerankers`; None: none.
         combine: Of both orders.
+        budget: How many candidates the reranker scores; None: there is none.
         keep: Results per query.
         looked: Documents per query, the results among them, that measures read: behind the results stand the other
             candidates, then the fused documents that are none.
         cut_from: A shorter list is whole (`cut_from` in `jobs/chain/cuts.py`).
-        candidates: Fused documents that are handed on, as `fuse.keep` has it; the reranker scores these.
+        candidates: Fused documents that are handed on, as `fuse.keep` has it.
         retrieved: Hits of a list, as `retrieve.depth` has it; other arms may have made the list deeper.
         choosing: How one text of each query is chosen; None: all are fused.
         generation: How an LLM answers, an index in `SharedWork.generations`; None: none does.
@@ -120,6 +122,7 @@ class Answer:
     documents: tuple[Corpus, ...]
     reranker: int | None
     combine: str
+    budget: PairBudget | None
     keep: int
     looked: int
     cut_from: int

@@ -18,7 +18,6 @@ from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import planned_documents
 from jobs.chain.stages.lists import search_lists
-from jobs.chain.stages.users import Users
 from jobs.chain.tables import BEST, DOCUMENT, FUSED
 from jobs.chain.web.texts import WebTexts, kept_pages, pages_of, pair_texts
 from jobs.counts import arm_key
@@ -126,7 +125,7 @@ class Fuse:
             heartbeat()
         needed = np.unique(np.concatenate([part.pages for part in pairs]))
         table, place = kept_pages(table, pages, needed[needed >= 0])
-        columns = [*self._columns(rows, found, pairs, place, counts), pa.array(best, pa.list_(BEST))]
+        columns = [*self._columns(rows, found, pairs, place), pa.array(best, pa.list_(BEST))]
         table = with_appended(table, "errors", notes)
         component = "arms" if work.only is None else work.only.fuse.method
         table = with_appended(table, "costs", [[costs.entry("fuse", component)]] * rows)
@@ -138,9 +137,8 @@ class Fuse:
         fused_by_search: list[list[_Fused]],
         parts: list[_Pairs],
         page_index: np.ndarray,
-        counts: Counter[str],
     ) -> list[pa.ListArray]:
-        """Returns the columns `documents` and `fused` of a block, and counts the pairs of each arm."""
+        """Returns the columns `documents` and `fused` of a block."""
         work = self._work
         row, page = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "pages"))
         code, names = encode(pa.concat_arrays([part.doc_ids for part in parts]))
@@ -151,25 +149,19 @@ class Fuse:
         starts = offsets_of(np.bincount(document_row, minlength=rows))
         bounds = np.cumsum([0, *(len(part.pairs) for part in parts)])
         scored = np.zeros((len(key), len(work.rerankers)), dtype=bool)
-        users = [Users(len(key)) for _ in work.rerankers]
         arms, of_row, documents_of, score, sources = [], [], [], [], []
         for number, (found, part) in enumerate(zip(fused_by_search, parts, strict=True)):
             numbered = np.zeros(int(part.pairs.max(initial=-1)) + 1, dtype=np.int64)
             numbered[part.pairs] = place[bounds[number] : bounds[number + 1]]
             for one in found:
                 answer, own = work.answers[one.arm], numbered[one.pair]
-                if answer.reranker is not None:
-                    given = own[ranks(np.bincount(one.row, minlength=rows)) <= answer.candidates]
-                    scored[given, answer.reranker] = True
-                    users[answer.reranker].add([answer.arm], given)
+                if answer.reranker is not None and answer.budget is not None:
+                    scored[own[ranks(np.bincount(one.row, minlength=rows)) <= answer.budget.pairs], answer.reranker] = True
                 arms.append(np.full(len(own), one.arm, dtype=np.int16))
                 of_row.append(one.row)
                 documents_of.append((own - starts[one.row]).astype(np.int32))
                 score.append(one.score)
                 sources.append(one.sources)
-        for model, of_model in zip(work.rerankers, users, strict=True):
-            if work.only is None:
-                counts.update(of_model.counts("pairs", f"{model.settings.kind}@{model.model}"))
         flat_row, arm = np.concatenate(of_row), np.concatenate(arms)
         order = pa.array(np.lexsort((arm, flat_row)))  # stable: candidates keep their ranks
         values = [

@@ -35,7 +35,7 @@ class Order:
             lengths = np.bincount(of.row, minlength=block.rows)
             reranked = None if answer.reranker is None else block.reranked[answer.reranker][of.document]
             doc_ids = block.doc_ids.take(pa.array(of.document))
-            found = ranked(lengths, doc_ids, of.score, reranked, block.has_scores, answer.combine, answer.candidates)
+            found = ranked(lengths, doc_ids, of.score, reranked, block.pairs(number, answer), answer.combine)
             kept = ranks(lengths) <= self._work.ranked(number)
             rows.append(of.row[kept])
             arms.append(np.full(int(kept.sum()), number, dtype=np.int16))

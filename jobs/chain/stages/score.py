@@ -1,4 +1,8 @@
-"""The scoring stage: scores each pair of query and document once, whichever arms need it."""
+"""The scoring stage: scores each pair of query and document once, whichever arms need it.
+
+An arm with a budget needs its pairs look by look: the scores so far say which queries need more. Its pairs are those of a run
+of the arm alone, whatever is stored and whatever other arms have scored.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,29 +19,47 @@ from cluster import costs
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.opened import OpenedBy, ScoredBy
+from jobs.chain.arms.shared_work import Answer
 from jobs.chain.fill import fill
 from jobs.chain.search_texts import originals
+from jobs.chain.stages.candidates import Candidates, OfArm
+from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import planned_documents
+from jobs.chain.stages.users import Users
 from jobs.chain.store.facts import Scored, StoredScores, text_digest
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import PAIR_SCORE
 from jobs.chain.web.texts import document_pages
 from jobs.tables import nested, with_appended, with_columns, with_failure
-from retrievers.ranking import offsets_of
+from retrievers.ranking import offsets_of, ranks
 from retrievers.reranker import Reranker, open_reranker
+from retrievers.rerankers.budget import WantedPairs
 from retrievers.served.reranker import ServerReranker
 
 PORTION = 2048  # pairs scored between two progress reports: some minutes on two CPU cores; sorted by length within a portion
 
 
+class ScoredBlock(NamedTuple):
+    """A block with `scores` and costs.
+
+    Attributes:
+        table: The block.
+        counts: The new pairs that each arm needs, and those that only it needs.
+    """
+
+    table: pa.Table
+    counts: Counter[str]
+
+
 class Score:
     """A worker of the scoring stage, with all rerankers; it reads the text of each document once per shard."""
 
-    NEEDS = ("query_id", "query", "documents", "web")
+    NEEDS = ("query_id", "query", "documents", "web", "fused", "counts")
     ADDS = pa.schema([("scores", pa.list_(PAIR_SCORE))])  # null if a reranker failed on the query
 
     def __init__(
         self,
+        answers: Sequence[Answer],
         rerankers: Sequence[ScoredBy],
         indexes: Mapping[str, OpenedBy],
         device: str,
@@ -46,6 +68,7 @@ class Score:
         """Opens the rerankers and the documents.
 
         Args:
+            answers: all arms.
             rerankers: of all arms.
             indexes: key in `SharedWork.retrievers` -> retriever, of the indexes that have the texts.
             device: the torch device of the models.
@@ -60,7 +83,7 @@ class Score:
                 opened[one.settings.model_dump_json()] = self.opened(one, device)
         self._rerankers = [(one, opened[one.settings.model_dump_json()]) for one in rerankers]
         self._documents = {of: planned_documents(of, indexes) for of in dict.fromkeys(one.documents for one in rerankers)}
-        self._store = store
+        self._store, self._answers = store, answers
 
     def opened(self, one: ScoredBy, device: str) -> Reranker:
         """Returns an open reranker."""
@@ -70,55 +93,69 @@ class Score:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with `scores` and costs."""
+        scored = self.scored(table, [()] * table.num_rows)
+        return with_counts(scored.table, scored.counts) if len(self._answers) > 1 else scored.table
+
+    def scored(self, table: pa.Table, known: Sequence[Sequence[Mapping[str, Any]]]) -> ScoredBlock:
+        """Returns a block with the scores of its pairs, without those that are known already: of each row, as `PAIR_SCORE`."""
         lists = table.column("documents").combine_chunks().to_pylist()
+        block = Candidates(table, len(self._answers), 0)
         spent: list[list[dict[str, object]]] = [[] for _ in lists]
         found: list[list[dict[str, object]]] = [[] for _ in lists]
-        scored: list[tuple[np.ndarray, np.ndarray, float]] = []
+        charged: list[tuple[np.ndarray, np.ndarray, float]] = []
+        counts: Counter[str] = Counter()
         documents, pages = self._texts(lists), document_pages(table)
-        starts = offsets_of(np.array([len(one) for one in lists], dtype=np.int64))
-        known: dict[str, StoredScores] = {}  # by space: arms with typos share some pairs
+        stores: dict[str, StoredScores] = {}  # by space: arms with typos share some pairs
         for number, (one, opened) in enumerate(self._rerankers):
             began = time.perf_counter()
             queries = list(zip(table.column("query_id").to_pylist(), originals(table, one.typos), strict=True))
-            places = [
-                (row, place)
-                for row, of_query in enumerate(lists)
-                for place, document in enumerate(of_query)
-                if number in document["scored_by"]
-            ]
+            given = np.array([number in document["scored_by"] for of_row in lists for document in of_row], dtype=bool)
             digests, texts = documents[one.documents]
-            keys = []
-            for row, place in places:
-                page = pages.get(int(starts[row]) + place)
-                digest = digests[lists[row][place]["doc_id"]] if page is None else text_digest(page[0])
+            keys: dict[int, Scored] = {}
+            for at in np.flatnonzero(given).tolist():
+                row, page = int(block.document_row[at]), pages.get(at)
+                digest = digests[lists[row][at - block.starts[row]]["doc_id"]] if page is None else text_digest(page[0])
                 texts |= {} if page is None else {digest: page[0]}
-                keys.append(Scored(*queries[row], digest))
-            of = known.setdefault(one.space, StoredScores(self._store, Space("scores", one.space)))
+                keys[at] = Scored(*queries[row], digest)
+            of = stores.setdefault(one.space, StoredScores(self._store, Space("scores", one.space)))
             before, made = set(of.in_hand), set[Scored]()
-            values = fill(of, keys, partial(_score, opened, texts, made))
+            missing = len(set(keys.values()) - of.get(list(keys.values())).keys())
+            scores, done = np.full(len(given), np.nan), np.zeros(len(given), dtype=bool)
+            for row, of_row in enumerate(known):
+                of_reranker = [score for score in of_row if score["reranker"] == number]
+                scores[[block.starts[row] + score["document"] for score in of_reranker]] = [one["score"] for one in of_reranker]
+            wanted, growing = _OfReranker(block, self._answers, number, given), True
+            while growing:
+                places = np.flatnonzero(wanted.of_any & ~done)
+                asked = [keys[at] for at in places.tolist()]
+                scores[places] = fill(of, asked, partial(_score, opened, texts, made, missing))
+                done[places] = True
+                growing = wanted.grow(scores)
+            counts.update(wanted.counts(f"{one.settings.kind}@{one.model}"))
             fresh, reused = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)
-            for (row, place), key, value in zip(places, keys, values, strict=True):
-                found[row].append({"reranker": number, "document": place, "score": value})
-                if key not in before:  # documents with one text are one pair
-                    (fresh if key in made else reused)[row] += 1
-                    before.add(key)
-            scored.append((fresh, reused, (time.perf_counter() - began) / max(1, len(made))))
-        for of in known.values():
+            for at in np.flatnonzero(done).tolist():
+                row = int(block.document_row[at])
+                found[row].append({"reranker": number, "document": at - int(block.starts[row]), "score": float(scores[at])})
+                if keys[at] not in before:  # documents with one text are one pair
+                    (fresh if keys[at] in made else reused)[row] += 1
+                    before.add(keys[at])
+            charged.append((fresh, reused, (time.perf_counter() - began) / max(1, len(made))))
+        for of in stores.values():
             of.save()
-        for (one, opened), (fresh, reused, each) in zip(self._rerankers, scored, strict=True):  # after the last that may raise
-            asked = originals(table, one.typos)
-            sent = sent_requests(opened, asked)
+        for (one, opened), (fresh, reused, each) in zip(self._rerankers, charged, strict=True):  # after the last that may raise
+            queries_asked = originals(table, one.typos)
+            sent = sent_requests(opened, queries_asked)
             alone = len(self._rerankers) == 1  # then every query has an entry, also one without candidates
-            for row in range(len(asked)) if alone else np.flatnonzero(fresh + reused).tolist():
+            for row in range(len(queries_asked)) if alone else np.flatnonzero(fresh + reused).tolist():
                 spent[row].append(
                     costs.entry(
                         "rerank", one.settings.kind, each * int(fresh[row]), model=one.model, pairs=int(fresh[row]),
-                        reused=int(reused[row]), requests=sent.pop(asked[row], 0),
+                        reused=int(reused[row]), requests=sent.pop(queries_asked[row], 0),
                     )
                 )  # fmt: skip
         flat = pa.array([score for of_query in found for score in of_query], PAIR_SCORE)
         column = nested(offsets_of(np.array([len(one) for one in found], dtype=np.int64)), flat, pa.list_(PAIR_SCORE))
-        return with_appended(with_columns(table, self.ADDS, [column]), "costs", spent)
+        return ScoredBlock(with_appended(with_columns(table, self.ADDS, [column]), "costs", spent), counts)
 
     def _texts(
         self, lists: Sequence[Sequence[Mapping[str, Any]]]
@@ -147,6 +184,45 @@ class Score:
         return with_appended(table, "costs", [spent])
 
 
+class _OfReranker:
+    """The pairs of one reranker that arms need, by the documents of a block; with budgets they grow look by look."""
+
+    def __init__(self, block: Candidates, answers: Sequence[Answer], reranker: int, given: np.ndarray) -> None:
+        """Wants what is scored before the first look; only `given` documents are to be scored."""
+        self._given, self._arms = given, list[tuple[str, OfArm, np.ndarray, WantedPairs]]()
+        for arm, answer in enumerate(answers):
+            if answer.reranker == reranker and answer.budget is not None:
+                of = block.of(arm)
+                lengths = np.bincount(of.row, minlength=block.rows)
+                self._arms.append((answer.arm, of, lengths, WantedPairs(lengths, block.code[of.document], answer.budget)))
+
+    @property
+    def of_any(self) -> np.ndarray:
+        """Returns which documents any arm needs, of those that are given, shape (documents,), bool."""
+        found = np.zeros(len(self._given), dtype=bool)
+        for _, documents in self._documents():
+            found[documents] = True
+        return found
+
+    def grow(self, scores: np.ndarray) -> bool:
+        """Wants more by the scores of the documents so far; returns whether any arm does."""
+        grown = [pairs.grow(scores[of.document]) for _, of, _, pairs in self._arms]
+        return any(grown)
+
+    def counts(self, component: str) -> Counter[str]:
+        """Returns the pairs of each arm as its work, and those that only it needs."""
+        users = Users(len(self._given))
+        for arm, documents in self._documents():
+            users.add([arm], documents)
+        return users.counts("pairs", component)
+
+    def _documents(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yields each arm with the documents that it needs, of those that are given."""
+        for arm, of, lengths, pairs in self._arms:
+            own = of.document[ranks(lengths) <= pairs.wanted[of.row]]
+            yield arm, own[self._given[own]]
+
+
 def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:
     """Returns the requests that a reranker at a server has sent for each of these queries and not told yet; of others none.
 
@@ -156,15 +232,16 @@ def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:
 
 
 def _score(
-    by: Reranker, texts: Mapping[bytes, str], made: set[Scored], missing: list[Scored]
+    by: Reranker, texts: Mapping[bytes, str], made: set[Scored], most: int, missing: list[Scored]
 ) -> Iterator[list[tuple[Scored, float]]]:
-    """Yields the scores of pairs, `PORTION` at a time, and notes the pairs in `made`."""
+    """Yields the scores of pairs, `PORTION` at a time, and notes the pairs in `made`; `most`: those of the block, at most."""
+    before = len(made)
     made.update(missing)
     for begin in range(0, len(missing), PORTION):
         part = missing[begin : begin + PORTION]
         scores = by.score([key.text for key in part], [texts[key.document] for key in part])
         yield list(zip(part, scores.tolist(), strict=True))
-        heartbeat(min(1.0, (begin + PORTION) / len(missing)))
+        heartbeat(min(1.0, (before + begin + PORTION) / most))
 
 
 def without_scores(table: pa.Table, error: Exception) -> pa.Table:

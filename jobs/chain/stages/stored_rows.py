@@ -84,8 +84,8 @@ class Rankings:
         rank = ranks(np.bincount(row, minlength=block.rows))
         kept, behind = rank <= answer.keep, (rank > answer.keep) & (rank <= answer.looked)
         reranked = np.full(len(at), np.nan)
-        if answer.reranker is not None:  # behind its candidates stand fused documents that it has scored for other arms
-            given = block.rank[at] <= answer.candidates
+        if answer.reranker is not None:
+            given = block.rank[at] <= block.pairs(number, answer)[row]
             reranked[given] = block.reranked[answer.reranker][block.document[at[given]]]
         results = [
             self._ids.take(pa.array(row[kept])),

@@ -52,13 +52,13 @@ class Merged(NamedTuple):
         documents: Distinct, as `DOCUMENT`; those of before stay where they are.
         fused: As `FUSED`.
         pages: Of the web, likewise.
-        unscored: Reranker and document, by index, of pairs that have no score yet -> the arms that need it.
+        unscored: Reranker and document, by index, of pairs that have no score yet and that an arm may need.
     """
 
     documents: list[Row]
     fused: list[Row]
     pages: list[Row]
-    unscored: dict[tuple[int, int], set[str]]
+    unscored: set[tuple[int, int]]
 
 
 Rankings = dict[int, list[list[Row]]]
@@ -91,7 +91,7 @@ def merged(
     by_arm: dict[int, list[Row]] = {}
     for one in before.fused:
         by_arm.setdefault(one["arm"], []).append(one)
-    unscored: dict[tuple[int, int], set[str]] = {}
+    unscored: set[tuple[int, int]] = set()
     known = {(one["reranker"], one["document"]) for one in before.scores or ()}
     for own, (number, answer, settings) in enumerate(arms):
         of_arm = rankings.setdefault(number, [by_arm.get(number, [])])
@@ -101,12 +101,10 @@ def merged(
             continue
         of_arm.append(found)
         by_arm[number] = _of_arm(of_arm, places.documents, answer, settings, places.text_of(texts.get(number)))
-        if answer.reranker is not None and before.scores is not None:
-            for one in by_arm[number][: answer.candidates]:
-                pair = answer.reranker, one["document"]
-                if pair not in known:
-                    unscored.setdefault(pair, set()).add(answer.arm)
-    for reranker, document in unscored:
+        if answer.reranker is not None and answer.budget is not None and before.scores is not None:
+            of_arm_now = by_arm[number][: answer.budget.pairs]
+            unscored |= {(answer.reranker, one["document"]) for one in of_arm_now} - known
+    for reranker, document in sorted(unscored):
         of = places.documents[document]
         places.documents[document] = of | {"scored_by": sorted({*of["scored_by"], reranker})}
     return Merged(places.documents, [one for number in sorted(by_arm) for one in by_arm[number]], places.pages, unscored)

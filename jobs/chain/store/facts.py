@@ -124,10 +124,13 @@ class _Stored(ABC, Generic[FactKey, Value]):
         self.in_hand: dict[FactKey, Value] = {}
         """What was read and put."""
         self._made: list[FactKey] = []
+        self._looked_up: set[FactKey] = set()
 
     def get(self, keys: Sequence[FactKey]) -> dict[FactKey, Value]:
         """Returns the values of these keys, those in hand first; missing keys are left out."""
-        more = [key for key in dict.fromkeys(keys) if key not in self.in_hand] if self._kept else []
+        asked = dict.fromkeys(keys) if self._kept else {}
+        more = [key for key in asked if key not in self.in_hand and key not in self._looked_up]
+        self._looked_up.update(more)
         if more:
             rows = self._files.rows(self._space, self.SCHEMA, [key.query_id for key in more])
             self.in_hand |= self._values(rows.combine_chunks(), more)

@@ -105,6 +105,7 @@ def stages_of(run: RunFolder, arm: str) -> list[dict[str, Any]]:
     if reranked["kind"] != "none":
         stages.append({"name": "reranker", "method": reranked["kind"]})
         stages[-1] |= {key: reranked[key] for key in ("model", "combine", "keep")} | {"reranks": "fusion"}
+        stages[-1] |= {"budget": reranked["budget"]} if reranked.get("budget") else {}
     if "tails" in run.tables:
         behind = "the other candidates in their order, then the fused documents that are none"
         stages.append({"name": "tail", "method": behind, "for": "measures that read deeper than the results"})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cluster import costs
 from jobs.chain.pipeline import COSTED
-from jobs.counts import NUGGETS_LEFT_OUT, GateQueries
+from jobs.counts import NUGGETS_LEFT_OUT, UNSCORED_PAIRS, GateQueries
 from jobs.job.indexes import noted_changes
 from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.measure.measures import title
@@ -227,7 +227,9 @@ def stages(figures: Figures, spending: Spending) -> list[StageRow]:
         went = [f"{number(counts['results'])} results", _failed(figures, "rerank")]
         known = costs.stage_sums(run.spent, "rerank").get("reused", 0)
         pairs = f"{number(total['pairs'] + known)} pairs"
-        words["rerank"] = pairs + (f", {number(known)} of them from the store" if known else ""), went
+        pairs += f", {number(known)} of them from the store" if known else ""
+        unscored = counts[UNSCORED_PAIRS]
+        words["rerank"] = pairs + (f"; {number(unscored)} left unscored by the budget" if unscored else ""), went
     if run.config.iterate is not None:
         words["iterate"] = queries(worked), [round_words(counts), _failed(figures, "iterate")]
     if run.config.grade is not None:

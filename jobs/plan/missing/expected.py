@@ -9,7 +9,7 @@ from typing import Protocol
 from cluster.run.pool_sizes import Pool
 from jobs.chain.arms.opened import AnsweredBy
 from jobs.chain.arms.requests import as_made, key_in_reading, most_requests
-from jobs.chain.arms.shared_work import SharedWork
+from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.journal import Key
 from jobs.chain.store.files import Space
 from jobs.chain.store.spaces import kept_spaces
@@ -137,12 +137,15 @@ def _pairs(work: SharedWork, looked: Surveyed, stored: StoredQueries, rates: Rat
     reach = looked.listed / looked.followed if looked.followed else 0.0  # of those with all answers, the part with all lists
     alike, rest = plain * reach, looked.looked - looked.listed - plain * reach
     new = _share_new(stored.scores(looked.some("lists")))
+    stopping = {_pairs_of(work, one) for one in work.answers if one.budget is not None and one.budget.stops}
     for component, most in sorted(_most_pairs(work).items()):
         if kind.note:
             kind.parts[component] = scale.of(Amount(0, looked.looked * most, looked.looked * most), most)
             continue
         missing, every = (looked.pairs.of(of, component) for of in (looked.pairs.missing, looked.pairs.every))
-        number = exactly(sum(missing)).plus(of_others(missing, alike, most))
+        # with a rule of `rerank.budget` a query with a pair that is missing may stop at its next look, or never
+        least = sum(one > 0 for one in missing) if component in stopping else sum(missing)
+        number = Amount(least, sum(missing), sum(missing)).plus(of_others(missing, alike, most))
         of_new, of_known = of_unlike(every, rest * new, most), of_unlike(every, rest * (1 - new), most)
         others = of_new.plus(Amount(0, of_known.expected, rest * (1 - new) * most))
         if paid is not None:
@@ -183,7 +186,13 @@ def _most_pairs(work: SharedWork) -> Counter[Component]:
     """Returns the pairs of a query at most; how many arms share shows itself later."""
     found: Counter[Component] = Counter()
     for answer in work.answers:
-        if answer.reranker is not None:
-            by = work.rerankers[answer.reranker]
-            found["rerank", f"{by.settings.kind}@{by.model}"] += answer.candidates
+        if answer.budget is not None:
+            found[_pairs_of(work, answer)] += answer.budget.pairs
     return found
+
+
+def _pairs_of(work: SharedWork, answer: Answer) -> Component:
+    """Returns under what the pairs of an answer with a reranker are counted."""
+    assert answer.reranker is not None
+    by = work.rerankers[answer.reranker]
+    return "rerank", f"{by.settings.kind}@{by.model}"

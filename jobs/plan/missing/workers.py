@@ -270,8 +270,8 @@ def _searched(search: Wanted) -> list[Wanted]:
 
 class _NotScored:
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        """Returns zeros."""
-        return np.zeros(len(queries))
+        """Returns no scores: of a query with one that is missing a budget does not know where it stops."""
+        return np.full(len(queries), np.nan)
 
     def identity(self) -> dict[str, Any]:
         """Returns nothing."""

@@ -124,6 +124,12 @@ CHANGES: dict[str, tuple[list[str], set[str], dict[str, str]]] = {  # settings, 
     ),
     "local index": (["retrieve.retrievers.bm25.index=plain", "retrieve.retrievers.bm25.analyzer=unicode"], set(KINDS), {}),
     "reranker": (["rerank.max_length=200"], set(KINDS), {"pairs": "another reranker"}),
+    "fewer pairs": (["rerank.budget={settled: 1, step: 1}"], set(KINDS), {}),
+    "reranker and fewer pairs": (
+        ["rerank.max_length=200", "rerank.budget={settled: 1, step: 1}"],
+        {"generations", "searches"},
+        {"pairs": "another reranker"},
+    ),
 }
 
 

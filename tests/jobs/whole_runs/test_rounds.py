@@ -211,7 +211,8 @@ def test_arms_are_their_runs_also_where_measures_read_further_than_candidates(jo
     low = 1.2 if by == "bm25" else 2.05
     settings = [*reranked(reranker, keep=2), "fuse.keep=2", "iterate.merge=fuse", f"iterate.by={by}", f"iterate.below={low}"]
     arms = {"deep": {"fuse.keep": 8, "rerank.keep": 8}, "best": {"iterate.merge": "best"}, "twice": {"iterate.rounds": 2},
-            "as found": {"rerank.kind": "none"}}  # fmt: skip
+            "by need": {"fuse.keep": 8, "iterate.rounds": 2, "rerank.budget": {"settled": 1, "step": 1}},
+            "few": {"fuse.keep": 8, "rerank.budget": {"pairs": 3}}, "as found": {"rerank.kind": "none"}}  # fmt: skip
     arms = {name: changes for name, changes in arms.items() if by == "bm25" or name != "as found"}
     ablation = finished(prepared_work(job, settings, {"arms": arms, "keep": 20}))
     for arm, changes in {"full": {}, **arms}.items():

@@ -175,6 +175,7 @@ class Drawing:
         if pick.random() < 0.3:
             self.values["retrieve"]["filters"] = {"half": "part"}
         self._choose_texts(random.Random(f"one text of each query, {seed}"))
+        self._budget_pairs(random.Random(f"pairs by need, {seed}"))
 
     def _choose_texts(self, pick: random.Random) -> None:
         """At times an arm, or the config with all its arms, that searches one text of each query; no retriever joins texts."""
@@ -184,6 +185,18 @@ class Drawing:
             arms["one text"] = pick.choice([{}, *arms.values()]) | {"rewrite.select": predictor}
         if not joins and pick.random() < 0.2:
             self.values["rewrite"]["select"] = {"kind": "qpp"}
+
+    def _budget_pairs(self, pick: random.Random) -> None:
+        """At times a budget of the config, which all arms can have, and an arm with one of its own."""
+        if pick.random() < 0.4 and self.values["rerank"]["kind"] != "none":
+            self.values["rerank"]["budget"] = pick.choice([{"pairs": 5}, {"settled": 1, "step": 1}, {"settled": 2, "pairs": 7}])
+        if pick.random() < 0.5:
+            combine = pick.choice(["blend", "replace"])
+            budgets: list[dict[str, Any]] = [{"pairs": 4}, {"settled": 1, "step": 2}, {"settled": 3, "step": 1, "pairs": 6}]
+            budgets += [{"proven": True, "step": 1}, {"proven": True, "settled": 2, "step": 1}] if combine == "blend" else []
+            own = self._world.reranker | {"keep": pick.choice([1, 2, 4]), "combine": combine, "budget": pick.choice(budgets)}
+            arms = self.ablate["arms"]
+            arms["by need"] = pick.choice([{}, *arms.values()]) | {f"rerank.{key}": value for key, value in own.items()}
 
     def _strategies(self) -> list[Any]:
         """One to three strategies, some of them under one name with other arms'."""

@@ -101,7 +101,8 @@ def scorer(settings: RerankSettings, documents: Block, corpus: str | None = None
     """A scoring worker over the documents of a real index."""
     index = typed(documents)
     scored_by = ScoredBy(settings, {"kind": settings.kind}, (Corpus("", "documents", corpus),), "")
-    return Score([scored_by], {"documents": OpenedBy("bm25", index, {}, 10)}, "cpu", NO_STORE)
+    answers = job(rerank={"kind": "server", "base_url": "http://none", "model": "m"}).answers
+    return Score(answers, [scored_by], {"documents": OpenedBy("bm25", index, {}, 10)}, "cpu", NO_STORE)
 
 
 def orderer(combine: str, keep: int, *, reranked: bool = True) -> Order:

@@ -97,7 +97,7 @@ class Iterate:
         self._round = replace(self._round, keep_lists=lists)
         self._retrieve = Retrieve(self._round, device, job.run, job.store, job.unsaved_seconds)
         self._fuse, self._order = Fuse(self._round), Order(work)
-        score = Score(work.rerankers, work.retrievers, device, job.store) if work.rerankers else None
+        score = Score(work.answers, work.rerankers, work.retrievers, device, job.store) if work.rerankers else None
         self._merge, self._grades = RoundMerge(work, self._documents, score), RoundGrades(work, self._asking.key)
         self._searching = threading.Lock()  # several blocks are under way in a worker, and tokenizers bear one thread at a time
         self._alone = self._round.only.arm if self._round.only is not None and work.only is None else None

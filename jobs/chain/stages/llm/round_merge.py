@@ -14,7 +14,6 @@ from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.documents import Corpora
 from jobs.chain.stages.llm.round_state import RoundState
 from jobs.chain.stages.score import Score
-from jobs.chain.stages.users import need_counts
 from jobs.chain.steps.merging import Merged, QueryCandidates, RoundArm, candidates_of, merged
 from jobs.chain.tables import DOCUMENT, FUSED, PAIR_SCORE, WEB_HIT
 from retrievers.retriever import DocumentStore
@@ -65,12 +64,13 @@ class RoundMerge:
             "web": (WEB_HIT, [one.pages for one in found]),
         }
         if self._score is not None:
-            block = self._score(_unscored(block, found))
+            scored = self._score.scored(_unscored(block, found), [one.scores or () for one in before])
+            block = scored.table
             made = zip(before, block.column("scores").to_pylist(), strict=True)
             scores = [None if known.scores is None else [*known.scores, *new] for known, new in made]
             columns["scores"] = PAIR_SCORE, scores
             if self._counts_pairs:
-                state.counts.update(need_counts("pairs", self._needed(found)))
+                state.counts.update(scored.counts)
         for name, (kind, values) in columns.items():
             table = _replaced(table, name, rows, pa.array(values, pa.list_(kind)))
         return MergedRound(table, block)
@@ -91,24 +91,16 @@ class RoundMerge:
         }
         return {of.number: texts[of.answer.documents] for _, of in dropping}
 
-    def _needed(self, found: Sequence[Merged]) -> dict[str, dict[tuple[int, int, int], set[str]]]:
-        """Returns component -> new pairs, as reranker, row and document -> the arms that need their scores."""
-        needed: dict[str, dict[tuple[int, int, int], set[str]]] = {}
-        for row, one in enumerate(found):
-            for (reranker, document), arms in one.unscored.items():
-                by = self._work.rerankers[reranker]
-                needed.setdefault(f"{by.settings.kind}@{by.model}", {})[reranker, row, document] = arms
-        return needed
-
 
 def _unscored(block: pa.Table, found: Sequence[Merged]) -> pa.Table:
-    """Returns the block of a round with the merged documents, of which the pairs that have no score yet are to be scored."""
+    """Returns the block of a round with the merged candidates, of which the pairs that have no score yet may be scored."""
     documents = [[one | {"scored_by": list[int]()} for one in of.documents] for of in found]
     for row, of in enumerate(found):
         for reranker, document in of.unscored:
             documents[row][document]["scored_by"].append(reranker)
     every = range(block.num_rows)
     block = _replaced(block, "documents", every, pa.array(documents, pa.list_(DOCUMENT)))
+    block = _replaced(block, "fused", every, pa.array([of.fused for of in found], pa.list_(FUSED)))
     return _replaced(block, "web", every, pa.array([of.pages for of in found], pa.list_(WEB_HIT)))
 
 

@@ -86,7 +86,7 @@ class RoundState:
         """Notes the best score that the reranker gave a candidate of each query in an arm; where it failed, rounds end."""
         assert answer.reranker is not None
         of = block.of(arm)
-        own = block.rank[of.at] <= answer.candidates  # behind them stand documents that it has scored for other arms
+        own = block.rank[of.at] <= block.pairs(arm, answer)[of.row]
         scores = block.reranked[answer.reranker][of.document[own]]
         for row, score in zip(of.row[own].tolist(), scores.tolist(), strict=True):
             if not np.isnan(score):  # it was scored
