@@ -6,7 +6,6 @@ import argparse
 import logging
 from typing import TYPE_CHECKING
 
-from cluster.run.shards import SUCCESS
 from jobs.cli.log_verbs import drive, finished
 from jobs.cli.printing import show
 
@@ -24,6 +23,7 @@ def whole_run(options: argparse.Namespace, prepared: Prepared, command: str) -> 
 
     `command` goes on with it.
     """
+    from cluster.run.shards import SUCCESS
     from jobs.cli.report import write_report
     from jobs.measure.answers.frame import gold_answers
     from jobs.measure.answers.quality import measured_answers

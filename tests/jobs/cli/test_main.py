@@ -155,6 +155,17 @@ def test_help_names_the_verbs(capfd: pytest.CaptureFixture[str]) -> None:
     assert [verb for verb in VERBS if verb not in printed] == []
 
 
+def test_help_imports_no_library_that_takes_long() -> None:
+    slow = ["ray", "torch", "transformers", "FlagEmbedding", "pyarrow", "numpy", "duckdb", "pydantic", "yaml", "boto3", "rich"]
+    code = (
+        "import sys\nfrom jobs.__main__ import main\n"
+        "try:\n    main(['run', '--help'])\nexcept SystemExit:\n    pass\n"
+        f"print([name for name in {slow} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_a_refusal_of_the_real_command_shows_no_trace(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "jobs", "run", str(tmp_path / "none.yaml")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
