@@ -157,11 +157,11 @@ class Rewriter:
         if not self._of.retries:
             return []
         choice = self.choose(query) if choice is None else choice
-        return again(answered, self._asked_one(query, choice), self._of.retries, self._of.answer_once)
+        return again(answered, self.asked_one(query, choice), self._of.retries, self._of.answer_once)
 
     def outcome(self, query: Query, pair: Pair, choice: Choice) -> Outcome:
         """Returns what one answer of a query is worth."""
-        return read_one(self._asked_one(query, choice), pair)
+        return read_one(self.asked_one(query, choice), pair)
 
     def asked_for(self, request: Request) -> frozenset[str]:
         """Returns the strategies that a request asks for."""
@@ -187,7 +187,7 @@ class Rewriter:
         said = self._guards.overridden(query)
         shown, mask = self._guards.masked(query)
         by_name: dict[str, list[tuple[Request, Completion]]] = {}
-        sent, answered = answered, settled(answered, self._asked_one(query, choice))
+        sent, answered = answered, settled(answered, self.asked_one(query, choice))
         for request, completion in sorted(answered, key=lambda one: one[0].sample % FIRST_TRY):
             by_name.setdefault(request.name, []).append((request, completion))
         outcomes: dict[str, Answers] = {}
@@ -236,7 +236,7 @@ class Rewriter:
             ],
         } | {name: value for name, value in (("select", selection), ("guards", guards), ("retries", retries)) if value}
 
-    def _asked_one(self, query: Query, choice: Choice) -> Asked:
+    def asked_one(self, query: Query, choice: Choice) -> Asked:
         """Returns the reader of one answer of a query."""
         asked = {call.name: (call, needed) for call, needed in self._asked(choice, self._guards.overridden(query))}
         return Asked(asked, self._guards.masked(query)[0], choice)

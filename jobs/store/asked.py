@@ -20,6 +20,7 @@ class RecordedRequest(NamedTuple):
     """One request of one query.
 
     Attributes:
+        reading: Whose request it is.
         query: Of which it is.
         name: By which recordings know it.
         request: As a recording is asked.
@@ -27,6 +28,7 @@ class RecordedRequest(NamedTuple):
         model: Of the engine; "": it has no name.
     """
 
+    reading: Reading
     query: Query
     name: str
     request: Request
@@ -42,10 +44,16 @@ def recorded_requests(readings: Sequence[Reading], queries: Iterable[Query]) -> 
             for request in most_requests(reading.rewriting, reading.asked, query):
                 engine = reading.engines[request.engine]
                 if not engine.settings.is_recorded:
-                    fact = EngineRequest(engine.space, key_in_reading(reading, request), as_made(reading, request).prompt)
-                    name, model = request.recorded_as or request.name, getattr(engine.settings, "model", "")
-                    found.setdefault(fact, RecordedRequest(query, name, request, fact, model))
+                    fact, model = fact_of(reading, request), getattr(engine.settings, "model", "")
+                    name = request.recorded_as or request.name
+                    found.setdefault(fact, RecordedRequest(reading, query, name, request, fact, model))
     return list(found.values())
+
+
+def fact_of(reading: Reading, request: Request) -> EngineRequest:
+    """Returns what the store knows the answer to a reading's request by."""
+    prompt = as_made(reading, request).prompt
+    return EngineRequest(reading.engines[request.engine].space, key_in_reading(reading, request), prompt)
 
 
 def portions(items: Iterable[Item]) -> Iterator[list[Item]]:

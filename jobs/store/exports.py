@@ -16,11 +16,10 @@ import pyarrow.parquet as pq
 from cluster.errors import ConfigError
 from cluster.storage import Storage, open_storage, remote
 from jobs.chain.arms.shared_work import Reading
-from jobs.chain.completions import first_key
 from jobs.chain.search_texts import queries_of
-from jobs.chain.store.facts import stored_rows
 from jobs.chain.store.files import StoreFiles
 from jobs.runs.folder import find_runs, query_files
+from jobs.store.answered import read_rows
 from jobs.store.asked import portions, recorded_requests
 from jobs.tables import OPTIONAL_QUERIES
 from rewriters.normalise import normalise
@@ -107,12 +106,10 @@ def _completions(
 ) -> Iterator[tuple[Query, dict[str, Any]]]:
     """Yields each query with its completions as a recording has them: several samples of a request are a list."""
     asked = recorded_requests(readings, queries)
-    found_rows = stored_rows(files, [one.fact for one in asked]) if asked else {}
-    # of a request that replays have asked for, too, the last answer
-    stored = {first_key(key): found_rows[key] for key in sorted(found_rows, key=lambda key: key.sample)}
+    stored = read_rows(files, asked)
     of_query: dict[str, dict[str, list[Any]]] = {query.query_id: {} for query in queries}
     for one in sorted(asked, key=lambda one: one.request.sample):
-        row, samples = stored.get(one.fact.key), of_query[one.query.query_id].setdefault(one.name, [])
+        row, samples = stored.get(one.fact), of_query[one.query.query_id].setdefault(one.name, [])
         if row is not None and len(samples) == one.request.sample:  # a recording counts samples from 0 without gaps
             samples.append(_recorded(row))
     for query in queries:

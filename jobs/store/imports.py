@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from cluster.errors import ConfigError
 from jobs.chain.arms.shared_work import Reading
-from jobs.chain.completions import CompletionRecord
+from jobs.chain.completions import CompletionRecord, first_key
 from jobs.chain.store.facts import put_completions, stored_completions
 from jobs.chain.store.files import StoreFiles
 from jobs.store.asked import RecordedRequest, portions, recorded_requests
@@ -53,7 +53,7 @@ def import_recorded(readings: Sequence[Reading], files: StoreFiles, path: str) -
             asked = recorded_requests(readings, (Query(*one) for one in portion))
             if not asked:
                 raise ConfigError("argument", "rewrite.engine: its answers are in no store; set the engine that runs have")
-            stored = stored_completions(files, [one.fact for one in asked])
+            stored = {first_key(key) for key in stored_completions(files, [one.fact for one in asked])}
             new = _answered(recording, [one for one in asked if one.fact.key not in stored])
             put_completions(files, {one.fact: record for one, record in new})
             put, known = put + len(new), known + len(stored)

@@ -25,7 +25,7 @@ from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.gate import gated_rows
 from jobs.chain.stages.users import Users
 from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
-from jobs.chain.steps.replays import outcome_of_reason
+from jobs.chain.steps.replays import type_outcome
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
 from jobs.counts import GateQueries, MadeWork, arm_key
 from jobs.tables import error_row, with_appended
@@ -129,7 +129,7 @@ class Rewrite:
             for place, of in enumerate(gated)
         ]
         answers.add_steps(
-            (one, partial(self._type_outcome, place, query))
+            (one, partial(type_outcome, self._choosers[place], query))
             for place, of in enumerate(questions)
             for query, one in zip(queries, of, strict=True)
             if one
@@ -160,10 +160,6 @@ class Rewrite:
     def _question(self, place: int, query: Query, gated: Gated | None) -> Request | None:
         question = None if gated is not None and gated.sure else self._choosers[place].question(query)
         return None if question is None else as_made(self._readings[place].reading, question)
-
-    def _type_outcome(self, place: int, query: Query, made: Completion) -> Outcome:
-        named = self._choosers[place].choose(query, made).answered
-        return outcome_of_reason(made.error_reason or (None if named else "not_classified"))
 
     def _outcome(self, asked: Sequence[Sequence[_QueryRequests]], request: Request, made: Completion) -> Outcome:
         """Returns what an answer is worth to the first reading that asks for it."""

@@ -8,6 +8,8 @@ from jobs.chain.completions import CompletionRecord
 from jobs.chain.journal import Key
 from rewriters.engines import Completion, Request
 from rewriters.outcome.retries import Outcome
+from rewriters.query import Query
+from rewriters.rewriter import Rewriter
 from rewriters.steps.reading import read_step
 from rewriters.steps.step import LlmStep
 
@@ -25,6 +27,12 @@ def best_sample(request: Request, samples: Mapping[Key, CompletionRecord], outco
     if len(samples) == 1:
         return next(iter(samples))
     return max(samples, key=lambda key: (outcome(request, samples[key].completion).worth, key.sample))
+
+
+def type_outcome(chooser: Rewriter, query: Query, made: Completion) -> Outcome:
+    """Returns what an answer is worth that says of which type a query is."""
+    named = chooser.choose(query, made).answered
+    return outcome_of_reason(made.error_reason or (None if named else "not_classified"))
 
 
 def outcome_of_reason(reason: str | None, worth: int = 0) -> Outcome:

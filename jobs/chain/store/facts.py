@@ -41,20 +41,20 @@ def stored_completions(files: StoreFiles, asked: Sequence[EngineRequest]) -> dic
 
     Where replays have asked for further answers, they are among them, under keys of which `first_key` is the request's.
     """
-    found = {}
-    for key, row in stored_rows(files, asked).items():
-        values = {
-            name: value for name, value in row.items() if name not in (*Key._fields, "prompt", "device_seconds", "latency")
-        }
-        found[key] = CompletionRecord(Completion(**values | _FREE), row["prompt"], REUSED)
-    return found
+    return {key: record_of_fact(row) for key, row in stored_rows(files, asked).items()}
+
+
+def record_of_fact(row: Mapping[str, Any]) -> CompletionRecord:
+    """Returns a row of `stored_rows`, without what it once cost."""
+    values = {name: value for name, value in row.items() if name not in (*Key._fields, "prompt", "device_seconds", "latency")}
+    return CompletionRecord(Completion(**values | _FREE), row["prompt"], REUSED)
 
 
 def stored_rows(files: StoreFiles, asked: Sequence[EngineRequest]) -> dict[Key, dict[str, Any]]:
     """Returns the rows of the stored completions of these requests, as `stored_completions` does, with what they once cost."""
     by_space: dict[str, dict[Key, str]] = defaultdict(dict)
     for one in asked:
-        by_space[one.space][one.key] = one.prompt
+        by_space[one.space][first_key(one.key)] = one.prompt
     found: dict[Key, dict[str, Any]] = {}
     for name, prompts in by_space.items():
         rows = files.rows(Space("completions", name), _COMPLETION, [key.query_id for key in prompts])

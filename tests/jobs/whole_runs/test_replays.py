@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from tests.support.jobs.replayed_runs import (
     errors,
     folder_of,
     good,
-    job_with,
     runs_below,
     texts,
 )
@@ -36,19 +34,13 @@ SEED = FIRST_REPLAY
 
 
 @pytest.fixture
-def llm() -> Iterator[Llm]:
-    made = Llm()
-    with made.server:
-        yield made
+def llm(told: Llm) -> Llm:
+    return told
 
 
 @pytest.fixture
-def nights(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], llm: Llm,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Nights:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    return Nights(job_with(llm, values, bm25, config_file), llm)
+def nights(told_nights: Nights) -> Nights:
+    return told_nights
 
 
 def completions(folder: Path) -> set[tuple[int, int, str]]:
