@@ -11,7 +11,7 @@ from cluster.outages import Outage
 from cluster.run.lease import Holder
 from jobs.runs.status import Status
 from jobs.terminal.display import stage_table, totals, totals_table
-from jobs.terminal.formats import clock, per_second, plain
+from jobs.terminal.formats import clock, per_second, percent, plain
 from jobs.terminal.state import StageState, State
 from jobs.terminal.tables import facts
 
@@ -33,6 +33,8 @@ def status_page(status: Status, width: int) -> RenderableType:
         table.add_row("queries", _queries(queries, rate=status.state == "running", waits=waits))
     if status.state == "stale" or status.behind:
         table.add_row("as of", f"{clock(max(0.0, status.now - progress['written']))} ago, {_then(progress)}: the rows below")
+    if progress.get("traffic_covered") is not None and status.committed != status.planned:
+        table.add_row("traffic", f"{percent(progress['traffic_covered'])} covered")
     state = _read(progress)
     stages = [stage_table(state.stages, state.total, width)] if state.stages and status.state == "running" else []
     return Group(table, *stages, totals_table(totals(state, width)))

@@ -38,7 +38,7 @@ from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.traces import Traces, traced
 from jobs.run.watch import Watch
 from jobs.runs.tally import Tally, tally_of
-from jobs.runs.traffic import covered_words
+from jobs.runs.traffic import covered, covered_words
 from jobs.terminal.commit_log import log_commit
 from jobs.terminal.formats import queries
 from jobs.terminal.live_display import LiveDisplay
@@ -183,6 +183,7 @@ class Driver:
         state = self.progress.state
         state.total, state.planned = self.plan.counts["queries"], len(self.plan.shards)
         state.done, state.shards = self.tally.counts["queries"], len(self.tally.shards)
+        state.traffic = covered(self.plan, self.tally.counts)
         spending = RunMoney(self.prepared, self.record.before, self.record.driver_costs)
         watch = Watch(self.prepared.prices, state, spending.around)
         watch.still(self.tally.counts, self.tally.spent)
@@ -269,6 +270,7 @@ class Driver:
     def _show(self, tracker: ProgressTracker, watch: Watch, committed: bool) -> None:
         state = self.progress.state
         state.done, state.shards = self.tally.counts["queries"], len(self.tally.shards)
+        state.traffic = covered(self.plan, self.tally.counts)
         if committed and not state.began:
             state.began, state.before = time.monotonic(), state.done
         watch.look(tracker, self.tally.counts, self.tally.spent)

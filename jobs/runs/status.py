@@ -14,6 +14,8 @@ from jobs.runs.folder import find_runs, stored_json
 from jobs.runs.old.removal import check_not_removed
 from jobs.runs.starts import PROGRESS
 
+_AS_OF = ("work_done", "traffic_covered", "queries", "stages", "outages", "errors", "usd", "quantities")
+
 
 @dataclass(frozen=True)
 class Status:
@@ -82,7 +84,7 @@ def status_values(status: Status) -> dict[str, Any]:
         "heartbeat_seconds_ago": round(max(0.0, status.now - last.heartbeat), 1),
         "phase": progress.get("phase"),
         "shards": {"committed": status.committed, "planned": status.planned},
-        **{name: progress.get(name) for name in ("work_done", "queries", "stages", "outages", "errors", "usd", "quantities")},
+        **{name: progress.get(name) for name in _AS_OF},
         "as_of": {
             "time": progress.get("written"),
             "queries": progress["queries"]["committed"] if progress else None,

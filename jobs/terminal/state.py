@@ -61,6 +61,7 @@ class State:
     quantities: Mapping[str, float] = field(default_factory=dict)  # requests, tokens, searches, pairs
     shards: int = 0  # committed
     planned: int = 0  # shards
+    traffic: float | None = None  # the share of it whose queries are committed; None: not known
     outages: Sequence[Outage] = ()  # services that the run waits for
     worker_seconds: float = 0.0  # of this start: workers with a shard in flight
     busy: Mapping[str, float] = field(default_factory=dict)  # the same by stage, as `costs.stage` has it
@@ -147,6 +148,7 @@ class State:
                 "per_second": round(self.rate(now), 3),
                 "eta_seconds": None if eta is None else round(eta),
             },
+            "traffic_covered": None if self.traffic is None else round(self.traffic, 6),
             "work_done": round(self.work_done(), 4),
             "stages": [asdict(stage) for stage in self.stages],
             "outages": [outage._asdict() for outage in self.outages],

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.__main__ import main
 from jobs.chain.stages.order import Order
 from jobs.pages.summary import closing_table
 from jobs.run.job import Job
+from jobs.run.watch import Watch
 from jobs.runs.folder import open_run
 from tests.support.jobs.in_process_runs import QUERIES, job_in_process, prepared_job, prepared_work, run_in_process
 from tests.support.jobs.report_runs import page
@@ -74,6 +76,32 @@ def test_a_run_that_ends_early_leaves_what_is_asked_least(job: str, monkeypatch:
     assert folder.state == "failed: 1 of 3 shards are committed, 73.7 % of the traffic"
     assert "6 distinct; 2 committed, 73.7 % of the traffic" in shown(folder)
     assert "2 committed, 73.7 % of the traffic" in " ".join(page(folder).sections["glance"].split())
+
+
+def test_status_says_how_much_of_the_traffic_is_covered(
+    job: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    covered = list[float | None]()
+    look = Watch.look
+
+    def looked(self: Watch, *values: Any) -> None:
+        look(self, *values)
+        covered.append(self.state.values(0.0)["traffic_covered"])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Watch, "look", looked)
+        fail_at_the_second(patch)
+        root = begun(job, "cluster.shard_size=2").prepared.storage.root
+    assert covered[-1] == pytest.approx(14 / 19, abs=1e-6)
+    assert main(["status", root, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["traffic_covered"] == pytest.approx(14 / 19, abs=1e-6)
+    assert main(["status", root]) == 0
+    assert "traffic 73.7 % covered" in " ".join(capfd.readouterr().out.split())
+    run_in_process(prepared_job(job, "cluster.shard_size=2"))
+    assert main(["status", root, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["traffic_covered"] == 1
+    assert main(["status", root]) == 0
+    assert "covered" not in capfd.readouterr().out
 
 
 def test_of_a_finished_run_the_traffic_is_not_told(job: str) -> None:

@@ -132,6 +132,13 @@ def test_queries_are_those_of_the_committed_shards(folder: FileStorage, status: 
     assert (values["queries"]["committed"], values["as_of"]["queries"]) == (30, 20)
 
 
+def test_traffic_is_told_where_the_driver_knows_it(folder: FileStorage, status: Callable[..., str]) -> None:
+    assert not [one for one in status(folder.root).splitlines() if one.startswith("traffic")]
+    assert json.loads(status(folder.root, "--json"))["traffic_covered"] is None
+    published(folder, traffic_covered=0.61)
+    assert line(status(folder.root), "traffic") == "61.0 % covered"
+
+
 def test_a_run_that_waits_has_no_eta(folder: FileStorage, status: Callable[..., str]) -> None:
     state = working()
     state.outages = [Outage("S3 at host:9000", "no route", time.time() - 60, 600)]
