@@ -18,6 +18,7 @@ from cluster.placement import NodeGroup
 from cluster.run.pool_sizes import Pool, size_pools
 from cluster.storage.files import FileStorage
 from jobs.chain.pipeline import stages
+from jobs.chain.stages.documents import planned_documents
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
 from jobs.config.load import load_config
@@ -28,7 +29,7 @@ from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.local.settings import LocalSettings
-from retrievers.retriever import SearchText, open_documents, open_retriever
+from retrievers.retriever import SearchText, open_retriever
 from retrievers.settings import OpenaiEncoderSettings
 from tests.support.jobs.one_arm import one_arm
 from tests.support.retrievers.proxy import Proxy
@@ -153,11 +154,12 @@ def test_never_more_requests_at_once_than_the_job_may_have(
         chain = stages(prepared, one_arm(config), config, pools, rerankers_of(config), 1, NO_STORE)
         line = {stage.name: stage for stage in chain}
         (searched,) = line["retrieve"].settings["work"].retrievers.values()
-        (documents,) = line["score"].settings["documents"].values()
+        scoring = line["score"].settings
+        (reranker,) = scoring["rerankers"]
         work: list[Callable[[], object]] = []
         for _ in range(2):
             searching = open_retriever("bm25", searched.settings)
-            reading = open_documents(*documents)
+            reading = planned_documents(reranker.documents, scoring["indexes"])
             work += [
                 partial(searching.search, [SearchText(f"sea {i}") for i in range(1000)], 10),
                 partial(reading.texts, ids),
