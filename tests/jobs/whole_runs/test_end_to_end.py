@@ -9,7 +9,9 @@ import re
 import shutil
 import signal
 import sys
+from bisect import bisect_left
 from collections import Counter, defaultdict
+from itertools import accumulate
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -117,7 +119,10 @@ def test_every_log_row_has_its_place(calm: Done, sample: list[Row], queries: dic
 
 def test_every_distinct_query_is_there_once_in_its_most_frequent_form(calm: Done, queries: dict[str, list[Row]]) -> None:
     found = rows(calm.folder, "queries")
-    assert [row["query_id"] for row in found] == sorted(queries)
+    ranked = sorted(queries, key=lambda one: (-len(queries[one]), one))
+    asked = list(accumulate(len(queries[one]) for one in ranked))
+    head = bisect_left(asked, asked[-1] / 2) + 1  # the fewest that hold half of the traffic
+    assert [row["query_id"] for row in found] == sorted(ranked[:head]) + sorted(ranked[head:])
     for row in found:
         forms = Counter(one["query"] for one in queries[row["query_id"]])
         assert row["log_count"] == forms.total()
