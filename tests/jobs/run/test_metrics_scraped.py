@@ -25,14 +25,14 @@ from cluster.metrics.table import METRICS, RUN_LABELS
 from jobs.runs.folder import open_run
 from jobs.tables import NOTES
 from retrievers.local.build import build_local_index
-from tests.support.jobs.whole_runs import ROOT, SAMPLE, finish, rows, start, wait_for_commits, wait_until
+from tests.support.jobs.whole_runs import ROOT, SAMPLE, finish, rows, sample_shards, start, wait_for_commits, wait_until
 from tests.support.retrievers.blocks import index_fields
 from tests.support.rewriters.fake_server import FakeServer
 
 pytestmark = pytest.mark.slow
 
 QUERIES, SHARD_SIZE = 176, 8
-SHARDS = -(-26 // SHARD_SIZE) - (-150 // SHARD_SIZE)  # 26 that are asked most often, and 150
+SHARDS = sample_shards(SHARD_SIZE)
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
 RULES = """
 rules:

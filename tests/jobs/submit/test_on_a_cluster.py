@@ -32,6 +32,7 @@ from tests.support.jobs.whole_runs import (
     committed,
     finish,
     rows,
+    sample_shards,
     start,
     wait_until,
 )
@@ -40,7 +41,8 @@ from tests.support.rewriters.fake_server import FakeServer
 pytestmark = pytest.mark.slow
 
 SECRET = "a-key-that-nodes-hold"
-SHARDS = 45  # 26 of 176 queries are asked most often, and come first; four in each
+SHARD_SIZE = 4
+SHARDS = sample_shards(SHARD_SIZE)
 IN_FLIGHT = 4  # requests of a rewriting worker
 PROBE = """
 import importlib.util, json, sys, ray
@@ -146,7 +148,7 @@ def written(folder: Path, engine: FakeServer, index: Path) -> str:
         "rerank": {"kind": "none"},
         "output": "runs",
         "limits": {"error_rate": 1},
-        "cluster": {"address": "none", "shard_size": 4},
+        "cluster": {"address": "none", "shard_size": SHARD_SIZE},
     }  # fmt: skip
     values.pop("evaluate", None)
     (folder / "night.yaml").write_text(yaml.safe_dump(values))

@@ -19,6 +19,7 @@ from tests.support.jobs.whole_runs import (
     finish,
     flags,
     rows,
+    sample_shards,
     start,
     wait_for_commits,
     wait_until,
@@ -27,7 +28,8 @@ from tests.support.rewriters.fake_server import FakeServer
 
 pytestmark = pytest.mark.slow
 
-QUERIES = 176
+QUERIES, SHARD_SIZE = 176, 8
+SHARDS = sample_shards(SHARD_SIZE)
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
 
 
@@ -48,7 +50,7 @@ def rewritten(body: dict[str, Any]) -> str:
 def openai(place: Path, output: Path, server: FakeServer) -> list[str]:
     engine = {
         "rewrite.engine.base_url": server.address, "rewrite.engine.model": "tiny", "rewrite.engine.timeout_seconds": 1,
-        "rewrite.engine.max_in_flight": 16, "cluster.shard_size": 8,
+        "rewrite.engine.max_in_flight": 16, "cluster.shard_size": SHARD_SIZE,
     }  # fmt: skip
     return [sys.executable, "-m", "jobs", "run", "configs/openai.yaml", *flags(place, output=output, **engine)]
 
@@ -85,7 +87,7 @@ def test_what_outlasts_the_grace_is_left_to_the_next_start_which_need_not_wait(p
         again = finish(start([*openai(place, output, server), *grace]))
         assert 0 < sum(server.sends.values()) < QUERIES
     assert len(rows(again.folder, "rewrites")) == len(STRATEGIES) * QUERIES
-    check_files(again.folder, 22)
+    check_files(again.folder, SHARDS)
 
 
 def test_every_query_is_rewritten_by_the_server(calm: Path) -> None:
@@ -110,11 +112,11 @@ def test_a_faulty_server_and_a_killed_engine_change_no_row(calm: Path, place: Pa
         (worker,) = below(running, "ray::MapWorker(MapBatches(Rewrite))")
         worker.kill()
         done = finish(running)
-        assert at < 22, "the worker was not killed in the middle"
+        assert at < SHARDS, "the worker was not killed in the middle"
         assert server.sends.total() > QUERIES
     assert done.folder.name == calm.name  # neither the address nor its faults are part of what is made
     check_same_rows(done.folder, calm)
-    check_files(done.folder, 22)
+    check_files(done.folder, SHARDS)
     attempts = [row["requests"] for row in rows(done.folder, "costs") if row["component"] == "dmqr"]
     assert max(attempts) > 1
 

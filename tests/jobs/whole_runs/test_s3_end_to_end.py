@@ -16,11 +16,23 @@ from cluster.run.shards import manifests
 from cluster.storage import Storage, copies, open_storage
 from tests.support.cluster.s3_proxy import Fault, proxied
 from tests.support.cluster.s3_server import S3Server
-from tests.support.jobs.whole_runs import ROOT, SAMPLE, check_files, check_same_rows, fetched, finish, flags, start, wait_until
+from tests.support.jobs.whole_runs import (
+    ROOT,
+    SAMPLE,
+    check_files,
+    check_same_rows,
+    fetched,
+    finish,
+    flags,
+    sample_shards,
+    start,
+    wait_until,
+)
 
 pytestmark = pytest.mark.slow
 
-SHARDS = 10
+SHARD_SIZE = 20
+SHARDS = sample_shards(SHARD_SIZE)
 IMPATIENT = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
@@ -47,7 +59,7 @@ def command(verb: str, night: Storage, *more: str) -> list[str]:
         "rewrite.engine.path": night.url("in/completions.jsonl"),
         "evaluate.qrels": night.url("in/qrels.tsv"),
         "output": night.url("runs/"),
-        "cluster.shard_size": 20,
+        "cluster.shard_size": SHARD_SIZE,
     }
     values |= {f"retrieve.retrievers.{name}.index": night.url("index/") for name in ("bm25", "dense")}
     settings = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
