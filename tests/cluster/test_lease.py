@@ -22,8 +22,10 @@ from cluster.errors import ClusterError
 from cluster.run import lease
 from cluster.run.lease import STALE_SECONDS, Lease, check_free, holder, lease_durations
 from cluster.storage import Storage
+from tests.support.cluster.clock import Clock
 
 ROOT = Path(__file__).parent.parent.parent
+PATIENCE = 300.0  # seconds, of a test with a busy machine
 ACQUIRE = """
 import os, sys, time
 from cluster.run.lease import Lease
@@ -64,7 +66,7 @@ def put_body(storage: Storage, number: int, **changes: Any) -> dict[str, Any]:
     return values
 
 
-def until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
@@ -83,7 +85,7 @@ def test_a_second_driver_is_refused_and_told_who_holds_the_run(storage: Storage)
 
 
 def test_a_driver_in_another_process_is_refused_too(storage: Storage) -> None:
-    first = driver(storage, "time.sleep(60)")
+    first = driver(storage, "time.sleep(3600)")
     try:
         with pytest.raises(ClusterError, match=f"process {first.pid} on "):
             check_free(storage, time.time())
@@ -116,7 +118,7 @@ def test_a_process_that_is_dead_on_this_machine_loses_the_run_at_once(storage: S
 
 
 def test_a_zombie_counts_as_dead(storage: Storage) -> None:
-    process = driver(storage, "time.sleep(60)")
+    process = driver(storage, "time.sleep(3600)")
     process.send_signal(signal.SIGKILL)
     try:
         stat = Path(f"/proc/{process.pid}/stat")
@@ -137,7 +139,7 @@ def test_another_process_that_got_the_same_number_does_not_hold_the_run(storage:
 
 def test_a_clock_that_is_ahead_takes_no_run_over_whose_heart_beats(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.05)
-    monkeypatch.setattr(lease, "OBSERVED_SECONDS", 1.0)
+    monkeypatch.setattr(lease, "OBSERVED_SECONDS", 60.0)  # the first heartbeat ends it
     with held(storage), monkeypatch.context() as patch:
         patch.setattr(lease, "_machine", lambda: "another")
         with pytest.raises(ClusterError, match=r"another driver works on this run: .*; wait for it"):
@@ -161,16 +163,16 @@ def test_a_driver_on_another_machine_is_taken_for_dead_only_when_its_heart_has_s
 def test_a_driver_that_died_on_another_machine_is_waited_for_and_not_refused(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, ahead: float
 ) -> None:
-    monkeypatch.setattr(lease, "STALE_SECONDS", 0.6)
-    monkeypatch.setattr(lease, "OBSERVED_SECONDS", 0.1)
-    told: list[str] = []
-    now = put_body(storage, 1, beat=time.time() + ahead)["began"]
-    began = time.monotonic()
+    clock, told = Clock(), list[str]()
+    monkeypatch.setattr(lease, "time", clock)
+    now, began = clock.time(), clock.now
+    put_body(storage, 1, began=now, beat=now + ahead)
     before = lease.wait_until_free(storage, now, on_wait=told.append)
-    assert time.monotonic() - began >= 0.6
+    assert clock.now - began == pytest.approx(STALE_SECONDS)
     assert [words.split("; ")[0] for words in told] == [f"{storage.root}: process 4711 on far has not released this run"]
-    mine = Lease.acquire(storage, now=lambda: now + 0.6, before=before)  # and not once more
+    mine = Lease.acquire(storage, now=clock.time, before=before)
     mine.release()
+    assert clock.now - began == pytest.approx(STALE_SECONDS)  # and not once more
     assert mine.number == 2
 
 
@@ -258,7 +260,7 @@ def test_the_heart_goes_on_after_a_write_that_failed(storage: Storage, monkeypat
         monkeypatch.setattr(storage, "put", away)
         assert until(lambda: bool(failed))
         after = time.time()
-        assert until(lambda: body(storage, 1)["beat"] > after, 1.0)
+        assert until(lambda: body(storage, 1)["beat"] > after)
 
 
 def test_the_holder_as_others_see_it(storage: Storage) -> None:
@@ -289,12 +291,12 @@ def test_a_store_that_hangs_loses_the_run_in_time_and_holds_up_nobody(
     monkeypatch.setattr(lease, "_RELEASE_SECONDS", 0.2)
     mine = Lease.acquire(storage)
     free = threading.Event()
-    monkeypatch.setattr(storage, "get", lambda key: free.wait(20))
+    monkeypatch.setattr(storage, "get", lambda key: free.wait(4 * PATIENCE))
     began = time.monotonic()
     assert until(mine.lost)
     assert not mine.taken_over()
     mine.release()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 2 * PATIENCE
     free.set()
 
 

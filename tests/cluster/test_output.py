@@ -38,7 +38,7 @@ def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
     reader.start()
     with written(str(pipe)) as file:
         file.write_text("a page")
-    reader.join(10)
+    reader.join(300)
     assert read == ["a page"]
     assert pipe.is_fifo()
 

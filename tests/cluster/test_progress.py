@@ -61,7 +61,7 @@ def test_who_waits_is_let_in_by_a_commit() -> None:
     tracker = ProgressTracker(STAGES, limit=1)
     tracker.admit(0, 0)
     answers: list[bool | None] = []
-    waiting = [threading.Thread(target=lambda shard=shard: answers.append(tracker.admit(shard, 30))) for shard in (1, 2)]
+    waiting = [threading.Thread(target=lambda shard=shard: answers.append(tracker.admit(shard, 3600))) for shard in (1, 2)]
     for thread in waiting:
         thread.start()
     time.sleep(0.05)
@@ -72,7 +72,7 @@ def test_who_waits_is_let_in_by_a_commit() -> None:
     assert answers == [True]
     tracker.close()
     for thread in waiting:
-        thread.join(30)
+        thread.join(300)
     assert answers == [True, False]
 
 

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from cluster.kuberay import create
 from cluster.kuberay.create import AWAY, FAILED, RayJobApi, filled, follow, main, night
 from tests.support.cluster.certificates import own_certificate
+from tests.support.cluster.clock import Clock
 
 NIGHT = {"kind": "RayJob", "metadata": {"name": "nightly-2026-01-31", "namespace": "dmqr"}, "spec": {"backoffLimit": 2}}
 ROOT = Path(__file__).resolve().parents[3]
@@ -104,7 +106,12 @@ def server() -> Iterator[FakeApi]:
 @pytest.fixture
 def api(server: FakeApi, tmp_path: Path) -> RayJobApi:
     (tmp_path / "token").write_text("the-token\n")
-    return RayJobApi(server.address, "dmqr", tmp_path, patience=5)
+    return RayJobApi(server.address, "dmqr", tmp_path, patience=60)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(create, "time", Clock())
 
 
 def state(deployment: str, job: str = "", **more: str) -> dict[str, Any]:
