@@ -65,7 +65,7 @@ def test_several_processes_and_threads_share_one_copy(store: S3Storage, s3: S3Se
         said = {other.stdout.readline().strip() for other in others if other.stdout}
         assert said == mine, "they hold the copy at the same time"
         for other in others:
-            other.communicate("", timeout=30)
+            other.communicate("", timeout=300)
         fetched = [path for method, path in proxy.requests if method == "GET" and "/data/" in path]
         assert len(fetched) == 2
 
@@ -74,7 +74,7 @@ def test_a_copy_that_was_killed_is_completed_by_the_next(store: S3Storage) -> No
     code = "import os, signal\nfrom cluster.storage.s3 import S3Storage as S\ntake = S.download\n"
     code += "def one(*all):\n    take(*all)\n    os.kill(os.getpid(), signal.SIGKILL)\nS.download = one\n"
     killed = child(store, "1", code + COPY)
-    assert killed.wait(timeout=60) == -signal.SIGKILL
+    assert killed.wait(timeout=300) == -signal.SIGKILL
     assert folders(store) == [".part"]
     assert copied(store, [], "1", there_only=True) is None
     here = copied(store, list(store.list("data")), "1")
@@ -92,7 +92,7 @@ def test_a_copy_that_was_killed_within_a_file_goes_on_there(
     code += "def tell():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     code += "def one(self, entry, path, _):\n    take(self, entry, path, tell if 'big' in entry.key else _)\nS.download = one\n"
     killed = child(store, "1", code + COPY)
-    assert killed.wait(timeout=60) == -signal.SIGKILL
+    assert killed.wait(timeout=300) == -signal.SIGKILL
     (part,) = copies.place(store).glob("*.part")
     assert len(list(part.rglob("big.*.part"))) == 1
     (part / "data" / "of-another-time.0123.part").write_bytes(b"x")
@@ -114,7 +114,7 @@ def test_an_old_copy_goes_when_nobody_holds_it(store: S3Storage) -> None:
     old = Path(holder.stdout.readline().strip())
     copied(store, list(store.list("data")), "2")
     assert old.is_dir(), "somebody still uses it"
-    holder.communicate("", timeout=30)
+    holder.communicate("", timeout=300)
     new = copied(store, list(store.list("data")), "3")
     assert not old.exists()
     assert new is not None
@@ -127,7 +127,7 @@ def test_copies_of_one_folder_stay_beside_each_other_until_nobody_has_asked_for_
     old = child(store, "1")
     assert old.stdout is not None
     first = Path(old.stdout.readline().strip())
-    old.communicate("", timeout=30)
+    old.communicate("", timeout=300)
     copied(store, [entries["data/a"]], "1", name="data/a")
     assert first.is_dir()
     os.utime(first.with_suffix(".lock"), (0, 0))

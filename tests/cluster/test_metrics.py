@@ -181,7 +181,7 @@ def test_the_gauges_follow_the_progress(monkeypatch: pytest.MonkeyPatch) -> None
         series("dmqr_queries_waiting", stage="rerank"): 0,
         series("dmqr_workers", stage="rewrite"): 1,
     }
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while {key: kept.gauges.get(key) for key in expected} != expected:
         assert time.monotonic() < end, kept.gauges
         time.sleep(0.01)
@@ -189,7 +189,7 @@ def test_the_gauges_follow_the_progress(monkeypatch: pytest.MonkeyPatch) -> None
         assert time.monotonic() < end, kept.gauges
         time.sleep(0.01)
     assert kept.gauges[series("dmqr_busy_share", stage="rerank")] == 0
-    assert 0 <= kept.gauges[series("dmqr_seconds_since_progress")] < 60
+    assert 0 <= kept.gauges[series("dmqr_seconds_since_progress")] < 600
 
 
 def test_metrics_travel_to_the_process_that_counts() -> None:

@@ -16,6 +16,7 @@ import pytest
 from cluster.errors import ClusterError, UnavailableError
 from cluster.storage import check_writable, open_file, open_storage, s3_client
 from cluster.storage.s3 import PART, S3Storage
+from tests.support.cluster.clock import Clock
 from tests.support.cluster.s3_proxy import Fault, Proxy, proxied
 from tests.support.cluster.s3_server import KEYS, S3Server, connect
 
@@ -79,19 +80,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_client, "SHORT_RETRY_SECONDS", 0.1)
     for known in ("_unavailable", "_answered"):
         monkeypatch.setattr(s3_client, known, set())
-
-
-class Clock:
-    """Time that passes by sleeping only."""
-
-    def __init__(self) -> None:
-        self.now = 1.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.fixture

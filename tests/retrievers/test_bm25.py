@@ -39,7 +39,7 @@ def by_formula(texts: list[str], query: str) -> list[float]:
     return scores
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(documents=documents, query=st.lists(vocabulary, max_size=6))
 def test_scores_are_lucenes(
     write_corpus: Callable[..., Path], tmp_path: Path, documents: list[list[str]], query: list[str]

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from cluster import outages
 from cluster.errors import RetrieverError
 from retrievers.elastic import connection as elastic_connection
+from retrievers.elastic import search
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import text_field
 from retrievers.elastic.index import ElasticIndex
@@ -21,6 +23,7 @@ from retrievers.elastic.query import MOST_HITS, bm25_query, envelope, header
 from retrievers.elastic.search import MultiSearch, SearchRefused
 from retrievers.elastic.settings import QuerySettings
 from retrievers.retriever import JoinedText, RankedLists, Retriever, SearchText, open_documents, open_retriever
+from tests.support.cluster.clock import Clock
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.elastic_server import ask
 from tests.support.retrievers.proxy import Fault, Proxy, Request
@@ -127,22 +130,23 @@ def test_partial_failures_of_shards_are_no_short_lists(behind: Any, calm: Any) -
     assert "\n" not in str(refusal.value)
 
 
-def test_patience_comes_to_an_end_in_one_line(behind: Any) -> None:
+def test_patience_comes_to_an_end_in_one_line(behind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(search, "time", clock)
     fault = only_searches(lambda request: Fault(items=frozenset({0})))
     retriever, proxy = behind(fault, patience_minutes=0.01)
+    began = clock.now
     with pytest.raises(RetrieverError, match=r"no good answer from http.*: a search was answered 429 es_rejected") as refusal:
         retriever.search(TEXTS[:1], 5)
     assert "correct PROXY_URL" in str(refusal.value)
-    assert proxy.seen["_msearch"] > 2
+    assert 0.6 < clock.now - began <= 0.6 + outages.LONGEST_PAUSE
+    assert proxy.seen["_msearch"] > 0.6 / outages.LONGEST_PAUSE
 
 
 def test_the_server_may_be_away_in_the_middle(behind: Any, calm: Any) -> None:
-    away = threading.Event()
-    away.set()
-    retriever, proxy = behind(only_searches(lambda request: Fault(kind="reset") if away.is_set() else None))
-    threading.Timer(0.5, away.clear).start()
+    retriever, proxy = behind(only_searches(lambda request: Fault(kind="reset") if request.number <= 20 else None))
     assert rows(retriever.search(TEXTS, 5)) == calm
-    assert proxy.seen["_msearch"] > 4
+    assert proxy.seen["_msearch"] > 20
 
 
 def test_after_an_outage_requests_are_as_large_as_before(behind: Any, calm: Any) -> None:
@@ -198,11 +202,12 @@ def test_a_worker_waits_for_the_server_from_the_beginning(
 ) -> None:
     monkeypatch.setattr(elastic_connection, "_OPENING_PATIENCE", 0.05)
     _, proxy = behind(lambda request: None)
-    began = time.monotonic()
-    proxy.meddle = lambda request: Fault(kind="reset") if time.monotonic() < began + 0.6 else None
+    away: list[Request] = []
+    proxy.meddle = lambda request: Fault(kind="reset")
     block = elastic_blocks["bm25"] | {"url_env": "PROXY_URL"}
     with pytest.raises(RetrieverError, match="no good answer from"):
         open_retriever("planning", typed(block))
+    proxy.meddle = lambda request: (away.append(request), Fault(kind="reset"))[1] if len(away) < 9 else None
     planned = open_retriever("calm", typed(elastic_blocks["bm25"])).identity()
     assert rows(open_retriever("worker", typed(block), expect_identity=planned).search(TEXTS, 5)) == calm
 

@@ -110,7 +110,7 @@ def test_a_filtered_list_is_the_whole_list_without_the_others(kind: str, request
     assert any(hits for (_, only), hits in zip(product(SEARCHES, [(), *FILTERS]), found, strict=True) if only)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.data())
 def test_the_nearest_of_some_rows_are_those_of_a_brute_force(data: st.DataObject) -> None:
     rows, depth = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 12))

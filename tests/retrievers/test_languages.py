@@ -59,7 +59,7 @@ def by_elasticsearch(language: str, url: str) -> float:
         body = "".join(json.dumps(line) + "\n" for line in (lines if isinstance(lines, list) else [lines]) if line is not None)
         kind = "application/x-ndjson" if isinstance(lines, list) else "application/json"
         request = urllib.request.Request(f"{url}/{path}", body.encode() or None, {"Content-Type": kind}, method=method)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             return json.load(answer)
 
     documents, judged = sample(language)

@@ -26,7 +26,7 @@ def opened() -> Iterator[Opened]:
     engines: list[OpenaiEngine] = []
 
     def open_one(server: FakeServer, **changes: Any) -> OpenaiEngine:
-        known = {"model": "tiny", "base_url": server.address, "timeout_seconds": 10, "attempts": 3, "patience_minutes": 0.02}
+        known = {"model": "tiny", "base_url": server.address, "timeout_seconds": 60, "attempts": 3, "patience_minutes": 5}
         engines.append(OpenaiEngine(OpenaiSettings(kind="openai", **known | changes)))
         return engines[-1]
 

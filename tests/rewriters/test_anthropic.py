@@ -34,7 +34,7 @@ def opened(server: MessagesServer) -> Iterator[Opened]:
     engines = []
 
     def open_one(**changes: Any) -> AnthropicEngine:
-        known: dict[str, Any] = {"model": "claude-a", "base_url": server.address, "attempts": 3, "patience_minutes": 0.02}
+        known: dict[str, Any] = {"model": "claude-a", "base_url": server.address, "attempts": 3, "patience_minutes": 5}
         engine = open_engine(AnthropicSettings(kind="anthropic", **known | changes))
         assert isinstance(engine, AnthropicEngine)
         engines.append(engine)

@@ -49,7 +49,7 @@ def test_registered_processes_end_with_the_parent_and_no_others(number: int) -> 
     before = processes.pop("before")
     parent.send_signal(number)
     parent.wait()
-    _, alive = psutil.wait_procs(list(processes.values()), timeout=10)
+    _, alive = psutil.wait_procs(list(processes.values()), timeout=300)
     assert not alive
     assert before.is_running()
     before.kill()

@@ -21,6 +21,7 @@ from tests.support.rewriters.flex_server import COMPLETION, FULL, PROMPT, FlexSe
 
 Opened = Callable[..., OpenaiEngine]
 REFUSALS = 3
+PATIENCE = 300.0  # seconds, of a test with a busy machine
 
 
 @pytest.fixture(autouse=True)
@@ -42,14 +43,14 @@ def outcome(engine: OpenaiEngine, *prompts: str) -> dict[str, Completion]:
 
 def at_flex(opened: Opened, server: FakeServer, flex: dict[str, Any] | None = None, **changes: Any) -> OpenaiEngine:
     given = {"refusals": REFUSALS} | (flex or {})
-    return opened(server, **{"tier": "flex", "flex": given, "patience_minutes": 1} | changes)
+    return opened(server, **{"tier": "flex", "flex": given} | changes)
 
 
 def begun(server: FakeServer, minutes: float, since: float, **flex_settings: Any) -> OpenaiEngine:
     """An engine of a job with a deadline that began `since` seconds ago."""
     settings = OpenaiSettings(
-        kind="openai", model="tiny", base_url=server.address, timeout_seconds=1.5, tier="flex",
-        flex={"deadline_minutes": minutes} | flex_settings,
+        kind="openai", model="tiny", base_url=server.address, timeout_seconds=1.5, attempts=20, patience_minutes=60,
+        tier="flex", flex={"deadline_minutes": minutes} | flex_settings,
     )  # fmt: skip
     found = settings.begun(time.time() - since)
     assert isinstance(found, BegunOpenaiSettings)
@@ -123,10 +124,10 @@ def test_a_tier_that_refuses_everything_keeps_few_requests_waiting_and_is_asked_
         assert {one.tier_note for one in found.values()} == {"refused"}
         assert server.by_tier("flex") < count  # each by itself would be refused three times
         assert server.by_tier("standard") == count
-        full = False
-        time.sleep(0.15)  # longer than any pause
-        again = outcome(engine, *(f"more {n}" for n in range(20)))
-        assert [one.tier for one in again.values()].count("flex") > 0
+        full, end = False, time.monotonic() + PATIENCE
+        while "flex" not in {one.tier for one in outcome(engine, *(f"more {n}" for n in range(20))).values()}:
+            assert time.monotonic() < end
+            time.sleep(0.15)  # longer than any pause
         more = outcome(engine, *(f"still more {n}" for n in range(20)))
         assert {one.tier for one in more.values()} == {"flex"}
 
@@ -142,7 +143,7 @@ def test_flex_is_given_as_much_as_it_takes(opened: Opened) -> None:
 
 def test_limits_of_rate_are_none_of_the_tier(opened: Opened) -> None:
     """The account's limit: fewer are sent at a time, and all by flex."""
-    with FlexServer(most=4, seconds=0.01) as server:
+    with FlexServer(most=4, seconds=0.05) as server:
         found = outcome(at_flex(opened, server), *(f"question {n}" for n in range(60)))
         assert {(one.tier, one.tier_note) for one in found.values()} == {("flex", None)}
         assert max(one.attempts for one in found.values()) > 1
@@ -156,12 +157,12 @@ def test_a_limit_of_rate_that_lasts_is_taken_for_one_of_the_tier(opened: Opened)
 
 
 def test_a_wait_beyond_the_patience_is_not_waited_for(opened: Opened) -> None:
-    later = Reply(429, FULL.content, {"Retry-After": "100"})
+    later = Reply(429, FULL.content, {"Retry-After": "2000"})
     with FlexServer(lambda prompt: 1, wording=later) as server:
         began = time.monotonic()
-        done = outcome(at_flex(opened, server, patience_minutes=0.5), "tea")["tea"]
+        done = outcome(at_flex(opened, server, patience_minutes=20), "tea")["tea"]
         assert (done.tier, done.tier_note, done.attempts) == ("standard", "refused", 2)
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < PATIENCE
 
 
 def test_the_standard_tier_has_its_own_patience_and_attempts(opened: Opened) -> None:
@@ -184,12 +185,13 @@ def test_flex_is_waited_for_longer_than_the_standard_tier(opened: Opened) -> Non
     with FlexServer(seconds=1.0) as server:
         engine = at_flex(opened, server, {"timeout_seconds": 60}, timeout_seconds=0.3, attempts=1)
         assert outcome(engine, "tea")["tea"].tier == "flex"
+        server.seconds = 50
         assert outcome(opened(server, timeout_seconds=0.3, attempts=1), "tea")["tea"].error_reason == "timeout"
 
 
 def test_an_answer_that_takes_too_long_is_asked_of_the_standard_tier(opened: Opened) -> None:
     with FlexServer(slow=lambda prompt: prompt == "slow") as server:
-        engine = at_flex(opened, server, {"timeout_seconds": 2}, attempts=1)
+        engine = at_flex(opened, server, {"timeout_seconds": 4}, attempts=1)
         found = outcome(engine, "slow", "fast")
         assert (found["slow"].tier, found["slow"].tier_note, found["slow"].attempts) == ("standard", "timeout", 2)
         assert found["slow"].text == "answer to: slow"
@@ -210,13 +212,14 @@ def test_after_the_deadline_of_the_job_flex_is_not_asked() -> None:
 
 def test_who_waits_when_the_deadline_comes_does_not_wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """One for an answer, one for its next turn after a refusal."""
-    monkeypatch.setattr(flex, "FIRST_PAUSE", 50.0)
+    monkeypatch.setattr(flex, "FIRST_PAUSE", 1500.0)
+    monkeypatch.setattr(flex, "LONGEST_PAUSE", 1500.0)
     with FlexServer(lambda prompt: 1 if prompt == "refused" else 0, slow=lambda prompt: prompt == "slow") as server:
-        engine, began = begun(server, minutes=1, since=58), time.monotonic()
+        began, engine = time.monotonic(), begun(server, minutes=1, since=58)
         found = outcome(engine, "slow", "refused")
         engine.close()
         assert {(one.tier, one.tier_note) for one in found.values()} == {("standard", "deadline")}
-        assert 0.5 < time.monotonic() - began < 30
+        assert 0.5 < time.monotonic() - began < PATIENCE
 
 
 def test_a_deadline_begins_with_the_job() -> None:

@@ -148,7 +148,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], li
     options = [f"--config.file={place}/none.yaml", f"--storage.tsdb.path={place}/data", f"--web.listen-address={address}"]
     with (place / "log").open("w") as log, subprocess.Popen(["prometheus", *options], stdout=log, stderr=log) as server:
         try:
-            end = time.monotonic() + 60
+            end = time.monotonic() + 300
             while not answers(f"http://{address}/-/ready"):
                 assert server.poll() is None, (place / "log").read_text()
                 assert time.monotonic() < end, (place / "log").read_text()
@@ -156,7 +156,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], li
 
             def evaluate(expression: str) -> list[dict[str, Any]]:
                 query = urllib.parse.urlencode({"query": expression, "time": now})
-                with urllib.request.urlopen(f"http://{address}/api/v1/query?{query}", timeout=30) as reply:
+                with urllib.request.urlopen(f"http://{address}/api/v1/query?{query}", timeout=300) as reply:
                     found: list[dict[str, Any]] = json.load(reply)["data"]["result"]
                 return found
 

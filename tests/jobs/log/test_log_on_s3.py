@@ -116,11 +116,11 @@ def test_a_store_that_is_away_is_told_as_that_and_as_nothing_else(
             lambda: corpus_schema(corpus),
             lambda: read_qrels(there.url("qrels.tsv")),
         ):
-            with pytest.raises(UnavailableError, match="answers 503 SlowDown for 0 s"):
+            with pytest.raises(UnavailableError, match=r"answers 503 SlowDown for \d+ s"):
                 reads()
         with s3_duckdb.open_duckdb() as connection, pytest.raises(duckdb.Error) as failed:
             connection.sql(f"from read_parquet('{files[0].path}')").fetchall()
-        with pytest.raises(UnavailableError, match=r"^s3://.*answers 503 SlowDown for 0 s$"):
+        with pytest.raises(UnavailableError, match=r"^s3://.*answers 503 SlowDown for \d+ s$"):
             s3_duckdb.reason(failed.value)
 
 

@@ -77,7 +77,7 @@ def scraped(address: str) -> str:
         ends = [f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics" for node in ray.nodes()]
     finally:
         ray.shutdown()
-    return "".join(urllib.request.urlopen(end, timeout=30).read().decode() for end in ends)
+    return "".join(urllib.request.urlopen(end, timeout=300).read().decode() for end in ends)
 
 
 def metrics_of(text: str, run_id: str) -> Found:

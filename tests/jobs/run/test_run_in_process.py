@@ -276,7 +276,7 @@ def test_a_shard_that_outlasts_the_grace_is_left_to_the_next_start_which_goes_on
 
     def act() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        ended.wait(60)
+        ended.wait(600)
         raise SystemExit  # ends the thread that works: this stands for the end of the process
 
     fail(1, act)
@@ -345,5 +345,5 @@ program.entry_point()
 
 
 def test_a_stop_beside_a_model_at_work_keeps_its_exit_code() -> None:
-    done = subprocess.run([sys.executable, "-c", MODEL_AT_WORK], cwd=ROOT, capture_output=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", MODEL_AT_WORK], cwd=ROOT, capture_output=True, timeout=400, check=False)
     assert (done.returncode, done.stderr) == (1, b"")

@@ -227,7 +227,7 @@ def body(storage: Storage) -> dict[str, Any]:
 
 
 def until(so: Callable[[], object]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 300
     while not so():
         assert time.monotonic() < end, "not so"
         time.sleep(0.01)

@@ -695,7 +695,7 @@ def test_the_estimate_is_the_last_run_of_these_settings_by_the_size_of_the_log(
 
 
 def test_a_storage_that_does_not_answer_does_not_hold_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.submit.storage.open_storage", lambda path: time.sleep(5) or open_storage(path))
+    monkeypatch.setattr("jobs.submit.storage.open_storage", lambda path: time.sleep(60) or open_storage(path))
     found = expected(config(), patience=0.1)
     assert (found.seconds, found.reason) == (None, "the output or the log does not answer within 0.1 s")
     assert unset_variables(config(*AT_SERVERS)) == ["ENCODER_KEY", "RERANKER_KEY"]

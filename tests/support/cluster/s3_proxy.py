@@ -120,7 +120,7 @@ class _Wire(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass
 
     def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        upstream = http.client.HTTPConnection(urlsplit(self.proxy.server.endpoint).netloc, timeout=60)
+        upstream = http.client.HTTPConnection(urlsplit(self.proxy.server.endpoint).netloc, timeout=300)
         upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
             if name.lower() not in ("expect", "connection"):

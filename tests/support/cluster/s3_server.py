@@ -39,13 +39,13 @@ def running(folder: Path) -> Iterator[S3Server]:
         yield _with_bucket(named, environment)
         return
     serve = [sys.executable, str(_shared() / "serve")]
-    started = subprocess.run([*serve, "start", str(folder)], capture_output=True, text=True, check=False, timeout=60)
+    started = subprocess.run([*serve, "start", str(folder)], capture_output=True, text=True, check=False, timeout=300)
     assert started.returncode == 0, started.stderr
     endpoint = started.stdout.strip()
     try:
         yield _with_bucket(endpoint, KEYS | {"AWS_ENDPOINT_URL_S3": endpoint})
     finally:
-        subprocess.run([*serve, "stop", str(folder)], check=False, timeout=60)
+        subprocess.run([*serve, "stop", str(folder)], check=False, timeout=300)
 
 
 def connect(server: S3Server):  # type: ignore[no-untyped-def]

@@ -103,7 +103,7 @@ class FakeJobServer:
             return {one: archive.read(one) for one in archive.namelist() if not one.endswith("/")}
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(300)
 
     async def _listen(self) -> None:
         app = web.Application(middlewares=[self._seen], client_max_size=1 << 28)
@@ -204,6 +204,18 @@ class FakeJobServer:
         self.stopped.append(job_id)
         self.end(job_id, "STOPPED", None)
         return web.json_response({"stopped": True})
+
+
+def once_followed(server: FakeJobServer, work: Callable[[], object]) -> None:
+    """Does something a moment after the first connection to a log."""
+
+    def act() -> None:
+        while not server.tails:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        work()
+
+    threading.Thread(target=act, daemon=True).start()
 
 
 def submitted(server: FakeJobServer, config: str, *more: str) -> int:

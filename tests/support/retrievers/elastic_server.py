@@ -38,7 +38,7 @@ class Server:
         command = [sys.executable, str(self._serve), "start", str(self._folder / "node"), *more]
         # A node of tests does not live long enough for the second compiler: 6 CPU seconds to start in place of 11.
         environment = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
         if done.returncode:
             shutil.rmtree(self._folder, ignore_errors=True)
             pytest.skip(f"Elasticsearch does not start here: {done.stderr.strip().splitlines()[-1:]}")
@@ -49,7 +49,7 @@ class Server:
 
     def _wait_for_keys(self) -> None:
         """A node that comes up answers 401 until it can read its list of keys."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while time.monotonic() < end:
             with contextlib.suppress(urllib.error.HTTPError):
                 self.as_administrator("/_security/user/_has_privileges", {"cluster": ["monitor"]})
@@ -58,14 +58,14 @@ class Server:
 
     def stop(self, kill: bool = True) -> None:
         command = [sys.executable, str(self._serve), "stop", str(self._folder / "node"), *(["--kill"] if kill else [])]
-        subprocess.run(command, timeout=60, check=True)
+        subprocess.run(command, timeout=300, check=True)
 
     def as_administrator(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """A POST by the user elastic, with no client of ours between."""
         basic = base64.b64encode(f"elastic:{self._password}".encode()).decode()
         headers = {"Authorization": f"Basic {basic}", "Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers, method="POST")
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             result: dict[str, Any] = json.load(answer)
         return result
 

@@ -160,7 +160,7 @@ class Proxy:
         return self._reply(handler, 200, json.dumps(whole).encode(), headers)
 
     def _forward(self, handler: BaseHTTPRequestHandler, body: bytes) -> tuple[int, bytes, dict[str, str]]:
-        upstream = http.client.HTTPConnection(str(self.upstream.hostname), self.upstream.port, timeout=60)
+        upstream = http.client.HTTPConnection(str(self.upstream.hostname), self.upstream.port, timeout=300)
         headers = {name: value for name, value in handler.headers.items() if name.lower() not in ("host", "content-length")}
         path = handler.path
         if "_bulk" in path:  # all items are needed to put answers together

@@ -113,6 +113,7 @@ class FakeServer:
         self.models: list[str] | Reply = ["tiny"] if models is None else models
         self.seconds, self.most, self.key, self.usage, self.answer = seconds, most, key, usage, answer
         self.port, self._text, self._completion_tokens = port, text, completion_tokens
+        self.together = 0  # answers wait until so many have been in flight at a time
         self.aliases: set[str] = set()  # models that it has and does not list
         self.bodies: list[Body] = []
         self.paths: list[str] = []  # of the bodies
@@ -158,7 +159,7 @@ class FakeServer:
         self._run(self.listen())
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(300)
 
     async def listen(self) -> None:
         self._queue = asyncio.Semaphore(self._at_once or 1_000_000)
@@ -206,6 +207,8 @@ class FakeServer:
             if reply is not None:
                 return await self._reply(request, reply)
             async with self._queue:
+                while self.most_in_flight < self.together:
+                    await asyncio.sleep(0.01)
                 await asyncio.sleep(self.seconds)
             text = self._text(body) if self._text else f"answer to: {prompt}"
             return web.json_response(self.good_text(text, prompt) if "prompt" in body else self.good(text, prompt))
