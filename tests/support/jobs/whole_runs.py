@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 SAMPLE = ROOT / "configs" / "sample"
 SAME = ("queries", "query_map", "rewrites", "runs", "scores", "results")  # tables whose rows depend on the config alone
 Row = dict[str, Any]
-PATIENCE = 400  # s: such a run takes 20-70 s, three times as long beside three busy processes on two cores
+PATIENCE = 1800  # s: such a run takes 20-70 s, three times as long beside three busy processes on two cores
 
 
 def flags(place: Path, **values: object) -> list[str]:

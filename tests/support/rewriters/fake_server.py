@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import random
 import sys
 import threading
@@ -114,6 +115,7 @@ class FakeServer:
         self.seconds, self.most, self.key, self.usage, self.answer = seconds, most, key, usage, answer
         self.port, self._text, self._completion_tokens = port, text, completion_tokens
         self.together = 0  # answers wait until so many have been in flight at a time
+        self.given, self.allowed = 0, math.inf  # good answers; the ones after so many wait until more are allowed
         self.aliases: set[str] = set()  # models that it has and does not list
         self.bodies: list[Body] = []
         self.paths: list[str] = []  # of the bodies
@@ -207,8 +209,9 @@ class FakeServer:
             if reply is not None:
                 return await self._reply(request, reply)
             async with self._queue:
-                while self.most_in_flight < self.together:
+                while self.most_in_flight < self.together or self.given >= self.allowed:
                     await asyncio.sleep(0.01)
+                self.given += 1
                 await asyncio.sleep(self.seconds)
             text = self._text(body) if self._text else f"answer to: {prompt}"
             return web.json_response(self.good_text(text, prompt) if "prompt" in body else self.good(text, prompt))
