@@ -20,6 +20,9 @@ from tests.support.retrievers.elastic_server import PASSWORD, Server, found_serv
 # (a run's first commit after 60 s on idle cores, not after 450 s beside three; 175 s without).
 os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ["RAY_AUTH_MODE"] = "disabled"  # a Ray of the tests' own asks for no token
+# Threads of matrix products that wait for each other beside other tests would spin on the cores that those want.
+for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_threads, "1")
 # What a test writes need not outlast a loss of power: a small run waits for the disk 23 times. Processes of their own do.
 os.fsync = lambda fd: None
 # A machine that others share is slow by fits. Each run draws anew: few examples of a commit, many before a release (.ci/full).

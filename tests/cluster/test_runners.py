@@ -103,6 +103,7 @@ def test_progress_while_blocks_are_under_way_and_at_the_end(ray_session: None, t
     assert all(page.counts == {} and page.spent == {} for page in pages.values())
 
 
+@pytest.mark.slow
 def test_actors_get_each_table_once_no_more_ahead_than_they_take_and_errors_are_as_they_are(ray_session: None) -> None:
     made: list[int] = []
 

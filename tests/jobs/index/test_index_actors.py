@@ -21,7 +21,7 @@ from retrievers.elastic.fields import elastic_indexes
 from retrievers.elastic.passages import LoadCounts
 from retrievers.retriever import SearchText, open_retriever
 from tests.support.retrievers.blocks import typed
-from tests.support.retrievers.proxy import Proxy
+from tests.support.retrievers.proxy import Proxy, Request
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +80,13 @@ def test_workers_share_the_requests_in_flight(
         with ThreadPoolExecutor(4) as pool:
             yield from pool.map(lambda one: workers[one[0] % 2](one[1]), tables)
 
-    with Proxy(elasticsearch, lambda request: time.sleep(0.1)) as proxy:
+    def beside_others(request: Request) -> None:
+        end = time.monotonic() + 120
+        while request.kind == "_bulk" and proxy.most_at_once < 4 and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.1)
+
+    with Proxy(elasticsearch, beside_others) as proxy:
         monkeypatch.setenv("PROXY_URL", proxy.url)
         (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
         made = build_elastic_index(fields, tmp_path / "corpus.parquet", load=load)

@@ -126,7 +126,7 @@ def most_asked(queries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(head, key=lambda one: str(one["query_id"]))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings.default.max_examples // 6)
 @given(logs())
 def test_dedup_equals_a_plain_python_oracle(log: dict[str, Any]) -> None:
     columns = LogColumns("query", "id" if log["ids"] else None, "n" if log["counts"] else None, max_chars=12)
