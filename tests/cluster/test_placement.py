@@ -43,7 +43,7 @@ def every_placement(nodes: Sequence[NodeGroup], demands: Sequence[Demand]) -> bo
     return place(demands)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(GROUPS, DEMANDS)
 def test_it_is_known_of_few_workers_whether_they_fit(nodes: list[NodeGroup], demands: list[Demand]) -> None:
     assert can_hold(nodes, demands) == every_placement(nodes, demands)
@@ -98,7 +98,7 @@ def throughput(workers: Mapping[str, int], seconds: Mapping[str, float]) -> floa
     return min(workers[stage] / seconds[stage] for stage in seconds)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(STAGES, st.integers(3, 14))
 def test_an_apportionment_is_the_best_of_all(stages: list[tuple[int, int, int]], room: int) -> None:
     """Each stage has seconds per query, a worker's size and a most."""

@@ -75,7 +75,10 @@ def by_formula(texts: Texts, query: str, title: int, text: int) -> dict[str, flo
     return found
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=settings.default.max_examples // 3,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(texts=documents, query=some_text, weight=weights)
 def test_scores_are_those_of_bm25f(
     write_corpus: Write, tmp_path: Path, texts: Texts, query: str, weight: tuple[int, int]
@@ -91,7 +94,10 @@ def test_scores_are_those_of_bm25f(
     assert scores(tmp_path / "index", query, fields=fields) == pytest.approx(by_formula(texts, query, title, text), rel=1e-5)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=settings.default.max_examples // 5,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(texts=documents, query=some_text, title=st.integers(1, 3), text=st.integers(1, 3))
 def test_a_weight_is_how_often_a_field_stands_there(
     write_corpus: Write, tmp_path: Path, texts: Texts, query: str, title: int, text: int

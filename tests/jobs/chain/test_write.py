@@ -121,7 +121,7 @@ def tables_of(folder: Path) -> dict[str, list[Row]]:
     return {name: stored(folder, name) for name in oracle([])}
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(ROWS, st.integers(0, 4), st.booleans())
 def test_what_is_committed_is_what_nested_loops_give_however_it_is_cut(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], cut: int, reranked: bool
@@ -151,7 +151,7 @@ def cores_and_keywords(row: Row) -> list[list[str]]:
     return [[one["text"].split() for one in row["rewrites"] if one["strategy"] == name] for name in ("core_content", "keyword")]
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(ROWS)
 def test_counts_are_the_sums_of_the_rows(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> None:
     found = read_manifest(write(tmp_path_factory.mktemp("run"), block(rows))["manifest"]).counts
@@ -203,7 +203,7 @@ ONE: Row = {
 
 
 @given(rows=ROWS)
-@settings(max_examples=10)
+@settings(max_examples=settings.default.max_examples // 5)
 def test_candidates_are_written_where_they_are_to_be_kept(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> None:
     folder = tmp_path_factory.mktemp("run")
     write(folder, block(rows), keep_candidates=True)

@@ -240,7 +240,10 @@ def test_a_line_that_breaks_off_is_named(tmp_path: Path) -> None:
 NAMES = st.sampled_from(["q0", "q1", "q2", "gone", None])
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=settings.default.max_examples // 4,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     lists=st.lists(st.lists(st.sampled_from("abcd"), unique=True, max_size=4), min_size=3, max_size=3),
     clicks=st.lists(st.tuples(NAMES, st.sampled_from(["a", "b", "e", None])), max_size=12),

@@ -212,7 +212,10 @@ answers = st.dictionaries(st.sampled_from([f"q{number}" for number in range(12)]
                           min_size=1, max_size=8)  # fmt: skip
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=settings.default.max_examples // 3,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(nights=st.lists(st.tuples(st.integers(0, 4), answers), min_size=1, max_size=8), most=st.integers(1, 4))
 def test_any_nights_read_the_same(
     tmp_path_factory: pytest.TempPathFactory, nights: list[tuple[int, dict[str, str]]], most: int
