@@ -40,9 +40,8 @@ _WEIGHTS = re.compile(
 _TOGETHER = {"elastic": _ELASTIC, "weights": _WEIGHTS}
 """Files whose tests run in one process, which starts Elasticsearch, or imports PyTorch and what opens weights, once: half a
 minute each beside others."""
-_LONG = re.compile(
-    r"test_(nightly|ablations|differential|runners|strategy_identity|submitting|bad_storage|errors|architecture)\.py"
-)
+_LONGEST = re.compile(r"test_nightly\.py")
+_LONG = re.compile(r"test_(ablations|differential|runners|strategy_identity|submitting|bad_storage|errors|architecture)\.py")
 _SERVERS = {"elasticsearch", "secured_server"}
 """Fixtures that start one."""
 _PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
@@ -64,6 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those that take longest first, so that nothing waits for them alone."""
     items.sort(
         key=lambda item: (
+            _LONGEST.search(item.nodeid) is None,
             _ELASTIC.search(item.nodeid) is None,
             _WEIGHTS.search(item.nodeid) is None,
             item.get_closest_marker("slow") is None,
