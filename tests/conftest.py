@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import uuid
@@ -42,6 +43,7 @@ _TOGETHER = {"elastic": _ELASTIC, "weights": _WEIGHTS}
 minute each beside others."""
 _LONGEST = re.compile(r"test_nightly\.py")
 _LONG = re.compile(r"test_(ablations|differential|runners|strategy_identity|submitting|bad_storage|errors|architecture)\.py")
+gc.disable()  # until all is collected
 _SERVERS = {"elasticsearch", "secured_server"}
 """Fixtures that start one."""
 _PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
@@ -70,6 +72,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             _LONG.search(item.nodeid) is None,
         )
     )
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the garbage collector need not look through it again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
