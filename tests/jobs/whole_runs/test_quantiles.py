@@ -52,9 +52,9 @@ def job(
 ) -> str:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     values["rewrite"]["engine"] = {"kind": "openai", "model": "some-8b", "base_url": server.address, "attempts": 1}
-    path = job_in_process(tmp_path, values, bm25, config_file)
+    job_in_process(tmp_path, values, bm25, config_file)
     pq.write_table(pa.table({"query": QUERIES}), tmp_path / "log.parquet")
-    return path
+    return config_file(values | {"cluster": {"address": "none", "shard_size": 30}})  # two shards
 
 
 QUANTILE = f"{{quantile: {SHARE}, sample: {SAMPLE}, seed: {SEED}}}"
@@ -90,7 +90,7 @@ def stored(run: RunFolder) -> list[dict[str, Any]]:
     return list(json.loads((Path(run.storage.root) / "shards.json").read_text())["thresholds"].values())
 
 
-@pytest.mark.parametrize("size", [3, 50])
+@pytest.mark.parametrize("size", [pytest.param(3, marks=pytest.mark.slow), 30])
 def test_a_quantile_is_taken_once_of_a_seeded_sample(job: str, size: int) -> None:
     best = best_scores(finished(prepared_work(job, ["rewrite.strategies=[]", "name=plain"], None)))
     value = threshold(best)
