@@ -43,7 +43,6 @@ _TOGETHER = {"elastic": _ELASTIC, "weights": _WEIGHTS}
 minute each beside others."""
 _LONGEST = re.compile(r"test_nightly\.py")
 _LONG = re.compile(r"test_(ablations|differential|runners|strategy_identity|submitting|bad_storage|errors|architecture)\.py")
-gc.disable()  # until all is collected
 _SERVERS = {"elasticsearch", "secured_server"}
 """Fixtures that start one."""
 _PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
@@ -74,10 +73,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     )
 
 
-def pytest_collection_finish() -> None:
-    """What was imported and collected stays to the end: the garbage collector need not look through it again."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported and collected stays to the end: the garbage collector need not look through it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
