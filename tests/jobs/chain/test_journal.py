@@ -151,7 +151,7 @@ def test_while_the_run_stops_completions_are_saved_without_delay(
     time.sleep(0.3)
     assert list(storage.list(UNSAVED)) == []
     stopping.set()
-    end = time.monotonic() + 3000
+    end = time.monotonic() + 300
     while not list(storage.list(UNSAVED)):
         assert time.monotonic() < end
         time.sleep(0.05)

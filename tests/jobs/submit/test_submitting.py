@@ -59,9 +59,11 @@ def fail(code: int, status: str = "FAILED") -> Callable[[Job], None]:
     return play
 
 
-def later(server: FakeJobServer, status: str = "SUCCEEDED", code: int | None = 0, log: str = "") -> Callable[[Job], None]:
-    """A job that ends a moment after it is followed."""
-    return lambda one: once_followed(server, lambda: server.end(one.body["submission_id"], status, code, log))
+def later(
+    server: FakeJobServer, status: str = "SUCCEEDED", code: int | None = 0, log: str = "", connections: int = 1
+) -> Callable[[Job], None]:
+    """A job that ends a moment after so many connections to its log."""
+    return lambda one: once_followed(server, lambda: server.end(one.body["submission_id"], status, code, log), connections)
 
 
 # ---------------------------------------------------------------- what is sent
@@ -223,7 +225,7 @@ def test_a_broken_connection_is_made_again_and_nothing_is_shown_twice(
 
     def play(one: Job) -> None:
         one.log = lines
-        later(server, log="the last\n")(one)
+        later(server, log="the last\n", connections=2)(one)
 
     server.play = play
     assert submitted(server, job) == 0

@@ -206,11 +206,11 @@ class FakeJobServer:
         return web.json_response({"stopped": True})
 
 
-def once_followed(server: FakeJobServer, work: Callable[[], object]) -> None:
-    """Does something a moment after the first connection to a log."""
+def once_followed(server: FakeJobServer, work: Callable[[], object], connections: int = 1) -> None:
+    """Does something a moment after so many connections to a log."""
 
     def act() -> None:
-        while not server.tails:
+        while server.tails < connections:
             time.sleep(0.01)
         time.sleep(0.2)
         work()
