@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "testtesttest", "AWS_REGION": "us-east-1"}
+STARTS = 20  # on a busy machine it may not answer in the ten seconds that `serve` gives it
 ABSENT = "no S3 server: set S3_ENDPOINT_URL (and AWS_... for it), or DMQR_SHARED to a folder with s3/serve"
 
 
@@ -39,7 +40,11 @@ def running(folder: Path) -> Iterator[S3Server]:
         yield _with_bucket(named, environment)
         return
     serve = [sys.executable, str(_shared() / "serve")]
-    started = subprocess.run([*serve, "start", str(folder)], capture_output=True, text=True, check=False, timeout=300)
+    for _ in range(STARTS):
+        started = subprocess.run([*serve, "start", str(folder)], capture_output=True, text=True, check=False, timeout=300)
+        if started.returncode == 0:
+            break
+        subprocess.run([*serve, "stop", str(folder), "--kill"], check=False, timeout=300)
     assert started.returncode == 0, started.stderr
     endpoint = started.stdout.strip()
     try:
