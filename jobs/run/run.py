@@ -111,7 +111,7 @@ def run(
                 with (
                     traced(prepared, lease.number) as traces,
                     progress_file(storage, lease, progress.state, put_log, record.spent),
-                    driver_gauges(prepared, lease, progress.state),
+                    driver_gauges(prepared, lease, progress.state, job.answer_wait),
                 ):
                     if draft is not None:
                         progress.phase("planning")

@@ -201,6 +201,7 @@ def test_a_run_may_be_silent_for_as_long_as_flex_takes(night: Night) -> None:
         path = night(server)
         assert run_of(prepared(path, *NO_TIER)).stall_minutes == 15
         assert run_of(prepared(path)).stall_minutes == 15 + 900 / 60
+        assert (run_of(prepared(path)).answer_wait, run_of(prepared(path, *NO_TIER)).answer_wait) == (900, 0)
 
 
 # ---------------------------------------------------------------- store, resume, budget
