@@ -16,6 +16,7 @@ _BY_REASON = """
 SELECT reason, count(DISTINCT (query_id, stage)) FROM read_parquet($files) WHERE query_id IS NOT NULL
 GROUP BY reason ORDER BY 2 DESC, 1
 """
+_OF_NO_QUERY = "SELECT count(*) FROM read_parquet($files) WHERE query_id IS NULL AND reason = $reason"
 _OF_REASONS = """
 SELECT DISTINCT query_id FROM read_parquet($files) WHERE query_id IS NOT NULL AND reason IN (SELECT unnest($reasons))
 ORDER BY query_id
@@ -26,7 +27,7 @@ def replay_of(run: RunFolder, reasons: Sequence[str]) -> Replay:
     """Returns the replay of a run's queries, of those in committed shards, that have an error or a note of these reasons.
 
     Raises:
-        ConfigError: It is an ablation, or no query has an error of a reason.
+        ConfigError: It is an ablation, or no query has an error of a reason: none has, or rejected rows of the log alone.
     """
     where = run.storage.root
     if run.is_ablation:
@@ -36,6 +37,7 @@ def replay_of(run: RunFolder, reasons: Sequence[str]) -> Replay:
     known = _by_reason(files)
     for reason in wanted:
         if reason not in known:
+            _check_no_rejection(files, reason, where)
             found = nearest(reason, [f"{one} ({count:,})" for one, count in known.items()])
             words = f"no query of {where} has an error of this reason{found}; give one that errors/ has"
             raise ConfigError("argument", f"--reason {reason}: {words}")
@@ -43,6 +45,17 @@ def replay_of(run: RunFolder, reasons: Sequence[str]) -> Replay:
         rows = connection.execute(_OF_REASONS, {"files": files, "reasons": wanted}).fetchall()
     query_ids = [query_id for (query_id,) in rows]
     return Replay(run.record["run_id"], where, {one: known[one] for one in wanted}, query_ids, run.plan.thresholds)
+
+
+def _check_no_rejection(files: Sequence[str], reason: str, where: str) -> None:
+    """Refuses a reason for which rows of the log were rejected."""
+    if not files:
+        return
+    with database() as connection:
+        (count,) = connection.execute(_OF_NO_QUERY, {"files": list(files), "reason": reason}).fetchone() or (0,)
+    if count:
+        words = f"{count:,} rows of the log of {where} were rejected so, and are no queries; correct the log, and run it anew"
+        raise ConfigError("argument", f"--reason {reason}: {words}")
 
 
 def _by_reason(files: Sequence[str]) -> dict[str, int]:

@@ -389,6 +389,21 @@ def test_a_reason_that_no_query_has_is_refused_with_those_that_are_there(
     assert "(known: refusal (1))" in said
 
 
+def test_the_reason_of_rejected_rows_is_refused(nights: Nights, llm: Llm, capfd: pytest.CaptureFixture[str]) -> None:
+    """They are no queries; of a reason that queries have, too, these are replayed."""
+    pq.write_table(pa.table({"query": [*QUERIES, " ", None]}), "log.parquet")
+    nights.run("one")
+    capfd.readouterr()
+    assert nights.replay("runs/small", "empty", code=2) == []
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert "--reason empty: 2 rows of the log of " in said
+    assert said.endswith("were rejected so, and are no queries; correct the log, and run it anew")
+    llm.faulty = {BAD: [""]}
+    nights.run("two", "store=null")
+    again = nights.replay(folder_of(runs_below(Path("runs"))[-1]), "empty")
+    assert [(one.query, one.replay) for one in again] == [(BAD, 1)]
+
+
 def test_the_list_and_the_trend_tell_replays_from_nights(nights: Nights, llm: Llm, capfd: pytest.CaptureFixture[str]) -> None:
     llm.faulty = {BAD: [REFUSED]}
     nights.run("one")
