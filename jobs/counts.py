@@ -232,6 +232,19 @@ class WorkAlone(CountKey):
 
 
 @dataclass(frozen=True)
+class WorkElsewhere(CountKey):
+    """Work that an arm needs and that other arms' earlier stages have made, as work of the quantity `made_as`.
+
+    Alone the arm would make it itself. `component` is that under which it was paid for.
+    """
+
+    KIND, WIDE = "elsewhere", 2
+    quantity: str
+    made_as: str
+    component: str
+
+
+@dataclass(frozen=True)
 class MadeWork(CountKey):
     """Distinct requests that were made here for any arm, each once for all attempts at it."""
 

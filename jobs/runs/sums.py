@@ -19,6 +19,7 @@ from jobs.counts import (
     Unsearched,
     Work,
     WorkAlone,
+    WorkElsewhere,
     by_arm,
     counts_of,
 )
@@ -151,11 +152,19 @@ def _mean(numbers: Counter[int]) -> float:
 
 
 class Need(NamedTuple):
-    """A number of requests, searches or pairs of a component, `component@model` in the totals of costs."""
+    """A number of requests, searches or pairs of a component, `component@model` in the totals of costs.
+
+    Attributes:
+        quantity: Of the work.
+        component: Under which it was paid for.
+        amount: How much.
+        made_as: The quantity under which it was paid for, where an earlier stage has made it for other arms; None: the same.
+    """
 
     quantity: str
     component: str
     amount: int
+    made_as: str | None = None
 
 
 @dataclass(frozen=True)
@@ -176,4 +185,9 @@ def arm_needs(counts: Mapping[str, int], arms: Sequence[str]) -> dict[str, ArmNe
     def needs(own: Mapping[str, int], kind: type[Work | WorkAlone]) -> list[Need]:
         return [Need(of.quantity, of.component, n) for of, n in counts_of(own, kind)]
 
-    return {arm: ArmNeeds(needs(own, Work), needs(own, WorkAlone)) for arm, own in by_arm(counts, arms).items()}
+    def elsewhere(own: Mapping[str, int]) -> list[Need]:
+        return [Need(of.quantity, of.component, n, of.made_as) for of, n in counts_of(own, WorkElsewhere)]
+
+    return {
+        arm: ArmNeeds([*needs(own, Work), *elsewhere(own)], needs(own, WorkAlone)) for arm, own in by_arm(counts, arms).items()
+    }

@@ -15,8 +15,8 @@ from cluster.http import encodable
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.cuts import Cuts
 from jobs.chain.stages.candidates import Candidates
+from jobs.chain.stages.llm.paid_before import ASKED_COLUMNS
 from jobs.chain.stages.stored_rows import Rankings
-from jobs.chain.steps.asking import ASKED
 from jobs.config.config import Config
 from jobs.log.check import LogColumns
 from retrievers.corpora.collections import id_parts
@@ -119,7 +119,7 @@ def one_arm_row(table: pa.Table, work: SharedWork) -> Row:
     for key, column in (("correction", "corrections"), ("answer", "answers")):
         one = next(iter(row.pop(column, ())), None)
         row[key] = one and {name: value for name, value in one.items() if name not in inner}
-    for name in ASKED:
+    for name in ASKED_COLUMNS:
         row.pop(name, None)
     return row
 

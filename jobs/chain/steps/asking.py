@@ -10,8 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from cluster.costs import Prices, entry
 from cluster.storage import open_storage
 from jobs.chain.arms.opened import AnsweredBy
@@ -104,31 +102,9 @@ class Asking:
         return request.engine in self._recorded
 
 
-ASKED = ("asked_in_rounds", "asked")
-"""The columns of blocks with requests that later stages do not pay for."""
-
-
 def asked_key(key: Key) -> str:
     """Returns a key as stages hand it on."""
     return "/".join(map(str, key))
-
-
-def paid_before(table: pa.Table) -> list[frozenset[str]]:
-    """Returns the requests of each query, as `asked_key` has them, whose answers earlier stages have paid for."""
-    columns = [table.column(name).to_pylist() for name in ASKED if name in table.column_names]
-    return [frozenset[str]().union(*of_row) for of_row in zip(*columns, strict=True)] or [frozenset()] * table.num_rows
-
-
-def unpaid(needed: Mapping[str, Mapping[Key, set[str]]], paid: Iterable[Collection[str]]) -> dict[str, dict[Key, set[str]]]:
-    """Returns what arms need of a stage without what is work of an earlier one.
-
-    Args:
-        needed: Component -> requests -> the arms that need their answers.
-        paid: As `paid_before` returns it.
-    """
-    known = {key for of_row in paid for key in of_row}
-    left = {name: {key: arms for key, arms in of.items() if asked_key(key) not in known} for name, of in needed.items()}
-    return {component: of for component, of in left.items() if of}
 
 
 class ShardAnswers:

@@ -4,8 +4,9 @@ An ablation does the work of all arms once, so no arm's cost is measured by itse
 pairs that the arm needs (`jobs.runs.sums.arm_needs`), times what one of that kind cost in this ablation: the seconds,
 accelerator seconds and tokens of a component (`RunFolder.spent`) over the number that was made, each with all attempts at it.
 What was taken from the store is no part of either; a component of which less was made here than was taken from there has no
-known cost, nor has an arm that needs it. Fusing, ordering, writing, the start-up of workers, the driver and nodes without work
-are not divided among arms: they are no part of these costs.
+known cost, nor has an arm that needs it. What earlier stages of other arms have made, such as a grade that its judge needs, is
+an arm's work all the same, at what it has cost there. Fusing, ordering, writing, the start-up of workers, the driver and nodes
+without work are not divided among arms: they are no part of these costs.
 """
 
 from __future__ import annotations
@@ -111,23 +112,24 @@ def cost_of(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
     """Returns what is needed at its measured cost; None if that of a part is not known."""
     cost: Totals = {}
     for need in needs:
-        sums = component_sums(run.spent, need)
-        spent = sums.get(cost_quantity(need.quantity), 0)
+        made_as = need.made_as or need.quantity
+        sums = component_sums(run.spent, made_as, need.component)
+        spent = sums.get(cost_quantity(made_as), 0)
         if need.amount and spent <= sums.get("reused", 0):
             return None
         # costs count attempts at a request, and an arm needs it once, at what all of them cost
-        made = run.counts[MadeWork(need.quantity, need.component).key] or spent
+        made = run.counts[MadeWork(made_as, need.component).key] or spent
         share = need.amount / made if need.amount else 0.0
         of = {name: value * share for name, value in sums.items()}
-        add_totals(cost, {QUANTITIES[need.quantity]: {need.component: of}})
+        add_totals(cost, {QUANTITIES[made_as]: {need.component: of}})
     return cost
 
 
-def component_sums(spent: Totals, need: Need) -> dict[str, float]:
-    """Returns what the component of a need has cost, in all stages that do such work."""
+def component_sums(spent: Totals, quantity: str, component: str) -> dict[str, float]:
+    """Returns what a component has cost, in all stages that do such work."""
     sums: dict[str, float] = {}
-    for stage in cost_stages(need.quantity):
-        for name, value in spent.get(stage, {}).get(need.component, {}).items():
+    for stage in cost_stages(quantity):
+        for name, value in spent.get(stage, {}).get(component, {}).items():
             sums[name] = sums.get(name, 0.0) + value
     return sums
 

@@ -26,12 +26,12 @@ from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import documents_of
 from jobs.chain.stages.llm.first_results import Place, Rows, ShownResults
-from jobs.chain.stages.users import request_counts
+from jobs.chain.stages.llm.paid_before import PaidBefore, answered
 from jobs.chain.steps.asked_about import numbered_sentences
-from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers, asked_key, paid_before, unpaid
+from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
 from jobs.chain.steps.grading import document_values, grade_of
 from jobs.chain.steps.replays import outcome_of_reason
-from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE
+from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE, ASKED
 from jobs.counts import GradedDocuments, arm_key
 from jobs.job.steps import ANSWER_KEYS
 from jobs.tables import error_row, with_appended, with_columns, with_failure
@@ -58,7 +58,7 @@ class Grade:
         [
             ("grades", pa.list_(ARM_GRADE)),
             ("corrections", pa.list_(ARM_CORRECTION)),
-            ("asked", pa.list_(pa.string())),  # requests that later stages do not pay for
+            ("asked", pa.list_(ASKED)),  # requests that later stages do not pay for
         ]
     )
 
@@ -213,14 +213,12 @@ class _Graded:
         corrections: list[list[dict[str, Any]]] = [[] for _ in self._queries]
         for (_, row), one in self._corrections.items():
             corrections[row].append(one)
-        paid = paid_before(self._table)
+        paid = PaidBefore(self._table)
         if self._work.only is None:
-            counts.update(request_counts("grades", unpaid(self._needed, paid), self._answers.is_reused))
-        answered = {key for key, one in self._answers.made.items() if one.completion.error_reason is None}
-        asked = [[asked_key(key) for key in of if key in answered] for of in self._requests]
-        columns = [pa.array(grades, pa.list_(ARM_GRADE)), pa.array(corrections, pa.list_(ARM_CORRECTION)),
-                   pa.array(asked, pa.list_(pa.string()))]  # fmt: skip
-        spent = [self._answers.costs(of, known) for of, known in zip(self._requests, paid, strict=True)]
+            counts.update(paid.counts("grades", self._needed, self._answers.is_reused))
+        asked = answered(list(self._texts), "grades", self._needed, self._answers.made)
+        columns = [pa.array(grades, pa.list_(ARM_GRADE)), pa.array(corrections, pa.list_(ARM_CORRECTION)), asked]
+        spent = [self._answers.costs(of, paid.of_row(row)) for row, of in enumerate(self._requests)]
         table = with_columns(self._table, Grade.ADDS, columns)
         table = with_appended(table, "errors", [list(of.values()) for of in self._errors])
         return with_counts(with_appended(table, "costs", spent), counts)

@@ -27,6 +27,7 @@ from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import documents_of
 from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.llm.first_results import Place, ShownResults
+from jobs.chain.stages.llm.paid_before import answered
 from jobs.chain.stages.llm.round_grades import RoundGrades
 from jobs.chain.stages.llm.round_merge import RoundMerge
 from jobs.chain.stages.llm.round_state import RoundState, refined
@@ -34,10 +35,10 @@ from jobs.chain.stages.order import Order
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.score import Score
 from jobs.chain.stages.users import request_counts
-from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers, asked_key
+from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
 from jobs.chain.steps.contexts import Context, context_of, token_counter
 from jobs.chain.steps.replays import outcome_of_reason
-from jobs.chain.tables import ARM_REWRITE, ARM_ROUND, COUNT
+from jobs.chain.tables import ARM_REWRITE, ARM_ROUND, ASKED, COUNT
 from jobs.counts import RoundQueries, arm_key
 from jobs.tables import ERROR, ITERATE, error_row, with_appended, with_columns, with_failure
 from rewriters.engines import Completion, Request
@@ -66,7 +67,7 @@ class Iterate:
     ADDS = pa.schema(
         [
             ("rounds", pa.list_(ARM_ROUND)),
-            ("asked_in_rounds", pa.list_(pa.string())),  # requests for grades, which later stages do not pay for
+            ("asked_in_rounds", pa.list_(ASKED)),  # requests, for grades above all, which later stages do not pay for
         ]
     )
     DROPS = ("best",)
@@ -126,9 +127,8 @@ class Iterate:
         table = self._with_hits(table, empty - self._empty(results.block), state)
         table = with_appended(with_appended(table, "errors", state.errors), "costs", state.costs)
         table = with_appended(table, "costs", [answers.costs(of) for of in state.requests])
-        answered = {key for key, one in answers.made.items() if one.completion.error_reason is None}
-        graded = [sorted(asked_key(key) for key in of & answered) for of in state.graded]
-        columns = [pa.array(state.rounds, pa.list_(ARM_ROUND)), pa.array(graded, pa.list_(pa.string()))]
+        asked_for = answered([one.query_id for one in state.queries], "rounds", state.needed, answers.made)
+        columns = [pa.array(state.rounds, pa.list_(ARM_ROUND)), asked_for]
         return with_columns(with_counts(table, self._counts(answers, state)).drop_columns(list(self.DROPS)), self.ADDS, columns)
 
     def _empty(self, block: Candidates) -> set[Place]:

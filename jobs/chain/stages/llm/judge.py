@@ -20,9 +20,9 @@ from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import Corpora, documents_of
 from jobs.chain.stages.llm.nuggets import JudgedText, Needed, NuggetJudge, judge_error
+from jobs.chain.stages.llm.paid_before import PaidBefore
 from jobs.chain.stages.stored_rows import Rankings
-from jobs.chain.stages.users import request_counts
-from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers, paid_before, unpaid
+from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
 from jobs.chain.steps.contexts import NO_DOCUMENTS, beginning
 from jobs.chain.steps.replays import read_outcome
 from jobs.chain.web.texts import document_pages
@@ -118,15 +118,15 @@ class Judge:
         answers.close()
         arrays = [pa.array(columns[name], pa.list_(kind)) for name, kind in _COLUMNS.items()]
         table = with_appended(with_columns(table, self.ADDS, arrays), "errors", judged.errors)
-        paid = paid_before(table)
-        spent = [answers.costs(of, known) for of, known in zip(judged.requests, paid, strict=True)]
+        paid = PaidBefore(table)
+        spent = [answers.costs(of, paid.of_row(row)) for row, of in enumerate(judged.requests)]
         table = with_appended(table, "costs", spent)
         counts = Counter({NUGGETS_LEFT_OUT: left_out})
         if ACCURACY in (one.kind for one in self._work.judging):
             with_answers = [one for one, of in zip(queries, answered, strict=True) if of]
             counts[WITHOUT_GOLD] = sum(one.query_id not in self._gold for one in with_answers)
         if self._work.only is None:
-            counts.update(request_counts("judgements", unpaid(judged.needed, paid), answers.is_reused))
+            counts.update(paid.counts("judgements", judged.needed, answers.is_reused))
         return with_counts(table, {name: count for name, count in counts.items() if count})
 
     def _judge(self, table: pa.Table, queries: list[Query], answers: ShardAnswers) -> _Judged:

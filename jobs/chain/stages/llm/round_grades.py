@@ -55,7 +55,6 @@ class RoundGrades:
         for (place, number), (task, request, key) in asked.items():
             made, (arm, row) = answers.made[key].completion, place
             state.requests[row].setdefault(key, replace(request, name=task.name))
-            state.graded[row].add(key)
             state.needed.setdefault(f"{task.name}@{made.model}", {}).setdefault(key, set()).add(self._work.answers[arm].arm)
             result = read_step(task.step, made, request.query)
             grade, document = grade_of(result), found[place][number]

@@ -59,7 +59,6 @@ class RoundState:
         self.errors: list[list[dict[str, Any]]] = [[] for _ in self.queries]
         self.costs: list[list[dict[str, Any]]] = [[] for _ in self.queries]
         self.requests: list[dict[Key, Request]] = [{} for _ in self.queries]
-        self.graded: list[set[Key]] = [set() for _ in self.queries]  # requests for grades, which later stages share
         self.needed: dict[str, dict[Key, set[str]]] = {}  # component -> requests -> the arms that need their answers
         self.counts: Counter[str] = Counter()
         searches = {arm: work.answers[arm].search for arm, _ in iterating}

@@ -1,0 +1,153 @@
+"""What arms cost where their stages share answers: each arm's bill is that of a run of it, in jobs drawn at random."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cluster.costs import Prices
+from jobs.counts import QUANTITIES, cost_quantity
+from jobs.measure.compare.arm_costs import arm_costs
+from jobs.pages.closing import closing_page, compared
+from jobs.plan.work import saved
+from jobs.runs.folder import RunFolder
+from jobs.runs.sums import arm_needs
+from tests.support.jobs.corrective_llm import prompt_of
+from tests.support.jobs.corrective_llm import said as corrective
+from tests.support.jobs.in_process_runs import finished, job_in_process, prepared_work, rows
+from tests.support.rewriters.fake_server import FakeServer, Reply, completion
+
+MODEL = "grader-8b"
+PRICES = Prices(tokens={MODEL: {"prompt": 1e4, "cached": 1e4, "completion": 1e5}})
+USD = (7 * 1e4 + 3 * 1e5) / 1e6  # of each request: they are equally long
+STAGES = ("iterate", "grade", "web", "answer", "judge")
+
+
+def answer(body: dict[str, Any]) -> Reply:
+    prompt = prompt_of(body)
+    if "Tried before" in prompt:
+        query = prompt.rpartition("Query: ")[2]
+        again = "" if "Tried before:\n(none)" in prompt else " galaxies"
+        text = json.dumps({"reinforce": "", "missing": "", "leave_out": "", "query": f"{query} full moon harbours{again}"})
+    else:
+        text = corrective(body)
+    made = completion(text, {"prompt_tokens": 7, "completion_tokens": 3})
+    return Reply(content=json.dumps(made).encode(), headers={"Content-Type": "application/json"})
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer([MODEL], answer=answer) as one:
+        yield one
+
+
+@pytest.fixture
+def job(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], server: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:  # fmt: skip
+    """Rounds, grades and the judge ask the same model the same of a document."""
+    monkeypatch.chdir(tmp_path)
+    engine = {"kind": "openai", "model": MODEL, "base_url": server.address, "attempts": 1}
+    labels = {"by": "llm", "grades": {"engine": engine}}
+    values["iterate"] = {"by": "bm25", "below": 1.2, "prompt": "refine", "documents": 3, "labels": labels, "engine": engine}
+    values["grade"] = {"documents": 3, "against": "query", "engine": engine}
+    values["answer"] = {"documents": 4, "engine": engine}
+    values["judge"] = {"engine": engine, "relevance": {"prompt": "three_grades", "documents": 4}}
+    values["store"] = None
+    return job_in_process(tmp_path, values, bm25, config_file)
+
+
+Changes = dict[str, Any]
+
+
+def drawn(seed: int) -> tuple[Changes, dict[str, Changes]]:
+    """Changes of the config, and arms."""
+    pick = random.Random(seed)
+
+    def changes() -> Changes:
+        grade: Changes = pick.choice([{"grade": None}, {"grade": None}, {"grade.documents": pick.randint(1, 6)}, {}])
+        rounds: Changes = pick.choice([{"iterate": None}, {"iterate.rounds": 2}, {"iterate.below": 2.0}, {}])
+        other: Changes = pick.choice(
+            [{"rewrite.strategies": []}, {"fuse.method": "rrf"}, {"answer.documents": 2}, {"fuse.keep": 49}]
+        )
+        return grade | rounds | other
+
+    base: Changes = pick.choice([{}, {"grade": None}, {"iterate": None}, {"judge.relevance.documents": 2}])
+    keys = [key.partition(".")[0] for key, value in base.items() if value is None]
+    arms = {f"arm {n}": changes() for n in range(pick.randint(2, 3))}
+    if keys:  # a section that the config lacks is whole in an arm, or not there
+        arms = {name: {key: one for key, one in of.items() if key.partition(".")[0] not in keys} for name, of in arms.items()}
+    return base, arms
+
+
+def settings(changes: Changes) -> list[str]:
+    return [f"{key}={json.dumps(value)}" for key, value in changes.items()]
+
+
+def executed(run: RunFolder) -> Counter[str]:
+    """Of each quantity of work what was made, or what another query of the run had made."""
+    made: Counter[str] = Counter()
+    for kind, stage in QUANTITIES.items():
+        for sums in run.spent.get(stage, {}).values():
+            made[kind] += int(sums.get(cost_quantity(kind), 0) + sums.get("reused", 0))
+    return +made
+
+
+def needed(run: RunFolder, arm: str, kind: str = "whole") -> Counter[str]:
+    names = [one["name"] for one in run.record["ablation"]["arms"]]
+    found: Counter[str] = Counter()
+    for need in getattr(arm_needs(run.counts, names)[arm], kind):
+        found[need.quantity] += need.amount
+    return +found
+
+
+def usd(run: RunFolder) -> float:
+    return USD * sum(one["requests"] for one in rows(run, "costs") if one["stage"] in STAGES)
+
+
+def check(job: str, base: Changes, arms: dict[str, Changes]) -> RunFolder:
+    """Checks the bill of each arm against that of a run of it, and what it alone needs against an ablation without it."""
+    whole = finished(prepared_work(job, settings(base), {"arms": arms}))
+    found = {one.arm: one for one in arm_costs(whole, PRICES, {})}
+    for arm, changes in {"full": {}, **arms}.items():
+        alone = finished(prepared_work(job, [*settings(base | changes), "name=alone"], None))
+        assert needed(whole, arm) == executed(alone), (arm, changes)
+        assert found[arm].standalone_usd == pytest.approx(usd(alone)), (arm, changes)
+    for arm in arms:
+        rest = {name: one for name, one in arms.items() if name != arm}
+        without = finished(prepared_work(job, [*settings(base), "name=without"], {"arms": rest}))
+        # without it another arm's judge may pay for a grade that is left, so that kinds of work are not compared
+        assert executed(whole).total() - executed(without).total() == needed(whole, arm, "alone").total(), arm
+        assert found[arm].marginal_usd == pytest.approx(usd(whole) - usd(without)), arm
+    return whole
+
+
+def test_an_arm_without_grading_pays_for_the_judgements_that_another_s_grades_are(job: str, server: FakeServer) -> None:
+    arms: dict[str, Changes] = {"ungraded": {"grade": None, "iterate": None}, "graded": {"iterate": None}}
+    run = check(job, {}, arms)
+    needs = {arm: needed(run, arm) for arm in ("full", *arms)}
+    assert needs["ungraded"]["judgements"] > needs["graded"]["judgements"] > 0
+    assert needs["ungraded"]["grades"] == 0
+    assert needs["graded"]["grades"] > needs["full"]["grades"]  # rounds have made some of these
+    assert executed(run)["judgements"] < needs["ungraded"]["judgements"]
+    assert saved(run).naive["judgements"] == sum(
+        needed(run, one["name"])["judgements"] for one in run.record["ablation"]["arms"]
+    )
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(closing_page(compared(run, None, run.config.evaluate, None)))
+    words = " ".join(console.export_text().split())
+    assert f"judgements {executed(run)['judgements']:,} in place of {saved(run).naive['judgements']:,}" in words
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 1)) for seed in range(12)])
+def test_an_arm_costs_what_a_run_of_it_does(job: str, seed: int) -> None:
+    check(job, *drawn(seed))
