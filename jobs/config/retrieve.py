@@ -75,6 +75,6 @@ class RetrieveSettings(Settings):
     @property
     def text_retrievers(self) -> dict[str, str]:
         """Returns collection -> the retriever whose index has the texts of its documents; without collections "" -> it."""
-        firsts = {name: one.retrievers[0] for name, one in self.collections.items()}
-        indexed = (name for name, one in self.retrievers.items() if one.indexed(name))  # texts of the web come with its hits
-        return firsts or {"": next(indexed, next(iter(self.retrievers)))}
+        searched = {name: one.retrievers for name, one in self.collections.items()} or {"": list(self.retrievers)}
+        indexed = {name for name, one in self.retrievers.items() if one.indexed(name)}  # texts of the web come with its hits
+        return {name: next((one for one in of if one in indexed), of[0]) for name, of in searched.items()}

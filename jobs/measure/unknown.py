@@ -12,7 +12,7 @@ from jobs.runs.folder import RunFolder
 from retrievers.corpora.collections import id_parts
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.kinds import all_indexed
-from retrievers.web.hits import PREFIX
+from retrievers.web.hits import page_id
 
 MOST = 10_000  # judged documents that are looked up: 20 requests to Elasticsearch
 
@@ -50,7 +50,7 @@ def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocument
     """
     judged = sorted({doc_id for grades in judgements.grades.values() for doc_id in grades})
     if any(not one.indexed(name) for name, one in run.config.retrieve.retrievers.items()):
-        judged = [doc_id for doc_id in judged if not doc_id.startswith(PREFIX)]  # nobody knows all pages of the web
+        judged = [doc_id for doc_id in judged if page_id(doc_id) is None]  # nobody knows all pages of the web
     asked = judged[:: max(1, -(-len(judged) // MOST))]
     left, looked, seen = asked, dict[str, None](), set[tuple[str, str]]()
     retrievers, indexes = run.config.retrieve.retrievers, run.record.get("indexes") or {}

@@ -7,6 +7,12 @@ from rich.text import Text
 
 from jobs.terminal.formats import one_line, printable
 from jobs.try_one.trial import Trial
+from rewriters.steps.settings import HIGHEST_GRADES
+
+_JUDGED = {
+    f"results, 0 to {HIGHEST_GRADES['relevance']}": "relevance", "answer, 1 is right": "accuracy",
+    f"answer, 0 to {HIGHEST_GRADES['criteria']}": "criteria",
+}  # fmt: skip
 
 
 def rounds_table(trial: Trial) -> Table:
@@ -17,7 +23,7 @@ def rounds_table(trial: Trial) -> Table:
         words = f" ({best} before; {one['new']} new result{'s' * (one['new'] != 1)})"
         table.add_row(f"{one['round']}", Text.assemble(one_line(one["text"]), (words, "dim")))
         if labelled := [of for of in one["documents"] or () if of["label"]]:
-            told = ", ".join(f"{one_line(of['doc_id'])} {of['label']}" for of in labelled)
+            told = ", ".join(f"{one_line(of['doc_id'])} ({of['label']} relevance)" for of in labelled)
             table.add_row("", Text(f"written from {told}", style="dim"))
     if not trial.row["rounds"]:
         table.add_row("", Text("none: the best score is not below, or the refined query is none (see below)", style="dim"))
@@ -69,11 +75,11 @@ def judged_table(trial: Trial) -> Table:
     table, grades = _grid(), dict[tuple[str | None, str], list[int]]()
     for one in sorted(trial.row["judgements"], key=lambda one: one["sample"]):
         grades.setdefault((one["doc_id"], one["kind"]), []).append(one["grade"])
-    for title, of_documents in (("results", True), ("answer", False)):
+    for title, of_kind in _JUDGED.items():
         words = [
             f"{one_line(doc_id or kind.rpartition('/')[2])} {first}" + (f" (again {', '.join(map(str, more))})" if more else "")
             for (doc_id, kind), (first, *more) in grades.items()
-            if (doc_id is not None) == of_documents
+            if kind.partition("/")[0] == of_kind
         ]
         if words:
             table.add_row(Text(title, style="dim"), Text(", ".join(words)))

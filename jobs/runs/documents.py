@@ -14,7 +14,7 @@ from jobs.runs.web_pages import pages_by_id
 from retrievers.corpora.collections import all_documents
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.retriever import DocumentStore
-from retrievers.web.hits import PREFIX
+from retrievers.web.hits import page_id
 
 
 def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False) -> tuple[dict[str, str], str | None]:
@@ -60,9 +60,10 @@ class RunDocuments:
 
 
 def _pages(run: RunFolder, doc_ids: Sequence[str], addresses: bool) -> dict[str, str]:
-    ids = [doc_id for doc_id in doc_ids if doc_id.startswith(PREFIX)]
-    if not ids or "web" not in run.tables:
+    called = {doc_id: page for doc_id in doc_ids if (page := page_id(doc_id)) is not None}
+    if not called or "web" not in run.tables:
         return {}
     with database() as connection:
-        pages = pages_by_id(connection, run, ids)
-    return {doc_id: (f"{one.url} " if addresses else "") + one.text for doc_id, one in pages.items()}
+        pages = pages_by_id(connection, run, sorted(set(called.values())))
+    found = ((doc_id, pages[page]) for doc_id, page in called.items() if page in pages)
+    return {doc_id: (f"{one.url} " if addresses else "") + one.text for doc_id, one in found}

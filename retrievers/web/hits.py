@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable
 from itertools import accumulate
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from cluster.http import encodable
 
 PREFIX = "web:"
 """Begins the doc_id of a page of the web."""
+_PAGE = re.compile(rf"(?:[^:]+:)?({PREFIX}[^:]+)")  # what may stand before it is the name of a collection
 _PORTS = {"http": 80, "https": 443}
 _TRACKING = ("utm_", "gclid", "fbclid", "msclkid")
 _UNRESERVED = "!$&'()*+,;=:@/~"
@@ -65,6 +67,12 @@ def document_id(url: str) -> str | None:
     """Returns the doc_id of an address, the same for all ways of writing it; None if it is none of the web."""
     normalised = normalised_url(url)
     return None if normalised is None else f"{PREFIX}{hashlib.sha256(normalised.encode()).hexdigest()[:24]}"
+
+
+def page_id(doc_id: str) -> str | None:
+    """Returns the id of a page from what a document is called, perhaps with the name of its collection; None: it is no page."""
+    found = _PAGE.fullmatch(doc_id)
+    return None if found is None else found[1]
 
 
 def normalised_url(url: str) -> str | None:

@@ -90,7 +90,7 @@ class Fuse:
             if number in iterated:
                 _add_best(best, number, lists)
             hits, similar = by_document(lists, rows), _similarity(table, number)
-            texts, used = WebTexts(pages, lists, list_index, hits), list[np.ndarray]()
+            texts, used = WebTexts(pages, lists, list_index, hits, search.collections), list[np.ndarray]()
             strategies = {one for one in hits.strategies if one not in (ORIGINAL, TOGETHER)}
             of_search, done = [], dict[tuple[str, tuple[Corpus, ...], int, int | None], Fused]()
             for at, answer in enumerate(work.answers):

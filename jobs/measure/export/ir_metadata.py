@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from jobs.runs.arms import arm_values, described_arm
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import masked
 
@@ -71,7 +72,7 @@ def _metadata(run: RunFolder, comparison: Comparison, arm: str, tags: Mapping[st
             "automatic": True,
             "score ties": "none: scores are 1 / rank",
             "arm": arm,
-            "changes": _arm(run, arm).get("changes", {}),
+            "changes": described_arm(run, arm).get("changes", {}),
             "retrieval": stages_of(run, arm),
         },
         "actor": {"role": "experimenter"},
@@ -79,22 +80,9 @@ def _metadata(run: RunFolder, comparison: Comparison, arm: str, tags: Mapping[st
     }
 
 
-def _arm(run: RunFolder, arm: str) -> dict[str, Any]:
-    return next((one for one in run.record.get("ablation", {}).get("arms", ()) if one["name"] == arm), {})
-
-
 def stages_of(run: RunFolder, arm: str) -> list[dict[str, Any]]:
     """Returns the stages of an arm, or of a run: the retrievers, the fusion of their lists, the reranker."""
-    described = _arm(run, arm)
-    values = run.config.model_dump(mode="json")
-    for path, value in described.get("changes", {}).items():
-        *sections, key = path.split(".")
-        place = values
-        for section in sections:
-            if place.get(section) is None:  # an arm may name keys of a section that the config leaves null
-                place[section] = {}
-            place = place[section]
-        place[key] = value
+    described, values = described_arm(run, arm), arm_values(run, arm)
     texts = ["original"] * bool(described.get("original", True)) + list(described.get("strategies", []))
     retrievers, fused, reranked = values["retrieve"]["retrievers"], values["fuse"], values["rerank"]
     stages: list[dict[str, Any]] = [

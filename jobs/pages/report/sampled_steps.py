@@ -6,9 +6,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.job.steps import WEB_SEARCH
+from retrievers.web.hits import page_id
+from rewriters.steps.settings import HIGHEST_GRADES
 
 if TYPE_CHECKING:
     from jobs.pages.report.samples import Sample
+
+
+_SCALES = {
+    "relevance": f"results from 0 to {HIGHEST_GRADES['relevance']}", "accuracy": "the answer, 1 for right",
+    "criteria": f"the answer from 0 to {HIGHEST_GRADES['criteria']}",
+}  # fmt: skip
 
 
 class ReadRows(Protocol):
@@ -21,20 +29,22 @@ class ReadRows(Protocol):
 
 def fill_steps(rows: ReadRows, found: Mapping[str, Sample]) -> None:
     """Fills what the later steps made of each sample."""
-    for row in rows("rounds", "query_id, round, best, text, new", order="query_id, round"):
+    for row in rows("rounds", "query_id, round, best, text, new, documents", order="query_id, round"):
         found[row["query_id"]].rounds.append(row)
-    for row in rows("grades", "query_id, rank, doc_id, grade, verdict, strips", order="query_id, rank"):
+    for row in rows("grades", "query_id, rank, doc_id, grade, verdict, strips, model", order="query_id, rank"):
         found[row["query_id"]].graded.append(row)
     for row in rows("corrections", "query_id, question, web_query, hits"):
         found[row["query_id"]].correction = row | {"pages": []}
-    for row in rows("web", "query_id, rank, url, title", f"retriever = '{WEB_SEARCH}'", order="query_id, rank"):
-        correction = found[row["query_id"]].correction
-        if correction is not None and row["rank"] <= (correction["hits"] or 0):
-            correction["pages"].append(row)
+    for row in rows("web", "query_id, rank, doc_id, url, title", f"retriever = '{WEB_SEARCH}'", order="query_id, rank"):
+        sample = found[row["query_id"]]
+        is_graded = row["doc_id"] in (page_id(one["doc_id"]) for one in sample.graded)  # a page that is a result is no hit
+        if (of := sample.correction) is not None and not is_graded and len(of["pages"]) < (of["hits"] or 0):
+            of["pages"].append(row)
     for row in rows("answers", "query_id, text, cut, cited, documents, left_out, model"):
         found[row["query_id"]].answer = row
     for row in rows("judgements", "query_id, kind, doc_id, grade, model", "sample = 0", "query_id, kind, doc_id"):
-        found[row["query_id"]].judged.append(row | {"name": row["doc_id"] or row["kind"].rpartition("/")[2]})
+        kind, _, key = row["kind"].partition("/")
+        found[row["query_id"]].judged.append(row | {"name": row["doc_id"] or key or kind, "scale": _SCALES[kind]})
     for row in rows("nuggets", "query_id, nugget, text, importance, documents", order="query_id, nugget"):
         found[row["query_id"]].nuggets.append(row | {"said": None})
     for row in rows("assignments", "query_id, nugget, assignment", "sample = 0"):

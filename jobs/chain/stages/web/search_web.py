@@ -25,6 +25,7 @@ from jobs.chain.web.answers import WebJournal
 from jobs.job.steps import open_search_engine
 from jobs.tables import STORED, with_appended, with_failure
 from retrievers.retriever import SearchText
+from retrievers.web.hits import page_id
 
 
 class SearchWeb:
@@ -96,7 +97,8 @@ class SearchWeb:
                     continue
                 if web.is_cut(text):
                     errors[row][sent] = cut_search(opened.name, web.settings.provider, sent)
-                graded = {of["doc_id"] for of in grades[row] if of["answer"] == one["answer"]}  # a page may be a result, too
+                # a page may be a result, too
+                graded = {page_id(of["doc_id"]) for of in grades[row] if of["answer"] == one["answer"]}
                 hits = [hit for hit in by.hits[text] if hit.doc_id not in graded][: self._search[one["answer"]][1]]
                 one["hits"] = len(hits)
                 one["pages"] = [{name: getattr(hit, name) for name in ("doc_id", "url", "title", "text")} for hit in hits]

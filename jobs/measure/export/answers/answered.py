@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from jobs.measure.judged_rows import counted_keys, database
 from jobs.runs.documents import RunDocuments
 from jobs.runs.folder import RunFolder
 from jobs.runs.web_pages import pages_of_queries
+from retrievers.web.hits import page_id
 
 _BATCH = 1_000  # answers whose documents are in memory
 _ROWS = """
@@ -80,7 +81,7 @@ class AnsweredArm:
         with database(self.run) as connection:
             for rows in self._rows(connection):
                 own = self._own_texts(connection, [row["query_id"] for row in rows]) if documents is not None else {}
-                shown_in = [[(row["query_id"], one["doc_id"]) for one in row["documents"]] for row in rows]
+                shown_in = [[_known_as(own, row["query_id"], one["doc_id"]) for one in row["documents"]] for row in rows]
                 wanted = sorted({pair[1] for pairs in shown_in for pair in pairs if pair not in own})
                 texts = documents(wanted) if documents is not None and wanted else {}
                 for row, pairs in zip(rows, shown_in, strict=True):
@@ -115,6 +116,12 @@ class AnsweredArm:
         with database(self.run) as connection:
             keys = counted_keys(connection, self.run, self.gold.judged).of_query
         return {one: list(dict.fromkeys(gold for key in of for gold in self.gold.answers[key])) for one, of in keys.items()}
+
+
+def _known_as(own: Mapping[tuple[str, str], str], query_id: str, doc_id: str) -> tuple[str, str]:
+    """Returns the key of a document among the texts that its query has: of a page its own id, without a collection's name."""
+    known, page = (query_id, doc_id), (query_id, page_id(doc_id) or doc_id)
+    return page if known not in own and page in own else known
 
 
 def answered_arm(run: RunFolder, arm: str | None, key: str | None, gold: GoldAnswers | None) -> AnsweredArm:

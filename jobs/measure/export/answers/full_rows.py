@@ -7,7 +7,7 @@ has caused. Arms of an ablation share their work, so that its rows have no costs
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from jobs.measure.export.answers.ragas import notes_of
 from jobs.measure.export.answers.written import WrittenAnswers, batched, write_rows
 from jobs.measure.export.ir_metadata import stages_of
 from jobs.measure.judged_rows import database
+from jobs.runs.rewrites import searched_rewrites
 
 STEPS = ("rewrite", "iterate", "grade", "answer")  # stages in which an LLM is asked
 _TEXTS = pa.list_(pa.string())
@@ -113,25 +114,10 @@ def _method(answers: AnsweredArm) -> str:
 
 def _rewrites(answers: AnsweredArm, ids: list[str]) -> dict[str, list[dict[str, Any]]]:
     """Returns query_id -> its rewrites, in the order of the strategies; of an arm those that it searched."""
-    files = answers.run.tables.get("rewrites")
-    if not files:
-        return {}
-    arms = answers.run.record.get("ablation", {}).get("arms", ())
-    described: Mapping[str, Any] = next((one for one in arms if one["name"] == answers.arm), {})
-    given: dict[str, Any] = {"files": files, "ids": ids}
-    of_arm = ""
-    if described:
-        of_arm = " AND arm = $arm AND strategy IN (SELECT unnest($strategies))"
-        given |= {"arm": described.get("rewrites_of") or answers.arm, "strategies": list(described.get("strategies", ()))}
     found: dict[str, list[dict[str, Any]]] = {}
     with database(answers.run) as connection:
-        rows = connection.execute(
-            "SELECT query_id, strategy, text, model FROM read_parquet($files, union_by_name = true)"
-            f" WHERE query_id IN (SELECT unnest($ids)){of_arm} ORDER BY query_id, strategy, position",
-            given,
-        ).fetchall()
-    for query_id, strategy, text, model in rows:
-        found.setdefault(query_id, []).append({"strategy": strategy, "text": text, "model": model})
+        for one in searched_rewrites(connection, answers.run, ids, answers.arm):
+            found.setdefault(one.query_id, []).append({"strategy": one.strategy, "text": one.text, "model": one.model})
     return found
 
 
