@@ -87,7 +87,7 @@ class JobRequests:
 
     @cached_property
     def _after_rewriting(self) -> int:
-        return sum(step.most for step in asked_steps(self._work))
+        return (1 + self._more) * sum(step.most for step in asked_steps(self._work))
 
     @cached_property
     def _varies(self) -> bool:
