@@ -23,6 +23,7 @@ from jobs.job.prepare import Prepared
 from jobs.job.steps import ReadyStep
 from retrievers.hybrid.settings import indexed_identities
 from rewriters.engines.openai.token_count import TokenCounter
+from rewriters.steps.rounds import LabelGradeSettings
 from rewriters.steps.settings import DocumentStepSettings
 from rewriters.strategy import render
 
@@ -102,12 +103,13 @@ def _asked(prepared: Prepared) -> Iterator[_StepRequests]:
     for key, step in of_results.items():
         settings, stage = config.steps[key], "grade" if key == "web" else key.partition(".")[0]
         if isinstance(settings, DocumentStepSettings):
-            shown = min(settings.documents, config.results)
-            if key == "answer" and config.grade is not None:
-                shown = min(shown, config.grade.documents + (0 if config.web is None else config.web.documents))
+            shown = _answered_from(config) if key == "answer" else min(settings.documents, config.results)
             rounds = config.iterate.rounds if key == "iterate" and config.iterate is not None else 1
             tried = rounds * _most(step) if key == "iterate" else 0
             yield _StepRequests(stage, step, rounds, shown, settings.document_chars, settings.context_tokens, tried)
+        elif isinstance(settings, LabelGradeSettings) and config.iterate is not None:
+            graded = config.iterate.rounds * min(config.iterate.documents, config.results)
+            yield _StepRequests(stage, step, graded, 1, settings.document_chars)
         elif key in ("grade", "grade.strips") and config.grade is not None:
             graded = min(config.grade.documents, config.results)
             yield _StepRequests(stage, step, graded, 1, config.grade.document_chars if key == "grade" else None)
@@ -117,6 +119,14 @@ def _asked(prepared: Prepared) -> Iterator[_StepRequests]:
         else:
             yield _StepRequests(stage, step, 1, written=_most(of_results.get("grade.question")))
     yield from _judged(config, prepared.steps.judge, _most(of_results.get("answer")))
+
+
+def _answered_from(config: Config) -> int:
+    """Returns the most documents that an answer is made from: results, those that are graded, and hits of the web."""
+    if config.answer is None:
+        return 0
+    found = config.results if config.grade is None else min(config.grade.documents, config.results)
+    return min(config.answer.documents, found + (0 if config.web is None else config.web.documents))
 
 
 def _judged(config: Config, steps: Mapping[str, ReadyStep], answer: int) -> Iterator[_StepRequests]:
@@ -131,8 +141,7 @@ def _judged(config: Config, steps: Mapping[str, ReadyStep], answer: int) -> Iter
     if judge.accuracy is not None:
         yield _StepRequests("judge", steps["accuracy"], samples, written=answer)
     if judge.criteria is not None:
-        shown = 0 if config.answer is None else min(config.answer.documents, config.results)
-        yield _StepRequests("judge", steps["criteria"], samples, shown, written=answer)
+        yield _StepRequests("judge", steps["criteria"], samples, _answered_from(config), written=answer)
     if nuggets is not None and relevance is not None:
         listed, parts = _most(steps["nuggets"]), math.ceil(nuggets.most / nuggets.nuggets_at_once)
         part, requests = math.ceil(listed / parts), math.ceil(judged / nuggets.documents_at_once)

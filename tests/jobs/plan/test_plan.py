@@ -351,6 +351,33 @@ def test_later_steps_are_priced_by_settings_and_lengths_of_documents(
     assert f"documents as long as {len(passages)} of the index on average" in found.basis
 
 
+def test_grades_of_rounds_and_hits_of_the_web_are_in_what_later_steps_may_take(
+    prepared: Prepared, values: Values, passages: dict[str, str], config_file: Callable[[Any], str]
+) -> None:
+    """An LLM grades the documents of each round one by one; the web has pages for an answer beyond all results."""
+    values["iterate"] = {"by": "bm25", "below": 1.0, "rounds": 2, "documents": 3, "prompt": "refine", "labels": {"by": "llm"}}
+    values["grade"] = {"documents": 5}
+    values["web"] = {"search": {"kind": "web", "provider": "searxng", "base_url": "http://127.0.0.1:9"}, "documents": 4}
+    values["answer"], values["judge"] = {"documents": 6}, {"criteria": {}}
+    values["fuse"] = {"keep": 1}
+    path = config_file(values)
+    found = estimate(prepare(load_config(path), path), 10, [], ["sea"])
+    assert found is not None
+    empty = {"passages": {"": ""}, "n": 0}
+    shown, refined = 1 + 4, 320  # one result, and pages; tokens of a refined query
+    wanted = {
+        "iterate": [
+            (2, counted(prepared, "refine", passages, 1) + 2 * refined, refined),
+            (2 * 1, counted(prepared, "three_grades", **empty) + mean_tokens(passages), 16),
+        ],
+        "answer": [(1, counted(prepared, "answer", passages, shown), 512)],
+        "judge": [(1, counted(prepared, "criteria", passages, shown) + 512, 160)],
+    }  # fmt: skip
+    for stage, asked in wanted.items():
+        assert found.of_steps[stage]["completion_tokens"] == 10 * sum(n * most for n, _, most in asked), stage
+        assert found.of_steps[stage]["prompt_tokens"] == pytest.approx(10 * sum(n * prompt for n, prompt, _ in asked), abs=12)
+
+
 def mean_tokens(passages: dict[str, str]) -> float:
     return sum(map(TokenCounter("tiny").count, passages.values())) / len(passages)
 
