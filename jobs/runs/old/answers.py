@@ -21,9 +21,10 @@ from jobs.chain.journal import OF_THE_WEB, read_rows, row_key
 from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
 from jobs.chain.store.files import Space, open_store
 from jobs.config.config import Config
+from jobs.job.steps import VARIABLES
 from jobs.tables import WEB_ANSWERS
 
-_OF_STEPS = ("iterate", "grade.question", "grade", "grade.strips", "web", "answer")  # keys of an identity
+_OF_STEPS = tuple(VARIABLES)  # keys of an identity
 
 
 class Unsaved(NamedTuple):

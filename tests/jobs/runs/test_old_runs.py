@@ -311,6 +311,22 @@ def test_answers_that_a_killed_run_alone_has_go_into_the_store(nights: Nights, m
     assert len(nights.run("two")) == len(ASKED) - 2
 
 
+def test_grades_of_rounds_by_an_engine_of_their_own_go_into_its_space(
+    nights: Nights, llm: Llm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llm.server, "models", ["tiny", "grader"])
+    grades = {"engine": {"kind": "openai", "model": "grader", "base_url": llm.server.address, "attempts": 1}}
+    iterate = {"by": "bm25", "below": 1e9, "documents": 2, "prompt": "refine", "labels": {"by": "llm", "grades": grades}}
+    settings = ["rewrite.strategies=[]", f"iterate={json.dumps(iterate)}"]
+    every = len(nights.run("apart", *settings, "store=null"))
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.chain.steps.asking.put_completions", broken)
+        paid = len(nights.run("one", *settings, code=1))
+    assert {body["model"] for body in llm.server.bodies[-paid:]} == {"tiny", "grader"}
+    assert [one.answers for one in pruned(open_storage("runs"), later=90).going] == [paid]
+    assert len(nights.run("two", *settings)) == every - paid
+
+
 def test_a_run_without_a_store_keeps_nothing_for_others(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Order, "__call__", broken)
