@@ -80,7 +80,7 @@ class AnsweredArm:
         gold = self._gold() if contexts else {}
         with database(self.run) as connection:
             for rows in self._rows(connection):
-                own = self._own_texts(connection, [row["query_id"] for row in rows]) if documents is not None else {}
+                own = self._own_texts([row["query_id"] for row in rows]) if documents is not None else {}
                 shown_in = [[_known_as(own, row["query_id"], one["doc_id"]) for one in row["documents"]] for row in rows]
                 wanted = sorted({pair[1] for pairs in shown_in for pair in pairs if pair not in own})
                 texts = documents(wanted) if documents is not None and wanted else {}
@@ -99,14 +99,16 @@ class AnsweredArm:
             rows = pa.Table.from_batches([batch]).to_pylist()
             yield from (rows[begin : begin + _BATCH] for begin in range(0, len(rows), _BATCH))
 
-    def _own_texts(self, connection: duckdb.DuckDBPyConnection, query_ids: list[str]) -> dict[tuple[str, str], str]:
+    def _own_texts(self, query_ids: list[str]) -> dict[tuple[str, str], str]:
         """Returns (query_id, doc_id) -> the text of a page of the web, or what grading has kept of a document."""
-        tables, pages = self.run.tables, pages_of_queries(connection, self.run, query_ids, self.arm)
-        found = {key: one.text for key, one in pages.items()}
-        if "grades" in tables:
-            given: dict[str, Any] = {"ids": query_ids, "grades": tables["grades"], "arm": self.arm}
-            rows = connection.execute(_REFINED, given).fetchall()
-            found |= {(query_id, doc_id): strips for query_id, doc_id, strips in rows}
+        tables = self.run.tables
+        with database(self.run) as connection:  # its own: that of the answers is still being read
+            pages = pages_of_queries(connection, self.run, query_ids, self.arm)
+            found = {key: one.text for key, one in pages.items()}
+            if "grades" in tables:
+                given: dict[str, Any] = {"ids": query_ids, "grades": tables["grades"], "arm": self.arm}
+                rows = connection.execute(_REFINED, given).fetchall()
+                found |= {(query_id, doc_id): strips for query_id, doc_id, strips in rows}
         return found
 
     def _gold(self) -> dict[str, list[str]]:
