@@ -59,8 +59,8 @@ class RetrieverSettings(Settings):
             ValueError: They cannot.
         """
 
-    def check_use(self, name: str, depth: int, *, filters: bool = False, collections: bool = False) -> None:
-        """Checks that it can be used as a config does, under a name: so deep, with filters, in collections.
+    def check_use(self, name: str, depth: int, *, filters: bool = False) -> None:
+        """Checks that it can be used as a config does, under a name: so deep, with filters.
 
         Raises:
             ValueError: It cannot.
@@ -68,8 +68,6 @@ class RetrieverSettings(Settings):
         self.check_depth(depth)
         if filters and not self.filterable:
             raise ValueError(f"filters: {name} has no fields to filter by ({self.kind}); remove filters, or the retriever")
-        if collections and not self.indexed(name):
-            raise ValueError(f"collections: {name} has no documents of its own ({self.kind}); remove it, or collections")
 
     def place(self, identity: Mapping[str, Any]) -> str:
         """Returns the name of its index in messages, by the identity of the index."""

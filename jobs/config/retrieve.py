@@ -43,7 +43,7 @@ class RetrieveSettings(Settings):
         if not self.retrievers:
             raise ValueError("retrievers is empty; name at least one")
         for name, one in self.retrievers.items():
-            one.check_use(name, self.depth, filters=bool(self.filters), collections=bool(self.collections))
+            one.check_use(name, self.depth, filters=bool(self.filters))
         if self.routes.get("original") == []:
             raise ValueError("routes.original is empty, but the original is always retrieved; set fuse.weights.original to 0 "
                              "to keep it out of the results")  # fmt: skip
