@@ -355,8 +355,8 @@ def test_grades_of_rounds_and_hits_of_the_web_are_in_what_later_steps_may_take(
     prepared: Prepared, values: Values, passages: dict[str, str], config_file: Callable[[Any], str]
 ) -> None:
     """An LLM grades the documents of each round one by one; the web has pages for an answer beyond all results."""
-    values["iterate"] = {"by": "bm25", "below": 1.0, "rounds": 2, "documents": 3, "prompt": "refine", "labels": {"by": "llm"}}
-    values["grade"] = {"documents": 5}
+    values["iterate"] = {"by": "bm25", "below": 1.0, "rounds": 2, "documents": 1, "prompt": "refine", "labels": {"by": "llm"}}
+    values["grade"] = {"documents": 1}
     values["web"] = {"search": {"kind": "web", "provider": "searxng", "base_url": "http://127.0.0.1:9"}, "documents": 4}
     values["answer"], values["judge"] = {"documents": 6}, {"criteria": {}}
     values["fuse"] = {"keep": 1}

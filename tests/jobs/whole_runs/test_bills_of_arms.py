@@ -58,9 +58,9 @@ def job(
     monkeypatch.chdir(tmp_path)
     engine = {"kind": "openai", "model": MODEL, "base_url": server.address, "attempts": 1}
     labels = {"by": "llm", "grades": {"engine": engine}}
-    values["iterate"] = {"by": "bm25", "below": 1.2, "prompt": "refine", "documents": 3, "labels": labels, "engine": engine}
-    values["grade"] = {"documents": 3, "against": "query", "engine": engine}
-    values["answer"] = {"documents": 4, "engine": engine}
+    values["iterate"] = {"by": "bm25", "below": 2.0, "prompt": "refine", "documents": 3, "labels": labels, "engine": engine}
+    values["grade"] = {"documents": 2, "against": "query", "engine": engine}
+    values["answer"] = {"documents": 6, "engine": engine}
     values["judge"] = {"engine": engine, "relevance": {"prompt": "three_grades", "documents": 4}}
     values["store"] = None
     return job_in_process(tmp_path, values, bm25, config_file)
@@ -75,9 +75,9 @@ def drawn(seed: int) -> tuple[Changes, dict[str, Changes]]:
 
     def changes() -> Changes:
         grade: Changes = pick.choice([{"grade": None}, {"grade": None}, {"grade.documents": pick.randint(1, 6)}, {}])
-        rounds: Changes = pick.choice([{"iterate": None}, {"iterate.rounds": 2}, {"iterate.below": 2.0}, {}])
+        rounds: Changes = pick.choice([{"iterate": None}, {"iterate.rounds": 2}, {"iterate.below": 1.2}, {}])
         other: Changes = pick.choice(
-            [{"rewrite.strategies": []}, {"fuse.method": "rrf"}, {"answer.documents": 2}, {"fuse.keep": 49}]
+            [{"rewrite.strategies": []}, {"fuse.method": "rrf"}, {"answer.documents": 7}, {"fuse.keep": 49}]
         )
         return grade | rounds | other
 
