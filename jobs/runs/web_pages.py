@@ -129,7 +129,10 @@ def _of_arm(
     if table not in run.tables:
         return []
     sql = f"SELECT {columns} FROM read_parquet($files) WHERE arm = $arm AND query_id IN (SELECT unnest($ids)) ORDER BY ALL"
-    return connection.execute(sql, {"files": run.tables[table], "arm": arm, "ids": list(query_ids)}).fetchall()
+    rows: list[tuple[Any, ...]] = connection.execute(
+        sql, {"files": run.tables[table], "arm": arm, "ids": list(query_ids)}
+    ).fetchall()
+    return rows
 
 
 def _read(connection: duckdb.DuckDBPyConnection, run: RunFolder, ids: Sequence[str], wanted: str, each: str) -> list[FoundPage]:
