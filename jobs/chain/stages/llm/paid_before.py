@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -53,8 +53,10 @@ class PaidBefore:
                 for one in of_row:
                     key, arms = one["key"], frozenset(one["arms"])
                     known = self._known.get(key)
-                    first = (one["quantity"], one["component"]) if known is None else (known.quantity, known.component)
-                    self._known[key] = Paid(*first, arms if known is None else known.arms | arms)
+                    if known is None:
+                        self._known[key] = Paid(one["quantity"], one["component"], arms)
+                    else:
+                        self._known[key] = replace(known, arms=known.arms | arms)
                     self._rows[row].add(key)
 
     def of_row(self, row: int) -> Collection[str]:

@@ -29,7 +29,7 @@ from retrievers.web.hits import page_id
 from rewriters.guards.mask import Mask
 from rewriters.outcome.replays import FIRST_REPLAY
 from rewriters.query import Query
-from rewriters.steps.settings import LlmStepSettings
+from rewriters.steps.settings import RelevanceSettings
 from rewriters.steps.step import LlmStep
 
 _BATCH = 1_000  # pairs whose texts are in memory
@@ -123,7 +123,7 @@ def _answers(run: RunFolder, batch: list[dict[str, Any]]) -> Samples:
 class _Judge:
     """The judge of a run, as its record has it: its prompt's file may have changed since."""
 
-    def __init__(self, run: RunFolder, settings: LlmStepSettings) -> None:
+    def __init__(self, run: RunFolder, settings: RelevanceSettings) -> None:
         """Reads the record."""
         known = run.record["identity"]["judge"][RELEVANCE]
         self._step = LlmStep.model_validate(known["step"] | {"name": Path(settings.prompt).stem})
