@@ -27,7 +27,7 @@ Needed = Mapping[str, Mapping[Key, Collection[str]]]
 
 
 @dataclass(frozen=True)
-class Paid:
+class PaidRequest:
     """A request that an earlier stage has had answered.
 
     Attributes:
@@ -47,14 +47,14 @@ class PaidBefore:
     def __init__(self, table: pa.Table) -> None:
         """Reads the columns that are there."""
         self._rows: list[set[str]] = [set() for _ in range(table.num_rows)]
-        self._known: dict[str, Paid] = {}
+        self._known: dict[str, PaidRequest] = {}
         for column in (name for name in ASKED_COLUMNS if name in table.column_names):
             for row, of_row in enumerate(table.column(column).to_pylist()):
                 for one in of_row:
                     key, arms = one["key"], frozenset(one["arms"])
                     known = self._known.get(key)
                     if known is None:
-                        self._known[key] = Paid(one["quantity"], one["component"], arms)
+                        self._known[key] = PaidRequest(one["quantity"], one["component"], arms)
                     else:
                         self._known[key] = replace(known, arms=known.arms | arms)
                     self._rows[row].add(key)
