@@ -320,8 +320,9 @@ def test_grades_of_rounds_by_an_engine_of_their_own_go_into_its_space(
     settings = ["rewrite.strategies=[]", f"iterate={json.dumps(iterate)}"]
     every = len(nights.run("apart", *settings, "store=null"))
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.chain.steps.asking.put_completions", broken)
+        patch.setattr("jobs.chain.steps.asking.put_completions", lambda _, new: broken() if new else None)
         paid = len(nights.run("one", *settings, code=1))
+    assert paid
     assert {body["model"] for body in llm.server.bodies[-paid:]} == {"tiny", "grader"}
     assert [one.answers for one in pruned(open_storage("runs"), later=90).going] == [paid]
     assert len(nights.run("two", *settings)) == every - paid
