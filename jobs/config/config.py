@@ -16,7 +16,7 @@ from cluster.settings import DURATION, NOT_IDENTITY, Names, Settings, duration_s
 from jobs.config.collections import check_whole
 from jobs.config.corrective import WebSearchSettings
 from jobs.config.retrieve import RetrieveSettings
-from jobs.config.rewrite import RewriteSettings
+from jobs.config.rewriting import RewriteSettings
 from jobs.config.settings import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
 from jobs.config.step_checks import check_gate, check_steps
 from jobs.log.settings import LogSettings

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from cluster.errors import ClusterError, ConfigError
 from cluster.storage import open_storage
-from jobs.config.rewrite import RewriteSettings
+from jobs.config.rewriting import RewriteSettings
 from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.measure.evaluate.stored_evaluation import stored_evaluation
 from jobs.measure.measures import title
