@@ -19,9 +19,8 @@ from retrievers.web.providers import PROVIDERS
 
 _PAGES = """
 SELECT query_id, doc_id, url, title, text FROM read_parquet($pages) WHERE {wanted} IN (SELECT unnest($ids))
-QUALIFY row_number() OVER (PARTITION BY {each} ORDER BY {order}) = 1 ORDER BY {order}
+QUALIFY row_number() OVER (PARTITION BY {each} ORDER BY query_id, rank, searched) = 1 ORDER BY query_id, rank, searched
 """
-_ORDER = "query_id, rank, searched"
 _ROWS = """
 SELECT query_id, doc_id, url, title, text, retriever, searched, rank FROM read_parquet($pages)
 WHERE query_id IN (SELECT unnest($ids)) ORDER BY query_id, doc_id, rank
@@ -139,7 +138,7 @@ def _read(connection: duckdb.DuckDBPyConnection, run: RunFolder, ids: Sequence[s
     """Returns pages in order, of each thing the first one."""
     if "web" not in run.tables or not ids:
         return []
-    query = _PAGES.format(wanted=wanted, each=each, order=_ORDER)
+    query = _PAGES.format(wanted=wanted, each=each)
     rows = connection.execute(query, {"pages": run.tables["web"], "ids": list(ids)}).fetchall()
     return [
         FoundPage(query_id, doc_id, url or "", indexed_text(title or "", text or ""))
