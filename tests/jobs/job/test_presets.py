@@ -15,6 +15,7 @@ import yaml
 
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
+from jobs.run.ablation import prepare_ablation
 from rewriters.normalise import query_id
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import ROOT, rows
@@ -63,12 +64,14 @@ Run = Callable[..., tuple[Path, Any]]
 
 @pytest.fixture
 def job(tmp_path: Path, bm25: dict[str, Any], served_dense: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a preset over three queries with recorded completions, without a reranker; returns its folder and config."""
+    """Runs a preset, or its ablation, over three queries with recorded completions, without a reranker; folder and config."""
     log, recorded = tmp_path / "log.parquet", tmp_path / "recorded.jsonl"
     monkeypatch.chdir(ROOT)
     pq.write_table(pa.table({"id": ["1", "2", "3"], "query": [RISE, LAMP, YEAST]}), log)
 
-    def ran(preset: str, *settings: str, answers: dict[str, Any] | None = None) -> tuple[Path, Any]:
+    def ran(
+        preset: str, *settings: str, answers: dict[str, Any] | None = None, prepare: Callable[..., Any] = prepare
+    ) -> tuple[Path, Any]:
         lines = [{"query": query, "completions": ANSWERS | (answers or {})} for query in (RISE, LAMP, YEAST)]
         recorded.write_text("".join(json.dumps(line) + "\n" for line in lines))
         path = f"configs/{preset}.yaml"
@@ -312,10 +315,22 @@ def test_a_domain_ends_in_an_answer_with_labels(job: Run) -> None:
         assert one["cited"] == [one["documents"][0]["doc_id"]]
 
 
-def test_a_book_answers_in_three_modes(job: Run) -> None:
-    folder, config = job("book")
-    assert {one["text"] for one in rows(folder, "answers")} == {ANSWERS["answer"]}
-    assert set(config.ablate.arms) == {"hyde", "none"}
+def test_a_book_answers_in_five_modes(job: Run) -> None:
+    chosen = "hyde: Yeast makes gas.\nstep_back: How does fermentation work?\nreason: it is a short question"
+    folder, _ = job("book", "ablate.sources=true", answers={"dmqr_adaptive": chosen}, prepare=prepare_ablation)
+    searched: dict[str, set[str]] = defaultdict(set)
+    for row in rows(folder, "results"):
+        searched[row["arm"]] |= {source["strategy"] for source in row["sources"]}
+    modes = {
+        "full": {"book_views"},
+        "hyde": {"hyde"},
+        "multi_query": {"multi_query"},
+        "adaptive": {"hyde", "step_back"},
+        "none": {"original"},
+    }
+    assert {arm: searched[arm] for arm in modes} == modes
+    answered = Counter((one["arm"], one["text"]) for one in rows(folder, "answers"))
+    assert {arm: answered[arm, ANSWERS["answer"]] for arm in modes} == dict.fromkeys(modes, 3)
 
 
 def test_only_queries_that_find_little_are_refined(job: Run) -> None:
