@@ -18,7 +18,7 @@ from cluster import costs
 from cluster.run.shards import Manifest, spent
 from jobs.job.prepare import Prepared
 from jobs.plan.later_steps import LaterTokens, any_paid, later_tokens
-from jobs.plan.tiers import Tiers, asked_tiers, tier_price
+from jobs.plan.tiers import asked_tiers, tier_names, tier_price
 from jobs.run.pool_calibration import mostly_reused, previous_run
 from jobs.run.spending import tries_per_request
 from jobs.runs.starts import Start, driver_spent, known_starts, waited_seconds
@@ -57,6 +57,10 @@ class Estimate:
     """Seconds in which the basis waited for services; the busy time of the workers that waited is part of `seconds`."""
     tiers: tuple[str, ...] = ()
     """The tiers of providers' prices that are asked for, beside the standard ones."""
+    by_run: bool = False
+    """Whether the basis are shards that are committed, of this run or the last one of its kind."""
+    around_usd: float = 0.0
+    """Of `usd` what is of nodes and the driver."""
     fallen_usd: float | None = None
     """`usd` if all requests of these tiers fell back to the standard one; None: none is asked for."""
 
@@ -111,24 +115,22 @@ def _by_manifests(
     once = costs.stage_sums(start_up).get("seconds", 0.0) / starts
     usd: float | None = None
     fallen: float | None = None
+    around = 0.0
     tiers = asked_tiers(prepared)
     if prepared.prices is not None:
         price = tier_price(prepared.prices, total, tiers)
         usd = price.usd * scale + prepared.prices.usd(start_up) / starts
         nodes = sum(sum(prepared.prices.node_usd(one.get("node_seconds", {})).values()) for one in before)
-        usd += (nodes + prepared.prices.usd(driver_spent(before))) * scale
+        around = (nodes + prepared.prices.usd(driver_spent(before))) * scale
+        usd += around
         fallen = price.fallen(usd, scale)
     waited = waited_seconds(before)
     wall = sum(one["wall_seconds"] for one in before)
     return Estimate(
         basis, prompt, cached, completion, at_most=at_most, tries_apart=0, seconds=sums.get("seconds", 0.0) + once, usd=usd,
         wall_seconds=max(0.0, wall - waited) * scale if before else None, pools=_pools(before), waited=waited,
-        without_steps=False, tiers=_names(tiers), fallen_usd=fallen,
+        without_steps=False, tiers=tier_names(tiers), fallen_usd=fallen, by_run=True, around_usd=around,
     )  # fmt: skip
-
-
-def _names(tiers: Tiers) -> tuple[str, ...]:
-    return tuple(sorted(set(filter(None, tiers.values()))))
 
 
 def _pools(starts: Sequence[Start]) -> str:
@@ -191,7 +193,7 @@ def _by_tokenizer(
     apart = later is None and any_paid(prepared)
     return Estimate(
         basis, prompt, None, completion, at_most=True, tries_apart=tries, seconds=None, usd=usd, without_steps=apart,
-        of_steps=_of_steps(later), tiers=_names(tiers), fallen_usd=fallen,
+        of_steps=_of_steps(later), tiers=tier_names(tiers), fallen_usd=fallen,
     )  # fmt: skip
 
 

@@ -7,12 +7,11 @@ standard tier is not known, so the estimate tells its price, too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cluster.costs import Prices, Totals
 from jobs.job.prepare import Prepared
 from jobs.runs.tiers import at_tiers
-from jobs.terminal.formats import money
 
 Tiers = Mapping[tuple[str, str], str | None]  # stage and model -> the tier that is asked for; None: the standard one
 
@@ -54,9 +53,6 @@ def tier_price(prices: Prices, spent: Totals, tiers: Tiers) -> TierPrice:
     return TierPrice(usd, more if any(tiers.values()) else None)
 
 
-def tier_words(expected: Mapping[str, Any]) -> str:
-    """Returns what an estimate in money says of its tiers; "" where none but the standard one is asked for."""
-    if expected.get("fallen_usd") is None:
-        return ""
-    fallen = money(expected["fallen_usd"])
-    return f", at the prices of tier {' and '.join(expected['tiers'])}; {fallen} if all falls back to the standard tier"
+def tier_names(tiers: Tiers) -> tuple[str, ...]:
+    """Returns the tiers that are asked for, beside the standard one."""
+    return tuple(sorted(set(filter(None, tiers.values()))))

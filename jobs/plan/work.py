@@ -170,21 +170,6 @@ def searches_by_name(compiled: Compiled, *, before_rounds: bool = False) -> Coun
     )
 
 
-def step_rows(left: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Yields the rows of the table of `plan` on what LLMs do after retrieval."""
-    graded = f", and up to {left['round_grades']:,} grades of documents for them" if left.get("round_grades") else ""
-    words = {
-        "rounds": f"refined queries, a request each, where the best score is low{graded}",
-        "grades": "requests: questions, grades, strips, queries to the web",
-        "web_searches": "searches, where graded results do not suffice",
-        "answers": "a request each",
-        "judgements": "a request each (what arms share is judged once)",
-    }
-    for kind, said in words.items():
-        if count := left.get(kind):
-            yield kind.partition("_")[0], f"up to {count:,}{',' if said.startswith('a ') else ''} {said}"
-
-
 def ablation_rows(planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields the rows of the table of `plan`."""
     yield "ablate", f"{planned['arms']:,} arms over the same queries, each thing that they share done once"

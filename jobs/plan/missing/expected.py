@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from cluster.run.pool_sizes import Pool
@@ -13,6 +13,7 @@ from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.journal import Key
 from jobs.chain.store.files import Space
 from jobs.chain.store.spaces import kept_spaces
+from jobs.plan.later_steps import later_tokens
 from jobs.plan.missing.amounts import NOTHING, Amount, exactly, of_others, of_unlike
 from jobs.plan.missing.answers import cost_of
 from jobs.plan.missing.kinds import GENERATIONS, PAIRS, SEARCHES, Kind, Missing, Scale, add_cost, price_of, wall_seconds
@@ -20,7 +21,7 @@ from jobs.plan.missing.rates import Rates, add_seconds, rates_of
 from jobs.plan.missing.reasons import NEW, NO_STORE, StoredQueries
 from jobs.plan.missing.steps import steps
 from jobs.plan.missing.survey import ByComponent, Component, Surveyed
-from jobs.plan.tiers import asked_tiers
+from jobs.plan.tiers import asked_tiers, tier_names
 from jobs.plan.work import searches_by_name
 from jobs.run.job import Job
 
@@ -44,7 +45,12 @@ class Paid(Protocol):
 
 
 def expected(
-    job: Job, looked: Surveyed, pools: Mapping[str, Pool], rewritten: float = 1.0, paid: Paid | None = None
+    job: Job,
+    looked: Surveyed,
+    pools: Mapping[str, Pool],
+    rewritten: float = 1.0,
+    paid: Paid | None = None,
+    texts: Sequence[str] = (),
 ) -> Missing:
     """Returns what a job is to pay for.
 
@@ -54,23 +60,25 @@ def expected(
         pools: Its workers.
         rewritten: The share of the queries that the gate lets be rewritten, of those of which it is not known.
         paid: A sample of the queries of which something is missing.
+        texts: Of some queries.
     """
     config, work = job.prepared.config, job.compiled.work
     stored = StoredQueries(looked.store, kept_spaces(config, work))
-    rates = rates_of(job.prepared, None if paid is None else paid.folder)
+    rates, tiers = rates_of(job.prepared, None if paid is None else paid.folder), asked_tiers(job.prepared)
     found = Missing(
         {
             GENERATIONS: _generations(work, looked, stored, rewritten),
             SEARCHES: _searches(job, looked, stored, rates, paid),
             PAIRS: _pairs(work, looked, stored, rates, paid),
-            **steps(work, looked, stored),
+            **steps(work, looked, stored, later_tokens(job.prepared, 1, texts)),
         },
         looked.left,
         looked.looked,
+        tiers=tier_names(tiers),
     )
     for kind in found.kinds.values():
         kind.wall_seconds = wall_seconds([kind], pools)
-        kind.usd = None if job.prepared.prices is None else price_of(job.prepared.prices, kind, asked_tiers(job.prepared))
+        kind.usd = None if job.prepared.prices is None else price_of(job.prepared.prices, kind, tiers)
     found.wall_seconds = wall_seconds(found.kinds.values(), pools)
     return found
 

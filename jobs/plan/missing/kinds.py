@@ -38,6 +38,8 @@ class Kind:
     """On the wall, by its busiest pool; None: not known."""
     note: str = ""
     """Why it was not looked up."""
+    unpriced: bool = False
+    """Whether it has requests of which no tokens are known, so that no price has them in it."""
 
     @property
     def number(self) -> Amount:
@@ -74,6 +76,8 @@ class Missing:
     looked: int
     wall_seconds: float | None = None
     """On the wall, by the busiest pool of all; None: not known."""
+    tiers: tuple[str, ...] = ()
+    """Of providers' prices that are asked for beside the standard one, at whose prices the most of `usd` is."""
 
     @property
     def usd(self) -> Amount | None:
@@ -90,6 +94,8 @@ class Missing:
             "looked": self.looked,
             "wall_seconds": self.wall_seconds,
             "usd": None if usd is None else usd.values(),
+            "tiers": list(self.tiers),
+            "unpriced": [name for name, one in self.kinds.items() if one.unpriced],
         }
 
 

@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 from cluster.run.pool_sizes import Pool
+from jobs.plan.estimate import SAMPLE
 from jobs.plan.missing.expected import expected
 from jobs.plan.missing.survey import survey
 from jobs.plan.sample import PaidSample
 from jobs.run.job import Job
-from jobs.run.planning.sample import PlannedQueries
+from jobs.run.planning.sample import PlannedQueries, read_sample
 from jobs.run.planning.thresholds import SampledGate, numbers
 
 
@@ -43,5 +44,6 @@ def missing_of(
     looked = look()
     paid = pay(looked.ids["answers"] or looked.ids["lists"])
     looked = looked if paid is None else look()
-    found = expected(job, looked, pools, 1.0 if gated.rewritten is None else gated.rewritten, paid).values()
+    texts = read_sample(queries, SAMPLE, seed=0).column("query").to_pylist()
+    found = expected(job, looked, pools, 1.0 if gated.rewritten is None else gated.rewritten, paid, texts).values()
     return found if paid is None else found | {"sample": paid.values()}

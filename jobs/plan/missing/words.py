@@ -8,26 +8,37 @@ from typing import Any
 from jobs.plan.missing.amounts import Amount, words
 from jobs.terminal.formats import clock, money, queries
 
+STANDARD_AT_MOST = "the most at the prices of the standard tier"
 
-def missing_rows(missing: Mapping[str, Any] | None, *, rounds: bool = False) -> Iterator[tuple[str, str]]:
-    """Yields the rows of the table of `plan`; `rounds`: there are further ones, which search and score, too."""
+
+def missing_rows(missing: Mapping[str, Any] | None, left: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the rows of the table of `plan`; `left`: the most that there may be of what is not looked up."""
     if missing is None:
         return
     looked = f"of the {queries(missing['queries'])} that are left"
     if missing["looked"] < missing["queries"]:
         looked += f", by {missing['looked']:,} of them"
-    yield "missing", f"{looked}{'; what further rounds search and score is apart' if rounds else ''}"
+    yield "missing", f"{looked}{'; what further rounds search and score is apart' if left.get('rounds') else ''}"
     for kind, one in missing["kinds"].items():
         if one["number"]["high"] or one["reused"]:
-            yield f"  {kind}", "; ".join(_parts(one))
+            budget = (
+                [f"of up to {left['candidates']:,} candidates (rerank.budget)"]
+                if kind == "pairs" and "candidates" in left
+                else []
+            )
+            yield f"  {kind}", "; ".join([*_parts(one), *budget])
             if one["why"]:
                 yield "", ", ".join(f"{why} {number:,}" for why, number in one["why"].items())
+    if web := left.get("web_searches"):
+        yield "  web", f"up to {web:,} searches, where graded results do not suffice"
     if sample := missing.get("sample"):
         usd = "" if sample["usd"] is None else f", {money(sample['usd'])}"
         yield "  sample", f"{queries(sample['queries'])} were paid for{usd}, and are kept: {sample['folder']}"
     said = []
     if missing["usd"] is not None:
-        said.append(words(Amount(**missing["usd"]), money))
+        tiers = f", at the prices of tier {' and '.join(missing['tiers'])}, {STANDARD_AT_MOST}" if missing.get("tiers") else ""
+        apart = f", {' and '.join(missing['unpriced'])} apart" if missing.get("unpriced") else ""
+        said.append(words(Amount(**missing["usd"]), money) + apart + tiers)
     if missing["wall_seconds"]:
         said.append(f"about {clock(missing['wall_seconds'])} on the wall, by the pool that works longest")
     if said:

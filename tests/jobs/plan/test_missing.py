@@ -173,6 +173,30 @@ def test_the_plan_before_is_the_bill_after(
         assert missing["kinds"]["generations"]["why"] == {"new queries": len(NEW)} == {"new queries": paid["generations"]}
 
 
+def test_the_work_of_a_reranker_is_priced_by_the_last_run(night: Callable[..., Job]) -> None:
+    """By its seconds for a pair, within a factor of two; the bill of that run says them apart."""
+    Path("prices.yaml").write_text(f"{PRICES}cpu_worker_hour: 3600\n")  # a USD for a second
+    (spent,) = [
+        of for name, of in open_run(str(run_in_process(night("one")))).spent["rerank"].items() if "start_up" not in name
+    ]
+    pairs = planned(night("two", "rerank.max_length=200"))["missing"]["kinds"]["pairs"]
+    each = spent["seconds"] / spent["pairs"]
+    assert pairs["number"]["expected"] == spent["pairs"] + spent.get("reused", 0) > 0
+    usd = each * pairs["number"]["expected"]
+    assert pairs["usd"] == pytest.approx({"low": usd / 2, "expected": usd, "high": 2 * usd}, abs=1e-5)
+
+
+@pytest.mark.parametrize("step", ["answers", "grades", "judge"])
+def test_the_price_of_what_is_asked_about_results_is_in_that_of_a_first_night(night: Callable[..., Job], step: str) -> None:
+    """Nothing is known of its prompts: settings and documents say how long they may be."""
+    job = night("one", *STEPS[step])
+    missing = planned(job)["missing"]
+    low, _, high = amount(missing, "usd")
+    assert low <= bill(run_in_process(job))["usd"] <= high
+    assert missing["kinds"][{"judge": "judgements"}.get(step, step)]["usd"]["high"] > 0
+    assert missing["unpriced"] == []
+
+
 def test_a_first_night_misses_everything(night: Callable[..., Job]) -> None:
     job = night("one")
     missing = planned(job)["missing"]

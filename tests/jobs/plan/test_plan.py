@@ -180,14 +180,14 @@ POOL = ["general", "hyde", {"rag_fusion": {"n": 3}}]
 @pytest.mark.parametrize(
     ("select", "requests", "words"),
     [
-        ("all", (3, None), "up to 6 (3 a query)"),  # rag_fusion has one answer of three lines
-        ("adaptive", (1, None), "up to 2 (1 a query)"),
+        ("all", (3, None), "3 a query"),  # rag_fusion has one answer of three lines
+        ("adaptive", (1, None), "1 a query"),
         (
             {"kind": "random_k", "k": 1},
             (3, 2),
-            "up to 6 (at most 3 a query); about 2, as select chooses for some of the queries",
+            "at most 3 a query, as select chooses for some of the queries",
         ),
-        ({"kind": "column", "column": "x"}, (3, None), "up to 6 (at most 3 a query)"),
+        ({"kind": "column", "column": "x"}, (3, None), "at most 3 a query"),
     ],
 )
 def test_requests_of_a_selection_are_a_bound_and_what_is_known_before_the_llm(
@@ -214,12 +214,12 @@ def test_tries_are_no_part_of_the_estimate_and_it_says_so(
     config = prepared.config.model_copy(update={"rewrite": rewrite, "limits": limits})
     planned = plan(replace(prepared, config=config, rewriting=read_rewriting(config)), LiveDisplay(io.StringIO()))
     cells = dict(zip(*(list(column.cells) for column in plan_table(planned).columns), strict=True))
-    apart = ", tries apart" if retries else ""
     again = f"; each up to {times} where its answer does not serve (rewrite.retries)" if times else ""
-    assert cells["requests"] == f"up to 2 (1 a query){again}"
-    assert cells["tokens"].endswith(f"at most 1,024 written{apart}")
-    assert cells["cost"] == f"at most {money(planned['expected']['usd'])}{apart}"
-    assert f" are expected{apart}, limits.max_cost_usd is" in str(cells["warning"])
+    assert cells["requests"] == f"1 a query{again}"
+    usd = planned["missing"]["usd"]
+    said = f"about {money(usd['expected'])} ({money(usd['low'])} to {money(usd['high'])}) are expected"
+    said += ", tries apart" if retries else ""
+    assert f"the run will stop before its end: {said}, limits.max_cost_usd is" in str(cells["warning"])
     assert (planned["left"]["tries"], planned["expected"]["tries_apart"]) == (retries, retries)
     done = estimate(replace(prepared, config=config), 10, [manifest(0, 10, requests=15, completion_tokens=100)], [])
     assert done is not None
@@ -261,6 +261,10 @@ def test_the_table_says_what_is_expected() -> None:
         "expected": {
             "basis": "by 1 shards that are committed", "prompt_tokens": 1200, "cached_tokens": 900, "completion_tokens": 80,
             "at_most": False, "seconds": 90.0, "usd": 0.25, "wall_seconds": 60.0, "pools": "rewrite 2", "waited": 0.0,
+            "by_run": True, "around_usd": 0.05,
+        },
+        "missing": {
+            "queries": 2, "looked": 2, "kinds": {}, "wall_seconds": None, "usd": {"low": 0.1, "expected": 0.2, "high": 0.3},
         },
         "max_cost_usd": 0.2,
         "pools": {
@@ -271,13 +275,16 @@ def test_the_table_says_what_is_expected() -> None:
     table = plan_table(planned)
     cells = dict(zip(*(list(column.cells) for column in table.columns), strict=True))
     assert cells["state"] == "1 of 2 shards committed: 2 queries left"
-    assert cells["tokens"] == "about 1,200 of prompts (900 of them cached), about 80 written"
-    assert (cells["work"], cells["cost"]) == ("about 1 min 30 s of all workers together", "about $0.250")
-    assert cells["wall time"] == "about 1 min 00 s with its workers (rewrite 2), by its queries per second"
-    over = "the run will stop before its end: $0.250 are expected, limits.max_cost_usd is $0.200"
-    assert str(cells["warning"]) == over
-    assert over_budget(planned | {"max_cost_usd": 0.25}) is None
-    assert over_budget(planned | {"expected": None}) is over_budget(planned | {"max_cost_usd": None}) is None
+    assert str(cells["as before"]) == (
+        "about $0.250; about 1 min 30 s of all workers together; about 1 min 00 s on the wall with its workers (rewrite 2); "
+        "by 1 shards that are committed"
+    )
+    assert not {"tokens", "cost", "work", "wall time", "searches", "pairs"} & cells.keys()
+    over = "about $0.250 ($0.150 to $0.350) are expected with $0.0500 of nodes and driver, limits.max_cost_usd is"
+    assert str(cells["warning"]) == f"the run may stop before its end: {over} $0.200"
+    assert over_budget(planned | {"max_cost_usd": 0.14}) == f"the run will stop before its end: {over} $0.140"
+    assert over_budget(planned | {"max_cost_usd": 0.35}) is None
+    assert over_budget(planned | {"missing": None}) is over_budget(planned | {"max_cost_usd": None}) is None
     assert cells["  rewrite"] == "2 x (1 CPU, 1 GPU)"
     assert cells["  retrieve"] == "1 to 3 x (1 CPU)"
 
@@ -389,12 +396,15 @@ def test_the_plan_says_what_each_later_step_may_take(
     values["answer"], values["judge"] = {"documents": 2}, {"relevance": {"documents": 3}}
     path = config_file(values)
     planned = plan(prepare(load_config(path), path), LiveDisplay(io.StringIO()))
-    cells = dict(zip(*(list(column.cells) for column in plan_table(planned).columns), strict=True))
-    of = planned["expected"]["of_steps"]
-    for stage in ("answer", "judge"):
-        words = f"about {of[stage]['prompt_tokens']:,} of prompts, at most {of[stage]['completion_tokens']:,} written"
-        assert cells[f"  of {stage}"] == words
-    assert "apart" not in cells["tokens"]
+    cells = dict(zip(*(list(map(str, column.cells)) for column in plan_table(planned).columns), strict=True))
+    of, kinds = planned["expected"]["of_steps"], planned["missing"]["kinds"]
+    for stage, kind in (("answer", "answers"), ("judge", "judgements")):
+        for name in ("prompt_tokens", "completion_tokens"):
+            assert kinds[kind][name]["expected"] == pytest.approx(of[stage][name], rel=0.02)
+        assert kinds[kind]["completion_tokens"]["high"] == of[stage]["completion_tokens"]
+        assert f"{kinds[kind]['completion_tokens']['high']:,.0f}) written" in cells[f"  {kind}"]
+    assert planned["missing"]["unpriced"] == []
+    assert not [name for name, cell in cells.items() if "up to" in cell and name != "files"]
 
 
 def test_where_no_document_can_be_read_later_steps_stay_apart(

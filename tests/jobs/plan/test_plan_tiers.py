@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,8 +16,11 @@ from cluster.run.shards import Manifest
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.plan.estimate import Estimate, estimate
-from jobs.plan.table import over_budget
-from jobs.plan.tiers import tier_words
+from jobs.plan.plan import plan
+from jobs.plan.table import over_budget, plan_table
+from jobs.run.job import Job
+from jobs.terminal.formats import money
+from jobs.terminal.live_display import LiveDisplay
 
 PRICES = Prices(
     cpu_worker_hour=3.6,
@@ -59,12 +63,10 @@ def expected(job: Prepared, done: Manifest | None = None) -> Estimate:
 def test_counted_prompts_have_the_prices_of_the_tier(make: Make) -> None:
     plain, flex = expected(make()), expected(make(tier="flex"))
     assert plain.usd is not None
-    assert (plain.tiers, plain.fallen_usd, tier_words(plain.values())) == ((), None, "")
+    assert (plain.tiers, plain.fallen_usd) == ((), None)
     assert flex.usd == pytest.approx(plain.usd / 2)
     assert (flex.tiers, flex.fallen_usd) == (("flex",), pytest.approx(plain.usd))
     assert (flex.prompt_tokens, flex.completion_tokens) == (plain.prompt_tokens, plain.completion_tokens)
-    said = tier_words(flex.values() | {"fallen_usd": 0.25})
-    assert said == ", at the prices of tier flex; $0.250 if all falls back to the standard tier"
 
 
 @pytest.mark.parametrize(
@@ -78,10 +80,21 @@ def test_what_was_done_is_priced_by_the_tier_that_is_asked_for_now(make: Make, b
     assert (flex.usd, flex.fallen_usd) == (pytest.approx(cheap), pytest.approx(standard))
 
 
-def test_the_estimate_is_what_the_budget_is_compared_with(make: Make) -> None:
-    values = expected(make(tier="flex"), manifest()).values()
-    assert over_budget({"max_cost_usd": 12.1, "expected": values}) is None
-    assert "the run will stop before its end" in str(over_budget({"max_cost_usd": 11.9, "expected": values}))
+def test_the_budget_is_compared_with_the_price_of_the_standard_tier_too(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To which all requests may fall back."""
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
+    flex, plain = (plan(make(**tier), LiveDisplay(io.StringIO())) for tier in ({"tier": "flex"}, {}))
+    low, expected, high = (flex["missing"]["usd"][end] for end in ("low", "expected", "high"))
+    assert (2 * low, 2 * expected, high) == pytest.approx([plain["missing"]["usd"][end] for end in ("low", "expected", "high")])
+    assert (flex["missing"]["tiers"], plain["missing"]["tiers"]) == (["flex"], [])
+    warned = over_budget(flex | {"max_cost_usd": 0.6 * high})
+    interval = f"about {money(expected)} ({money(low)} to {money(high)})"
+    at_most = "the most at the prices of the standard tier"
+    said = f"{interval} are expected, {at_most}, limits.max_cost_usd is {money(0.6 * high)}"
+    assert warned == f"the run may stop before its end: {said}"
+    assert over_budget(flex | {"max_cost_usd": 1.01 * high}) is None
+    cells = dict(zip(*(list(map(str, column.cells)) for column in plan_table(flex).columns), strict=True))
+    assert cells["  together"].startswith(f"{interval}, at the prices of tier flex, {at_most}")
 
 
 def test_engines_of_strategies_ask_for_tiers_of_their_own(make: Make) -> None:

@@ -214,7 +214,7 @@ def test_the_plan_counts_up_to_the_budget(job: str) -> None:
     assert {name: planned["left"][name] for name in wanted} == wanted
     console = Console(file=io.StringIO(), width=200)
     console.print(plan_table(planned))
-    assert "up to 40 to rerank, of up to 250 candidates (rerank.budget)" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "of up to 250 candidates (rerank.budget)" in console.file.getvalue()  # type: ignore[attr-defined]
     plain = plan(prepare(load_config(path, []), path), LiveDisplay(io.StringIO()))
     assert (plain["left"]["pairs"], "candidates" in plain["left"]) == (50 * len(QUERIES), False)
 

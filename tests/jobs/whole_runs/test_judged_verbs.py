@@ -111,7 +111,7 @@ def test_plan_counts_the_requests_and_prices_them_by_what_was_judged(
     assert planned["expected"]["usd"] == pytest.approx(spent)
     assert "the last run of this kind" in planned["expected"]["basis"]
     assert main(again[:-1]) == 0
-    assert "judgements up to 60, a request each" in " ".join(capsys.readouterr().out.split())
+    assert "judgements about 60 (0 to 60)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_budget_stops_in_the_judging_stage_and_the_next_start_pays_the_rest(job: str, server: FakeServer) -> None:
