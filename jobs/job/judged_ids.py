@@ -12,13 +12,15 @@ from jobs.job.opening import open_documents
 from jobs.log.judgements import Judgements
 from retrievers.corpora.collections import id_parts, qualified_id
 from retrievers.hybrid.settings import indexed_identities
+from retrievers.web.hits import page_id
 
 
 def qualified_judgements(judgements: Judgements, config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> Judgements:
     """Returns judgements with the collection before each id, as the tables have it; without collections as they are.
 
-    An id that begins with the name of a collection and a colon is qualified already. Others are looked up in the indexes of all
-    collections; those that no index has stay as they are, and cannot be found.
+    An id that begins with the name of a collection and a colon is qualified already. A page of the web is of the collection
+    that searches the web. Others are looked up in the indexes of all collections; those that no index has stay as they are, and
+    cannot be found.
 
     Args:
         judgements: Of any key.
@@ -36,7 +38,9 @@ def qualified_judgements(judgements: Judgements, config: Config, indexes: Mappin
     if not bare:
         return judgements
     owners: dict[str, str] = {}
-    for collection, known in _known(judgements, config, indexes, bare).items():
+    pages = [doc_id for doc_id in bare if page_id(doc_id) is not None]
+    of_the_web = [(collection, pages) for collection in _web_collections(config)]
+    for collection, known in (*_known(judgements, config, indexes, bare).items(), *of_the_web):
         for doc_id in known:
             if doc_id in owners:
                 of = qualified_id(owners[doc_id], doc_id), qualified_id(collection, doc_id)
@@ -47,6 +51,14 @@ def qualified_judgements(judgements: Judgements, config: Config, indexes: Mappin
                 )
             owners[doc_id] = collection
     return judgements._replace(grades={key: _named(judgements, key, owners) for key in judgements.grades})
+
+
+def _web_collections(config: Config) -> list[str]:
+    """Returns the collections that are pages of the web alone; none where `web` finds pages, too, whose ids are bare."""
+    if config.web is not None:
+        return []
+    searched = text_indexes(config)
+    return [name for name in config.retrieve.collections if name not in searched]
 
 
 def _known(
