@@ -70,6 +70,8 @@ def test_what_is_at_fault_in_a_step_is_asked_for_anew(
     broken, asked, name, stage = [fault], step_llm.ASKED.get(fault, fault), *FAULTS[fault]
 
     def text(body: Body) -> str:
+        if fault == "strips" and kind_of(body) == "grade" and BAD in prompt_of(body):
+            return "Ambiguous."
         wrong = broken and kind_of(body) == asked and BAD in prompt_of(body)
         return step_llm.at_fault(fault, body) if wrong else step_llm.said(body)
 
@@ -107,6 +109,7 @@ def test_what_is_at_fault_in_a_step_is_asked_for_anew(
         told_nights.run("two", *settings)
         for one in tables:
             assert table(runs_below(Path("runs"))[-1], one) == table(well, one), one
+        assert told.server.bodies[seen:] == []
         capfd.readouterr()
         arms = "ablate={arms: {same: {fuse.keep: 40}}}"  # of eight documents
         told_nights.command("ablate", told_nights.path, *(word for one in [*settings, arms] for word in ("--set", one)))
@@ -117,6 +120,10 @@ def test_what_is_at_fault_in_a_step_is_asked_for_anew(
                 row for row in rows(arm, one) if row.get("arm", "full") in ("full", None) and shown[row["query_id"]] == BAD
             ]
             assert len(of_arm) == len(table(well, one, [BAD])), one
+        # arms of single strategies have questions of their own; nothing is asked again
+        known = {prompt_of(body) for body in told.server.bodies[:seen]}
+        assert known.isdisjoint(map(prompt_of, told.server.bodies[seen:]))
+        seen = len(told.server.bodies)
         assert trial(told_nights, settings, capfd)
         assert told.server.bodies[seen:] == []
 
