@@ -51,17 +51,15 @@ def opening(root: str, rows: int, nights: int) -> dict[str, Any]:
 
 
 def look_up(root: str, rows: int, nights: int) -> dict[str, Any]:
-    random = np.random.default_rng(10_000)
-    known = [one for night in range(nights) for one in ids(np.random.default_rng(night), rows // nights)]
-    count = min(NIGHT, len(known))
-    night = [known[place] for place in random.choice(len(known), round(count * KNOWN), replace=False)]
-    del known
-    night = sorted([*night, *ids(random, count - len(night))])
+    random, count = np.random.default_rng(10_000), min(NIGHT, rows)
+    each = round(count * KNOWN) // nights
+    night = [one for at in range(nights) for one in random.choice(ids(np.random.default_rng(at), rows // nights), each, False)]
+    night = sorted([*map(str, night), *ids(random, count - len(night))])
     began, cpu, found = time.perf_counter(), time.process_time(), 0
     files = open_store(root, ABOUT)
     for part in np.array_split(np.array(night), max(1, count // SHARD)):
         found += files.rows(SPACE, COMPLETION, part.tolist()).num_rows
-    assert found == round(count * KNOWN)
+    assert found == each * nights
     return {"found": found, "look_up_seconds": time.perf_counter() - began, "look_up_cpu_seconds": time.process_time() - cpu}
 
 
