@@ -102,7 +102,7 @@ def local_pools(requests: Mapping[str, PoolRequest], gpus: float) -> dict[str, P
 
 
 def in_process_pools(requests: Mapping[str, PoolRequest], gpus: float) -> dict[str, Pool]:
-    """Returns pools of one worker each, used one after the other: each may have all GPUs and cores of the machine."""
+    """Returns pools of one worker each, in one process: each may have all GPUs and cores of the machine."""
     pools = {name: local_pools({name: request}, gpus)[name] for name, request in requests.items()}
     return {name: pool._replace(workers=1, most=None) for name, pool in pools.items()}
 

@@ -1,60 +1,235 @@
-"""Runs the stages in this process, without Ray: one shard after the other, one worker per stage."""
+"""Runs the stages in this process, without Ray: each has threads of its own, and shards wait between them.
+
+As on Ray, a stage with a pool has a worker that lives as long as the run, with a thread for each of its `concurrent_blocks`;
+consecutive stages without a pool share one thread. The next shard that a stage takes is the first by order of admission, so
+where no stage has several threads shards end in the order in which they began. What waits is bounded by the gate.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import heapq
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from cluster.costs import Totals
 from cluster.run.meter import Meter, run_block
 from cluster.run.progress import ProgressTracker
-from cluster.run.stage import Stage, reporting_to, shard_of
+from cluster.run.stage import Stage, groups, reporting_to, shard_of, shards_in_flight
+
+THREAD = "stages"
+"""The name of the threads."""
+_ADMISSION_SECONDS = 0.1  # timeout of one call of `admit`
+_DROPPED_SECONDS = 5.0  # that a failed run waits for blocks in threads which send no heartbeat
 
 
 class LocalRunner:
     """Runs the stages in this process; as `cluster.run.runner_ray.RayRunner`."""
 
-    def __init__(self, stages: Sequence[Stage], start: int, budget_usd: float | None = None) -> None:
+    def __init__(self, stages: Sequence[Stage], start: int, shards: int = 0, budget_usd: float | None = None) -> None:
         """Builds no worker yet.
 
         Args:
-            stages: Linked (`cluster.run.stage.link`).
+            stages: Linked (`cluster.run.stage.link`); each pool has one worker.
             start: The number of this start of the run, from 1.
+            shards: The number of shards to run; 0: unknown.
             budget_usd: USD that the run may cost; None: no limit.
         """
         self._stages, self._start = list(stages), start
         workers = {stage.name: 1 if stage.pool else 0 for stage in stages}
-        self.tracker = ProgressTracker(workers, limit=1, budget_usd=budget_usd)
+        self.tracker = _Tracker(workers, limit=shards_in_flight(stages, shards), budget_usd=budget_usd)
         """Of the shards in flight."""
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
-        """Yields the last stage's rows, as dicts. Builds the workers with the first shard and closes them at the end.
+        """Yields the last stage's rows, as dicts, in the order in which the shards end.
+
+        Builds the workers with the first shard, one after the other in the order of the stages, and closes them at the end. An
+        exception of a worker is raised when what the others have in hand is dropped, at their next heartbeat.
 
         Args:
             shards: One-row tables with the column `shard`.
         """
-        with ExitStack() as stack:
-            meters: list[Meter] = []
-            for table in shards:
+        grouped = list(groups(self._stages))
+        wide = [group[0].concurrent_blocks if group[0].pool else 1 for group in grouped]
+        *lines, ended = (_Line(writers) for writers in (1, *wide))
+        flow = _Flow(self.tracker, lines)
+        built: dict[str, Future[Meter]] = {stage.name: Future() for stage in self._stages}
+        with ExitStack() as workers:
+            flow.start(self._admit, shards, lines[0], flow, partial(self._build_all, built, workers, flow))
+            for group, threads, line, following in zip(grouped, wide, lines, [*lines[1:], ended], strict=True):
+                for _ in range(threads):
+                    flow.start(self._pass_on, [built[stage.name] for stage in group], line, following, flow)
+            try:
+                while (block := ended.take()) is not None:
+                    yield from block[1].to_pylist()
+            finally:
+                if not ended.over:  # the caller takes no more
+                    flow.drop()
+                if not flow.wait():
+                    workers.pop_all()  # a thread is still inside one: none is closed
+        if flow.failure is not None:
+            raise flow.failure
+
+    def _admit(self, shards: Iterable[pa.Table], line: _Line, flow: _Flow, build: Callable[[], None]) -> None:
+        """Puts each shard into the first line once it is admitted; the first one has the workers built."""
+        try:
+            for place, table in enumerate(shards):
                 admitted = None
-                while admitted is None:  # the shard before is not committed
-                    admitted = self.tracker.admit(shard_of(table), 0.1)
+                while admitted is None:
+                    if flow.dropped:
+                        return
+                    admitted = self.tracker.admit(shard_of(table), _ADMISSION_SECONDS)
                 if not admitted:
                     return
-                if not meters:
-                    meters = [self._build(stage, stack) for stage in self._stages]
-                for meter in meters:
-                    table = run_block(meter, table, self.tracker, meter.stage.name)  # noqa: PLW2901
-                yield from table.to_pylist()
+                if not place:
+                    flow.start(build)
+                line.put(place, table)
+        finally:
+            line.close()
 
-    def _build(self, stage: Stage, stack: ExitStack) -> Meter:
+    def _pass_on(self, meters: Sequence[Future[Meter]], line: _Line, following: _Line, flow: _Flow) -> None:
+        """Runs the blocks of a line through the stages of a group, and puts them into the following one."""
+        try:
+            while not flow.dropped and (taken := line.take()) is not None:
+                place, table = taken
+                for one in meters:
+                    meter = one.result()
+                    table = run_block(meter, table, self.tracker, meter.stage.name)
+                following.put(place, table)
+        finally:
+            following.close()
+
+    def _build_all(self, built: dict[str, Future[Meter]], workers: ExitStack, flow: _Flow) -> None:
+        # One after the other: packages that are imported, and models that are loaded, by two threads at a time disturb each
+        # other. The first stages work meanwhile.
+        left = dict(built)
+        try:
+            for stage in self._stages:
+                built[stage.name].set_result(self._build(stage, workers))
+                del left[stage.name]
+        except BaseException as error:
+            flow.fail(error)  # before those who wait for a worker hear of it
+            for one in left.values():
+                one.set_exception(_Dropped())
+
+    def _build(self, stage: Stage, workers: ExitStack) -> Meter:
         reserve = partial(self.tracker.reserve, stage.name)
         with reporting_to(partial(self.tracker.heartbeat, stage.name, None, 0), reserve, self.tracker.closed):
             meter = Meter(stage, self._start)
-        stack.callback(meter.close)
+        workers.callback(meter.close)
         if stage.pool:
             self.tracker.worker_started(stage.name, stage.name)
         return meter
+
+
+class _Dropped(BaseException):
+    """Another thread has failed: what this one has in hand is not wanted any more."""
+
+
+class _Tracker(ProgressTracker):
+    """A tracker whose heartbeats end the work of a run that has failed."""
+
+    dropped = False
+
+    def heartbeat(self, stage: str, shard: int | None, attempt: int, share: float | None, spent: Totals | None = None) -> None:
+        """Records a worker's heartbeat, and raises where the run has failed."""
+        super().heartbeat(stage, shard, attempt, share, spent)
+        if self.dropped:
+            raise _Dropped
+
+
+class _Line:
+    """The blocks that wait for one group of stages; thread-safe."""
+
+    def __init__(self, writers: int) -> None:
+        """Starts empty; it ends when `writers` threads have closed it."""
+        self._waiting: list[tuple[int, pa.Table]] = []
+        self._writers = writers
+        self._changed = threading.Condition()
+
+    @property
+    def over(self) -> bool:
+        """Returns whether nothing is left, and nothing more can come."""
+        with self._changed:
+            return not self._waiting and self._writers <= 0
+
+    def put(self, place: int, table: pa.Table) -> None:
+        """Adds a block, with its place in the order of admission."""
+        with self._changed:
+            heapq.heappush(self._waiting, (place, table))
+            self._changed.notify()
+
+    def take(self) -> tuple[int, pa.Table] | None:
+        """Returns the first block by place; waits for one; None: there are no more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._writers <= 0)
+            return heapq.heappop(self._waiting) if self._waiting else None
+
+    def close(self) -> None:
+        """Records that one of the writers puts no more."""
+        with self._changed:
+            self._writers -= 1
+            self._changed.notify_all()
+
+    def drop(self) -> None:
+        """Removes what waits, and ends the line."""
+        with self._changed:
+            self._waiting.clear()
+            self._writers = 0
+            self._changed.notify_all()
+
+
+class _Flow:
+    """The threads of a run with the lines between them, and the first exception that one of them has raised."""
+
+    def __init__(self, tracker: _Tracker, lines: Sequence[_Line]) -> None:
+        """Starts none."""
+        self._tracker, self._lines = tracker, lines
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self.failure: BaseException | None = None
+
+    @property
+    def dropped(self) -> bool:
+        """Returns whether the run has failed, or its caller takes no more."""
+        return self._tracker.dropped
+
+    def start(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Calls `work` in a thread of its own."""
+
+        def called() -> None:
+            try:
+                work(*arguments)
+            except BaseException as error:
+                self.fail(error)
+
+        thread = threading.Thread(target=called, name=THREAD, daemon=True)
+        with self._lock:
+            self._threads.append(thread)
+        thread.start()
+
+    def fail(self, error: BaseException) -> None:
+        """Records an exception, if it is the first, and has the other threads end."""
+        with self._lock:
+            if not isinstance(error, _Dropped):
+                self.failure = self.failure or error
+        self.drop()
+
+    def drop(self) -> None:
+        """Has the threads end: at the next heartbeat, or with the block that they have in hand."""
+        self._tracker.dropped = True
+        for line in self._lines:
+            line.drop()
+
+    def wait(self) -> bool:
+        """Waits for the threads to end; returns whether they have."""
+        end = time.monotonic() + _DROPPED_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()) if self.dropped else None)
+        return not any(thread.is_alive() for thread in self._threads)

@@ -21,7 +21,7 @@ from cluster.run.pool_sizes import TASK_CPUS
 from cluster.run.progress import ProgressTracker
 from cluster.run.session import data_context
 from cluster.run.snapshot import NOTHING, Snapshot
-from cluster.run.stage import Stage, reporting_to, shard_of
+from cluster.run.stage import Stage, groups, reporting_to, shard_of, shards_in_flight
 
 _ADMISSIONS = 2  # tasks that wait for admission: the next shard's, and one more
 _ADMISSION_SECONDS = 1.0  # timeout of one call of `admit`
@@ -55,7 +55,7 @@ class RayRunner:
 
         self._stages, self._start = list(stages), start
         workers = {stage.name: stage.pool.workers if stage.pool else 0 for stage in stages}
-        limit = shards_in_flight([stage for stage in stages if stage.pool], shards)
+        limit = shards_in_flight(stages, shards)
         tracker = ray.remote(ProgressTracker).options(**tracker_options(ray.get_runtime_context().get_node_id()))
         self._actor = tracker.remote(workers, limit, budget_usd, metrics=metrics, node_alive=node_alive)
         self.tracker = remote_tracker(self._actor)
@@ -81,7 +81,7 @@ class RayRunner:
         # Not `from_arrow`, which runs a task for the metadata of each block (tests/benchmarks/shard_start.py).
         data = ray.data.from_blocks(blocks)
         batches: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow", "zero_copy_batch": True}
-        for number, group in enumerate(_groups(self._stages)):
+        for number, group in enumerate(groups(self._stages)):
             pool = group[0].pool
             common = {"start": self._start, "tracker": self._actor}
             if pool is None:
@@ -234,28 +234,3 @@ def _run_stateless(table: pa.Table, stages: Sequence[Stage], gated: bool, start:
         for stage in stages:
             table = run_block(Meter(stage, start), table, progress, worker)
     return table
-
-
-def shards_in_flight(pooled: Sequence[Stage], shards: int) -> int:
-    """Returns the number of shards in flight that keep all workers busy.
-
-    With few shards fewer: as long as each worker has one, a quarter of them, so that an interrupt leaves some for later.
-    """
-    pools = [(stage.pool.max_workers, stage.concurrent_blocks) for stage in pooled if stage.pool]
-    most = max(2, sum(workers * (blocks + 1) for workers, blocks in pools))
-    return min(most, max(1 + sum(workers for workers, _ in pools), -(-shards // 4))) if shards else most
-
-
-def _groups(stages: Sequence[Stage]) -> Iterator[list[Stage]]:
-    """Yields the stages of each operator: one with a pool, or consecutive ones without."""
-    group: list[Stage] = []
-    for stage in stages:
-        if stage.pool is not None:
-            if group:
-                yield group
-            yield [stage]
-            group = []
-        else:
-            group.append(stage)
-    if group:
-        yield group

@@ -34,7 +34,7 @@ WORKER_ENVIRONMENT = {
 
 
 class InProcessSession:
-    """A session without Ray: one worker per stage, one stage at a time, so that each may use all cores."""
+    """A session without Ray: one worker per stage, each of which may use all cores."""
 
     local, task_cpus = True, 0
 

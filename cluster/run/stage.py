@@ -76,6 +76,35 @@ def link(stages: Sequence[Stage], source: pa.Schema) -> list[Stage]:
     return linked
 
 
+def groups(stages: Sequence[Stage]) -> Iterator[list[Stage]]:
+    """Yields the stages that the same workers run: one with a pool, or consecutive ones without."""
+    group: list[Stage] = []
+    for stage in stages:
+        if stage.pool is not None:
+            if group:
+                yield group
+            yield [stage]
+            group = []
+        else:
+            group.append(stage)
+    if group:
+        yield group
+
+
+def shards_in_flight(stages: Sequence[Stage], shards: int) -> int:
+    """Returns the number of shards in flight that keep all workers busy.
+
+    With few shards fewer: as long as each worker has one, a quarter of them, so that an interrupt leaves some for later.
+
+    Args:
+        stages: All, or those with a pool.
+        shards: The number of shards to run; 0: unknown.
+    """
+    pools = [(stage.pool.max_workers, stage.concurrent_blocks) for stage in stages if stage.pool]
+    most = max(2, sum(workers * (blocks + 1) for workers, blocks in pools))
+    return min(most, max(1 + sum(workers for workers, _ in pools), -(-shards // 4))) if shards else most
+
+
 class BlockHalted(Exception):
     """The worker has stopped in the middle of a block, since the run's budget is spent; the next start goes on with it."""
 

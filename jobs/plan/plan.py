@@ -211,7 +211,7 @@ def _pools(
     """
     address = prepared.config.cluster.address
     if address == IN_PROCESS:
-        return InProcessSession(requested).pools, f"{os.cpu_count()} cores here, one stage at a time in one process", ""
+        return InProcessSession(requested).pools, f"{os.cpu_count()} cores here, all stages in one process", ""
     if address == "local" and not any(pool.gpus for pool in requested.values()):
         gpus = usable_gpus(requested)
         there = f" and {gpus:g} GPUs here; they go to the last stages first" if gpus else " here"

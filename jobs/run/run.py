@@ -216,7 +216,7 @@ class Driver:
         chain = self.job.stages(self.session.pools, start, self.job.open_store(), numbers(self.plan.thresholds))
         watch.costed_as = {stage.name: stage.cost_stage or stage.name for stage in chain}
         if isinstance(self.session, InProcessSession):
-            return LocalRunner(chain, start, budget)
+            return LocalRunner(chain, start, shards, budget)
         return RayRunner(chain, start, shards, budget, tracked_metrics(self.prepared))
 
     def _collect(self, tracker: ProgressTracker, results: Results, watch: Watch, spending: RunMoney) -> Stopped | None:

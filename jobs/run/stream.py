@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster.run.runner_local import LocalRunner
+from cluster.run.runner_local import THREAD, LocalRunner
 from cluster.run.runner_ray import RayRunner
 from cluster.run.shards import Shard
 from jobs.tables import SHARD
@@ -30,7 +30,7 @@ def stream(runner: Runner, pending: Sequence[Shard]) -> Results:
 
 def is_streaming() -> bool:
     """Returns whether shards are still run, as after a stop that did not wait for them."""
-    return any(thread.name == _THREAD for thread in threading.enumerate())
+    return any(thread.name in (_THREAD, THREAD) for thread in threading.enumerate())
 
 
 def next_result(results: Results) -> dict[str, Any] | None:

@@ -13,9 +13,8 @@ from cluster.costs import COSTS, Totals, entry
 from cluster.outages import Outage
 from cluster.run.pool_sizes import TASK_CPUS, Pool
 from cluster.run.progress import ProgressTracker
-from cluster.run.runner_ray import shards_in_flight
 from cluster.run.snapshot import BlockTotals, block_totals
-from cluster.run.stage import Stage
+from cluster.run.stage import Stage, shards_in_flight
 
 NOTHING = BlockTotals({}, {})
 STAGES = {"read": 0, "rewrite": 2, "rerank": 1}

@@ -168,14 +168,15 @@ def test_a_pool_that_may_grow_does_so_under_load(ray_session: None, tmp_path: Pa
 def test_the_same_stages_in_one_process(tmp_path: Path) -> None:
     runner = LocalRunner(stages(tmp_path, POOL), start=1)
     reader, found = begin(runner)
-    pages = wait_for(runner, lambda pages: pages["slow"].done > 0)
-    assert pages["grow"][:3] == (EACH, 0, 0)
-    assert pages["slow"][:3] == (EACH // 4, EACH - EACH // 4, 0)
-    assert runner.tracker.in_flight() == 1
+    pages = wait_for(runner, lambda pages: pages["slow"].done > 0 and pages["slow"].waiting > 0)
+    assert pages["grow"][:3] == (2 * EACH, 0, 0)
+    assert pages["slow"][:3] == (EACH // 4, EACH - EACH // 4, EACH)
+    assert runner.tracker.in_flight() == 2  # no third shard before a commit
     (tmp_path / "gate").touch()
     for shard in range(SHARDS):
-        wait_for(runner, lambda pages, shard=shard: len(found) == shard + 1 and pages["fold"].done == EACH)
-        assert shard == SHARDS - 1 or not (tmp_path / "closed").exists()
+        there = min(SHARDS, shard + 2)
+        wait_for(runner, lambda _, there=there: len(found) == there)
+        assert there == SHARDS or not (tmp_path / "closed").exists()
         runner.tracker.mark_committed(shard)
     reader.join(400)
     assert found == list(range(SHARDS))
@@ -190,7 +191,7 @@ def test_in_one_process_too_no_shard_begins_behind_a_closed_gate(tmp_path: Path)
     assert next(rows) == {"shard": 0}
     runner.tracker.close()
     runner.tracker.mark_committed(0)
-    assert list(rows) == []
+    assert list(rows) in ([], [{"shard": 1}])
     assert (tmp_path / "closed").exists()
 
 

@@ -134,7 +134,7 @@ def test_a_quarter_of_the_money_pays_for_a_quarter_of_the_requests(night: Callab
         committed = len(list(prepared.storage.list("commits")))
         assert f"{money(sent * PRICE)} are spent" in str(stopped.value)
         assert f"{committed} of {shards} shards are committed" in str(stopped.value)
-        assert committed == (2 if shards == 10 else 0)
+        assert committed in ((1, 2) if shards == 10 else (0,))  # two shards are under way at a time, and the money ends in both
         # The same command sends nothing more: the money of the shard that was given up is spent, too.
         with pytest.raises(Stopped):
             run_in_process(night(server, shards, f"limits.max_cost_usd={limit}"))

@@ -251,7 +251,7 @@ def test_the_plan_shows_by_what_the_pools_will_be_sized(make: Callable[..., Prep
     done = make("cluster.address=none", "label=first", *auto)
     run_in_process(done)
     record = json.loads(done.storage.get("run.json") or b"")["starts"][0]
-    assert "sized_by" not in record  # one stage at a time has nothing to divide
+    assert "sized_by" not in record  # one worker per stage: there is nothing to divide
     pq.write_table(pa.table({"query": ["rye", "yeast"]}), "log.parquet")
     after = plan(make(*auto), LiveDisplay(io.StringIO()))
     basis = f"auto: by {done.run_id}, the last run of this kind: a worker needs for a query rewrite 0."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -228,7 +229,7 @@ def test_an_exception_in_a_stage_ends_the_run_and_nothing_is_asked_for_twice(
     check_files(folder, SHARDS)
     paid = [row for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"] and not row["error"]]
     assert {row["start"] for row in paid if row["query_id"] in of_shard(prepared, 2)} == {1}
-    assert {row["start"] for row in paid if row["query_id"] in of_shard(prepared, 3)} == {2}
+    assert {row["start"] for row in paid} <= {1, 2}  # stages before may have worked on later shards
 
 
 def of_shard(prepared: Prepared, number: int) -> dict[str, str]:
@@ -262,9 +263,9 @@ def test_a_signal_lets_the_shard_under_way_be_committed(
         str(said),
         {"committed": left, "planned": SHARDS},
     )
-    assert [record.getMessage() for record in caplog.records if record.event == "interrupt"] == [  # type: ignore[attr-defined]
-        "signal 15: no more shards are admitted; 1 shard in flight (1 query) is being committed; a second signal ends at once"
-    ]
+    (words,) = [record.getMessage() for record in caplog.records if record.event == "interrupt"]  # type: ignore[attr-defined]
+    in_flight = r"(1 shard in flight \(\d quer(y|ies)\) is|[23] shards in flight \(\d queries\) are) being committed"
+    assert re.fullmatch(rf"signal 15: no more shards are admitted; {in_flight}; a second signal ends at once", words)
     assert len(list(Path(prepared.storage.root, "results").iterdir())) == left  # no file without its manifest
     check_same_rows(done(make()), calm)
 
@@ -283,9 +284,11 @@ def test_a_shard_that_outlasts_the_grace_is_left_to_the_next_start_which_goes_on
     prepared = make("cluster.grace_seconds=0.2")
     said = stopped(prepared)
     try:
-        assert str(said) == (
-            "interrupted: after 0.2 s (cluster.grace_seconds) 1 shard in flight (1 query) is left to the next start; what is "
-            "committed stays; go on with: the same command"
+        assert re.fullmatch(
+            r"interrupted: after 0\.2 s \(cluster\.grace_seconds\) (1 shard in flight \(\d quer(y|ies)\) is|"
+            r"[23] shards in flight \(\d queries\) are) left to the next start; what is committed stays; "
+            "go on with: the same command",
+            str(said),
         )
         assert (said.exit_code, status(prepared), commits(prepared)) == (143, ["interrupted"], 1)
         last = holder(prepared.storage, time.time())

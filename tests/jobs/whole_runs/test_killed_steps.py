@@ -90,7 +90,7 @@ def test_what_was_answered_is_not_asked_again(
         path = job_in_process(tmp_path, values, bm25, config_file)
         killed_and_resumed(path, tmp_path, lambda: sum(step_of(body) == step for body in server.bodies) >= 3)
         sent = Counter(json.dumps(body["messages"]) for body in server.bodies if step_of(body))
-        assert sum(sent.values()) - len(sent) <= IN_FLIGHT
+        assert sum(sent.values()) - len(sent) <= 3 * IN_FLIGHT  # of each of the stages that ask, at work on different shards
         (resumed,) = [one for one in (tmp_path / "runs").glob("small-*") if one.is_dir()]
         before = len(server.bodies)
         assert started(path, tmp_path, "name=whole", "store=null").wait(PATIENCE) == 0
@@ -124,7 +124,7 @@ def test_what_was_graded_or_found_is_not_asked_again(
 
         killed_and_resumed(path, tmp_path, due)
         sent, searched = Counter(prompts()), Counter(web.texts)
-        assert sum(sent.values()) - len(sent) <= IN_FLIGHT
+        assert sum(sent.values()) - len(sent) <= 2 * IN_FLIGHT  # of each of the stages that ask
         assert sum(searched.values()) - len(searched) <= IN_FLIGHT
         (resumed,) = [one for one in (tmp_path / "runs").glob("small-*") if one.is_dir()]
         before, known = len(prompts()), len(web.texts)

@@ -1,0 +1,263 @@
+"""The stages in threads of one process: rows as of one shard after the other, whatever is slow or fails; and its ends."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from cluster.costs import COSTS, entry
+from cluster.run.meter import Meter
+from cluster.run.pool_sizes import Pool
+from cluster.run.runner_local import THREAD, LocalRunner
+from cluster.run.stage import BlockHalted, Stage, heartbeat, link
+
+PLACE = pa.schema([("shard", pa.int32())])
+ROWS = pa.schema(
+    [("shard", pa.int32()), ("row", pa.int32()), ("value", pa.int64()), ("costs", COSTS), ("errors", pa.list_(pa.string()))]
+)
+GIVEN = pa.schema([("shard", pa.int32()), ("rows", pa.string())])
+POOL = Pool(1, 1, 0)
+EACH = 5
+
+
+class World:
+    """What happens where, by a seed: delays, rows on which a worker raises, a block on which all of it does."""
+
+    def __init__(self, seed: int, broken: tuple[str, int] | None = None, delay: float = 0.004, faults: bool = True) -> None:
+        self.seed, self.broken, self.delay, self.faults = seed, broken, delay, faults
+        self.under_way: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.closed: list[str] = []
+        self.built: list[str] = []
+        self.lock = threading.Lock()
+
+    def happens(self, stage: str, table: pa.Table) -> None:
+        shard = table["shard"][0].as_py()
+        with self.lock:
+            self.under_way[stage] += 1
+            self.most[stage] = max(self.most[stage], self.under_way[stage])
+        try:
+            time.sleep(random.Random(f"{self.seed} {stage} {shard}").random() * self.delay)
+            heartbeat(0.5)
+            if self.broken == (stage, shard):
+                raise MemoryError(f"{stage} {shard}")
+            unfit = random.Random(f"{self.seed} {stage} {shard} fails").randrange(4 * EACH)  # a row, in one block of four
+            if self.faults and stage.startswith("map") and unfit in table["row"].to_pylist():
+                raise ValueError(f"{stage} {unfit}")
+        finally:
+            with self.lock:
+                self.under_way[stage] -= 1
+
+
+class Grow:
+    NEEDS, GIVES = ("shard",), ROWS
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        world.built.append(name)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        self.world.happens(self.name, table)
+        shard = table["shard"][0].as_py()
+        rows = [{"shard": shard, "row": n, "value": shard * 100 + n, "costs": [], "errors": []} for n in range(EACH)]
+        return pa.Table.from_pylist(rows, ROWS)
+
+    def close(self) -> None:
+        self.world.closed.append(self.name)
+
+
+class Map(Grow):
+    NEEDS: ClassVar[tuple[str, ...]] = ("value", "costs")
+    ADDS = pa.schema([])
+    GIVES = None
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        self.world.happens(self.name, table)
+        rows = table.to_pylist()
+        for row in rows:
+            row["value"] = row["value"] * 31 + len(self.name)
+            row["costs"].append(entry(self.name, "m", requests=1))
+        return pa.Table.from_pylist(rows, table.schema)
+
+
+class Halting(Map):
+    """Spends no more from the third shard on."""
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        if table["shard"][0].as_py() >= 2:
+            raise BlockHalted
+        return super().__call__(table)
+
+
+class Give(Grow):
+    NEEDS, GIVES = ("value", "errors"), GIVEN
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        self.world.happens(self.name, table)
+        rows = [
+            (row["row"], row["value"], row["errors"], sum(one["requests"] for one in row["costs"])) for row in table.to_pylist()
+        ]
+        return pa.table({"shard": [table["shard"][0].as_py()], "rows": [repr(rows)]}, schema=GIVEN)
+
+
+def without(row: pa.Table, error: Exception) -> pa.Table:
+    values = row.to_pylist()
+    values[0]["errors"].append(str(error))
+    return pa.Table.from_pylist(values, row.schema)
+
+
+def stages(world: World, middle: type[Map] = Map) -> list[Stage]:
+    """A chain of a shape that the seed says."""
+    chance = random.Random(world.seed)
+    found = [Stage("grow", Grow, {"world": world, "name": "grow"})]
+    for number in range(chance.randint(1, 4)):
+        name, pool = f"map{number}", chance.choice([None, POOL, POOL])
+        blocks = chance.choice([1, 1, 2, 3]) if pool else 1
+        of = middle if number == 0 else Map
+        found.append(Stage(name, of, {"world": world, "name": name}, pool=pool, concurrent_blocks=blocks, fallback=without))
+    return link([*found, Stage("give", Give, {"world": world, "name": "give"})], PLACE)
+
+
+def places(shards: int) -> list[pa.Table]:
+    return [pa.table({"shard": [n]}, schema=PLACE) for n in range(shards)]
+
+
+def one_after_the_other(world: World, shards: int) -> list[dict[str, Any]]:
+    """The same by a loop: each shard through all stages, then the next."""
+    meters = [Meter(stage, 1) for stage in stages(world)]
+    found = []
+    for place in places(shards):
+        found += reduce(lambda table, meter: meter(table), meters, place).to_pylist()
+    return found
+
+
+def committing(runner: LocalRunner, shards: int) -> Iterator[dict[str, Any]]:
+    """The rows of a run whose driver takes each as committed."""
+    for row in runner.run(places(shards)):
+        yield row
+        runner.tracker.mark_committed(row["shard"])
+
+
+def working() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == THREAD]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_are_those_of_one_shard_after_the_other_whatever_is_slow_or_fails(seed: int) -> None:
+    world, shards = World(seed), 3 * (seed % 4)
+    runner = LocalRunner(stages(world), start=1, shards=shards)
+    found = list(committing(runner, shards))
+    assert sorted(found, key=lambda row: row["shard"]) == one_after_the_other(World(seed, delay=0.0), shards)
+    assert sorted(world.closed) == sorted(world.built) == sorted(stage.name for stage in stages(world) if shards)
+    assert all(world.most[stage.name] <= stage.concurrent_blocks for stage in stages(world))
+    if all(stage.concurrent_blocks == 1 for stage in stages(world)):
+        assert [row["shard"] for row in found] == list(range(shards))
+    assert not working()
+    assert runner.tracker.in_flight() == 0
+
+
+def test_stages_work_side_by_side() -> None:
+    """Each of three stages waits until all are at work, which one thread could not reach."""
+    together = threading.Barrier(3, timeout=60)
+
+    class Meets(Map):
+        def __call__(self, table: pa.Table) -> pa.Table:
+            if table["shard"][0].as_py() + int(self.name[-1]) == 2:
+                together.wait()
+            return super().__call__(table)
+
+    world = World(0, delay=0.0, faults=False)
+    chain = [Stage("grow", Grow, {"world": world, "name": "grow"})]
+    chain += [Stage(f"map{n}", Meets, {"world": world, "name": f"map{n}"}, pool=POOL) for n in range(3)]
+    runner = LocalRunner(link([*chain, Stage("give", Give, {"world": world, "name": "give"})], PLACE), start=1)
+    assert [row["shard"] for row in committing(runner, 3)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_exception_ends_the_run_and_what_has_come_before_is_right(seed: int) -> None:
+    chain = [stage.name for stage in stages(World(seed))]
+    broken = random.Random(seed).choice([name for name in chain if not name.startswith("map")]), 4
+    world = World(seed, broken)
+    found: list[dict[str, Any]] = []
+    with pytest.raises(MemoryError, match=f"^{broken[0]} 4$"):
+        found.extend(committing(LocalRunner(stages(world), start=1), 12))
+    right = one_after_the_other(World(seed, delay=0.0), 12)
+    assert all(row == right[row["shard"]] and row["shard"] != 4 for row in found)
+    assert sorted(world.closed) == sorted(world.built)
+    assert not working()
+
+
+def test_a_failed_run_does_not_wait_for_a_long_call_that_sends_heartbeats() -> None:
+    class Long(Map):
+        def __call__(self, table: pa.Table) -> pa.Table:
+            end = time.monotonic() + 300
+            while table["shard"][0].as_py() and time.monotonic() < end:
+                heartbeat()
+                time.sleep(0.01)
+            return super().__call__(table)
+
+    world = World(1, ("give", 0), delay=0.0, faults=False)
+    chain = [
+        Stage("grow", Grow, {"world": world, "name": "grow"}),
+        Stage("map0", Long, {"world": world, "name": "map0"}, pool=POOL),
+    ]
+    runner = LocalRunner(link([*chain, Stage("give", Give, {"world": world, "name": "give"})], PLACE), start=1)
+    began = time.monotonic()
+    with pytest.raises(MemoryError):
+        list(committing(runner, 4))
+    assert time.monotonic() - began < 150
+    assert not working()
+    assert sorted(world.closed) == ["give", "grow", "map0"]
+
+
+def test_a_worker_that_cannot_be_built_ends_the_run() -> None:
+    class Unfit(Map):
+        def __init__(self, world: World, name: str) -> None:
+            raise LookupError("no such model")
+
+    world = World(3, delay=0.0)
+    with pytest.raises(LookupError, match="no such model"):
+        list(committing(LocalRunner(stages(world, Unfit), start=1), 4))
+    assert world.closed == world.built == ["grow"]
+    assert not working()
+
+
+def test_a_block_that_is_given_up_closes_the_gate_and_those_before_come() -> None:
+    world = World(5, delay=0.0)
+    runner = LocalRunner(stages(world, Halting), start=1)
+    assert {row["shard"] for row in committing(runner, 30)} == {0, 1}
+    assert runner.tracker.closed()
+    assert runner.tracker.progress().halted >= 1
+    assert not working()
+
+
+def test_a_caller_that_takes_no_more_leaves_no_thread() -> None:
+    world = World(2, delay=0.0)
+    rows = committing(LocalRunner(stages(world), start=1), 40)
+    next(rows)
+    rows.close()
+    del rows
+    end = time.monotonic() + 60
+    while working() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not working()
+    assert sorted(world.closed) == sorted(world.built)
+
+
+def test_no_more_shards_are_in_flight_than_keep_the_workers_busy() -> None:
+    world = World(7)
+    runner = LocalRunner(stages(world), start=1)
+    most = 0
+    for row in runner.run(places(9)):
+        most = max(most, runner.tracker.in_flight())
+        runner.tracker.mark_committed(row["shard"])
+    pooled = [stage for stage in stages(world) if stage.pool]
+    assert 1 <= most <= max(2, sum(stage.concurrent_blocks + 1 for stage in pooled))
