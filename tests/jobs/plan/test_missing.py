@@ -24,7 +24,7 @@ from jobs.run.job import Job
 from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
-from tests.support.jobs.in_process_runs import prepared_job, run_in_process
+from tests.support.jobs.in_process_runs import one_at_a_time, prepared_job, run_in_process
 from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.fake_models import FakeModels
 from tests.support.rewriters.fake_server import FakeServer
@@ -228,6 +228,7 @@ def test_what_a_stopped_run_has_done_is_not_missing(night: Callable[..., Job], m
 
     with monkeypatch.context() as patch:
         patch.setattr(Order, "__call__", fails)
+        one_at_a_time(patch)
         with pytest.raises(ZeroDivisionError):
             run_in_process(night("one"))
     job = night("one")

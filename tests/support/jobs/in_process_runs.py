@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
@@ -52,6 +53,11 @@ def prepared_work(path: str, settings: Sequence[str], ablate: dict[str, Any] | N
     if ablate is None:
         return prepared_job(path, *settings)
     return prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps(ablate)}"]), path)
+
+
+def one_at_a_time(patch: pytest.MonkeyPatch) -> None:
+    """Has a run begin a shard when the one before is committed, so that a run which fails has begun no other."""
+    patch.setattr("cluster.run.runner_local.shards_in_flight", lambda *_: 1)
 
 
 def finished(job: Prepared | Job) -> RunFolder:
