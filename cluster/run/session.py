@@ -47,8 +47,7 @@ class InProcessSession:
         Raises:
             ClusterError: This machine has GPUs, and fewer than a worker wants.
         """
-        for name, value in WORKER_ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
+        _set_environment()
         cores = float(os.cpu_count() or 1)
         gpus = usable_gpus(requests)
         self.resources = resources([NodeGroup(1, cores, gpus)])
@@ -101,18 +100,15 @@ class Session:
         # Workers' output goes to the driver's standard streams, which the run writes to logs/; Ray's own log files are in its
         # temporary folder.
         logs = {"log_to_driver": True, "logging_level": logging.WARNING, "configure_logging": True}
-        environment: dict[str, Any] = {"env_vars": WORKER_ENVIRONMENT}
         try:
             if self.local:
-                ray.init(
-                    "local",
-                    num_cpus=_logical_cpus(requests) + TASK_CPUS,
-                    include_dashboard=False,
-                    runtime_env=environment,
-                    **logs,
-                )
+                # Ray's processes have the environment of this one. Ray starts a worker for each CPU at once; none of them could
+                # be used with a `runtime_env`, and each worker that is would wait for the agent that makes it.
+                _set_environment()
+                ray.init("local", num_cpus=_logical_cpus(requests) + TASK_CPUS, include_dashboard=False, **logs)
             else:
                 shipped = {"py_modules": list(modules)} if modules and not working_folder_has(modules) else {}
+                environment: dict[str, Any] = {"env_vars": WORKER_ENVIRONMENT}
                 ray.init(address, runtime_env=environment | shipped, **logs)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             why = "" if isinstance(error, ConnectionError) else f" ({str(error).splitlines()[0]})"
@@ -152,6 +148,12 @@ class Session:
         import ray
 
         ray.shutdown()
+
+
+def _set_environment() -> None:
+    """Sets WORKER_ENVIRONMENT in this process, as far as a person has not set it otherwise."""
+    for name, value in WORKER_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
 
 
 def _logical_cpus(requests: Mapping[str, PoolRequest]) -> int:
