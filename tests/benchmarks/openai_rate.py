@@ -25,7 +25,7 @@ from rewriters.engines.settings import OpenaiSettings
 
 GOAL = 0.9
 THREADS = 3
-SERVER = Path(__file__).parents[1] / "rewriters" / "fake_server.py"
+SERVER = Path(__file__).parents[1] / "support" / "rewriters" / "fake_server.py"
 FAULTS = ["--unavailable", "0.05", "--hanging", "0.01"]
 
 

@@ -1,0 +1,273 @@
+"""Small jobs against a server that takes 200 ms for an answer: dmqr beside the script that one would write in its place.
+
+    python tests/benchmarks/small_jobs.py [--queries 20,2000,10000] [--in-flight 64] [--rounds 3] [--sides script,none,local]
+
+A process of its own answers each request after 200 ms with four rewrites. The script (below) sends one request per query with
+asyncio and aiohttp, searches the original and the rewrites with bm25s, fuses by reciprocal ranks and writes one Parquet file of
+results; it has no journal, no retries, no resume and no costs. dmqr does its whole run over the same queries, documents and
+places: without Ray (`cluster.address: none`), and with a Ray of its own (`local`). Each is a process, timed from its start to
+its end, in turn within a round. The table has the medians: seconds, CPU seconds of all its processes, seconds to the first
+commit, and the script's seconds divided by those of each; "steady" is that of the queries which the largest size has more than
+the one before it. The ideal is places / 200 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SECONDS = 0.2  # of an answer
+DEPTH, KEEP, RRF = 30, 10, 60
+SIDES = {"script": "asyncio script", "none": "dmqr without Ray", "local": "dmqr with Ray"}
+KINDS = ("general", "keyword", "pseudo_answer", "core_content")
+INSTRUCTIONS = (
+    "Rewrite the search query at the end in four ways, each of which is to find other documents: a general one, keywords, a "
+    "short passage that answers it, and its core alone. Answer with a JSON object whose keys are general, keyword, "
+    "pseudo_answer and core_content, and nothing else. Keep names, numbers and the language of the query. "
+) * 6
+
+
+class Figures(NamedTuple):
+    """What one process took."""
+
+    seconds: float
+    cpu: float
+    first_commit: float
+
+
+# ---------------------------------------------------------------- the script
+
+
+async def _answers(address: str, queries: list[str], places: int) -> list[list[str]]:
+    import aiohttp
+
+    limit, url = asyncio.Semaphore(places), f"{address}/chat/completions"
+
+    async def ask(session: aiohttp.ClientSession, query: str) -> list[str]:
+        messages = [{"role": "user", "content": f"{INSTRUCTIONS}\n\nQuery: {query}"}]
+        body = {"model": "tiny", "messages": messages, "temperature": 0.0, "max_tokens": 512}
+        async with limit, session.post(url, json=body) as response:
+            response.raise_for_status()
+            answer = await response.json()
+        found = json.loads(answer["choices"][0]["message"]["content"])
+        return [query, *(found[kind] for kind in KINDS)]
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        return await asyncio.gather(*(ask(session, query) for query in queries))
+
+
+def script(folder: Path, address: str, places: int, queries: int) -> None:
+    """Rewrites, searches, fuses, writes."""
+    import bm25s
+    import Stemmer
+
+    corpus = pq.read_table(folder / "corpus.parquet")
+    doc_ids, stemmer = corpus["doc_id"].to_pylist(), Stemmer.Stemmer("english")
+    index = bm25s.BM25.load(folder / "script-index")
+    wanted = pq.read_table(folder / f"log-{queries}.parquet")["query"].to_pylist()
+    texts = asyncio.run(_answers(address, wanted, places))
+    flat = [text for of in texts for text in of]
+    tokens = bm25s.tokenize(flat, stopwords="en", stemmer=stemmer, show_progress=False)
+    hits, _ = index.retrieve(tokens, k=DEPTH, show_progress=False)
+    rows: dict[str, list[Any]] = {"query": [], "rank": [], "doc_id": [], "score": []}
+    for number, query in enumerate(wanted):
+        scores: defaultdict[int, float] = defaultdict(float)
+        for ranked in hits[number * 5 : number * 5 + 5].tolist():
+            for rank, document in enumerate(ranked, start=1):
+                scores[document] += 1 / (RRF + rank)
+        best = sorted(scores.items(), key=lambda one: (-one[1], doc_ids[one[0]]))[:KEEP]
+        for rank, (document, score) in enumerate(best, start=1):
+            for name, value in zip(rows, (query, rank, doc_ids[document], score), strict=True):
+                rows[name].append(value)
+    pq.write_table(pa.table(rows), folder / "script.parquet")
+
+
+# ---------------------------------------------------------------- the server
+
+
+def serve() -> None:
+    """Prints the server's address, and serves until it is ended."""
+    sys.path.insert(0, str(REPOSITORY))
+    from tests.support.rewriters.fake_server import FakeServer
+
+    def text(body: dict[str, Any]) -> str:
+        query = body["messages"][-1]["content"].rstrip().rpartition("\n")[2].removeprefix("Query: ")
+        words = query.split()
+        answers = (f"about {query}", ", ".join(words), f"{query} is what this passage tells.", " ".join(words[:2]))
+        return json.dumps(dict(zip(KINDS, answers, strict=True)))
+
+    with FakeServer(seconds=SECONDS, text=text) as server:
+        print(server.address, flush=True)
+        sys.stdin.read()
+
+
+# ---------------------------------------------------------------- what is measured
+
+
+def prepare(folder: Path, sizes: list[int], documents: int = 5000) -> None:
+    """Writes documents and logs of words that Zipf's law would give, and the indexes of both sides."""
+    import bm25s
+    import Stemmer
+
+    chance = random.Random(1)
+    words = ["".join(chance.choices("abcdefghiklmnoprstuvw", k=chance.randint(3, 9))) for _ in range(20_000)]
+    weights = [1 / rank for rank in range(1, len(words) + 1)]
+    texts = [" ".join(chance.choices(words, weights, k=60)) for _ in range(documents)]
+    ids = [f"d{number:05}" for number in range(documents)]
+    pq.write_table(pa.table({"doc_id": ids, "title": [""] * documents, "text": texts}), folder / "corpus.parquet")
+    queries: dict[str, None] = {}
+    while len(queries) < max(sizes):
+        queries[" ".join(chance.choices(words, weights, k=chance.randint(3, 6)))] = None
+    for size in sizes:
+        pq.write_table(pa.table({"query": list(queries)[:size]}), folder / f"log-{size}.parquet")
+    index = bm25s.BM25()
+    index.index(
+        bm25s.tokenize(texts, stopwords="en", stemmer=Stemmer.Stemmer("english"), show_progress=False), show_progress=False
+    )
+    index.save(folder / "script-index")
+
+
+def configure(folder: Path, address: str, options: argparse.Namespace, side: str, size: int, number: int) -> Path:
+    """Writes the config of a run; returns its path."""
+    engine = {"kind": "openai", "base_url": address, "model": "tiny", "max_in_flight": options.in_flight}
+    values = {
+        "name": f"{side}-{size}-{number}",
+        "log": {"path": f"log-{size}.parquet", "query_column": "query"},
+        "rewrite": {"engine": engine, "strategies": list(KINDS)},
+        "retrieve": {"depth": DEPTH, "retrievers": {"bm25": {"kind": "local", "index": "index"}}},
+        "fuse": {"method": "rrf", "k": RRF, "keep": KEEP, "redundancy": "none"},
+        "rerank": {"kind": "none"},
+        "output": "runs",
+        "store": None,
+        "cluster": {"address": "none" if side == "script" else side, "shard_size": options.shard_size},
+    }
+    path = folder / f"{side}-{size}-{number}.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+def timed(command: list[str], folder: Path, runs: Path) -> Figures:
+    """Runs a process to its end; its CPU seconds are those of descendants that were waited for: not all of Ray's are."""
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "RAY_AUTH_MODE": "disabled"}
+    began, first = time.monotonic(), 0.0
+    with open(folder / "out.log", "ab") as out:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
+    cpu = 0.0
+    while True:
+        ended, status, used = os.wait4(process.pid, os.WNOHANG)
+        if not first and any(runs.glob("*/commits/*.json")):
+            first = time.monotonic() - began
+        if ended:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            cpu = used.ru_utime + used.ru_stime
+            break
+        time.sleep(0.02)
+    seconds = time.monotonic() - began
+    if process.returncode:
+        sys.exit(f"{' '.join(command)} ended with {process.returncode}:\n{(folder / 'out.log').read_text()[-3000:]}")
+    return Figures(seconds, cpu, first)
+
+
+def main() -> None:
+    """Prints each figure as it comes, then the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--queries", default="20,2000,10000")
+    parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("--shard-size", type=int, default=250)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sides", default=",".join(SIDES))
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--script", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        return serve()
+    if options.script:
+        folder, address, queries = options.script
+        return script(Path(folder), address, options.in_flight, int(queries))
+    sizes, sides = [int(size) for size in options.queries.split(",")], options.sides.split(",")
+    found: dict[tuple[str, int], list[Figures]] = defaultdict(list)
+    python, here = sys.executable, str(Path(__file__).resolve())
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(folder, sizes)
+        serving = subprocess.Popen([python, here, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            assert serving.stdout is not None
+            address = serving.stdout.readline().strip()
+            config = configure(folder, address, options, "script", sizes[0], 0)
+            timed([python, "-m", "jobs", "index", config.name, "--corpus", "corpus.parquet"], folder, folder)
+            for number in range(options.rounds):
+                for size in sizes:
+                    for side in sides:
+                        config = configure(folder, address, options, side, size, number)
+                        command = [python, "-m", "jobs", "run", config.name]
+                        if side == "script":
+                            command = [
+                                python,
+                                here,
+                                "--in-flight",
+                                str(options.in_flight),
+                                "--script",
+                                name,
+                                address,
+                                str(size),
+                            ]
+                        figures = timed(command, folder, folder / "runs" / config.stem)
+                        found[side, size].append(figures)
+                        words = ", ".join(f"{key} {value:.2f}" for key, value in figures._asdict().items())
+                        print(f"{number} {size} {SIDES[side]}: {words}", flush=True)
+        finally:
+            serving.terminate()
+            serving.wait()
+    print(table(found, sizes, sides, options.in_flight))
+    return None
+
+
+def table(found: dict[tuple[str, int], list[Figures]], sizes: list[int], sides: list[str], places: int) -> str:
+    """Returns the medians, as Markdown."""
+    medians = {of: Figures(*map(statistics.median, zip(*figures, strict=True))) for of, figures in found.items()}
+    lines = [
+        "| queries | what | seconds | CPU seconds | first commit | queries/s | script's seconds / its |",
+        "|---|---|---|---|---|---|---|",
+    ]
+
+    def line(label: str, side: str, queries: int, one: Figures, of_script: float | None) -> str:
+        ratio = "" if of_script is None else f"{of_script / one.seconds:.2f}"
+        first = f"{one.first_commit:.1f}" if one.first_commit else ""
+        cells = (label, SIDES[side], f"{one.seconds:.1f}", f"{one.cpu:.1f}", first, f"{queries / one.seconds:.0f}", ratio)
+        return f"| {' | '.join(cells)} |"
+
+    for size in sizes:
+        of_script = medians["script", size].seconds if "script" in sides else None
+        lines += [line(f"{size:,}", side, size, medians[side, size], of_script) for side in sides]
+    if len(sizes) > 1:
+        before, last = sizes[-2:]
+        more = {
+            side: Figures(*(b - a for a, b in zip(medians[side, before], medians[side, last], strict=True)))._replace(
+                first_commit=0
+            )
+            for side in sides
+        }
+        of_script = more["script"].seconds if "script" in sides else None
+        lines += [line("steady", side, last - before, more[side], of_script) for side in sides]
+    return "\n".join([*lines, f"\nIdeal: {places / SECONDS:.0f} queries/s."])
+
+
+if __name__ == "__main__":
+    main()
