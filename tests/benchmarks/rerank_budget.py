@@ -68,9 +68,9 @@ def scored(name: str, queries: int, work: Path, *, bm25_only: bool) -> dict[str,
         "retrieve": {"retrievers": searched},
         "fuse": {"keep": CANDIDATES, "keep_candidates": True},
         "rerank": {"kind": "cross_encoder", "model": str(shared() / "models/minilm-cross-encoder")},
-        "limits": {"error_rate": 1},
+        "limits": {"error_rate": 1, "stall_minutes": 120},  # 500 pairs between two signs of life, on a busy core
         "output": "runs",
-        "cluster": {"address": "none"},
+        "cluster": {"address": "none", "shard_size": 10},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "jobs", "run", "config.yaml"]
