@@ -57,14 +57,14 @@ class LocalRunner:
         """
         grouped = list(groups(self._stages))
         wide = [group[0].concurrent_blocks if group[0].pool else 1 for group in grouped]
-        *lines, ended = (_Line(writers) for writers in (1, *wide))
-        flow = _Flow(self.tracker, lines)
+        *queues, ended = (_BlockQueue(writers) for writers in (1, *wide))
+        flow = _Flow(self.tracker, queues)
         built: dict[str, Future[Meter]] = {stage.name: Future() for stage in self._stages}
         with ExitStack() as workers:
-            flow.start(self._admit, shards, lines[0], flow, partial(self._build_all, built, workers, flow))
-            for group, threads, line, following in zip(grouped, wide, lines, [*lines[1:], ended], strict=True):
+            flow.start(self._admit, shards, queues[0], flow, partial(self._build_all, built, workers, flow))
+            for group, threads, queue, following in zip(grouped, wide, queues, [*queues[1:], ended], strict=True):
                 for _ in range(threads):
-                    flow.start(self._pass_on, [built[stage.name] for stage in group], line, following, flow)
+                    flow.start(self._pass_on, [built[stage.name] for stage in group], queue, following, flow)
             try:
                 while (block := ended.take()) is not None:
                     yield from block[1].to_pylist()
@@ -76,8 +76,8 @@ class LocalRunner:
         if flow.failure is not None:
             raise flow.failure
 
-    def _admit(self, shards: Iterable[pa.Table], line: _Line, flow: _Flow, build: Callable[[], None]) -> None:
-        """Puts each shard into the first line once it is admitted; the first one has the workers built."""
+    def _admit(self, shards: Iterable[pa.Table], queue: _BlockQueue, flow: _Flow, build: Callable[[], None]) -> None:
+        """Puts each shard into the first queue once it is admitted; the first one has the workers built."""
         try:
             for place, table in enumerate(shards):
                 admitted = None
@@ -89,14 +89,14 @@ class LocalRunner:
                     return
                 if not place:
                     flow.start(build)
-                line.put(place, table)
+                queue.put(place, table)
         finally:
-            line.close()
+            queue.close()
 
-    def _pass_on(self, meters: Sequence[Future[Meter]], line: _Line, following: _Line, flow: _Flow) -> None:
-        """Runs the blocks of a line through the stages of a group, and puts them into the following one."""
+    def _pass_on(self, meters: Sequence[Future[Meter]], queue: _BlockQueue, following: _BlockQueue, flow: _Flow) -> None:
+        """Runs the blocks of a queue through the stages of a group, and puts them into the following one."""
         try:
-            while not flow.dropped and (taken := line.take()) is not None:
+            while not flow.dropped and (taken := queue.take()) is not None:
                 place, table = taken
                 for one in meters:
                     meter = one.result()
@@ -144,7 +144,7 @@ class _Tracker(ProgressTracker):
             raise _Dropped
 
 
-class _Line:
+class _BlockQueue:
     """The blocks that wait for one group of stages; thread-safe."""
 
     def __init__(self, writers: int) -> None:
@@ -178,7 +178,7 @@ class _Line:
             self._changed.notify_all()
 
     def drop(self) -> None:
-        """Removes what waits, and ends the line."""
+        """Removes what waits, and ends the queue."""
         with self._changed:
             self._waiting.clear()
             self._writers = 0
@@ -186,11 +186,11 @@ class _Line:
 
 
 class _Flow:
-    """The threads of a run with the lines between them, and the first exception that one of them has raised."""
+    """The threads of a run with the queues between them, and the first exception that one of them has raised."""
 
-    def __init__(self, tracker: _Tracker, lines: Sequence[_Line]) -> None:
+    def __init__(self, tracker: _Tracker, queues: Sequence[_BlockQueue]) -> None:
         """Starts none."""
-        self._tracker, self._lines = tracker, lines
+        self._tracker, self._queues = tracker, queues
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self.failure: BaseException | None = None
@@ -224,8 +224,8 @@ class _Flow:
     def drop(self) -> None:
         """Has the threads end: at the next heartbeat, or with the block that they have in hand."""
         self._tracker.dropped = True
-        for line in self._lines:
-            line.drop()
+        for queue in self._queues:
+            queue.drop()
 
     def wait(self) -> bool:
         """Waits for the threads to end; returns whether they have."""
