@@ -82,7 +82,7 @@ def _draft(prepared: Prepared, progress: LiveDisplay, stack: ExitStack) -> _Draf
     stored, finished = read_plan(storage), storage.stat(SUCCESS) is not None
     if stored is not None:
         check_inputs(stored, prepared.inputs, storage.root)
-        queries, gated = PlannedQueries(storage, stored.shards), SampledGate(stored.thresholds)
+        queries, gated = PlannedQueries(storage, stored.shards, stored.tables), SampledGate(stored.thresholds)
         if not finished:
             check_unfinished(stored, storage)
             gated = sampled_gate(work, queries, stored.thresholds)
@@ -91,7 +91,7 @@ def _draft(prepared: Prepared, progress: LiveDisplay, stack: ExitStack) -> _Draf
     progress.phase("reading the log")
     folder = open_storage(stack.enter_context(tempfile.TemporaryDirectory(prefix="dmqr-plan-")))
     log = dedup(prepared.files, prepared.columns, folder, prepared.config.cluster.shard_size)
-    queries = PlannedQueries(folder, log.shards)
+    queries = PlannedQueries(folder, log.shards, log.tables)
     return _Draft(log.counts, queries, log.head, sampled_gate(work, queries), stored=False)
 
 
@@ -182,7 +182,7 @@ def _shared(ablation: Job, draft: _Draft, look: Callable[..., dict[str, Any]]) -
     saving, stored = planned_saving(ablation.compiled, draft.counts["queries"]), read_plan(storage)
     missing, work = None, ablation.compiled.work
     if storage.stat(SUCCESS) is None:
-        queries = draft.queries if stored is None else PlannedQueries(storage, stored.shards)
+        queries = draft.queries if stored is None else PlannedQueries(storage, stored.shards, stored.tables)
         taken = taken_thresholds(work, SampledLists(work, queries, NO_STORE)) if stored is None else stored.thresholds
         missing = look(ablation, queries, {one.shard for one in manifests(storage)}, gated=SampledGate(taken))
     values = {"arms": len(ablation.compiled.arms), "folder": storage.root, "missing": missing}

@@ -21,6 +21,7 @@ from jobs.config.settings import AblateSettings
 from jobs.job.prepare import Prepared, prepare
 from jobs.log.settings import LogSettings
 from jobs.plan.missing.survey import ByComponent
+from jobs.run.gold_answers import gold_of_queries
 from jobs.run.job import run_of
 from jobs.run.planning.sample import PlannedQueries
 from jobs.run.planning.thresholds import SampledGate
@@ -86,7 +87,8 @@ def pay_for_sample(
     update = {"name": name, "log": log, "store": config.store_folder, "ablate": AblateSettings(), "label": None}
     job = run_of(prepare(config.model_copy(update=update), prepared.config_file))
     progress.phase(f"paying for {len(drawn)} queries")
-    run(replace(job, thresholds=gated.thresholds), progress, f"the same plan, with --sample {size}")
+    told = replace(job, thresholds=gated.thresholds, gold=gold_of_queries(prepared, queries))
+    run(told, progress, f"the same plan, with --sample {size}")
     return _sample(open_run(job.prepared.storage.root), job.prepared)
 
 

@@ -8,18 +8,27 @@ from cluster.run.shards import read_plan
 from cluster.storage.s3_duckdb import open_duckdb
 from jobs.job.prepare import Prepared
 from jobs.log.judgements import read_answers
+from jobs.run.planning.sample import PlannedQueries
 
 
-def gold_of_queries(prepared: Prepared) -> dict[str, list[str]]:
+def gold_of_queries(prepared: Prepared, queries: PlannedQueries | None = None) -> dict[str, list[str]]:
     """Returns query_id -> gold answers; empty where no judge asks for them, or the log is not planned (`try`).
+
+    Args:
+        prepared: The job.
+        queries: Its log, where the job itself may not be planned yet; None: as it is planned.
 
     Raises:
         ConfigError: They cannot be read.
     """
     settings, judge = prepared.config.evaluate, prepared.config.judge
-    plan = read_plan(prepared.storage)
-    if judge is None or judge.accuracy is None or settings.answers is None or plan is None:
+    if judge is None or judge.accuracy is None or settings.answers is None:
         return {}
+    if queries is None:
+        plan = read_plan(prepared.storage)
+        if plan is None:
+            return {}
+        queries = PlannedQueries(prepared.storage, plan.shards, plan.tables)
     answers = read_answers(settings.answers, settings.key)
     table, column = {
         "log_id": ("query_map", "log_id"), "query_id": ("queries", "query_id"), "query": ("queries", "normalised"),
@@ -32,7 +41,7 @@ def gold_of_queries(prepared: Prepared) -> dict[str, list[str]]:
         rows = connection.execute(
             f"SELECT DISTINCT answered, query_id FROM read_parquet(?) JOIN answered ON answered = {column}"
             f" WHERE query_id IS NOT NULL{' AND context IS NULL' * with_context} ORDER BY answered",
-            [[prepared.storage.url(file.key) for file in plan.tables[table]]],
+            [[queries.storage.url(file.key) for file in queries.tables[table]]],
         ).fetchall()
     for key, query_id in rows:
         mine = found.setdefault(query_id, [])

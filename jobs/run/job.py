@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -48,6 +48,8 @@ class Job:
     """The config whose pools it needs."""
     thresholds: Mapping[str, Mapping[str, Any]] | None = None
     """Those that are quantiles, where another job has taken them; None: they are taken of its own queries."""
+    gold: Mapping[str, Sequence[str]] | None = None
+    """query_id -> gold answers, as a job with the same log knows them; None: by its own plan."""
 
     @property
     def is_run(self) -> bool:
@@ -170,7 +172,8 @@ class Job:
         self, pools: Mapping[str, Pool], start: int, store: StoreFiles, thresholds: Mapping[str, float] = MappingProxyType({})
     ) -> list[Stage]:
         """Returns the linked stages; `start` is the number of the start, `thresholds` are the numbers of those by quantiles."""
-        gold, work = gold_of_queries(self.prepared), with_thresholds(self.compiled.work, thresholds)
+        gold = gold_of_queries(self.prepared) if self.gold is None else self.gold
+        work = with_thresholds(self.compiled.work, thresholds)
         return stages(self.prepared, work, self.pooled, pools, self.rerankers, start, store, gold)
 
     def balances(self, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> list[Balance]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from jobs.plan.estimate import SAMPLE
 from jobs.plan.missing.expected import expected
 from jobs.plan.missing.survey import survey
 from jobs.plan.sample import PaidSample
+from jobs.run.gold_answers import gold_of_queries
 from jobs.run.job import Job
 from jobs.run.planning.sample import PlannedQueries, read_sample
 from jobs.run.planning.thresholds import SampledGate, numbers
@@ -40,6 +42,7 @@ def missing_of(
     Raises:
         DmqrError: An index, a recording or the store cannot be read.
     """
+    job = replace(job, gold=gold_of_queries(job.prepared, queries))
     look = partial(survey, job, queries, done, pools, numbers(gated.thresholds), phase)
     looked = look()
     paid = pay(looked.ids["answers"] or looked.ids["lists"])

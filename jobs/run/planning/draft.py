@@ -35,7 +35,8 @@ class Draft(NamedTuple):
 
     def queries(self, prepared: Prepared) -> PlannedQueries:
         """Returns its queries."""
-        return PlannedQueries(open_storage(self.folder.name) if self.folder else prepared.storage, self.log.shards)
+        storage = open_storage(self.folder.name) if self.folder else prepared.storage
+        return PlannedQueries(storage, self.log.shards, self.log.tables)
 
 
 def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:

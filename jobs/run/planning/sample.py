@@ -7,14 +7,15 @@ same log, whatever the size of their shards, and in whichever tier the queries a
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cluster.run.shards import Shard
+from cluster.run.shards import File, Shard
 from cluster.storage import Storage
 
 _COLUMNS = ("query_id", "query", "context", "values")  # the last two only where the config asks for them
@@ -23,10 +24,17 @@ _BEHIND = "g"  # behind all ids, which are hex digits
 
 
 class PlannedQueries(NamedTuple):
-    """The distinct queries of a planned job: where their files are, and the row groups, each in order of the queries' ids."""
+    """The distinct queries of a planned job.
+
+    Attributes:
+        storage: Where their files are.
+        shards: The row groups, each in order of the queries' ids.
+        tables: All tables that are made of the log, by name.
+    """
 
     storage: Storage
     shards: Sequence[Shard]
+    tables: Mapping[str, Sequence[File]] = MappingProxyType({})
 
 
 class _Group(NamedTuple):

@@ -407,3 +407,24 @@ def test_where_nothing_is_missing_no_sample_is_paid_for(night: Callable[..., Job
 def test_without_a_store_a_sample_is_refused(night: Callable[..., Job]) -> None:
     with pytest.raises(ConfigError, match=r"^--sample 5: there is no store \(store: null\)"):
         planned(night("one", "store=null"), sample=5)
+
+
+def test_judgements_against_gold_answers_are_known(night: Callable[..., Job], llm: FakeServer) -> None:
+    """Of a job that is not begun, and of a sample whose log has no ids."""
+
+    def text(body: dict[str, Any]) -> str:
+        return "correct" if "correct or incorrect" in str(body["messages"][0]["content"]) else answer(body)
+
+    llm._text = text
+    pq.write_table(pa.table({"id": [f"row {place}" for place in range(len(QUERIES))], "query": QUERIES}), "log.parquet")
+    Path("gold.tsv").write_text("".join(f"row {place}\tgold of {query}\n" for place, query in enumerate(QUERIES)))
+    judge = ["answer={documents: 2}", "judge={accuracy: {}}", "evaluate.answers=gold.tsv"]
+    settings = ["log.id_column=id", "rerank={kind: none}", *judge]
+    sampled = planned(night("one", *settings), sample=5)["missing"]["kinds"]["judgements"]
+    judged = [body for body in llm.bodies if "correct or incorrect" in str(body["messages"][0]["content"])]
+    assert len({str(body["messages"][1]).partition("gold of ")[2] for body in judged}) == 5
+    assert sampled["reused"] == 5
+    paid = bill(run_in_process(night("one", *settings)))
+    assert paid["judgements"] == len(QUERIES) - 5
+    again = planned(night("two", *settings))["missing"]["kinds"]["judgements"]
+    assert (again["number"]["high"], again["reused"]) == (0, len(QUERIES))
