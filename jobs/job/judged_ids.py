@@ -34,13 +34,17 @@ def qualified_judgements(judgements: Judgements, config: Config, indexes: Mappin
     if not collections:
         return judgements
     judged = {doc_id for grades in judgements.grades.values() for doc_id in grades}
-    bare = sorted(doc_id for doc_id in judged if id_parts(doc_id)[0] not in collections)
+    of_the_web = _web_collections(config)
+    bare = sorted(
+        doc_id for doc_id in judged
+        if (of := id_parts(doc_id)[0]) not in collections or (of in of_the_web and page_id(doc_id) == doc_id)
+    )  # fmt: skip
     if not bare:
         return judgements
     owners: dict[str, str] = {}
     pages = [doc_id for doc_id in bare if page_id(doc_id) is not None]
-    of_the_web = [(collection, pages) for collection in _web_collections(config)]
-    for collection, known in (*_known(judgements, config, indexes, bare).items(), *of_the_web):
+    found = _known(judgements, config, indexes, bare)
+    for collection, known in (*found.items(), *((collection, pages) for collection in of_the_web)):
         for doc_id in known:
             if doc_id in owners:
                 of = qualified_id(owners[doc_id], doc_id), qualified_id(collection, doc_id)
@@ -54,11 +58,11 @@ def qualified_judgements(judgements: Judgements, config: Config, indexes: Mappin
 
 
 def _web_collections(config: Config) -> list[str]:
-    """Returns the collections that are pages of the web alone; none where `web` finds pages, too, whose ids are bare."""
+    """Returns the collections in which the web is searched; none where `web` finds pages, too, whose ids are bare."""
     if config.web is not None:
         return []
-    searched = text_indexes(config)
-    return [name for name in config.retrieve.collections if name not in searched]
+    indexed = {name for name, one in config.retrieve.retrievers.items() if one.indexed(name)}
+    return [name for name, one in config.retrieve.collections.items() if not indexed.issuperset(one.retrievers)]
 
 
 def _known(

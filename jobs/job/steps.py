@@ -38,7 +38,7 @@ VARIABLES = {
     "web": frozenset({"query", "context"}),
 }
 """Key of the config -> the variables of its prompts."""
-ANSWER_KEYS = {"grade.question": "question", "grade.strips": "sentences", "web": "query"}
+ANSWER_KEYS = {"grade.question": "question", "grade.strips": "sentences", "web": "query", "iterate": "query"}
 """Key of the config -> the key of the object that its prompt asks for."""
 OF_JUDGEMENTS = {
     "relevance": frozenset({"query", "context", "document"}),
@@ -142,8 +142,12 @@ def _asked(settings: LlmStepSettings, key: str) -> LlmStep:
             words = f"output: {step.output} is no grade; make it grade or grades"
         elif step.output == "grades" and GRADE_KEYS["relevance"] not in step.keys:
             words = f"its keys lack {GRADE_KEYS['relevance']}, which is the grade; add it"
-    elif key in ANSWER_KEYS and (step.output != "object" or ANSWER_KEYS[key] not in step.keys):
-        words = f"its answer has no key {ANSWER_KEYS[key]}; make it an object with this key"
+    elif key in ANSWER_KEYS and not (key == "iterate" and step.output == "text"):
+        wanted = ANSWER_KEYS[key]
+        if step.output != "object" or wanted not in step.keys:
+            words = f"its answer has no key {wanted}; make it an object with this key"
+        elif wanted in step.optional:
+            words = f"its key {wanted} is optional, and is what the step is for; take it out of optional"
     elif isinstance(settings, DocumentStepSettings) and settings.labels is None and step.variables & LABEL_VARIABLES:
         words = f"shows documents by label, and {key}.labels is not set; set it, as {{by: llm}}"
     if words:

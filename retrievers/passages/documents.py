@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -58,7 +59,8 @@ def _plain(name: str, data: bytes) -> PlainDocument:
 def _markdown(name: str, data: bytes) -> PlainDocument:
     from markdown_it import MarkdownIt
 
-    text = re.sub(r"\A---\n.*?\n(?:---|\.\.\.)\n", "", _decoded(name, data), flags=re.DOTALL)  # front matter
+    front_matter = r"\A---\n(?=[^\n:]+:).*?\n(?:---|\.\.\.)(?:\n|\Z)"  # else the first line is a rule
+    text = re.sub(front_matter, "", _decoded(name, data), flags=re.DOTALL)
     return _of_html(MarkdownIt("commonmark").enable("table").render(text))
 
 
@@ -69,15 +71,20 @@ def _html(name: str, data: bytes) -> PlainDocument:
 
 def _of_html(html: str | bytes) -> PlainDocument:
     """Returns the text that a page of HTML shows, a line for each block; its title is <title>, else the first heading."""
-    from bs4 import BeautifulSoup
+    from bs4 import BeautifulSoup, CData, XMLParsedAsHTMLWarning
+    from bs4.element import PreformattedString
 
-    soup = BeautifulSoup(html, "html.parser")  # bytes: it finds the encoding that the page declares
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)
+        soup = BeautifulSoup(html, "html.parser")  # bytes: it finds the encoding that the page declares
     titles = (one.get_text(" ", strip=True) for one in (soup.title, soup.h1) if one is not None)
     title = next((one for one in titles if one), None)
     for one in soup(["script", "style", "template", "noscript", "head"]):
         one.decompose()
     for text in soup.find_all(string=True):
-        if text.find_parent("pre") is None:
+        if isinstance(text, PreformattedString) and not isinstance(text, CData):  # comments, the doctype, instructions
+            text.extract()
+        elif text.find_parent("pre") is None:
             text.replace_with(re.sub(r"\s+", " ", str(text)))
     for one in soup.find_all([*_LINES, *_BLOCKS, *_CELLS]):
         space = "\n" if one.name in _LINES else " " if one.name in _CELLS else "\n\n"

@@ -80,6 +80,25 @@ def test_markdown_is_read_as_it_shows() -> None:
     assert read_document("a/b.md", data) == PlainDocument("The Tides", [Page(None, text)])
 
 
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"---\n\nThe first part.\n\n---\n\nThe second.", "The first part.\n\nThe second."),  # rules
+        (b"---\ntitle: T\n---", ""),
+        (b"<!-- lint: off -->\n\nOne.", "One."),
+    ],
+)
+def test_markdown_loses_front_matter_and_comments_alone(data: bytes, text: str) -> None:
+    assert read_document("a.md", data).pages == [Page(None, text)]
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_html_does_not_show_is_no_text() -> None:
+    page = "<!DOCTYPE html><body><p>Light<!-- hidden order --></p><pre>a <!-- b -->c</pre><?php echo 1 ?></body>"
+    assert read_document("x.html", page.encode()).pages == [Page(None, "Light\n\na c")]
+    assert read_document("x.html", f'<?xml version="1.0"?>{page}'.encode()).pages == [Page(None, "Light\n\na c")]
+
+
 def test_html_is_read_as_it_shows() -> None:
     head = "<html><head><title>Bread &amp; salt</title><style>p {}</style></head>"
     page = head + "<body><p>A\n<b>b</b>old<br>loaf</p><script>x()</script>"

@@ -157,6 +157,24 @@ def test_a_field_that_a_model_refuses_is_left_out(server: MessagesServer, opened
     assert made.left_out == "temperature 0.0"
 
 
+@pytest.mark.parametrize(
+    "words", ["output_config: Extra inputs are not permitted", "This model does not support output format"]
+)
+def test_a_model_without_structured_outputs_is_asked_without_a_schema(
+    server: MessagesServer, opened: Opened, words: str
+) -> None:
+    def answer(body: dict[str, Any]) -> Reply | None:
+        error = {"type": "error", "error": {"type": "invalid_request_error", "message": words}}
+        return Reply(400, json.dumps(error).encode()) if "output_config" in body else None
+
+    server.answer = answer
+    (made,) = answers(opened(), asked(schema={"type": "object", "properties": {}}))
+    assert made.text is not None
+    assert made.left_out == "output_config"
+    body, left_out = request_body("m", asked(schema={"type": "object"}), {"output_config": None}, ())
+    assert ("output_config" in body, left_out) == (False, ())
+
+
 def test_the_check_knows_models_that_are_not_listed(server: MessagesServer, opened: Opened) -> None:
     opened().check()
     server.aliases.add("claude-latest")

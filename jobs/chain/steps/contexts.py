@@ -13,7 +13,7 @@ from rewriters.reading.words.sentences import split_sentences
 from rewriters.steps.settings import LABELS
 from rewriters.strategy import render
 
-_CITED = re.compile(r"\[\s*(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\s*\]")
+_CITED = re.compile(r"\[\s*(\d{1,3}(?:\s*[-–,;]\s*\d{1,3})*)\s*\]")  # [2020] is a year
 _BEHIND_END = re.compile(rf"([.!?])((?:\s*{_CITED.pattern})+)(?=\s|$)")
 NO_DOCUMENTS = "(none was found)"
 
@@ -135,8 +135,12 @@ class Citations(NamedTuple):
 
 
 def citations(answer: str, documents: Sequence[str]) -> Citations:
-    """Returns what an answer cites as [1], [1][3] or [1, 3]; `documents`: doc_ids by their numbers, from 1."""
-    numbers = dict.fromkeys(int(one) for found in _CITED.finditer(answer) for one in re.findall(r"\d+", found[1]))
+    """Returns what an answer cites as [1], [1][3], [1, 3] or [1-3]; `documents`: doc_ids by their numbers, from 1."""
+    numbers: dict[int, None] = {}
+    for found in _CITED.finditer(answer):
+        for part in re.split("[,;]", found[1]):
+            ends = [int(one) for one in re.findall(r"\d+", part)]
+            numbers |= dict.fromkeys(range(ends[0], ends[-1] + 1) if ends[0] < ends[-1] else ends)
     right = tuple(documents[number - 1] for number in numbers if 1 <= number <= len(documents))
     return Citations(right, tuple(number for number in numbers if not 1 <= number <= len(documents)))
 
@@ -172,4 +176,4 @@ def cited_sentences(answer: str, documents: Sequence[str]) -> list[CitedSentence
 
 def without_citations(answer: str) -> str:
     """Returns an answer without what `citations` reads as a citation."""
-    return _CITED.sub("", answer)
+    return re.sub(rf"{_CITED.pattern}(?:\s*[,;]\s*(?=\[\s*\d))?", "", answer)

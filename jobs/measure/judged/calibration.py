@@ -51,15 +51,14 @@ def calibration_notes(
     if highest > HIGHEST:
         words = f"{path} has grades up to {highest:,}, and the judge's are from 0 to {HIGHEST}"
         return [f"warning: calibration: {words}: they are not compared; give grades of the same scale"]
-    both = {
-        (query_id, doc_id, max(0, grade))
-        for key, query_id in query_ids.items()
-        if query_id is not None
-        for doc_id, grade in people.grades[key].items()
-        if doc_id in grades.get(query_id, {})
-    }
+    both: dict[tuple[str, str], int] = {}  # of rows of one query with several grades of a document the highest, as in measures
+    for key, query_id in query_ids.items():
+        own = {} if query_id is None else grades.get(query_id, {})
+        for doc_id, grade in people.grades[key].items():
+            if query_id is not None and doc_id in own:
+                both[query_id, doc_id] = max(0, grade, both.get((query_id, doc_id), 0))
     if not both:
         return [f"warning: calibration: the judge has graded no result that {path} judges; see evaluate.key"]
-    pairs = [(grade, grades[query_id][doc_id]) for query_id, doc_id, grade in sorted(both)]
+    pairs = [(grade, grades[query_id][doc_id]) for (query_id, doc_id), grade in sorted(both.items())]
     lower = f" (people's highest grade is {highest} of {HIGHEST})" if highest < HIGHEST else ""
     return [agreement(pairs).note + lower]

@@ -18,6 +18,7 @@ _LENGTHS = "maxLength"  # of the strings of a schema
 # The fields that a request can go without, each with the words by which errors name it.
 _WORDS = {
     "response_format": re.compile(r"response_format|json_schema|\bschema\b|structured|guided|grammar|maxLength", re.I),
+    "output_config": re.compile(r"output_config|output[ _]format|json_schema|\bschema\b|structured", re.I),  # of Claude
     "chat_template_kwargs": re.compile(r"chat_template", re.I),
     "skip_special_tokens": re.compile(r"skip_special_tokens", re.I),
     "temperature": re.compile(r"\btemperature\b", re.I),

@@ -24,10 +24,12 @@ Make = Callable[..., Config]
 def config(values: dict[str, Any], config_file: Callable[[Any], str], bm25: dict[str, Any]) -> Make:
     """Makes the config of a collection that is an index, and of others that search the web."""
 
-    def made(*of_the_web: str, **more: Any) -> Config:
+    def made(*of_the_web: str, mixed: bool = False, **more: Any) -> Config:
+        searched = {"law": ["law"], **{name: [f"at_{name}"] for name in of_the_web}}
+        searched = {"law": [one for of in searched.values() for one in of]} if mixed else searched
         values["retrieve"] = {
             "retrievers": {"law": bm25} | {f"at_{name}": WEB for name in of_the_web},
-            "collections": {name: {"retrievers": [name if name == "law" else f"at_{name}"]} for name in ("law", *of_the_web)},
+            "collections": {name: {"retrievers": of} for name, of in searched.items()},
         }
         return load_config(config_file(values | {"rerank": {"kind": "none"}} | more))
 
@@ -41,6 +43,11 @@ def qualified(config: Config, *doc_ids: str) -> list[str]:
 
 def test_a_page_is_of_the_collection_that_searches_the_web(config: Make) -> None:
     assert qualified(config("net"), PAGE, "d01", f"net:{PAGE}x") == [f"net:{PAGE}", "law:d01", f"net:{PAGE}x"]
+
+
+def test_a_page_is_of_a_collection_with_an_index_or_of_that_name_too(config: Make) -> None:
+    assert qualified(config("web"), PAGE, f"web:{PAGE}") == [f"web:{PAGE}"]
+    assert qualified(config("net", mixed=True), PAGE, "d01") == [f"law:{PAGE}", "law:d01"]
 
 
 def test_a_page_is_found_by_correction_where_that_asks_the_web(config: Make) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from jobs.__main__ import main
+from jobs.config.load import load_config
 from jobs.pages.report import report
 from jobs.runs.folder import RunFolder
+from jobs.try_one.stages import LoadedConfig
 from tests.support.jobs.corrective_llm import kind_of, prompt_of, said
 from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
 from tests.support.retrievers.web_server import WebServer
@@ -173,3 +175,11 @@ def test_the_web_is_a_collection_beside_an_index(job: str, server: FakeServer, w
         pages = [of["doc_id"].removeprefix("net:") for of in one["documents"]]
         assert len(pages) == len(set(pages)), "a page that is a result is no hit"
     assert "https://" in report(run, None, None)
+    settings = [*both, *corrected(server, web)]
+    with LoadedConfig(load_config(job, settings), job, "both") as loaded:
+        trial = loaded.try_query(QUERIES[0], lambda _: None)
+    found = [one["doc_id"] for one in trial.row["hits"]]
+    assert found == ranked(run)[QUERIES[0]][: len(found)]
+    of_the_web = [doc_id for doc_id in found if doc_id.startswith("net:")]
+    assert of_the_web
+    assert all(trial.texts[doc_id] and trial.addresses[doc_id].startswith("https://") for doc_id in of_the_web)

@@ -38,6 +38,8 @@ def refined(step: LlmStep, made: Completion, request: Request, mask: Mask, searc
     result = read_step(step, made, request.query)
     said = result.text if step.output == "text" else result.fields.get("query")
     text = " ".join(unmasked(said or "", mask.values).split())
+    if result.reason is None and not text:
+        return RefinedQuery("", "unparsable", "the answer has no query")
     if result.reason is None and normalise(text) in searched:
         message = "the refined query is one that was searched already, so no round follows"
         return RefinedQuery(text, REPEATED_QUERY, message)
