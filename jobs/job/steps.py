@@ -142,14 +142,14 @@ def _asked(settings: LlmStepSettings, key: str) -> LlmStep:
             words = f"output: {step.output} is no grade; make it grade or grades"
         elif step.output == "grades" and GRADE_KEYS["relevance"] not in step.keys:
             words = f"its keys lack {GRADE_KEYS['relevance']}, which is the grade; add it"
+    elif isinstance(settings, DocumentStepSettings) and settings.labels is None and step.variables & LABEL_VARIABLES:
+        words = f"shows documents by label, and {key}.labels is not set; set it, as {{by: llm}}"
     elif key in ANSWER_KEYS and not (key == "iterate" and step.output == "text"):
         wanted = ANSWER_KEYS[key]
         if step.output != "object" or wanted not in step.keys:
             words = f"its answer has no key {wanted}; make it an object with this key"
         elif wanted in step.optional:
             words = f"its key {wanted} is optional, and is what the step is for; take it out of optional"
-    elif isinstance(settings, DocumentStepSettings) and settings.labels is None and step.variables & LABEL_VARIABLES:
-        words = f"shows documents by label, and {key}.labels is not set; set it, as {{by: llm}}"
     if words:
         raise ConfigError("prompt", f"{key}.prompt: {settings.prompt}: {words}")
     return step

@@ -69,7 +69,7 @@ class Labelling(Settings):
 
         Args:
             rank: From 1.
-            shown: Documents that are labelled.
+            shown: Documents that are offered; of those some may be left out for want of room.
             score: By which it has its rank.
             reranked: The reranker's; None: it has none.
             grade: An LLM's; None: it has none.

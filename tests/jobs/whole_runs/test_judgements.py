@@ -298,15 +298,12 @@ def test_a_pair_counts_once_and_below_zero_is_not_relevant(
         f"calibration: of {len(judged)} results that people have judged, too, the judge grades 100 % as they"
     )
     assert "(people's highest grade is -1 of 3)" in words
-    lines = "".join(
-        f"{log_id}\t{doc_id}\t{3 * (log_id == 'r2')}\n" for query_id, doc_id in judged for log_id in row_of[query_id]
-    )
-    words = calibrated(run, lines)
+    both = [(log_id, doc_id) for query_id, doc_id in judged for log_id in row_of[query_id]]
+    words = calibrated(run, "".join(f"{log_id}\t{doc_id}\t{3 * (log_id == 'r2')}\n" for log_id, doc_id in both))
     same = sum("r2" not in row_of[query_id] for query_id, _ in judged)
     share = f"{100 * same / len(judged):.0f} %"
-    assert words.startswith(
-        f"calibration: of {len(judged)} results that people have judged, too, the judge grades {share} as they"
-    )
+    assert words.startswith(f"calibration: of {len(judged)} results ")
+    assert f"grades {share} as they" in words
 
 
 def test_people_s_grades_of_another_scale_are_not_compared(job: str) -> None:

@@ -17,6 +17,7 @@ from jobs.runs.folder import RunFolder
 from tests.support.jobs.corrective_llm import kind_of, prompt_of, verdict_of
 from tests.support.jobs.corrective_llm import said as corrective
 from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
+from tests.support.jobs.whole_runs import ROOT
 from tests.support.retrievers.tiny_reranker import make_reranker
 from tests.support.rewriters.fake_server import FakeServer
 
@@ -262,3 +263,17 @@ def corrective_but(document: str) -> Callable[[dict[str, Any]], str]:
 def test_grades_that_there_are_not_are_refused(job: str, settings: list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         prepared_work(job, settings, None)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("keys: [refined]", "refine.yaml: its answer has no key query; make it an object with this key"),
+        ("keys: [query]\noptional: [query]", "refine.yaml: its key query is optional, and is what the step is for"),
+    ],
+)
+def test_a_prompt_whose_answer_may_have_no_query_is_refused(job: str, keys: str, words: str) -> None:
+    prompt = (ROOT / "rewriters" / "steps" / "iterate.yaml").read_text().replace("keys: [query]", keys)
+    Path("refine.yaml").write_text(prompt)
+    with pytest.raises(ConfigError, match=words):
+        prepared_work(job, ["iterate.prompt=refine.yaml", "iterate.labels=null"], None)
