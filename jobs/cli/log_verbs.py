@@ -6,7 +6,6 @@ import argparse
 import logging
 import os
 import shlex
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,7 +85,6 @@ def drive(
 def _compact_store(config: Config, progress: LiveDisplay) -> None:
     """Compacts the store where many nights have put files of one range; a run is finished whether that succeeds or not."""
     from cluster.storage import open_storage
-    from jobs.chain.store.files import oldest_of
     from jobs.store.compact import compact_crowded
     from jobs.terminal.logs import event
 
@@ -96,7 +94,6 @@ def _compact_store(config: Config, progress: LiveDisplay) -> None:
     try:
         done = compact_crowded(
             open_storage(folder),
-            oldest_of(config.store_lifetime, time.time()),
             on_begin=lambda one: progress.phase(f"compacting the store: {one.space.kind}"),
         )
     except (DmqrError, OSError) as error:

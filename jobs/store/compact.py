@@ -41,7 +41,7 @@ class Compacted(NamedTuple):
         files: Before, and now.
         size: Bytes before, and now.
         rows: Now.
-        dropped: Rows that stood twice, were too old or forgotten.
+        dropped: Rows between the first and the newest of their key, and those that were too old or forgotten.
     """
 
     space: Space
@@ -89,12 +89,11 @@ def compact(
     return done
 
 
-def compact_crowded(
-    storage: Storage, oldest: int = 0, on_begin: Callable[[StoredSpace], object] = lambda _: None
-) -> list[Compacted]:
+def compact_crowded(storage: Storage, on_begin: Callable[[StoredSpace], object] = lambda _: None) -> list[Compacted]:
     """Compacts the spaces that need it after a run: those with more than `MOST_TOGETHER` files of one range.
 
-    Files that others have replaced for long enough are removed. Where another process maintains the store nothing is done.
+    No row goes by its age: jobs of other configs, to which rows count for longer, have the same store. Files that others have
+    replaced for long enough are removed. Where another process maintains the store nothing is done.
 
     Raises:
         HeldError, ClusterError: As of `compact`.
@@ -103,7 +102,7 @@ def compact_crowded(
     needed = any(one.most_together > MOST_TOGETHER or any(merge.at <= due for merge in one.merges) for one in spaces)
     if not needed or is_maintained(storage):
         return []
-    return compact(storage, oldest=oldest, most_together=MOST_TOGETHER, on_begin=on_begin)
+    return compact(storage, most_together=MOST_TOGETHER, on_begin=on_begin)
 
 
 def compact_space(storage: Storage, one: StoredSpace, oldest: int, at: int, check: Check = lambda: None) -> Compacted:
@@ -127,13 +126,13 @@ def compact_space(storage: Storage, one: StoredSpace, oldest: int, at: int, chec
 
 
 def _put_counting(storage: Storage, space: Space, table: pa.Table, oldest: int) -> tuple[str | None, int]:
-    """Puts the rows that count, of each key one; returns the file's name, None where there are none, and their number.
+    """Puts the rows that count, of each key two at most; returns the file's name, None where there are none, and their number.
 
-    Where a query is forgotten meanwhile, the rows are chosen anew: of one that is not the first of its key that may count now.
+    Where a query is forgotten meanwhile, the rows are chosen anew: one between the two of its key may be the first now.
     """
     forgotten = forgotten_queries(storage)
     while True:
-        kept = first_of_keys(space.kind, counting(table, forgotten, oldest))
+        kept = ends_of_keys(space.kind, counting(table, forgotten, oldest))
         name = put_file(storage, space, kept) if kept.num_rows else None
         known, forgotten = forgotten, forgotten_queries(storage)
         if known == forgotten:
@@ -156,10 +155,11 @@ def remove_replaced(storage: Storage, one: StoredSpace, before: int) -> int:
     return removed
 
 
-def first_of_keys(kind: str, rows: pa.Table) -> pa.Table:
-    """Returns the rows sorted by query_id, of each key that which counts; among equal ones the first.
+def ends_of_keys(kind: str, rows: pa.Table) -> pa.Table:
+    """Returns the rows sorted by query_id, of each key that which counts, and that made last: of equal ones the first.
 
-    Rows of a kind that this version does not know all stay.
+    That made last counts for jobs to which the other is too old, now or later. Rows of a kind that this version does not know
+    all stay.
     """
     order = [("query_id", "ascending"), *([(NEWEST[kind], "descending")] if kind in NEWEST else []), (MADE, "ascending")]
     rows = rows.sort_by(order)  # a stable sort
@@ -169,7 +169,11 @@ def first_of_keys(kind: str, rows: pa.Table) -> pa.Table:
     for name in KEYS[kind]:
         codes = pc.dictionary_encode(rows.column(name).combine_chunks()).indices.fill_null(-1).to_numpy() + 1
         keys = np.unique(keys * (int(codes.max()) + 1) + codes, return_inverse=True)[1]  # small numbers again
-    places = np.sort(np.unique(keys, return_index=True)[1])
+    counts = np.unique(keys, return_index=True)[1]
+    made = rows.column(MADE).cast(pa.int64()).to_numpy()
+    last_first = np.lexsort((-made, keys))  # a stable sort, too
+    newest = last_first[np.unique(keys[last_first], return_index=True)[1]]
+    places = np.union1d(counts, newest[made[newest] > made[counts]])
     return rows if len(places) == rows.num_rows else rows.take(pa.array(places))
 
 

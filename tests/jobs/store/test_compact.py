@@ -49,7 +49,7 @@ def test_what_jobs_find_stays_the_same(tmp_path: Path) -> None:
     before = texts(tmp_path, QUERIES)
     assert before == {query: next(night[query] for night in NIGHTS if query in night) for query in QUERIES}
     (one,) = compacted(tmp_path)
-    assert (one.space, one.files, one.rows, one.dropped) == (SPACE, (5, 1), 10, 20)
+    assert (one.space, one.files, one.rows, one.dropped) == (SPACE, (5, 1), 18, 12)
     assert texts(tmp_path, QUERIES) == before
     assert len(opened(tmp_path).names[SPACE]) == 1
     assert compacted(tmp_path) == []
@@ -134,7 +134,7 @@ def test_a_large_space_becomes_files_that_share_no_range(tmp_path: Path, monkeyp
     (space,) = stored_spaces(open_storage(str(tmp_path)))
     assert space.most_together == 1
     assert texts(tmp_path, list(many)) == many
-    assert all_rows(tmp_path).num_rows == 600
+    assert all_rows(tmp_path).num_rows == 800
     ids = all_rows(tmp_path).column("query_id").to_pylist()
     assert ids == sorted(ids)
 
@@ -147,7 +147,7 @@ def test_rows_that_are_too_old_or_forgotten_go(tmp_path: Path) -> None:
     assert sorted(kept) == [f"query {number}" for number in range(2, 10)]
     assert kept["query 8"] == "answer 8 of night 4"  # made after it was forgotten
     assert kept["query 2"] == "answer 2 of night 2"
-    assert (one.rows, one.dropped) == (8, 22)
+    assert (one.rows, one.dropped) == (13, 17)
 
 
 def test_rows_of_other_columns_become_one_file(tmp_path: Path) -> None:
@@ -175,13 +175,15 @@ def rows_of(space: Space, **columns: Any) -> pa.Table:
     ("kind", "columns", "kept"),
     [
         ("web", {"search": ["x", "x", "y"], "asked_at": [5, 9, 1]}, [9, 1]),
-        ("scores", {"text": ["t", "t", "t"], "document": [b"1", b"2", b"1"], "asked_at": [1, 2, 3]}, [1, 2]),
+        ("web", {"search": ["x", "x", "x"], "asked_at": [9, 5, 7]}, [9, 7]),
+        ("scores", {"text": ["t", "t", "t"], "document": [b"1", b"2", b"1"], "asked_at": [1, 2, 3]}, [1, 2, 3]),
+        ("scores", {"text": ["t", "t", "t"], "document": [b"1"] * 3, "asked_at": [1, 2, 3]}, [1, 3]),
         ("unknown", {"search": ["x", "x", "x"], "asked_at": [1, 2, 3]}, [1, 2, 3]),
     ],
 )
-def test_which_of_two_rows_of_one_key_stays(kind: str, columns: Mapping[str, Any], kept: list[int]) -> None:
+def test_which_rows_of_one_key_stay(kind: str, columns: Mapping[str, Any], kept: list[int]) -> None:
     rows = rows_of(Space(kind, "a"), **columns, made_at=[10, 20, 30])
-    assert sorted(compacting.first_of_keys(kind, rows).column("asked_at").to_pylist()) == sorted(kept)
+    assert sorted(compacting.ends_of_keys(kind, rows).column("asked_at").to_pylist()) == sorted(kept)
 
 
 def test_a_run_compacts_where_many_files_hold_one_range(tmp_path: Path) -> None:
@@ -193,6 +195,23 @@ def test_a_run_compacts_where_many_files_hold_one_range(tmp_path: Path) -> None:
     (one,) = compact_crowded(storage)
     assert one.files == (33, 1)
     assert texts(tmp_path, ["one"]) == {"one": "0"}
+
+
+def test_of_rows_of_one_age_the_first_stays(tmp_path: Path) -> None:
+    rows = rows_of(Space("scores", "a"), text=["t"] * 4, document=[b"1"] * 4, asked_at=[1, 2, 3, 4], made_at=[20, 10, 10, 20])
+    assert compacting.ends_of_keys("scores", rows).column("asked_at").to_pylist() == [2, 1]
+
+
+def test_what_is_too_old_for_one_config_stays_for_another(tmp_path: Path) -> None:
+    """The compaction after a run serves all jobs: of each key the oldest row stays, and one that is good for longest."""
+    day, now, storage = 86_400.0, time.time(), open_storage(str(tmp_path))
+    for number in range(40):  # "one" was asked anew by a config for which all others were too old
+        put(tmp_path, {"one": f"{number}", "two": f"{number}"}, now - (60 - number) * day)
+    put(tmp_path, {"one": "new"}, now - day)
+    assert len(compact_crowded(storage)) == 1
+    assert texts(tmp_path, ["one", "two"]) == {"one": "0", "two": "0"}
+    assert found(opened(tmp_path, lifetime=30 * day), ["one", "two"]) == {"one": "new", "two": "39"}
+    assert found(opened(tmp_path, lifetime=2 * day), ["one", "two"]) == {"one": "new"}
 
 
 def test_one_maintainer_at_a_time(tmp_path: Path) -> None:
