@@ -120,7 +120,7 @@ def holding_runs(found: Forgotten) -> list[str]:
         return ["which runs hold it is not known: give a config, or the store beside its runs"]
     if not found.runs:
         return ["no run holds it"]
-    words = f"runs that still hold it ({len(found.runs):,}); their folders are not edited, remove them:"
+    words = f"runs that still hold it ({len(found.runs):,}); they are not edited, remove them:"
     more = len(found.runs) - _LISTED
     lines = [words, *(f"  {plain(one)}" for one in found.runs[:_LISTED])]
     return lines + ([f"  and {more:,} more (--json has all)"] if more > 0 else [])

@@ -1,12 +1,11 @@
 """`plan --sample N`: a run of N queries, drawn from those of which something is missing; the store keeps what it pays for.
 
-It is a run of its own, `<name>-sample`, with a log of its own beside the runs of the config. What it has cost says what the
-others will cost, within 95 %.
+It is a run of its own, `<name>-sample`, with a log of its own beside the runs of the config, which goes when it is finished.
+What it has cost says what the others will cost, within 95 %.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import random
 from collections.abc import Collection
@@ -27,6 +26,7 @@ from jobs.run.planning.sample import PlannedQueries
 from jobs.run.planning.thresholds import SampledGate
 from jobs.run.run import run
 from jobs.runs.folder import RunFolder, open_run
+from jobs.runs.samples import ENDING, sample_log
 from jobs.terminal.live_display import LiveDisplay
 
 SEED = 0
@@ -74,9 +74,8 @@ def pay_for_sample(
     drawn = random.Random(SEED).sample(sorted(ids), min(size, len(ids)))
     if not drawn:
         return None
-    name = f"{config.name}-sample"
-    key = f"{name}/log-{hashlib.sha256(''.join(drawn).encode()).hexdigest()[:12]}.parquet"
-    prepared.output.put(key, _log(prepared, _rows(queries, drawn)))
+    name = f"{config.name}{ENDING}"
+    key = sample_log(prepared.output, name, _log(prepared, _rows(queries, drawn)))
     log = LogSettings(
         path=prepared.output.url(key),
         query_column=config.log.query_column,
@@ -89,6 +88,7 @@ def pay_for_sample(
     progress.phase(f"paying for {len(drawn)} queries")
     told = replace(job, thresholds=gated.thresholds, gold=gold_of_queries(prepared, queries))
     run(told, progress, f"the same plan, with --sample {size}")
+    prepared.output.delete(key)  # until then the same plan goes on with it
     return _sample(open_run(job.prepared.storage.root), job.prepared)
 
 

@@ -23,6 +23,7 @@ from jobs.chain.store.forgotten import forgotten_queries, mark_forgotten, remove
 from jobs.chain.store.kinds import TEXTS
 from jobs.chain.store.layout import DIGITS, milliseconds, range_of
 from jobs.runs.folder import find_runs, query_files
+from jobs.runs.samples import sample_logs
 from jobs.store.contents import StoredSpace, stored_spaces
 from jobs.store.maintainer import Check, maintaining
 from jobs.store.rewriting import drop_forgotten
@@ -55,7 +56,8 @@ class Forgotten:
         others: The query_ids of others with rows that have its words.
         rows: Rows that go, by kind.
         files: Files that are written anew.
-        runs: Folders of runs that still hold one of these queries; None: nobody said where runs are.
+        runs: Folders of runs, and logs of samples that were stopped, which still hold one of these queries; None: nobody said
+            where runs are.
     """
 
     query_id: str
@@ -175,12 +177,17 @@ def _with_range(one: StoredSpace, query_ids: Iterable[str]) -> list[str]:
 
 
 def runs_with(output: Storage, query_ids: Collection[str], words: QueryWords) -> Iterable[str]:
-    """Yields the folders of the runs below an output whose queries are among these, or have the words."""
+    """Yields the folders of the runs below an output whose queries are among these, or have the words; also logs of samples."""
     wanted = pa.array(sorted(query_ids), pa.string())
     for folder, _ in find_runs(output):
         storage = open_storage(output.url(folder))
         if any(_has_queries(storage, key, wanted, words) for key in query_files(storage)):
             yield storage.root
+    for key in sample_logs(output):
+        with output.open(key) as file:
+            rows = pq.read_table(file)
+        if words.held_by(rows, rows.column_names).any():
+            yield output.url(key)
 
 
 def _has_queries(storage: Storage, key: str, wanted: pa.Array, words: QueryWords) -> bool:

@@ -19,6 +19,7 @@ from cluster.storage.prefetch import prefetch
 from jobs.job.replay import NOTED
 from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, stored_json
 from jobs.runs.old.removal import HALF_REMOVED, half_removed
+from jobs.runs.samples import ENDING, log_of_sample
 
 FINISHED, UNFINISHED = "finished", "not finished"
 
@@ -61,7 +62,7 @@ class ChosenRuns:
 
 
 def choose(output: Storage, name: str | None, keep: float, now: float) -> ChosenRuns:
-    """Returns which runs of a name, or of all names, go.
+    """Returns which runs of a name with its samples, or of all names, go.
 
     Args:
         output: Where they lie.
@@ -72,7 +73,11 @@ def choose(output: Storage, name: str | None, keep: float, now: float) -> Chosen
     Raises:
         ConfigError: A run's `_SUCCESS.json`, or a `latest.json`, is damaged.
     """
-    folders = find_runs(output, name, recorded=False)  # also those whose record a removal has taken
+    folders = list(find_runs(output, name, recorded=False))  # also those whose record a removal has taken
+    samples = find_runs(output, f"{name}{ENDING}") if name is not None else ()
+    folders += [
+        pair for pair in samples if log_of_sample(pair[1]) and pair not in folders
+    ]  # others are of a config of that name
     aged = prefetch(lambda pair: _aged(output, *pair, now), folders, CONCURRENT_FETCHES)
     found = [one for one in aged if one.record or one.last is not None or one.state == HALF_REMOVED]  # others are no runs
     kept = _kept(output, found, keep, now)

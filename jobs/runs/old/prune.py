@@ -12,6 +12,7 @@ from cluster.storage import Storage, open_storage
 from jobs.runs.old.answers import NOTHING, save_answers, unsaved_answers
 from jobs.runs.old.choice import UNFINISHED, AgedRun, choose
 from jobs.runs.old.removal import remove_run
+from jobs.runs.samples import log_of_sample
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def prune(
     dry_run: bool,
     on_begin: Callable[[OldRun], object] = lambda _: None,
 ) -> Pruning:
-    """Removes the old runs of a name, or of all names, each whole before the next; returns what went.
+    """Removes the old runs of a name with its samples, or of all names, each whole before the next; returns what went.
 
     Args:
         output: Where they lie.
@@ -79,6 +80,8 @@ def prune(
                 if unsaved.rows:
                     save_answers(output, storage, one.record, unsaved.rows)
                 remove_run(storage, one.leases)
+                if (log := log_of_sample(one.record)) is not None:
+                    output.delete(log)
             except HeldError:
                 kept[one.run_id] = "a driver works on it, or has since"
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.costs import load_prices
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, Stopped
+from cluster.storage import open_storage
 from jobs.chain.stages.order import Order
 from jobs.config.load import load_config
 from jobs.plan.plan import plan
@@ -22,6 +24,8 @@ from jobs.plan.table import plan_table
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
 from jobs.runs.folder import open_run
+from jobs.runs.old.prune import prune
+from jobs.store.forget import WhatToForget, forget
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
 from tests.support.jobs.in_process_runs import one_at_a_time, prepared_job, run_in_process
@@ -428,3 +432,40 @@ def test_judgements_against_gold_answers_are_known(night: Callable[..., Job], ll
     assert paid["judgements"] == len(QUERIES) - 5
     again = planned(night("two", *settings))["missing"]["kinds"]["judgements"]
     assert (again["number"]["high"], again["reused"]) == (0, len(QUERIES))
+
+
+def sample_logs() -> list[Path]:
+    return list(Path("runs/small-sample").glob("log-*.parquet"))
+
+
+def test_the_log_of_a_sample_goes_when_it_is_finished(night: Callable[..., Job], llm: FakeServer) -> None:
+    """Queries in clear would lie there, where `store forget` names no run; one that was stopped goes on with its log."""
+    with pytest.raises(Stopped):
+        planned(night("one", "limits.max_cost_usd=0.000001"), sample=3)
+    (stopped,) = sample_logs()
+    query = pq.read_table(stopped).column("query")[0].as_py()
+    told = forget(open_storage("runs/store"), WhatToForget(query), open_storage("runs"), dry_run=True)
+    assert str(stopped.absolute()) in (told.runs or [])
+    paid = planned(night("one"), sample=3)["missing"]["sample"]
+    assert paid["queries"] == 3
+    assert sample_logs() == []
+    told = forget(open_storage("runs/store"), WhatToForget(query), open_storage("runs"))
+    assert paid["folder"] in (told.runs or [])
+    asked = len(llm.bodies)
+    assert planned(night("one"), sample=20)["missing"]["sample"]["queries"] == 10  # it is missing again
+    assert len(llm.bodies) > asked
+    assert sample_logs() == []
+
+
+def test_old_samples_go_with_the_runs_of_their_name(night: Callable[..., Job]) -> None:
+    first = Path(planned(night("one"), sample=3)["missing"]["sample"]["folder"])
+    second = Path(planned(night("one"), sample=3)["missing"]["sample"]["folder"])
+    other = night("one", "name=small-sample")  # a config that has the name which samples have
+    newest = run_in_process(other)
+    log(NEW)
+    run_in_process(night("two", "name=small-sample"))
+    done = prune(open_storage("runs"), "small", 0.0, time.time() + 60, dry_run=False)
+    assert [one.run_id for one in done.going] == [first.name]
+    assert not first.exists()
+    assert second.exists()
+    assert newest.exists()

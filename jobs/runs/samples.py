@@ -1,0 +1,44 @@
+"""Samples that `plan --sample` has paid for: runs of the name `<name>-sample`, whose log is there until they are finished."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Any
+
+from cluster.storage import Storage
+
+ENDING = "-sample"
+_LOG = re.compile(r"(?:.*/)?([^/]+-sample/log-[0-9a-f]{12}(?:-[0-9]+)?\.parquet)")
+
+
+def sample_log(output: Storage, name: str, data: bytes) -> str:
+    """Returns the key of a sample's log, which is stored: that of an unfinished run of the same queries, or a new one.
+
+    Args:
+        output: Where the runs lie.
+        name: Of the sample.
+        data: The log.
+    """
+    start = f"{name}/log-{sha256(data).hexdigest()[:12]}-"
+    known = [entry.key for entry in output.list(name) if entry.key.startswith(start)]
+    key = known[-1] if known else f"{start}{int(1000 * time.time())}.parquet"
+    output.put_if_absent(key, data)  # a log that was written anew would be another one
+    return key
+
+
+def sample_logs(output: Storage) -> Iterator[str]:
+    """Yields the keys of the logs of samples that lie below an output: of those that were stopped or killed."""
+    for folder in output.folders():
+        if folder.endswith(ENDING):
+            yield from (entry.key for entry in output.list(folder) if _LOG.fullmatch(entry.key))
+
+
+def log_of_sample(record: Mapping[str, Any]) -> str | None:
+    """Returns the key of a run's log below its output where the run is a sample's, else None; `record` is its `run.json`."""
+    config = record.get("config", {})
+    path = config.get("log", {}).get("path")
+    found = _LOG.fullmatch(path) if isinstance(path, str) else None
+    return found[1] if found and found[1].startswith(f"{config.get('name')}/") else None
