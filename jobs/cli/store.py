@@ -92,8 +92,9 @@ def _forget(options: argparse.Namespace) -> int:
     others = "none" if options.own else "all" if options.all else "some"
     found = forget(place.storage, WhatToForget(options.second, options.context, others), place.output, dry_run=options.dry_run)
     values = {
-        "store": place.storage.root, "query_id": found.query_id, "others": sorted(found.others), "rows": dict(found.rows),
-        "files": found.files, "runs": found.runs, "dry_run": options.dry_run,
+        "store": place.storage.root, "query_id": found.query_id, "filtered": sorted(found.filtered),
+        "others": sorted(found.others), "rows": dict(found.rows), "files": found.files, "runs": found.runs,
+        "dry_run": options.dry_run,
     }  # fmt: skip
     page = lambda: forgotten_page(found, dry_run=options.dry_run)  # noqa: E731
     return show(options, lambda: values, page, *holding_runs(found), place.storage.root)
@@ -103,7 +104,7 @@ def _import(options: argparse.Namespace) -> int:
     from jobs.store.imports import import_recorded
 
     with tempfile.TemporaryDirectory(prefix="dmqr-store-") as folder:
-        readings, files = _opened(options, folder)
+        readings, files = _opened(options, folder, filters=False)
         done = import_recorded(readings, files, options.second)
     values = {"store": files.root} | done._asdict()
     words = f"{done.queries:,} queries: {done.completions:,} completions are stored now, {done.known:,} were before"
@@ -124,12 +125,16 @@ def _export(options: argparse.Namespace) -> int:
     values = {"store": files.root, "out": options.out} | done._asdict()
     words = f"{done.completions:,} completions of {done.queries:,} queries"
     words += f"; of {done.without:,} queries of the runs none is stored" if done.without else ""
-    words += f"; {done.in_context:,} queries after earlier turns are left out" if done.in_context else ""
+    words += f"; {done.in_context:,} queries after earlier turns or with filters are left out" if done.in_context else ""
     return show(options, lambda: values, lambda: words, options.out)
 
 
-def _opened(options: argparse.Namespace, folder: str) -> tuple[Sequence[Reading], StoreFiles]:
-    """Returns the requests of a config's run, and its store; `folder` is a temporary one."""
+def _opened(options: argparse.Namespace, folder: str, *, filters: bool = True) -> tuple[Sequence[Reading], StoreFiles]:
+    """Returns the requests of a config's run, and its store; `folder` is a temporary one.
+
+    Raises:
+        ConfigError: There is no config or no store, or without `filters` the config has some.
+    """
     from jobs.chain.arms.compile import compile_run
     from jobs.chain.store.files import open_store
     from jobs.chain.store.spaces import kept_spaces
@@ -140,6 +145,9 @@ def _opened(options: argparse.Namespace, folder: str) -> tuple[Sequence[Reading]
     config = load(options)
     if config.store_folder is None:
         raise ConfigError("argument", f"{options.config}: its store is null, so there is none; set the folder of one")
+    if config.retrieve.filters and not filters:
+        words = "retrieve.filters: a recording has no values of them, so no run would find its answers; import without filters"
+        raise ConfigError("argument", words)
     prepared = prepare_query(config, options.config, folder)
     work = compile_run(prepared).work
     spaces = {space: about for space, about in kept_spaces(prepared.config, work).items() if space.kind == "completions"}

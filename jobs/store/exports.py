@@ -22,7 +22,7 @@ from jobs.runs.folder import find_runs, query_files
 from jobs.store.answered import read_rows
 from jobs.store.asked import portions, recorded_requests
 from jobs.tables import OPTIONAL_QUERIES
-from rewriters.normalise import normalise
+from rewriters.normalise import normalise, query_id
 from rewriters.query import Query
 
 
@@ -67,12 +67,13 @@ def export_recorded(readings: Sequence[Reading], files: StoreFiles, output: Stor
         path: Of the recording; it appears when it is whole.
     """
     written: set[str] = set()
-    queries = completions = without = in_context = 0
+    queries = completions = without = 0
+    others: set[str] = set()
     unfinished = Path(f"{path}.part")
     with unfinished.open("w", encoding="utf-8") as file:
         for portion in portions(_queries(output, name)):
-            plain = {normalise(one.text): one for one in portion if one.context is None}
-            in_context += sum(one.context is not None for one in portion)
+            plain = {normalise(one.text): one for one in portion if one.query_id == query_id(one.text)}
+            others |= {one.query_id for one in portion if one.query_id != query_id(one.text)}
             new = [one for text, one in plain.items() if text not in written]
             written |= plain.keys()
             for query, found in _completions(readings, files, new):
@@ -82,7 +83,7 @@ def export_recorded(readings: Sequence[Reading], files: StoreFiles, output: Stor
                 file.write(json.dumps({"query": query.text, "completions": found}, ensure_ascii=False) + "\n")
                 queries, completions = queries + 1, completions + sum(map(_samples, found.values()))
     unfinished.replace(path)
-    return Exported(queries, completions, without, in_context)
+    return Exported(queries, completions, without, len(others))
 
 
 def _queries(output: Storage, name: str) -> Iterator[Query]:
