@@ -18,7 +18,7 @@ from jobs.plan.missing.amounts import NOTHING, Amount, exactly, of_others, of_un
 from jobs.plan.missing.answers import cost_of
 from jobs.plan.missing.kinds import GENERATIONS, PAIRS, SEARCHES, Kind, Missing, Scale, add_cost, price_of, wall_seconds
 from jobs.plan.missing.rates import Rates, add_seconds, rates_of
-from jobs.plan.missing.reasons import NEW, NO_STORE, StoredQueries
+from jobs.plan.missing.reasons import UNKNOWN, StoredQueries
 from jobs.plan.missing.steps import steps
 from jobs.plan.missing.survey import ByComponent, Component, Surveyed
 from jobs.plan.tiers import asked_tiers, tier_names
@@ -171,7 +171,8 @@ def _reused(of: ByComponent, component: Component) -> int:
 
 
 def _share_new(why: Counter[str]) -> float:
-    return (why[NEW] + why[NO_STORE]) / why.total() if why else 0.0
+    """Returns the share of the queries of which nothing is stored that counts: whatever their texts are, all is to be made."""
+    return sum(why[one] for one in UNKNOWN) / why.total() if why else 0.0
 
 
 def _kept_lists(job: Job, stored: StoredQueries) -> set[str]:

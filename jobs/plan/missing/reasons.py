@@ -17,6 +17,10 @@ NEW, NO_STORE = "new queries", "there is no store"
 PROMPT, REQUEST, DECODING, MODEL = "another prompt", "another strategy", "other decoding or values", "another model"
 TEXTS, INDEX, DEPTH, RETRIEVER = "other texts", "another index", "another depth", "another retriever"
 DOCUMENTS, RERANKER = "other documents", "another reranker"
+TOO_OLD, FORGOTTEN = "too old (store_ttl)", "forgotten"
+UNKNOWN = (NEW, NO_STORE, TOO_OLD, FORGOTTEN)  # of queries of which nothing that counts is stored
+
+_AS_ASKED = (DECODING, TEXTS, DOCUMENTS)  # reasons of rows that are stored as this job would ask for them
 
 _IDS = pa.schema([("query_id", pa.string())])
 _REQUESTS = pa.schema([("query_id", pa.string()), ("request", pa.string()), ("prompt_hash", pa.string())])
@@ -64,10 +68,10 @@ class StoredQueries:
     def answers(self, ids: Collection[str], prompts: Collection[tuple[str, str]]) -> Counter[str]:
         """Returns why queries miss answers; `prompts` are names and hashes of prompts of the requests that are missing."""
 
-        def of_own(known: _Known, left: Sequence[str]) -> dict[str, str]:
+        def of_own(stored: StoredQueries, known: _Known, left: Sequence[str]) -> dict[str, str]:
             found: dict[str, str] = {}
             names = {name for name, _ in prompts}
-            for row in self.rows(known, _REQUESTS, left).to_pylist():
+            for row in stored.rows(known, _REQUESTS, left).to_pylist():
                 same = (row["request"], row["prompt_hash"]) in prompts
                 why = DECODING if same else PROMPT if row["request"] in names else REQUEST
                 order = [REQUEST, DECODING, PROMPT]
@@ -94,14 +98,25 @@ class StoredQueries:
         return self._why("scores", ids, self._all_of(DOCUMENTS), lambda _: RERANKER)
 
     def _all_of(self, why: str) -> Any:
-        return lambda known, left: dict.fromkeys(self.rows(known, _IDS, left).column("query_id").to_pylist(), why)
+        return lambda stored, known, left: dict.fromkeys(stored.rows(known, _IDS, left).column("query_id").to_pylist(), why)
 
     def _why(self, kind: str, ids: Collection[str], of_own: Any, other: Any) -> Counter[str]:
         if not self._is_there:
             return Counter({NO_STORE: len(ids)} if ids else {})
+        found = self._told(kind, ids, of_own, other)
+        if found.keys() != set(ids) and (self._files.oldest or self._files.forgotten):
+            forgotten, left = self._files.forgotten, set(ids) - found.keys()
+            found |= dict.fromkeys(left & forgotten.keys(), FORGOTTEN)
+            whole = StoredQueries(replace(self._files, oldest=0, forgotten={}), self._own)
+            for one, why in whole._told(kind, left - forgotten.keys(), of_own, other).items():
+                found[one] = TOO_OLD if why in _AS_ASKED else why  # others would be missing, too, if they were young
+        return Counter(found.get(one, NEW) for one in ids)
+
+    def _told(self, kind: str, ids: Collection[str], of_own: Any, other: Any) -> dict[str, str]:
+        """Returns query_id -> why it misses what is asked for, of those of which the store has something that counts."""
         found: dict[str, str] = {}
         for known in self.spaces(kind):
             if left := sorted(set(ids) - found.keys()):
                 in_space = of_own if known.space in self._own else self._all_of(other(known))
-                found |= in_space(known, left)
-        return Counter(found.get(one, NEW) for one in ids)
+                found |= in_space(self, known, left)
+        return found

@@ -469,3 +469,25 @@ def test_old_samples_go_with_the_runs_of_their_name(night: Callable[..., Job]) -
     assert not first.exists()
     assert second.exists()
     assert newest.exists()
+
+
+def test_what_is_too_old_or_forgotten_is_not_called_new(night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_in_process(night("one"))
+    forget(open_storage("runs/store"), WhatToForget(QUERIES[0], others="none"), None)
+    log([*QUERIES, *NEW])
+    known, now = len(QUERIES) - 1, time.time
+    why = planned(night("two"))["missing"]["kinds"]["pairs"]["why"]
+    assert why == {"new queries": len(NEW), "forgotten": 1}
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.chain.store.files.time.time", lambda: now() + 7200)
+        missing = planned(night("two", "store_ttl=1h"))["missing"]
+        for kind in ("generations", "searches", "pairs"):
+            assert missing["kinds"][kind]["why"] == {
+                "new queries": len(NEW), "forgotten": 1, "too old (store_ttl)": known
+            }  # fmt: skip
+        other = planned(night("two", "store_ttl=1h", "rewrite.engine.model=other"))["missing"]["kinds"]
+        assert other["generations"]["why"]["another model"] == known
+        paid = bill(run_in_process(night("two", "store_ttl=1h")))
+    for kind in KINDS:
+        low, _, high = amount(missing, kind)
+        assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
