@@ -24,6 +24,7 @@ from jobs.job.indexes import encoder_words
 from jobs.job.prepare import Prepared
 from jobs.job.shipping import package_folders
 from jobs.log.dedup import dedup
+from jobs.plan.budget import spent_usd
 from jobs.plan.estimate import SAMPLE, Estimate, estimate
 from jobs.plan.missing.missing import missing_of
 from jobs.plan.sample import pay_for_sample
@@ -150,6 +151,7 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
         "expected": None if expected is None else expected.values() | ({} if ablation is None else _of_the_run(expected)),
         "missing": None if finished else look_and_pay(own, draft.queries, committed),
         "max_cost_usd": config.limits.max_cost_usd,
+        "spent_usd": spent_usd(prepared, done),
         "unpriced": "" if prepared.prices else unpriced(prepared.config_file),
         "rewritten_share": gated.rewritten,
         "thresholds": list(gated.thresholds.values()),

@@ -8,9 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster.run.pool_sizes import Pool
-from jobs.plan.missing.amounts import Amount, exactly
-from jobs.plan.missing.amounts import words as interval
-from jobs.plan.missing.words import STANDARD_AT_MOST, missing_rows
+from jobs.plan.budget import over_budget
+from jobs.plan.missing.words import missing_rows
 from jobs.plan.work import ablation_rows
 from jobs.run.planning.draft import head_words
 from jobs.run.planning.thresholds import threshold_words
@@ -80,21 +79,6 @@ def _requests(planned: dict[str, Any]) -> str:
     if tries := left.get("tries"):
         words += f"; each up to {tries} more time{'s' * (tries != 1)} where its answer does not serve (rewrite.retries)"
     return words
-
-
-def over_budget(planned: dict[str, Any]) -> str | None:
-    """Returns a warning if what is missing may cost more than `limits.max_cost_usd`; None otherwise."""
-    most, missing, expected = planned["max_cost_usd"], planned.get("missing") or {}, planned["expected"] or {}
-    if most is None or missing.get("usd") is None:
-        return None
-    around = expected.get("around_usd") or 0.0
-    usd = Amount(**missing["usd"]).plus(exactly(around))
-    if usd.high <= most:
-        return None
-    with_around = f" with {money(around)} of nodes and driver" if around else ""
-    tiers = f", {STANDARD_AT_MOST}" if missing.get("tiers") else ""
-    said = f"{interval(usd, money)} are expected{with_around}{tiers}{', tries apart' if planned['left'].get('tries') else ''}"
-    return f"the run {'will' if usd.low > most else 'may'} stop before its end: {said}, limits.max_cost_usd is {money(most)}"
 
 
 def _as_before(expected: dict[str, Any] | None) -> str | None:

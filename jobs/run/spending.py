@@ -51,6 +51,10 @@ class RunMoney:
             return 0.0
         return self._earlier + self._usd(self._driver_costs.spent()) + self._nodes(self._driver_costs.node_seconds())
 
+    def earlier(self, tally: Tally) -> float:
+        """Returns the USD of the starts before: `total`, and what their drivers and nodes have cost."""
+        return self._usd(self.total(tally)) + self._earlier
+
     def total(self, tally: Tally) -> costs.Totals:
         """Returns the costs of what is committed, and, with a budget, of stored completions that are not."""
         sums: costs.Totals = {}

@@ -17,8 +17,11 @@ import pytest
 from cluster.costs import load_prices
 from cluster.errors import ConfigError, Stopped
 from cluster.storage import open_storage
+
+
 from jobs.chain.stages.order import Order
 from jobs.config.load import load_config
+from jobs.plan.budget import over_budget
 from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
 from jobs.run.ablation import prepare_ablation
@@ -26,6 +29,9 @@ from jobs.run.job import Job
 from jobs.runs.folder import open_run
 from jobs.runs.old.prune import prune
 from jobs.store.forget import WhatToForget, forget
+
+
+from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
 from tests.support.jobs.in_process_runs import one_at_a_time, prepared_job, run_in_process
@@ -220,8 +226,7 @@ def test_without_a_store_all_is_missing_at_any_time(night: Callable[..., Job]) -
     assert missing["kinds"]["generations"]["why"] == {"there is no store": len(QUERIES)}
 
 
-def test_what_a_stopped_run_has_done_is_not_missing(night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor what it was answered for a shard that was not committed."""
+def stop_in_the_second_shard(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     order, left = Order.__call__, [1]
 
     def fails(self: Order, table: pa.Table) -> pa.Table:
@@ -234,7 +239,12 @@ def test_what_a_stopped_run_has_done_is_not_missing(night: Callable[..., Job], m
         patch.setattr(Order, "__call__", fails)
         one_at_a_time(patch)
         with pytest.raises(ZeroDivisionError):
-            run_in_process(night("one"))
+            run_in_process(job)
+
+
+def test_what_a_stopped_run_has_done_is_not_missing(night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor what it was answered for a shard that was not committed."""
+    stop_in_the_second_shard(night("one"), monkeypatch)
     job = night("one")
     seen = planned(job)
     folder = run_in_process(job)
@@ -250,6 +260,29 @@ def test_what_a_stopped_run_has_done_is_not_missing(night: Callable[..., Job], m
         low, _, high = amount(seen["missing"], kind)
         assert low <= paid[name] <= high
     assert planned(job)["missing"] is None  # it is finished
+
+
+def test_what_a_stopped_run_has_spent_counts_towards_its_limit(
+    night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for answers of a shard that was not committed: the next start has them, at their price."""
+    stop_in_the_second_shard(night("one", "limits.max_cost_usd=1"), monkeypatch)
+    seen = planned(night("one", "limits.max_cost_usd=1"))
+    spent, (low, _, high) = seen["spent_usd"], amount(seen["missing"], "usd")
+    committed = bill(Path(seen["folder"]))["usd"]
+    assert spent > committed > 0
+    assert over_budget(seen) is None
+    short = f"limits.max_cost_usd={spent + low / 2}"
+    assert low < spent  # so that what is missing alone would be within this limit
+    warning = over_budget(planned(night("one", short)))
+    assert warning is not None
+    assert warning.startswith(f"the run will stop before its end: {money(spent)} are spent, about ")
+    with pytest.raises(Stopped, match=r"are spent, limits\.max_cost_usd is"):
+        run_in_process(night("one", short))
+    again = planned(night("one", f"limits.max_cost_usd={spent + 2 * high}"))
+    assert over_budget(again) is None
+    whole = bill(run_in_process(night("one", f"limits.max_cost_usd={spent + 2 * high}")))["usd"]
+    assert spent + low - 1e-9 <= whole <= spent + high + 1e-9
 
 
 def test_an_ablation_is_planned_with_all_its_arms(night: Callable[..., Job], tmp_path: Path) -> None:

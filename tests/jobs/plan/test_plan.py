@@ -26,9 +26,10 @@ from jobs.config.load import load_config
 from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared, prepare
 from jobs.job.rewriting import read_rewriting
+from jobs.plan.budget import over_budget
 from jobs.plan.estimate import estimate
 from jobs.plan.plan import plan
-from jobs.plan.table import over_budget, plan_table
+from jobs.plan.table import plan_table
 from jobs.run.job import Job, run_of
 from jobs.run.spending import expected_requests
 from jobs.terminal.formats import money

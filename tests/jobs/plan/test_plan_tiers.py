@@ -15,9 +15,10 @@ from cluster.costs import Prices
 from cluster.run.shards import Manifest
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
+from jobs.plan.budget import over_budget
 from jobs.plan.estimate import Estimate, estimate
 from jobs.plan.plan import plan
-from jobs.plan.table import over_budget, plan_table
+from jobs.plan.table import plan_table
 from jobs.run.job import Job
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
