@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.run.shards import Manifest
 from jobs.job.prepare import Prepared
-from jobs.plan.missing.amounts import Amount, exactly, words
+from jobs.plan.missing.amounts import Amount, words
 from jobs.plan.missing.words import STANDARD_AT_MOST
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.spending import RunMoney
@@ -31,7 +31,8 @@ def over_budget(planned: dict[str, Any]) -> str | None:
     if most is None or missing.get("usd") is None:
         return None
     spent, around = planned.get("spent_usd") or 0.0, expected.get("around_usd") or 0.0
-    usd = Amount(**missing["usd"]).plus(exactly(around))
+    # a night that finds more in the store than the last one takes a fraction of its time
+    usd = Amount(**missing["usd"]).plus(Amount(0, around, around))
     if spent + usd.high <= most:
         return None
     before = f"{money(spent)} are spent, " if spent else ""

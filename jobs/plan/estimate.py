@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cluster import costs
@@ -21,6 +21,7 @@ from jobs.plan.later_steps import LaterTokens, any_paid, later_tokens
 from jobs.plan.tiers import asked_tiers, tier_names, tier_price
 from jobs.run.pool_calibration import mostly_reused, previous_run
 from jobs.run.spending import tries_per_request
+from jobs.runs.folder import RunFolder
 from jobs.runs.starts import Start, driver_spent, known_starts, waited_seconds
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.normalise import query_id
@@ -60,7 +61,7 @@ class Estimate:
     by_run: bool = False
     """Whether the basis are shards that are committed, of this run or the last one of its kind."""
     around_usd: float = 0.0
-    """Of `usd` what is of nodes and the driver."""
+    """Of nodes and the driver; in `usd` where that is known. Their time is that of the basis or the last run, by queries."""
     fallen_usd: float | None = None
     """`usd` if all requests of these tiers fell back to the standard one; None: none is asked for."""
 
@@ -95,7 +96,8 @@ def estimate(
         shared = prepared.config.store is not None and engine is not None and not engine.is_recorded
         basis += "; what the store has costs nothing" if shared else ""
         return _by_manifests(prepared, left, run.manifests, run.starts, basis, at_most=shared)
-    return _by_tokenizer(prepared, left, texts, searches or {}, rewritten) or _by_searches(prepared, left, searches or {})
+    found = _by_tokenizer(prepared, left, texts, searches or {}, rewritten) or _by_searches(prepared, left, searches or {})
+    return found if run is None else _with_around(prepared, left, found, run)
 
 
 def _by_manifests(
@@ -120,8 +122,7 @@ def _by_manifests(
     if prepared.prices is not None:
         price = tier_price(prepared.prices, total, tiers)
         usd = price.usd * scale + prepared.prices.usd(start_up) / starts
-        nodes = sum(sum(prepared.prices.node_usd(one.get("node_seconds", {})).values()) for one in before)
-        around = (nodes + prepared.prices.usd(driver_spent(before))) * scale
+        around = _around_usd(prepared.prices, before) * scale
         usd += around
         fallen = price.fallen(usd, scale)
     waited = waited_seconds(before)
@@ -131,6 +132,26 @@ def _by_manifests(
         wall_seconds=max(0.0, wall - waited) * scale if before else None, pools=_pools(before), waited=waited,
         without_steps=False, tiers=tier_names(tiers), fallen_usd=fallen, by_run=True, around_usd=around,
     )  # fmt: skip
+
+
+def _with_around(prepared: Prepared, left: int, found: Estimate | None, run: RunFolder) -> Estimate | None:
+    """Returns an estimate with nodes and driver of the last run, which took from the store most of what is not known by it."""
+    if prepared.prices is None:
+        return found
+    around = _around_usd(prepared.prices, run.starts) * left / max(1, sum(one.counts["queries"] for one in run.manifests))
+    if not around:
+        return found
+    by = f"nodes and driver by {run.record['run_id']}, the last run of this kind"
+    if found is None:
+        return Estimate(by, 0, None, 0, at_most=True, tries_apart=0, seconds=None, usd=around, around_usd=around)
+    usd, fallen = (None if one is None else one + around for one in (found.usd, found.fallen_usd))
+    return replace(found, basis=f"{found.basis}; {by}", usd=usd, fallen_usd=fallen, around_usd=around)
+
+
+def _around_usd(prices: costs.Prices, starts: Sequence[Start]) -> float:
+    """Returns the USD of the nodes and the drivers of starts."""
+    nodes = sum(sum(prices.node_usd(one.get("node_seconds", {})).values()) for one in starts)
+    return nodes + prices.usd(driver_spent(starts))
 
 
 def _pools(starts: Sequence[Start]) -> str:

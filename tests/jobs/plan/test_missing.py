@@ -26,6 +26,7 @@ from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
+from jobs.run.pool_calibration import mostly_reused
 from jobs.runs.folder import open_run
 from jobs.runs.old.prune import prune
 from jobs.store.forget import WhatToForget, forget
@@ -283,6 +284,27 @@ def test_what_a_stopped_run_has_spent_counts_towards_its_limit(
     assert over_budget(again) is None
     whole = bill(run_in_process(night("one", f"limits.max_cost_usd={spent + 2 * high}")))["usd"]
     assert spent + low - 1e-9 <= whole <= spent + high + 1e-9
+
+
+def test_nodes_and_driver_of_the_last_run_are_in_the_warning_whatever_it_has_reused(night: Callable[..., Job]) -> None:
+    """How long a night takes that finds most in the store is not known by one that found little, so that they are at most."""
+    Path("prices.yaml").write_text(f"{PRICES}driver_hour: 3600\n")  # a USD for a second
+    settings = "limits.max_cost_usd=1000"
+    folder = run_in_process(night("one", settings))
+    for label, reused in (("two", False), ("three", True)):
+        last = open_run(str(folder))
+        assert mostly_reused(last.spent) == reused
+        seen = planned(night(label, settings))
+        around = sum(part.get("driver_seconds", 0) for one in last.starts for part in one["spent"]["driver"].values())
+        assert seen["expected"]["around_usd"] == pytest.approx(around)
+        low, expected, high = amount(seen["missing"], "usd")
+        assert high < around / 2
+        assert over_budget(seen) is None
+        warning = over_budget(seen | {"max_cost_usd": around / 2})
+        said = f"about {money(expected + around)} ({money(low)} to {money(high + around)}) are expected"
+        assert warning is not None
+        assert warning.startswith(f"the run may stop before its end: {said} with {money(around)} of nodes and driver")
+        folder = run_in_process(night(label, settings))
 
 
 def test_an_ablation_is_planned_with_all_its_arms(night: Callable[..., Job], tmp_path: Path) -> None:

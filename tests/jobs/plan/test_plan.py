@@ -281,9 +281,10 @@ def test_the_table_says_what_is_expected() -> None:
         "by 1 shards that are committed"
     )
     assert not {"tokens", "cost", "work", "wall time", "searches", "pairs"} & cells.keys()
-    over = "about $0.250 ($0.150 to $0.350) are expected with $0.0500 of nodes and driver, limits.max_cost_usd is"
+    over = "about $0.250 ($0.100 to $0.350) are expected with $0.0500 of nodes and driver, limits.max_cost_usd is"
     assert str(cells["warning"]) == f"the run may stop before its end: {over} $0.200"
-    assert over_budget(planned | {"max_cost_usd": 0.14}) == f"the run will stop before its end: {over} $0.140"
+    assert over_budget(planned | {"max_cost_usd": 0.09}) == f"the run will stop before its end: {over} $0.0900"
+    assert over_budget(planned | {"max_cost_usd": 0.14}) == f"the run may stop before its end: {over} $0.140"
     assert over_budget(planned | {"max_cost_usd": 0.35}) is None
     assert over_budget(planned | {"missing": None}) is over_budget(planned | {"max_cost_usd": None}) is None
     assert cells["  rewrite"] == "2 x (1 CPU, 1 GPU)"
