@@ -151,10 +151,14 @@ def _pairs(work: SharedWork, looked: Surveyed, stored: StoredQueries, rates: Rat
             kind.parts[component] = scale.of(Amount(0, looked.looked * most, looked.looked * most), most)
             continue
         missing, every = (looked.pairs.of(of, component) for of in (looked.pairs.missing, looked.pairs.every))
-        # with a rule of `rerank.budget` a query with a pair that is missing may stop at its next look, or never
-        least = sum(one > 0 for one in missing) if component in stopping else sum(missing)
-        number = Amount(least, sum(missing), sum(missing)).plus(of_others(missing, alike, most))
+        surely, surely_of_all = missing, every
+        if component in stopping:  # a query with a pair that is missing may stop at its next look, or never
+            surely = [min(1, one) for one in missing]
+            surely_of_all = [1 if lacks else one for lacks, one in zip(missing, every, strict=True)]
+        number = Amount(sum(surely), sum(missing), sum(missing))
+        number = number.plus(of_others(missing, alike, most).at_least(of_others(surely, alike, most).low))
         of_new, of_known = of_unlike(every, rest * new, most), of_unlike(every, rest * (1 - new), most)
+        of_new = of_new.at_least(of_unlike(surely_of_all, rest * new, most).low)
         others = of_new.plus(Amount(0, of_known.expected, rest * (1 - new) * most))
         if paid is not None:
             others = of_others(paid.pairs.of(paid.pairs.missing, component), rest, most)

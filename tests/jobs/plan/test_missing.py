@@ -415,6 +415,20 @@ def test_lists_are_followed_for_some_queries(night: Callable[..., Job], monkeypa
     assert amount(some, "searches")[0] < amount(whole, "searches")[0] < amount(some, "searches")[2]
 
 
+@pytest.mark.parametrize("new", [(), NEW])
+def test_of_queries_that_are_not_followed_a_budget_may_score_one_pair_each(
+    night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, new: Sequence[str]
+) -> None:
+    """Where scores are missing it is not known where a query stops, so that those which are followed are no sample of it."""
+    run_in_process(night("one"))
+    log([*QUERIES, *new])
+    monkeypatch.setattr("jobs.plan.missing.survey.FOLLOWED", 9)
+    job = night("two", "rerank.max_length=200", "rerank.budget={settled: 1, step: 1}")
+    low, expected, high = amount(planned(job)["missing"], "pairs")
+    paid = bill(run_in_process(job))["pairs"]
+    assert 9 < low <= len(QUERIES) + len(new) <= paid < expected < high
+
+
 MANY = [f"{one} {other}" for one in ("lamp", "tides", "yeast", "mirror", "harbours") for other in QUERIES[:8]]
 
 
