@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cluster.run.shards import Manifest
 from jobs.job.prepare import Prepared
+from jobs.plan.estimate import usd_around
 from jobs.plan.missing.amounts import Amount, words
 from jobs.plan.missing.words import STANDARD_AT_MOST
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.spending import RunMoney
-from jobs.runs.starts import known_starts
+from jobs.runs.starts import Start, known_starts
 from jobs.runs.tally import summed
 from jobs.terminal.formats import money
 
@@ -21,16 +22,34 @@ def spent_usd(prepared: Prepared, done: Iterable[Manifest]) -> float | None:
     """Returns the USD that the starts of a job have spent, as its next start counts them; None without prices."""
     if prepared.prices is None:
         return None
-    starts = known_starts(json.loads(prepared.storage.get("run.json") or b"{}"), prepared.storage)
-    return RunMoney(prepared, starts, DriverCosts()).earlier(summed(done))
+    return RunMoney(prepared, _starts(prepared), DriverCosts()).earlier(summed(done))
+
+
+def around_usd(prepared: Prepared, done: Sequence[Manifest], left: int) -> float:
+    """Returns the USD of nodes and driver that the `left` queries of a job cost, by its committed shards; 0 without any."""
+    if prepared.prices is None or not done:
+        return 0.0
+    return usd_around(prepared.prices, _starts(prepared)) * left / max(1, sum(one.counts["queries"] for one in done))
 
 
 def over_budget(planned: dict[str, Any]) -> str | None:
-    """Returns a warning if what is spent and what is missing may cost more than `limits.max_cost_usd`; None otherwise."""
-    most, missing, expected = planned["max_cost_usd"], planned.get("missing") or {}, planned["expected"] or {}
+    """Returns a warning if what is spent and missing may cost more than `limits.max_cost_usd`; None otherwise."""
+    return _warning("run", planned, planned["max_cost_usd"], (planned["expected"] or {}).get("around_usd") or 0.0)
+
+
+def ablation_over_budget(planned: dict[str, Any]) -> str | None:
+    """Returns the warning of an ablation, which has the limit for itself; None where it has none."""
+    return _warning("ablation", planned["ablation"], planned["max_cost_usd"], planned["ablation"]["around_usd"])
+
+
+def _starts(prepared: Prepared) -> list[Start]:
+    return known_starts(json.loads(prepared.storage.get("run.json") or b"{}"), prepared.storage)
+
+
+def _warning(job: str, planned: dict[str, Any], most: float | None, around: float) -> str | None:
+    missing, spent = planned.get("missing") or {}, planned.get("spent_usd") or 0.0
     if most is None or missing.get("usd") is None:
         return None
-    spent, around = planned.get("spent_usd") or 0.0, expected.get("around_usd") or 0.0
     # a night that finds more in the store than the last one takes a fraction of its time
     usd = Amount(**missing["usd"]).plus(Amount(0, around, around))
     if spent + usd.high <= most:
@@ -41,4 +60,4 @@ def over_budget(planned: dict[str, Any]) -> str | None:
     said = f"{words(usd, money)}{' more' if spent else ''} are expected{with_around}{tiers}"
     said += ", tries apart" if planned["left"].get("tries") else ""
     when = "will" if spent + usd.low > most else "may"
-    return f"the run {when} stop before its end: {before}{said}, limits.max_cost_usd is {money(most)}"
+    return f"the {job} {when} stop before its end: {before}{said}, limits.max_cost_usd is {money(most)}"

@@ -122,7 +122,7 @@ def _by_manifests(
     if prepared.prices is not None:
         price = tier_price(prepared.prices, total, tiers)
         usd = price.usd * scale + prepared.prices.usd(start_up) / starts
-        around = _around_usd(prepared.prices, before) * scale
+        around = usd_around(prepared.prices, before) * scale
         usd += around
         fallen = price.fallen(usd, scale)
     waited = waited_seconds(before)
@@ -138,7 +138,7 @@ def _with_around(prepared: Prepared, left: int, found: Estimate | None, run: Run
     """Returns an estimate with nodes and driver of the last run, which took from the store most of what is not known by it."""
     if prepared.prices is None:
         return found
-    around = _around_usd(prepared.prices, run.starts) * left / max(1, sum(one.counts["queries"] for one in run.manifests))
+    around = usd_around(prepared.prices, run.starts) * left / max(1, sum(one.counts["queries"] for one in run.manifests))
     if not around:
         return found
     by = f"nodes and driver by {run.record['run_id']}, the last run of this kind"
@@ -148,7 +148,7 @@ def _with_around(prepared: Prepared, left: int, found: Estimate | None, run: Run
     return replace(found, basis=f"{found.basis}; {by}", usd=usd, fallen_usd=fallen, around_usd=around)
 
 
-def _around_usd(prices: costs.Prices, starts: Sequence[Start]) -> float:
+def usd_around(prices: costs.Prices, starts: Sequence[Start]) -> float:
     """Returns the USD of the nodes and the drivers of starts."""
     nodes = sum(sum(prices.node_usd(one.get("node_seconds", {})).values()) for one in starts)
     return nodes + prices.usd(driver_spent(starts))

@@ -24,11 +24,11 @@ from jobs.job.indexes import encoder_words
 from jobs.job.prepare import Prepared
 from jobs.job.shipping import package_folders
 from jobs.log.dedup import dedup
-from jobs.plan.budget import spent_usd
+from jobs.plan.budget import around_usd, spent_usd
 from jobs.plan.estimate import SAMPLE, Estimate, estimate
 from jobs.plan.missing.missing import missing_of
 from jobs.plan.sample import pay_for_sample
-from jobs.plan.work import all_searches, planned_saving, searches_of_web, step_work
+from jobs.plan.work import all_searches, arms_left, planned_saving, searches_of_web, step_work
 from jobs.run.job import Job, run_of
 from jobs.run.planning.draft import check_unfinished
 from jobs.run.planning.requests import VARYING
@@ -180,15 +180,23 @@ def _collections(config: Config) -> dict[str, Any]:
 
 def _shared(ablation: Job, draft: _Draft, look: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     """Returns the arms of an ablation, what they share, and what `look` finds missing."""
-    storage = ablation.prepared.storage
+    prepared, work = ablation.prepared, ablation.compiled.work
+    storage, done = prepared.storage, list(manifests(prepared.storage))
     saving, stored = planned_saving(ablation.compiled, draft.counts["queries"]), read_plan(storage)
-    missing, work = None, ablation.compiled.work
+    left = (draft.counts if stored is None else stored.counts)["queries"] - sum(one.counts["queries"] for one in done)
+    missing = None
     if storage.stat(SUCCESS) is None:
         queries = draft.queries if stored is None else PlannedQueries(storage, stored.shards, stored.tables)
         taken = taken_thresholds(work, SampledLists(work, queries, NO_STORE)) if stored is None else stored.thresholds
-        missing = look(ablation, queries, {one.shard for one in manifests(storage)}, gated=SampledGate(taken))
-    values = {"arms": len(ablation.compiled.arms), "folder": storage.root, "missing": missing}
-    return values | saving.values()
+        missing = look(ablation, queries, {one.shard for one in done}, gated=SampledGate(taken))
+    return {
+        "arms": len(ablation.compiled.arms),
+        "folder": storage.root,
+        "left": arms_left(ablation.compiled, left),
+        "missing": missing,
+        "spent_usd": spent_usd(prepared, done),
+        "around_usd": around_usd(prepared, done, left),
+    } | saving.values()
 
 
 def engine_words(engine: EngineSettings) -> str:

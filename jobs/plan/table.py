@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from cluster.run.pool_sizes import Pool
-from jobs.plan.budget import over_budget
+from jobs.plan.budget import ablation_over_budget, over_budget
 from jobs.plan.missing.words import missing_rows
 from jobs.plan.work import ablation_rows
 from jobs.run.planning.draft import head_words
@@ -17,54 +18,80 @@ from jobs.run.pool_calibration import pool_words
 from jobs.terminal.formats import clock, money
 from jobs.terminal.tables import facts
 
+Rows = Iterable[tuple[str, str | Text]]
+
 
 def plan_table(planned: dict[str, Any]) -> Table:
     """Returns the plan as a table for the terminal."""
     table = facts((), planned["run_id"])
+    finished, ablation = planned["state"] == "finished", planned.get("ablation")
+    of_run: Rows = (("folder", planned["folder"]),) if finished else _run_rows(planned)
+    for name, words in (*_log_rows(planned), *of_run):
+        table.add_row(name, words)
+    if finished and (ablation is None or ablation["missing"] is None):
+        return table
+    for name, words in (*_worker_rows(planned), *_ablation_rows(planned)):
+        table.add_row(name, words)
+    if not finished:
+        files = f"up to {planned['left']['files']:,} of tables, completions and commits"
+        table.add_row("files", f"{files}; then _SUCCESS.json, report.html")
+        table.add_row("folder", planned["folder"])
+    return table
+
+
+def _log_rows(planned: dict[str, Any]) -> Rows:
     log, shards, left = planned["log"], planned["shards"], planned["left"]
     files = f"{log['files']:,} file{'s' * (log['files'] != 1)}"
-    table.add_row("log", f"{log['rows']:,} rows in {files}, {log['rejected']:,} rejected")
+    yield "log", f"{log['rows']:,} rows in {files}, {log['rejected']:,} rejected"
     words = f"{planned['queries']:,} distinct in {shards['all']:,} shard{'s' * (shards['all'] != 1)}"
     if head := planned.get("head"):
         words += f"; {head_words(head['queries'], head['shards'])}"
-    table.add_row("queries", words)
+    yield "queries", words
     state = f"{left['queries']:,} queries left" if planned["state"] == "begun" else planned["state"]
-    table.add_row("state", f"{shards['committed']:,} of {shards['all']:,} shards committed: {state}")
-    if planned["state"] == "finished":
-        table.add_row("folder", planned["folder"])
-        return table
-    table.add_row("requests", _requests(planned))
+    yield "state", f"{shards['committed']:,} of {shards['all']:,} shards committed: {state}"
+
+
+def _run_rows(planned: dict[str, Any]) -> Rows:
+    """Yields what a run that is not finished would do, and cost."""
+    yield "requests", _requests(planned)
     for one in planned.get("thresholds", []):
-        table.add_row("threshold", threshold_words(one))
+        yield "threshold", threshold_words(one)
     for name, one in planned.get("collections", {}).items():
         words = f"{', '.join(one['retrievers'])} for the original and {', '.join(one['strategies']) or 'no rewrite'}"
-        table.add_row("searched" if name == next(iter(planned["collections"])) else "", f"{name}: {words}")
-    for name, words in missing_rows(planned.get("missing"), left):
-        table.add_row(name, Text(words))
+        yield ("searched" if name == next(iter(planned["collections"])) else ""), f"{name}: {words}"
+    for name, words in missing_rows(planned.get("missing"), planned["left"]):
+        yield name, Text(words)
     if planned.get("unpriced"):
-        table.add_row("cost", planned["unpriced"])
+        yield "cost", planned["unpriced"]
     if (before := _as_before(planned["expected"])) is not None:
-        table.add_row("as before", Text(before))
+        yield "as before", Text(before)
     if (warning := over_budget(planned)) is not None:
-        table.add_row("warning", Text(warning, style="yellow"))
+        yield "warning", Text(warning, style="yellow")
     for words in planned.get("encoders", []):
-        table.add_row("encoder", Text(words))
+        yield "encoder", Text(words)
     for model, size in planned.get("downloads", {}).items():
         fetched = f"{model}, {size / 1e9:.1f} GB from its hub, on every machine that reranks"
-        table.add_row("reranker", f"{fetched}; --set rerank.kind=none does without one")
-    table.add_row("workers", planned["there"])
+        yield "reranker", f"{fetched}; --set rerank.kind=none does without one"
+
+
+def _worker_rows(planned: dict[str, Any]) -> Rows:
+    yield "workers", planned["there"]
     for name, pool in planned["pools"].items():
-        table.add_row(f"  {name}", pool_words(Pool(**pool)))
+        yield f"  {name}", pool_words(Pool(**pool))
         if len(opened := planned.get("engines", {}).get(name, [])) > 1:
-            table.add_row("", Text(f"each with {len(opened)} engines: {', '.join(opened)}"))
+            yield "", Text(f"each with {len(opened)} engines: {', '.join(opened)}")
     if planned.get("sized"):
-        table.add_row("", planned["sized"])
-    if "ablation" in planned:
-        for name, words in (*ablation_rows(planned["ablation"]), *missing_rows(planned["ablation"].get("missing"), left)):
-            table.add_row(name, Text(words))
-    table.add_row("files", f"up to {left['files']:,} of tables, completions and commits; then _SUCCESS.json, report.html")
-    table.add_row("folder", planned["folder"])
-    return table
+        yield "", planned["sized"]
+
+
+def _ablation_rows(planned: dict[str, Any]) -> Rows:
+    """Yields what the arms of an ablation share, and what is missing of all of them."""
+    if (ablation := planned.get("ablation")) is None:
+        return
+    for name, words in (*ablation_rows(ablation), *missing_rows(ablation["missing"], ablation["left"])):
+        yield name, Text(words)
+    if (warning := ablation_over_budget(planned)) is not None:
+        yield "warning", Text(warning, style="yellow")
 
 
 def _requests(planned: dict[str, Any]) -> str:

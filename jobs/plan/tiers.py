@@ -6,12 +6,15 @@ standard tier is not known, so the estimate tells its price, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from cluster.costs import Prices, Totals
+from cluster.run.pool_sizes import stage_of_pool
 from jobs.job.prepare import Prepared
+from jobs.run.job import Job
 from jobs.runs.tiers import at_tiers
+from rewriters.engines.settings import EngineSettings
 
 Tiers = Mapping[tuple[str, str], str | None]  # stage and model -> the tier that is asked for; None: the standard one
 
@@ -33,12 +36,26 @@ class TierPrice(NamedTuple):
 
 
 def asked_tiers(prepared: Prepared) -> Tiers:
-    """Returns the tiers of a job's engines at servers; the standard one where engines of a stage and model ask for several."""
+    """Returns the tiers of a run's engines at servers; the standard one where engines of a stage and model ask for several."""
     asked = [("rewrite", one) for one in (prepared.engine, *(one.engine for one in prepared.rewriting.pool))]
     asked += [
         ("grade" if key == "web" else key.partition(".")[0], one.engine) for key, one in prepared.steps.of_results.items()
     ]
-    asked += [("judge", one.engine) for one in prepared.steps.judge.values()]
+    return _of_stages([*asked, *_judges(prepared)])
+
+
+def tiers_of_arms(job: Job) -> Tiers:
+    """Returns the tiers of the engines of all arms of a job, as `asked_tiers` does."""
+    asked = [(stage_of_pool(pool), one) for pool, engines in job.engines.items() for one in engines]
+    return _of_stages([*asked, *_judges(job.prepared)])
+
+
+def _judges(prepared: Prepared) -> list[tuple[str, EngineSettings]]:
+    """Returns the engines of the judge, which is the same for all arms; those of nuggets with it."""
+    return [("judge", one.engine) for one in prepared.steps.judge.values()]
+
+
+def _of_stages(asked: Iterable[tuple[str, EngineSettings | None]]) -> Tiers:
     found: dict[tuple[str, str], set[str | None]] = {}
     for stage, engine in asked:
         if engine is not None and engine.at_server:

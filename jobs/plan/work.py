@@ -15,6 +15,7 @@ from jobs.chain.arms.requests import at_most, most_requests
 from jobs.config.config import Config
 from jobs.counts import QUANTITIES, cost_quantity, cost_stages
 from jobs.job.steps import WEB_SEARCH
+from jobs.run.spending import tries_per_request
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import arm_needs
 from jobs.tables import ITERATE, ORIGINAL
@@ -62,6 +63,17 @@ def step_work(config: Config) -> dict[str, int]:
         "pairs": pairs_of_query(config), "rounds": rounds, "round_grades": rounds * graded_in_round(config),
         "web_searches": int(config.web is not None), "answers": int(config.answer is not None),
     } | ({"candidates": config.fuse.keep * (1 + rounds)} if config.budgeted else {})  # fmt: skip
+
+
+def arms_left(compiled: Compiled, queries: int) -> dict[str, int]:
+    """Returns what queries need at most, in all arms together, of what `plan` does not look up."""
+    configs = [arm.config for arm in compiled.arms if not arm.members]
+    works = [step_work(config) for config in configs]
+    of_query = {kind: sum(work[kind] for work in works) for kind in ("rounds", "web_searches")}
+    if any(config.budgeted for config in configs):
+        of_query["candidates"] = sum(work.get("candidates", work["pairs"]) for work in works)
+    tries = max((tries_per_request(one.rewriting) for one in compiled.work.readings), default=0)
+    return {"queries": queries, "tries": tries} | {kind: queries * most for kind, most in of_query.items()}
 
 
 def all_searches(config: Config, texts: Mapping[str, int]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from jobs.plan.missing.rates import Rates, add_seconds, rates_of
 from jobs.plan.missing.reasons import UNKNOWN, StoredQueries
 from jobs.plan.missing.steps import steps
 from jobs.plan.missing.survey import ByComponent, Component, Surveyed
-from jobs.plan.tiers import asked_tiers, tier_names
+from jobs.plan.tiers import tier_names, tiers_of_arms
 from jobs.plan.work import searches_by_name
 from jobs.run.job import Job
 
@@ -64,7 +64,7 @@ def expected(
     """
     config, work = job.prepared.config, job.compiled.work
     stored = StoredQueries(looked.store, kept_spaces(config, work))
-    rates, tiers = rates_of(job.prepared, None if paid is None else paid.folder), asked_tiers(job.prepared)
+    rates, tiers = rates_of(job.prepared, None if paid is None else paid.folder), tiers_of_arms(job)
     found = Missing(
         {
             GENERATIONS: _generations(work, looked, stored, rewritten),

@@ -326,6 +326,36 @@ def test_an_ablation_is_planned_with_all_its_arms(night: Callable[..., Job], tmp
         assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
 
 
+def test_an_ablation_whose_run_is_finished_is_planned_with_its_own_limit(
+    night: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its budget, and what is not looked up, are those of its arms, which the run has none of."""
+    path, settings = str(tmp_path / "config.yaml"), ["label=one", "limits.max_cost_usd=1e-6"]
+    run_in_process(night("one"))
+    arms = {"few": {"rerank.budget": {"settled": 1}}, "round": {"iterate": {"by": "bm25", "below": 0.5, "documents": 2}}}
+    job = prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps({'arms': arms})}"]), path)
+    seen = planned(night("one", *settings[1:]), job)
+    names, cells = (list(map(str, column.cells)) for column in plan_table(seen).columns)
+    rows = dict(zip(names, cells, strict=True))
+    assert (seen["state"], names.count("missing"), names.count("warning")) == ("finished", 1, 1)
+    assert rows["missing"] == "of the 12 queries that are left; what further rounds search and score is apart"
+    arms = 5 + 2  # all, the original, general, keyword and few; and one with as many once more for its round
+    assert seen["ablation"]["left"]["candidates"] == len(QUERIES) * job.prepared.config.fuse.keep * arms
+    assert seen["ablation"]["left"]["rounds"] == len(QUERIES)
+    assert rows["  pairs"].endswith(f"of up to {seen['ablation']['left']['candidates']:,} candidates (rerank.budget)")
+    usd = money(amount(seen["ablation"]["missing"], "usd")[1])
+    end = f"{usd} are expected, limits.max_cost_usd is {money(1e-6)}"
+    assert rows["warning"] == f"the ablation will stop before its end: {end}"
+    assert seen["ablation"]["spent_usd"] == 0 < seen["spent_usd"]
+    assert over_budget(seen) is None
+    one_at_a_time(monkeypatch)
+    with pytest.raises(Stopped, match=r"are spent, limits\.max_cost_usd is"):
+        run_in_process(job)
+    again = planned(night("one", *settings[1:]), job)["ablation"]
+    assert again["spent_usd"] == pytest.approx(bill(Path(again["folder"]))["usd"])
+    assert 0 < again["left"]["queries"] < len(QUERIES)
+
+
 STEPS: dict[str, list[str]] = {
     "gate": ["rewrite.gate={by: bm25, below: 1.0}"],
     "quantile": ["rewrite.gate={by: bm25, below: {quantile: 0.5}}"],

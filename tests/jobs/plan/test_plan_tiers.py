@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from jobs.plan.budget import over_budget
 from jobs.plan.estimate import Estimate, estimate
 from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
+from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
@@ -105,3 +107,20 @@ def test_engines_of_strategies_ask_for_tiers_of_their_own(make: Make) -> None:
     own = tuple(one.model_copy(update={"engine": job.engine}) for one in job.rewriting.pool)
     both = replace(job, rewriting=replace(job.rewriting, pool=own), engine=make().engine)
     assert expected(both, manifest()).usd == pytest.approx(1000 * (WORK + 0.004))
+
+
+def test_arms_are_priced_by_the_tiers_of_their_own_engines(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the run asks for that they change."""
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
+    of_small = {"prompt": 4.0, "completion": 40.0, "tiers": {"flex": {"prompt": 1.0, "completion": 10.0}}}
+    prices = PRICES.model_copy(update={"tokens": {**PRICES.tokens, "small": Prices(tokens={"x": of_small}).tokens["x"]}})
+    own = {"small": {"rewrite.engine.model": "small", "rewrite.engine.tier": "flex"}}
+    run = replace(make(), prices=prices)
+    job = prepare_ablation(load_config(run.config_file, [f"ablate={json.dumps({'arms': own})}"]), run.config_file)
+    job = replace(job, prepared=replace(job.prepared, prices=prices))
+    missing = plan(run, LiveDisplay(io.StringIO()), job)["ablation"]["missing"]
+    small = replace(make(model="small", tier="flex"), prices=prices)
+    alone = [plan(one, LiveDisplay(io.StringIO()))["missing"] for one in (run, small)]
+    assert missing["tiers"] == alone[1]["tiers"] == ["flex"]
+    for end in ("low", "expected", "high"):
+        assert missing["usd"][end] == pytest.approx(sum(one["usd"][end] for one in alone))
