@@ -84,10 +84,11 @@ def expected(
 
 
 def _generations(work: SharedWork, looked: Surveyed, stored: StoredQueries, rewritten: float) -> Kind:
-    seen, kind = looked.seen, Kind(reused=looked.seen.reused["rewrite"])
+    seen, kind = looked.seen, Kind(drawn=not looked.knows_all("answers"))
     engines = {one.key: one for reading in work.readings for one in reading.engines.values()}
     most = _most_requests(work)
     scale = Scale(looked)
+    kind.add_stored(scale, seen.reused["rewrite"])
     for engine, name in sorted({*most, *((engine, name) for _, engine, name in seen.requests)}):
         of_query = most[engine, name]
         counted, doubtful = (of["rewrite", engine, name] for of in (seen.requests, seen.doubtful))
@@ -111,6 +112,7 @@ def _searches(job: Job, looked: Surveyed, stored: StoredQueries, rates: Rates, p
     plain = looked.unfollowed
     kept = _kept_lists(job, stored)
     kind.why = stored.lists(looked.some("lists")) if kept else Counter({UNKEPT: looked.looked} if looked.looked else {})
+    kind.drawn = not (looked.knows_all("lists") if kept else scale.whole)
     for name, most in sorted(searches_by_name(job.compiled, before_rounds=True).items()):
         component = "retrieve", name
         if looked.blind:
@@ -131,10 +133,11 @@ def _searches(job: Job, looked: Surveyed, stored: StoredQueries, rates: Rates, p
         ungated = looked.ungated * most
         number = exactly(known).plus(others).plus(more).plus(Amount(0, ungated, ungated))
         kind.parts[component] = scale.of(number, most)
-        kind.reused += _reused(followed, component) + _reused(first, component)
+        kind.add_stored(scale, _reused(followed, component), looked.followed, plain)
+        kind.add_stored(scale, _reused(first, component))
     for component, of_gate in looked.gate_searches.missing.items():
         kind.parts[component] = scale.of(exactly(sum(of_gate)), 1)
-        kind.reused += _reused(looked.gate_searches, component)
+        kind.add_stored(scale, _reused(looked.gate_searches, component))
     add_seconds(kind, rates)
     return kind
 
@@ -164,9 +167,9 @@ def _pairs(work: SharedWork, looked: Surveyed, stored: StoredQueries, rates: Rat
             others = of_others(paid.pairs.of(paid.pairs.missing, component), rest, most)
         number = number.plus(others)
         kind.parts[component] = scale.of(number, most)
-        kind.reused += _reused(looked.pairs, component)
+        kind.add_stored(scale, _reused(looked.pairs, component), looked.listed, alike)
     add_seconds(kind, rates)
-    kind.why = stored.scores(looked.some("pairs"))
+    kind.why, kind.drawn = stored.scores(looked.some("pairs")), bool(kind.note) or not looked.knows_all("pairs")
     return kind
 
 

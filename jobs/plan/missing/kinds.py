@@ -27,10 +27,14 @@ class Kind:
 
     parts: dict[Component, Amount] = field(default_factory=dict)
     """How many, by what they are costed under."""
-    reused: int = 0
-    """Those that the store has, of the queries that were looked at."""
+    reused: float = 0
+    """Those that the store has, of what all queries that are left are known to need."""
+    about: bool = False
+    """Whether `reused` is extrapolated."""
     why: Counter[str] = field(default_factory=Counter)
     """Reason -> queries of which some are missing, of up to `jobs.plan.missing.survey.IDS`."""
+    drawn: bool = False
+    """Whether others may lack something, too, that are not in `why`."""
     quantities: dict[str, dict[Component, Amount]] = field(default_factory=dict)
     """Tokens and seconds, likewise; a quantity that is not known of a component is not there."""
     usd: Amount | None = None
@@ -46,6 +50,12 @@ class Kind:
         """Returns how many there are."""
         return total(self.parts.values())
 
+    def add_stored(self, scale: Scale, number: float, queries: float = 1, alike: float = 0) -> None:
+        """Adds what the store has of some queries that were looked up; in proportion as much of others that are alike."""
+        if number:
+            self.reused += scale.times(number * (1 + alike / queries))
+            self.about = self.about or alike > 0 or not scale.whole
+
     def sum_of(self, quantity: str) -> Amount | None:
         """Returns the sum of a quantity; None: it is not known of some component of which there may be any."""
         of = self.quantities.get(quantity, {})
@@ -59,8 +69,10 @@ class Kind:
         sums = {name: self.sum_of(name) for name in names if name == "seconds" or self.quantities.get(name)}
         return {
             "number": self.number.values(),
-            "reused": self.reused,
+            "reused": round(self.reused),
+            "about": self.about,
             "why": dict(self.why.most_common()),
+            "drawn": self.drawn,
             "note": self.note,
             "wall_seconds": self.wall_seconds,
             "usd": None if self.usd is None else self.usd.values(),
@@ -108,6 +120,15 @@ class Scale:
         self._factor = looked.left / looked.looked if looked.looked else 1.0
         self._spread = spread_between(looked.by_shard, looked.left)
         self._unseen = min(1.0, UNSEEN / max(1, len(looked.by_shard)))
+
+    @property
+    def whole(self) -> bool:
+        """Returns whether all were looked at."""
+        return not self._rest
+
+    def times(self, number: float) -> float:
+        """Returns the number of all queries that is to be expected."""
+        return number if self.whole else number * self._factor
 
     def of(self, number: Amount, most: float) -> Amount:
         """Returns the number of all queries, of which each has `most` at most."""

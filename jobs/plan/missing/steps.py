@@ -33,7 +33,8 @@ def steps(work: SharedWork, looked: Surveyed, stored: StoredQueries, later: Late
             number = number.plus(Amount(0, 0, sum(step.most - one for one in missing if one)))
         rest = (looked.looked - len(missing) - alike) * step.most
         number = scale.of(number.plus(Amount(0, rest, rest)), step.most)
-        kind = found[step.kind] = Kind(reused=looked.seen.reused[step.stage], note=looked.blind or looked.unscored)
+        kind = found[step.kind] = Kind(note=looked.blind or looked.unscored)
+        kind.add_stored(scale, looked.seen.reused[step.stage], len(missing), alike)
         # of several tasks, what is not known yet is taken for requests of the one that is missing most often
         task = max(step.tasks, key=lambda one: looked.seen.requests[step.stage, one.engine.key, one.step.name])
         by, name = task.engine, task.step.name

@@ -134,6 +134,10 @@ class Surveyed:
         ids = sorted(self.ids[kind])
         return random.Random(0).sample(ids, min(IDS, len(ids)))
 
+    def knows_all(self, kind: str) -> bool:
+        """Returns whether `some` are all that are left with something of a kind missing."""
+        return self.looked == self.left and len(self.ids[kind]) <= IDS and (kind == "answers" or not self.unfollowed)
+
 
 def survey(
     job: Job,

@@ -28,7 +28,8 @@ def missing_rows(missing: Mapping[str, Any] | None, left: Mapping[str, Any]) -> 
             )
             yield f"  {kind}", "; ".join([*_parts(one), *budget])
             if one["why"]:
-                yield "", ", ".join(f"{why} {number:,}" for why, number in one["why"].items())
+                part = f"of {sum(one['why'].values()):,} that were looked up: " if one["drawn"] else ""
+                yield "", part + ", ".join(f"{why} {number:,}" for why, number in one["why"].items())
     if web := left.get("web_searches"):
         yield "  web", f"up to {web:,} searches, where graded results do not suffice"
     if sample := missing.get("sample"):
@@ -46,7 +47,7 @@ def missing_rows(missing: Mapping[str, Any] | None, left: Mapping[str, Any]) -> 
 
 
 def _parts(one: Mapping[str, Any]) -> Iterator[str]:
-    stored = f", {one['reused']:,} are stored" if one["reused"] else ""
+    stored = f", {'about ' if one['about'] else ''}{one['reused']:,} are stored" if one["reused"] else ""
     yield words(Amount(**one["number"])) + stored
     if one.get("prompt_tokens") is not None and one["prompt_tokens"]["high"]:
         yield f"{words(Amount(**one['prompt_tokens']))} tokens of prompts"

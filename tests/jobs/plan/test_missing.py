@@ -22,6 +22,7 @@ from cluster.storage import open_storage
 from jobs.chain.stages.order import Order
 from jobs.config.load import load_config
 from jobs.plan.budget import over_budget
+from jobs.plan.missing.words import missing_rows
 from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
 from jobs.run.ablation import prepare_ablation
@@ -429,6 +430,10 @@ def test_of_a_large_log_some_shards_are_looked_at(
     monkeypatch.setattr("jobs.plan.missing.survey.LOOKED", 4 * shards)
     some = planned(night("two"))["missing"]
     assert some["looked"] < some["queries"] == whole["queries"] == 15
+    of_some, of_whole = (one["kinds"]["generations"] for one in (some, whole))
+    assert of_some["reused"] + of_some["number"]["expected"] == pytest.approx(15, abs=0.5)
+    assert (of_some["about"], of_whole["about"], of_whole["reused"]) == (True, False, 12)
+    assert of_some["drawn"] > of_whole["drawn"]
     low, _, high = amount(some, "generations")
     assert low < high
     assert low <= len(NEW) <= high
@@ -442,6 +447,14 @@ def test_lists_are_followed_for_some_queries(night: Callable[..., Job], monkeypa
     (pairs, _, same), (low, _, high) = amount(whole, "pairs"), amount(some, "pairs")
     assert pairs == same
     assert low < pairs < high
+    for kind, reused in (("generations", 12), ("searches", whole["kinds"]["searches"]["reused"]), ("pairs", 0)):
+        assert some["kinds"][kind]["reused"] == pytest.approx(reused, rel=0.3)
+        assert (some["kinds"][kind]["about"], whole["kinds"][kind]["about"]) == (kind == "searches", False)
+    assert some["kinds"]["pairs"]["why"] == {"another reranker": 6}
+    rows = [words for _, words in missing_rows(some, {})]
+    assert "of 6 that were looked up: another reranker 6" in rows
+    assert "another reranker 12" in [words for _, words in missing_rows(whole, {})]
+    assert any(f", about {some['kinds']['searches']['reused']} are stored" in words for words in rows)
     assert amount(some, "searches")[0] < amount(whole, "searches")[0] < amount(some, "searches")[2]
 
 
