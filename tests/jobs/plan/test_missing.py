@@ -17,8 +17,6 @@ import pytest
 from cluster.costs import load_prices
 from cluster.errors import ConfigError, Stopped
 from cluster.storage import open_storage
-
-
 from jobs.chain.stages.order import Order
 from jobs.config.load import load_config
 from jobs.plan.budget import over_budget
@@ -31,8 +29,6 @@ from jobs.run.pool_calibration import mostly_reused
 from jobs.runs.folder import open_run
 from jobs.runs.old.prune import prune
 from jobs.store.forget import WhatToForget, forget
-
-
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
