@@ -37,7 +37,7 @@ def qualified_judgements(judgements: Judgements, config: Config, indexes: Mappin
     of_the_web = _web_collections(config)
     bare = sorted(
         doc_id for doc_id in judged
-        if (of := id_parts(doc_id)[0]) not in collections or (of in of_the_web and page_id(doc_id) == doc_id)
+        if (first := id_parts(doc_id)[0]) not in collections or (first in of_the_web and page_id(doc_id) == doc_id)
     )  # fmt: skip
     if not bare:
         return judgements
