@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cluster.costs import TOKENS
 from jobs.store.collect import UNUSED, Collected
 from jobs.store.compact import Compacted
 from jobs.store.forget import Forgotten
@@ -55,7 +56,9 @@ def _saved(stats: StoreStats) -> list[str]:
     if not stats.saved:
         return [f"{of} took nothing from it"]
     known = [one.usd for one in stats.saved if one.usd is not None]
-    total = f", {money(sum(known))}" if known else ", not in money: there are no prices"
+    tokens = any(one.usd and one.quantities.keys() & set(TOKENS) for one in stats.saved)
+    at = ", tokens at the prices of the standard tier" if tokens else ""  # of which tier a stored answer was is not kept
+    total = f", {money(sum(known))}{at}" if known else ", not in money: there are no prices"
     return [f"saved by {of}: {sum(one.reused for one in stats.saved):,} reused{total}", *map(_line, stats.saved)]
 
 

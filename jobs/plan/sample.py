@@ -83,7 +83,7 @@ def pay_for_sample(
         max_chars=config.log.max_chars,
         max_context_chars=config.log.max_context_chars,
     )
-    update = {"name": name, "log": log, "store": config.store_folder, "ablate": AblateSettings(), "label": None}
+    update = {"name": name, "log": log, "ablate": AblateSettings(), "label": None}
     job = run_of(prepare(config.model_copy(update=update), prepared.config_file))
     progress.phase(f"paying for {len(drawn)} queries")
     told = replace(job, thresholds=gated.thresholds, gold=gold_of_queries(prepared, queries))

@@ -64,7 +64,8 @@ class Saved(NamedTuple):
         reused: How many.
         quantities: What they would have cost: of completions as those of the model in the store on average, else as what the
             runs themselves have searched and scored.
-        usd: In money; None: there are no prices.
+        usd: In money, tokens at the prices of the standard tier: of which tier an answer was is not stored; None: there are no
+            prices.
     """
 
     stage: str

@@ -31,21 +31,21 @@ def test_rows_bytes_and_use(tmp_path: Path) -> None:
     put(tmp_path, {"lighthouse": "a lens"}, 1_790_000_009)
     stats = store_stats(open_storage(str(tmp_path)), None, None)
     (space,) = stats.spaces
-    assert (space.kind, space.rows, space.files, space.replaced, space.most_together) == ("completions", 3, 2, 3, 2)
+    assert (space.kind, space.rows, space.files, space.replaced, space.most_together) == ("completions", 5, 2, 3, 2)
     assert space.size == sum(path.stat().st_size for path in tmp_path.glob("v1/completions/*/*.parquet")) - replaced(tmp_path)
-    assert space.paid["prompt_tokens"] == 30
-    assert space.paid["seconds"] == pytest.approx(1.5)
+    assert space.paid["prompt_tokens"] == 50
+    assert space.paid["seconds"] == pytest.approx(2.5)
     words = shown(stats)
     assert "tiny" in words
-    assert "3 rows in 1 space," in words
+    assert "5 rows in 1 space," in words
     assert "3 files stay beside these" in words
     assert "what it has saved is not known" in words
 
 
 def replaced(store: Path) -> int:
-    """The bytes of the three files that one has replaced: those of two rows that are older than it."""
+    """The bytes of the three files that one has replaced: those that are older than it."""
     files = sorted(store.glob("v1/completions/*/*.parquet"), key=lambda path: path.stat().st_mtime_ns)
-    assert [pq.read_metadata(path).num_rows for path in files] == [2, 2, 2, 2, 1]
+    assert [pq.read_metadata(path).num_rows for path in files] == [2, 2, 2, 4, 1]
     return sum(path.stat().st_size for path in files[:3])
 
 
@@ -72,6 +72,7 @@ def test_what_runs_have_saved(nights: Nights) -> None:
     words = shown(stats)
     assert f"saved by 2 runs: {sum(one.reused for one in stats.saved):,} reused" in words
     assert "rewrite dmqr: 6 reused" in words
+    assert "tokens at the prices of the standard tier" in words
 
 
 def test_an_empty_store(tmp_path: Path) -> None:
