@@ -17,6 +17,8 @@ from cluster import costs
 from cluster.errors import RetrieverError
 from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Plan, manifests
+from cluster.storage import open_storage
+from jobs.config.config import Config
 from jobs.job.indexes import States, changes, last_states, read_states, warn_of
 from jobs.job.keys import SCHEMA_VERSION
 from jobs.job.prepare import Prepared
@@ -117,7 +119,7 @@ class Record:
                 "date": prepared.config.log.date,
                 "status": status,
                 "config_file": prepared.config_file,
-                "config": prepared.config.model_dump(),
+                "config": prepared.config.model_dump() | _absolute_store(prepared.config),
                 "identity": prepared.identity,
                 "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
                 "indexes": {name: index | prepared.facts.get(name, {}) for name, index in prepared.indexes.items()},
@@ -142,6 +144,11 @@ def _version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _absolute_store(config: Config) -> dict[str, str]:
+    """Returns the store that has a place of its own by its whole path: who reads the record may be in another folder."""
+    return {} if config.own_store is None else {"store": open_storage(config.own_store).root}
 
 
 def _iso(seconds: float) -> str:

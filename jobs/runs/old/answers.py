@@ -8,18 +8,20 @@ it for its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from cluster.run.lease import first_began
 from cluster.run.shards import committed_shards
-from cluster.storage import Storage
+from cluster.storage import Storage, open_storage, remote
 from jobs.chain.arms.opened import digest
 from jobs.chain.completions import REUSED, record_of, uncommitted
 from jobs.chain.journal import OF_THE_WEB, read_rows, row_key
 from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
 from jobs.chain.store.files import Space, open_store
+from jobs.chain.store.layout import VERSION
 from jobs.config.config import Config
 from jobs.job.steps import VARIABLES
 from jobs.tables import WEB_ANSWERS
@@ -64,9 +66,8 @@ def unsaved_answers(storage: Storage, record: Mapping[str, Any], now: float) -> 
         return NOTHING
     if config is None:
         return Unsaved(rows, "it has answers that no store has, and is of another version of dmqr")
-    if not _engines(record):
-        return Unsaved(rows, "it has answers that no store has, and its record does not say of which engines")
-    return Unsaved(rows, None)
+    why = _unknown(config, record)
+    return Unsaved(rows, why and f"it has answers that no store has, and {why}")
 
 
 def save_answers(output: Storage, storage: Storage, record: Mapping[str, Any], rows: list[dict[str, Any]]) -> int:
@@ -93,6 +94,16 @@ def save_answers(output: Storage, storage: Storage, record: Mapping[str, Any], r
     new = {one: made for one, made in asked.items() if one.key not in known}
     put_completions(files, new)
     return len({one.key for one in new})
+
+
+def _unknown(config: Config, record: Mapping[str, Any]) -> str | None:
+    """Returns why it is not known where answers belong; None: it is."""
+    if not _engines(record):
+        return "its record does not say of which engines"
+    store = config.own_store  # records of before have it relative to the folder of the start
+    if store is None or remote(store) or Path(store).is_absolute() or VERSION in open_storage(store).folders():
+        return None
+    return f"its store, {store}, is not in this folder; prune where it was started"
 
 
 def _is_fact(row: Mapping[str, Any]) -> bool:

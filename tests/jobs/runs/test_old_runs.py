@@ -312,6 +312,31 @@ def test_answers_that_a_killed_run_alone_has_go_into_the_store(nights: Nights, m
     assert len(nights.run("two")) == len(ASKED) - 2
 
 
+def test_they_go_into_its_store_from_another_folder(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    here, elsewhere, store = Path.cwd(), tmp_path_factory.mktemp("elsewhere"), "store=mine"
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.chain.steps.asking.put_completions", broken)
+        one_at_a_time(patch)
+        assert len(nights.run("one", store, code=1)) == 2
+    output = open_storage("runs")
+    (folder,) = here.glob("runs/small-one-*")
+    record = json.loads((folder / "run.json").read_text())
+    assert record["config"]["store"] == str(here / "mine")
+    monkeypatch.chdir(elsewhere)
+    of_before = record | {"config": record["config"] | {"store": "mine"}}
+    (folder / "run.json").write_text(json.dumps(of_before))
+    done = pruned(output, later=90)
+    assert done.going == []
+    assert "its store, mine, is not in this folder" in done.kept[folder.name]
+    (folder / "run.json").write_text(json.dumps(record))
+    assert [one.answers for one in pruned(output, later=90).going] == [2]
+    assert not list(elsewhere.iterdir())
+    monkeypatch.chdir(here)
+    assert len(nights.run("two", store)) == len(ASKED) - 2
+
+
 def test_grades_of_rounds_by_an_engine_of_their_own_go_into_its_space(
     nights: Nights, llm: Llm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
