@@ -4,9 +4,9 @@
     python tests/benchmarks/store_night.py --rows FOLDER [--queries 100000] [--s3]
 
 Four rewrites of a query in one call to a server in this process that answers at once, BM25 on the sample's corpus, nothing
-reranked. The known queries are asked by a night before; the rows of FOLDER are then put into the same space. The three nights
-end with the same rows. With --s3 runs and store lie on the S3 server that the tests use, and its requests are those that the
-run's bill counts.
+reranked. The known queries are asked by a night before; the rows of FOLDER are then put into the same space. All nights have
+the same rows in the end. With --s3 the nights over millions are repeated with runs and store on the S3 server that the tests
+use; its requests are those that the run's bill counts.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,17 +63,19 @@ def queries(count: int) -> list[str]:
 class Night:
     """Runs of one config, each in a process of its own."""
 
-    def __init__(self, folder: Path, output: str, server: FakeServer, environment: dict[str, str]) -> None:
-        self.folder, self.output, self.server = folder, output, server
-        self.environment = os.environ | environment | {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"}
+    def __init__(self, folder: Path, server: FakeServer) -> None:
+        self.folder, self.server = folder, server
+        self.environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0"}
 
     def command(self, *words: str) -> subprocess.Popen[str]:
         said = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
         return subprocess.Popen([sys.executable, "-m", "jobs", *words], cwd=self.folder, env=self.environment, **said)  # type: ignore[call-overload,no-any-return]
 
-    def run(self, label: str, log: str) -> tuple[RunFolder, dict[str, Any]]:
+    def run(self, label: str, log: str, output: str) -> tuple[RunFolder, dict[str, Any]]:
         before, began, peak = self.server.sends.total(), time.monotonic(), [0.0, 0.0]
-        driver = self.command("run", "config.yaml", "--label", label, "--set", f"log.path={log}.parquet")
+        driver = self.command(
+            "run", "config.yaml", "--label", label, "--set", f"log.path={log}.parquet", "--set", f"output={output}"
+        )
         while driver.poll() is None:
             for place, of in enumerate((_processes(driver.pid, "jobs run"), _processes(driver.pid, "Rewrite"))):
                 peak[place] = max([peak[place], *of])
@@ -126,39 +128,54 @@ def put_back(store: Storage) -> Iterator[None]:
     store.delete(*(entry.key for entry in store.list("v1") if entry.key not in before))
 
 
-def add_rows(store: Storage, rows: Path) -> int:
-    """Puts the files of another store into the space of the known queries."""
-    space = next(entry.key for entry in store.list("v1/completions") if entry.key.endswith(".parquet")).rpartition("/")[0]
-    files = sorted(rows.glob("v1/completions/*/*.parquet"))
+def put_files(store: Storage, files: Sequence[Path], space: str) -> None:
+    """Puts files of rows into a space."""
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda file: store.put(f"{space}/{file.name}", file.read_bytes()), files))
-    return len(files)
 
 
-def nights(night: Night, rows: Path) -> Iterator[dict[str, Any]]:
-    store = open_storage(f"{night.output}/store")
-    yield night.run("before", "known")[1]
-    with put_back(store):
-        alone, told = night.run("known-alone", "log")
+def files_of(store: Path) -> list[Path]:
+    return sorted(store.glob("v1/completions/*/*.parquet"))
+
+
+def nights(night: Night, rows: Path, s3: str | None) -> Iterator[dict[str, Any]]:
+    """The night before, the nights of which all but a tenth is known, and the same on S3."""
+    local = night.folder / "runs" / "store"
+    yield night.run("before", "known", "runs")[1]
+    known = {file.name: file.read_bytes() for file in files_of(local)}
+    space = files_of(local)[0].parent.relative_to(local)
+    with put_back(open_storage(str(local))):
+        run, told = night.run("known-alone", "log", "runs")
         yield told
-    print(json.dumps({"files_of_millions": add_rows(store, rows)}), flush=True)
-    with put_back(store):
-        whole, told = night.run("millions", "log")
+    alone = rows_of(run)
+    put_files(open_storage(str(local)), files_of(rows), str(space))
+    yield from over_millions(night, "runs", alone)
+    yield night.run("compacted", "log", "runs")[1]
+    if s3 is not None:
+        store = open_storage(f"{s3}/store")
+        for name, data in known.items():
+            store.put(f"{space}/{name}", data)
+        put_files(store, files_of(rows), str(space))
+        yield from over_millions(night, s3, alone)
+
+
+def over_millions(night: Night, output: str, alone: str) -> Iterator[dict[str, Any]]:
+    with put_back(open_storage(str(night.folder / output / "store") if output == "runs" else f"{output}/store")):
+        run, told = night.run("millions", "log", output)
         yield told
+    assert rows_of(run) == alone
     compacting: dict[str, Any] = {}
-    watch = threading.Thread(target=lambda: compacting.update(_compact(night)))
+    watch = threading.Thread(target=lambda: compacting.update(_compact(night, output)))
     watch.start()
-    meanwhile, told = night.run("compacted-meanwhile", "log")
+    run, told = night.run("compacted-meanwhile", "log", output)
     watch.join()
     yield told | compacting
-    digests = {rows_of(run) for run in (alone, whole, meanwhile)}
-    assert len(digests) == 1, digests
-    yield night.run("compacted", "log")[1]
+    assert rows_of(run) == alone
 
 
-def _compact(night: Night) -> dict[str, Any]:
+def _compact(night: Night, output: str) -> dict[str, Any]:
     began = time.monotonic()
-    verb = night.command("store", "compact", "config.yaml", "--json")
+    verb = night.command("store", "compact", "config.yaml", "--json", "--set", f"output={output}")
     said = verb.communicate()[0]
     assert verb.returncode == 0, said
     return {"compact_seconds": round(time.monotonic() - began, 1), "compact": json.loads(said)}
@@ -176,33 +193,26 @@ def main() -> None:
     pq.write_table(pa.table({"query": asked}), folder / "log.parquet")
     pq.write_table(pa.table({"query": asked[: round(len(asked) * KNOWN)]}), folder / "known.parquet")
 
-    def all_nights(output: str, environment: dict[str, str]) -> None:
-        os.environ.update(environment)
-        with FakeServer(text=answer) as server:
-            engine = {"kind": "openai", "model": "tiny", "base_url": server.address}
-            config = {
-                "name": "night", "log": {"path": "log.parquet", "query_column": "query"},
-                "rewrite": {"engine": engine, "strategies": list(STRATEGIES)},
-                "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "index"}}, "depth": 10},
-                "rerank": {"kind": "none"}, "output": output, "cluster": {"shard_size": SHARD},
-            }  # fmt: skip
-            (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-            night = Night(folder, output, server, environment)
-            assert night.command("index", "config.yaml", "--corpus", str(CORPUS)).wait() == 0
-            for told in nights(night, arguments.rows):
-                print(json.dumps(told), flush=True)
-
-    try:
-        _placed(folder, all_nights, arguments.s3)
-    finally:
-        shutil.rmtree(folder)
-
-
-def _placed(folder: Path, all_nights: Callable[[str, dict[str, str]], None], on_s3: bool) -> None:
-    if not on_s3:
-        return all_nights(str(folder / "runs"), {})
-    with running(folder / "s3") as server:
-        return all_nights(server.fresh("night"), server.environment)
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder)
+        address = None
+        if arguments.s3:
+            s3 = stack.enter_context(running(folder / "s3"))
+            address = s3.fresh("night")
+            os.environ.update(s3.environment)
+        server = stack.enter_context(FakeServer(text=answer))
+        engine = {"kind": "openai", "model": "tiny", "base_url": server.address}
+        config = {
+            "name": "night", "log": {"path": "log.parquet", "query_column": "query"},
+            "rewrite": {"engine": engine, "strategies": list(STRATEGIES)},
+            "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "index"}}, "depth": 10},
+            "rerank": {"kind": "none"}, "output": "runs", "cluster": {"shard_size": SHARD},
+        }  # fmt: skip
+        (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+        night = Night(folder, server)
+        assert night.command("index", "config.yaml", "--corpus", str(CORPUS)).wait() == 0
+        for told in nights(night, arguments.rows, address):
+            print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":
