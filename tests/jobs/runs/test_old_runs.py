@@ -346,6 +346,7 @@ def test_grades_of_rounds_by_an_engine_of_their_own_go_into_its_space(
     settings = ["rewrite.strategies=[]", f"iterate={json.dumps(iterate)}"]
     every = len(nights.run("apart", *settings, "store=null"))
     with monkeypatch.context() as patch:
+        one_at_a_time(patch)
         patch.setattr("jobs.chain.steps.asking.put_completions", lambda _, new: broken() if new else None)
         paid = len(nights.run("one", *settings, code=1))
     assert paid
