@@ -19,6 +19,7 @@ import yaml
 
 from retrievers.local.build import build_local_index
 from tests.support.jobs import replayed_runs
+from tests.support.jobs.in_process_runs import one_at_a_time
 from tests.support.jobs.nights import QUERIES, Nights, log, score
 from tests.support.jobs.whole_runs import finish, flags, start
 from tests.support.retrievers.blocks import index_fields
@@ -45,6 +46,13 @@ VALUES: dict[str, Any] = {
     "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "index"}}},
     "output": "runs",
 }
+
+
+@pytest.fixture(autouse=True)
+def shards_in_flight(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One at a time in this process, so that what a run that fails has begun is known; several where a test is marked so."""
+    if request.node.get_closest_marker("overlapping") is None:
+        one_at_a_time(monkeypatch)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from jobs.store.forget import WhatToForget, forget
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
-from tests.support.jobs.in_process_runs import one_at_a_time, prepared_job, run_in_process
+from tests.support.jobs.in_process_runs import prepared_job, run_in_process
 from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.fake_models import FakeModels
 from tests.support.rewriters.fake_server import FakeServer
@@ -235,7 +235,6 @@ def stop_in_the_second_shard(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patch:
         patch.setattr(Order, "__call__", fails)
-        one_at_a_time(patch)
         with pytest.raises(ZeroDivisionError):
             run_in_process(job)
 
@@ -345,7 +344,6 @@ def test_an_ablation_whose_run_is_finished_is_planned_with_its_own_limit(
     assert rows["warning"] == f"the ablation will stop before its end: {end}"
     assert seen["ablation"]["spent_usd"] == 0 < seen["spent_usd"]
     assert over_budget(seen) is None
-    one_at_a_time(monkeypatch)
     with pytest.raises(Stopped, match=r"are spent, limits\.max_cost_usd is"):
         run_in_process(job)
     again = planned(night("one", *settings[1:]), job)["ablation"]

@@ -29,6 +29,7 @@ from jobs.run.limits import Stopped
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import ROOT, check_files, check_same_rows, rows, rows_of_shard
 
+pytestmark = pytest.mark.overlapping
 QUERIES = [
     "why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast", "rye", "zzz", "faint galaxies",
     "beer", "how far does a lens throw light", "harbour", "linen bag",

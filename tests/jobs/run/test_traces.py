@@ -21,7 +21,7 @@ from jobs.chain.stages.order import Order
 from jobs.config.load import load_config
 from jobs.run import traces
 from jobs.run.traces import Traces
-from tests.support.jobs.in_process_runs import QUERIES, job_in_process, one_at_a_time, prepared_job, run_in_process
+from tests.support.jobs.in_process_runs import QUERIES, job_in_process, prepared_job, run_in_process
 from tests.support.jobs.otlp_collector import Collector, Span, collecting
 from tests.support.jobs.whole_runs import finish, flags, rows, start
 
@@ -107,7 +107,6 @@ def test_a_run_that_fails_says_where(job: str, collector: Collector, monkeypatch
         raise ZeroDivisionError("a query's text")
 
     monkeypatch.setattr(Order, "__call__", broken)
-    one_at_a_time(monkeypatch)
     with pytest.raises(ZeroDivisionError):
         run_in_process(prepared_job(job, sent_to(collector)))
     run = root(collector)

@@ -24,7 +24,7 @@ from jobs.runs.old.prune import Pruning, prune
 from jobs.runs.old.removal import HALF_REMOVED, MARKER
 from jobs.runs.status import read_status
 from tests.support.cluster.s3_server import S3Server
-from tests.support.jobs.in_process_runs import job_in_process, one_at_a_time, prepared_job, prepared_work, run_in_process
+from tests.support.jobs.in_process_runs import job_in_process, prepared_job, prepared_work, run_in_process
 from tests.support.jobs.replayed_runs import QUERIES as ASKED
 from tests.support.jobs.replayed_runs import REFUSED, Llm, Nights, job_with, runs_below
 from tests.support.jobs.whole_runs import rows
@@ -301,7 +301,6 @@ def nights(
 def test_answers_that_a_killed_run_alone_has_go_into_the_store(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:  # killed when the first shard's answers were merged, and before they were stored
         patch.setattr("jobs.chain.steps.asking.put_completions", broken)
-        one_at_a_time(patch)
         assert len(nights.run("one", code=1)) == 2
     output = open_storage("runs")
     assert not [key for key in keys(output) if key.startswith("store/") and key.endswith(".parquet")]
@@ -318,7 +317,6 @@ def test_they_go_into_its_store_from_another_folder(
     here, elsewhere, store = Path.cwd(), tmp_path_factory.mktemp("elsewhere"), "store=mine"
     with monkeypatch.context() as patch:
         patch.setattr("jobs.chain.steps.asking.put_completions", broken)
-        one_at_a_time(patch)
         assert len(nights.run("one", store, code=1)) == 2
     output = open_storage("runs")
     (folder,) = here.glob("runs/small-one-*")
@@ -346,7 +344,6 @@ def test_grades_of_rounds_by_an_engine_of_their_own_go_into_its_space(
     settings = ["rewrite.strategies=[]", f"iterate={json.dumps(iterate)}"]
     every = len(nights.run("apart", *settings, "store=null"))
     with monkeypatch.context() as patch:
-        one_at_a_time(patch)
         patch.setattr("jobs.chain.steps.asking.put_completions", lambda _, new: broken() if new else None)
         paid = len(nights.run("one", *settings, code=1))
     assert paid

@@ -20,7 +20,7 @@ from jobs.store import forget as forgetting
 from jobs.store.compact import GRACE_SECONDS, compact
 from jobs.store.forget import Forgotten, WhatToForget, forget
 from rewriters.normalise import normalise, query_id
-from tests.support.jobs.in_process_runs import one_at_a_time, run_in_process
+from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.nights import QUERIES, Nights, log, results
 from tests.support.jobs.stored import SPACE, all_rows, found, names, opened, put, put_into, texts
 from tests.support.jobs.whole_runs import rows
@@ -235,7 +235,6 @@ def test_a_night_that_is_resumed_does_not_bring_it_back(nights: Nights, monkeypa
         raise ClusterError("storage-unwritable", "the disk is gone")
 
     with monkeypatch.context() as patch:
-        one_at_a_time(patch)
         patch.setattr("jobs.chain.stages.score.Score.__call__", broken)
         with pytest.raises(Stopped):
             run_in_process(nights.job("one"))

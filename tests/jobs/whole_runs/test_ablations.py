@@ -30,7 +30,7 @@ from jobs.run.job import Job
 from jobs.runs.folder import open_run
 from jobs.tables import STORED
 from jobs.terminal.live_display import LiveDisplay
-from tests.support.jobs.in_process_runs import one_at_a_time, run_in_process
+from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import rows
 from tests.support.rewriters.fake_server import Body, FakeServer, Reply, refusal
 
@@ -229,7 +229,6 @@ def test_an_ablation_that_goes_on_has_what_it_has_paid_before(make: Make, monkey
         live = f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}"
         with monkeypatch.context() as patch:
             patch.setattr(Write, "__call__", breaks)
-            one_at_a_time(patch)
             with pytest.raises(OSError, match="No space left"):
                 done(make(None, live))
         asked = len(server.bodies)

@@ -28,6 +28,7 @@ from tests.support.jobs.whole_runs import rows
 from tests.support.retrievers.fake_models import FakeModels
 from tests.support.rewriters.fake_server import FakeServer
 
+pytestmark = pytest.mark.overlapping
 FAR = 1e-5  # vectors of one text differ in the seventh decimal between batches
 Rows = list[tuple[Any, ...]]
 

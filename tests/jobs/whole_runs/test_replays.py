@@ -16,7 +16,6 @@ from jobs.chain.stages.order import Order
 from rewriters.outcome.replays import FIRST_REPLAY, MOST_REPLAYS, first_sample, replays_so_far
 from rewriters.outcome.retries import TEMPERATURE
 from rewriters.reading.answers import Answers
-from tests.support.jobs.in_process_runs import one_at_a_time
 from tests.support.jobs.replayed_runs import (
     QUERIES,
     REFUSED,
@@ -272,7 +271,6 @@ def test_a_killed_replay_goes_on_and_asks_nothing_twice(
         return order(self, table)
 
     monkeypatch.setattr(Order, "__call__", ordered)
-    one_at_a_time(monkeypatch)
     began = nights.replay(folder_of(first), "refusal", code=1)
     assert f"replay {folder_of(first)} --reason refusal" in capfd.readouterr().err.splitlines()[-1]
     went_on = nights.replay(folder_of(first), "refusal")
