@@ -12,7 +12,7 @@ from jobs.job.opening import open_documents
 from jobs.log.judgements import Judgements
 from retrievers.corpora.collections import id_parts, qualified_id
 from retrievers.hybrid.settings import indexed_identities
-from retrievers.web.hits import page_id
+from retrievers.web.hits import page_id, page_ids
 
 
 def qualified_judgements(judgements: Judgements, config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> Judgements:
@@ -42,7 +42,7 @@ def qualified_judgements(judgements: Judgements, config: Config, indexes: Mappin
     if not bare:
         return judgements
     owners: dict[str, str] = {}
-    pages = [doc_id for doc_id in bare if page_id(doc_id) is not None]
+    pages = list(page_ids(bare))
     found = _known(judgements, config, indexes, bare)
     for collection, known in (*found.items(), *((collection, pages) for collection in of_the_web)):
         for doc_id in known:

@@ -14,7 +14,7 @@ from jobs.runs.web_pages import pages_by_id
 from retrievers.corpora.collections import all_documents
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.retriever import DocumentStore
-from retrievers.web.hits import page_id
+from retrievers.web.hits import page_ids
 
 
 def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False) -> tuple[dict[str, str], str | None]:
@@ -60,7 +60,7 @@ class RunDocuments:
 
 
 def _pages(run: RunFolder, doc_ids: Sequence[str], addresses: bool) -> dict[str, str]:
-    called = {doc_id: page for doc_id in doc_ids if (page := page_id(doc_id)) is not None}
+    called = page_ids(doc_ids)
     if not called or "web" not in run.tables:
         return {}
     with database() as connection:

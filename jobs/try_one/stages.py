@@ -44,7 +44,7 @@ from retrievers.corpora.collections import id_parts
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.kinds import RetrieverSettings
 from retrievers.retriever import DocumentStore
-from retrievers.web.hits import indexed_text, page_id
+from retrievers.web.hits import indexed_text, page_ids
 from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import filtered_id, normalise
 from rewriters.rewriter import Rewriter
@@ -239,7 +239,7 @@ class LoadedConfig:
     def _texts(self, row: Row) -> dict[str, str]:
         """Returns the text of each result: a page's own, of several corpora from the first of its collection that has it."""
         pages = {page["doc_id"]: indexed_text(page["title"], page["text"]) for page in row["web"]}
-        called = {hit["doc_id"]: page_id(hit["doc_id"]) for hit in row["hits"]}  # perhaps with the name of its collection
+        called = page_ids(hit["doc_id"] for hit in row["hits"])  # perhaps with the name of its collection
         found = pages | {doc_id: pages[page] for doc_id, page in called.items() if page in pages}
         for collection, (*others, last) in self._documents.items():
             own = {hit["doc_id"]: id_parts(hit["doc_id"])[1] if collection else hit["doc_id"] for hit in row["hits"]

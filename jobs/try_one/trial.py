@@ -22,7 +22,7 @@ from jobs.log.check import LogColumns
 from retrievers.corpora.collections import id_parts
 from retrievers.fusion import takes_part
 from retrievers.typos import with_typos
-from retrievers.web.hits import page_id
+from retrievers.web.hits import page_ids
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Trial:
     def addresses(self) -> dict[str, str]:
         """Returns doc_id -> address of pages of the web; those of a collection also by their qualified ids."""
         urls = {page["doc_id"]: page["url"] for page in self.row.get("web") or ()}
-        called = {hit["doc_id"]: page_id(hit["doc_id"]) for hit in self.row["hits"]}
+        called = page_ids(hit["doc_id"] for hit in self.row["hits"])
         return urls | {doc_id: urls[page] for doc_id, page in called.items() if page in urls}
 
     @property

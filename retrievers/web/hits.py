@@ -75,6 +75,11 @@ def page_id(doc_id: str) -> str | None:
     return None if found is None else found[1]
 
 
+def page_ids(doc_ids: Iterable[str]) -> dict[str, str]:
+    """Returns those of the documents that are pages -> the ids of the pages, as `page_id` has them."""
+    return {doc_id: page for doc_id in doc_ids if (page := page_id(doc_id)) is not None}
+
+
 def normalised_url(url: str) -> str | None:
     """Returns an address without its scheme, fragment, usual port, marks of campaigns, and slash at the end.
 

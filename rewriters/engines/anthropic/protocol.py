@@ -73,8 +73,8 @@ def request_body(
     thinking = given.get("thinking") or {}
     if "budget_tokens" in thinking:  # the limit counts what it thinks, too; the decoding's is of the answer
         fields["max_tokens"] += thinking["budget_tokens"]
-    if request.schema and ("output_config" not in given or given["output_config"] is not None):
-        config = given.pop("output_config", None) or {}
+    if request.schema and given.get("output_config", {}) is not None:
+        config = given.pop("output_config", {})
         fields["output_config"] = config | {"format": {"type": "json_schema", "schema": _plain_schema(request.schema)}}
     if thinking.get("type") in ("enabled", "adaptive"):
         omitted = {*omitted, *(f"{name} {fields[name]}" for name in _THINKING if name in fields)}
