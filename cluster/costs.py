@@ -178,11 +178,15 @@ def totals(flat: pa.StructArray) -> Totals:
 
 def by_start(flat: pa.StructArray) -> dict[str, dict[str, dict[str, float]]]:
     """Returns the seconds of COST entries by number of the run's start and stage: `attributed` to rows, and `start_up`."""
-    result: dict[str, dict[str, dict[str, float]]] = {}
+    sums: dict[tuple[int, str, bool], float] = {}
     columns = (flat.field(name).to_pylist() for name in ("start", "stage", "component", "seconds"))
     for start, stage, component, seconds in zip(*columns, strict=True):
-        sums = result.setdefault(str(start), {}).setdefault(stage, {"attributed": 0.0, "start_up": 0.0})
-        sums["start_up" if component.startswith(START_UP) else "attributed"] += seconds
+        key = start, stage, component.startswith(START_UP)
+        sums[key] = sums.get(key, 0.0) + seconds
+    result: dict[str, dict[str, dict[str, float]]] = {}
+    for (start, stage, starting), seconds in sums.items():
+        of_stage = result.setdefault(str(start), {}).setdefault(stage, {"attributed": 0.0, "start_up": 0.0})
+        of_stage["start_up" if starting else "attributed"] = seconds
     return result
 
 

@@ -258,13 +258,15 @@ def top_rows(scores: np.ndarray, depth: int, floor: float = -np.inf) -> np.ndarr
     Also exact if many rows have the score of the last hit: those with the smallest row numbers are kept. NaN is never a hit.
     Cost: one partition of the rows above the floor.
     """
-    hits = np.flatnonzero(scores > floor)
+    (hits,) = (scores > floor).nonzero()
     if depth <= 0 or not len(hits):
         return hits[:0]
     values = scores[hits]
     if len(hits) > depth:
-        cut = np.partition(values, len(values) - depth)[len(values) - depth]
-        keep = values >= cut
+        parted = values.copy()
+        parted.partition(len(values) - depth)
+        keep = values >= parted[len(values) - depth]
         hits, values = hits[keep], values[keep]
     # a stable sort of ascending rows keeps equal scores in the order of their rows
-    return hits[np.argsort(-values, kind="stable")][:depth]
+    best: np.ndarray = hits[(-values).argsort(kind="stable")][:depth]
+    return best

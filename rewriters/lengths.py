@@ -10,13 +10,13 @@ UNSPACED = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
     "\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
 )
-_SEPARATORS = re.compile(r"[\s,;،、，；]+")
+_WORD = re.compile(r"[^\W_][^\s,;،、，；]*")  # what lies between separators and has a letter or digit, from the first one on
 
 
 def length(text: str) -> int:
     """Returns the number of words in a text; in scripts without spaces between words, the number of characters."""
-    separate = UNSPACED.sub(r" \g<0> ", text)
-    return sum(any(map(str.isalnum, word)) for word in _SEPARATORS.split(separate))
+    separate = text if text.isascii() else UNSPACED.sub(r" \g<0> ", text)
+    return len(_WORD.findall(separate))
 
 
 def longer_cores(query_ids: Iterable[str], strategies: Iterable[str], texts: Iterable[str]) -> int:

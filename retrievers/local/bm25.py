@@ -6,7 +6,6 @@ scores, and which of them are among the hits, depends on a partition.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,14 +130,19 @@ class BM25Search:
         return frequencies
 
     def _search(self, text: str, depth: int, allowed: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        known = self._vocabulary
-        # sorted by term number, so that the sum does not depend on the order of the words
-        terms = sorted(Counter(known[term] for term in self._analyzer(text) if term in known).items())
-        if not terms:
+        known, counts = self._vocabulary, dict[int, int]()
+        for term in self._analyzer(text):
+            if (number := known.get(term)) is not None:
+                counts[number] = counts.get(number, 0) + 1
+        if not counts:
             return np.empty(0, dtype=np.int64), np.empty(0)
-        spans = [(self._starts[term], self._starts[term + 1], count) for term, count in terms]
-        rows = np.concatenate([self._rows[start:end] for start, end, _ in spans])
-        parts = np.concatenate([self._scores[start:end] * np.float64(count) for start, end, count in spans])
+        # sorted by term number, so that the sum does not depend on the order of the words
+        terms = sorted(counts)
+        spans = [(self._starts[term], self._starts[term + 1]) for term in terms]
+        rows = np.concatenate([self._rows[start:end] for start, end in spans], dtype=np.intp)
+        parts = np.concatenate([self._scores[start:end] for start, end in spans], dtype=np.float64)
+        if len(terms) < sum(counts.values()):  # one is repeated
+            parts *= np.repeat([counts[term] for term in terms], [end - start for start, end in spans])
         # float64 sums of the stored float32 scores, term by term: scores do not depend on the batch, and documents with the
         # same terms tie exactly
         scores = np.bincount(rows, weights=parts, minlength=len(self._doc_ids))

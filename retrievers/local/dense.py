@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from retrievers.retriever import Alive, JoinedText, Only, RankedLists, SearchTex
 _ROWS = 16_384  # documents per matrix product: with 384 dimensions 25 MB of vectors
 _TEXTS = 256  # texts per matrix product: 16 MB of scores
 _DECIMALS = 6
+_MOST_CANDIDATES = 20  # for each hit that is asked for: bounds the memory where many documents have one vector
 
 
 def build_vectors(
@@ -77,7 +78,7 @@ def nearest_rows(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns the rows with the highest inner products for each query, best first, equal scores by row.
 
-    Memory: one block of scores, independent of the number of rows.
+    Memory: one block of scores and some candidates of each query, independent of the number of rows.
 
     Args:
         queries: Shape (n, dim), float32; n up to some hundreds.
@@ -92,11 +93,11 @@ def nearest_rows(
     # selects the candidates, which are scored again in float64 and rounded. The encoder remains: a vector changes by 1.5e-7
     # with its batch, and of 50,000 hits (500 texts on SciFact, encoded in other batches) 738 scores changed in the sixth
     # digit, and no rank.
-    wide = queries.astype(np.float64)
-    slack = 2 * 10.0**-_DECIMALS
-    best = [(np.empty(0, dtype=np.int64), np.empty(0))] * len(queries)
+    slack = np.float32(2 * 10.0**-_DECIMALS)
+    candidates = [_Candidates(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))] * len(queries)
     if depth <= 0:
-        return best
+        return [(none.rows, np.empty(0)) for none in candidates]
+    cuts = np.full(len(queries), -np.inf, dtype=np.float32)
     for start in range(0, len(vectors), _ROWS):
         block, places = np.asarray(vectors[start : start + _ROWS]), None
         if allowed is not None:
@@ -104,20 +105,49 @@ def nearest_rows(
             if not len(places):
                 continue
             block = block[places]
-        scores = queries @ block.T
-        for i in range(len(queries)):
-            rows, kept = best[i]
-            row = scores[i]
-            cut = kept[-1] - slack if len(kept) == depth else -np.inf
-            if len(row) > depth:
-                cut = max(cut, float(np.partition(row, len(row) - depth)[len(row) - depth]) - slack)
-            hits = np.flatnonzero(row >= cut)
+        for i, row in enumerate(queries @ block.T):
+            before = candidates[i]
+            if not len(before.rows) and len(row) > depth:
+                cuts[i] = _least(row, depth) - slack
+            hits = np.flatnonzero(row >= cuts[i])
             if not len(hits):
                 continue
-            exact = np.round(block[hits].astype(np.float64) @ wide[i], _DECIMALS) + 0.0
-            values = np.concatenate([kept, exact])
-            rows = np.concatenate([rows, (hits if places is None else places[hits]) + start])
-            # a stable sort of earlier rows before later ones keeps equal scores in the order of their rows
-            order = np.argsort(-values, kind="stable")[:depth]
-            best[i] = rows[order], values[order]
-    return best
+            now = _Candidates((hits if places is None else places[hits]) + start, row[hits])
+            if len(before.rows):
+                now = _Candidates(*(np.concatenate(both) for both in zip(before, now, strict=True)))
+                if len(now.rows) > depth:
+                    cuts[i] = _least(now.scores, depth) - slack
+                    now = now.of(np.flatnonzero(now.scores >= cuts[i]))
+            if len(now.rows) > _MOST_CANDIDATES * depth:  # many documents have one score, up to the slack
+                now = now.of(np.sort(_ranked(vectors, now.rows, queries[i], depth)[0]))
+            candidates[i] = now
+    found = []
+    for query, (rows, _) in zip(queries, candidates, strict=True):
+        order, exact = _ranked(vectors, rows, query, depth)
+        found.append((rows[order], exact[order]))
+    return found
+
+
+class _Candidates(NamedTuple):
+    """Rows that may be among the best for a query, in order, and their scores in float32."""
+
+    rows: np.ndarray
+    scores: np.ndarray
+
+    def of(self, places: np.ndarray) -> _Candidates:
+        """Returns those at these places."""
+        return _Candidates(self.rows[places], self.scores[places])
+
+
+def _least(scores: np.ndarray, depth: int) -> np.float32:
+    """Returns the score of the last of the `depth` best; there are more."""
+    least: np.float32 = np.partition(scores, len(scores) - depth)[len(scores) - depth]
+    return least
+
+
+def _ranked(vectors: np.ndarray, rows: np.ndarray, query: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the places of the best rows, best first, equal scores by place, and the rounded scores of all."""
+    wide = np.asarray(vectors).take(rows, axis=0).astype(np.float64)
+    exact = np.round(wide @ query.astype(np.float64), _DECIMALS) + 0.0
+    # a stable sort keeps equal scores in the order of their rows
+    return np.argsort(-exact, kind="stable")[:depth], exact

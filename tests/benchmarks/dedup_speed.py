@@ -93,6 +93,13 @@ def texts(known: pa.StringArray, rows: int, seed: int) -> pa.StringArray:
     return pc.if_else(pa.array((form > 0.5) & (form < 0.505)), "", spaced)
 
 
+def write_log(folder: Path, rows: int, files: int) -> None:
+    """A log of so many rows."""
+    known = words()
+    for number in range(files):
+        pq.write_table(pa.table({"query": texts(known, rows // files, number)}), folder / f"part-{number:03d}.parquet")
+
+
 def measured(what: str, log: str, nodes: int) -> dict[str, Any]:
     """Do it once, in this process."""
     if what == "GROUP BY":
@@ -178,10 +185,7 @@ def main() -> None:
         print(json.dumps(measured(*options.once, options.nodes)))
         return
     with tempfile.TemporaryDirectory(prefix="dmqr-dedup-log-") as name:
-        known = words()
-        for number in range(options.files):
-            rows = pa.table({"query": texts(known, options.rows // options.files, number)})
-            pq.write_table(rows, Path(name, f"part-{number:03d}.parquet"))
+        write_log(Path(name), options.rows, options.files)
         rounds = [{what: apart(what, Path(name)) for what in ("GROUP BY", WHOLE_NAME, "dedup")} for _ in range(options.rounds)]
         for unit in ("seconds", "cpu"):
             times = {what: median(one[what][unit] for one in rounds) for what in rounds[0]}

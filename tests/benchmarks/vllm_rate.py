@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -206,26 +207,33 @@ def main() -> None:
         seconds, tokens = CONTENDERS[chosen.only](chosen.model, chosen.queries, chosen.tokens)
         print("\n" + json.dumps({"seconds": seconds, "tokens": tokens}))
         return
-    from tests.support.rewriters.tiny_model import make_model
-
     rates: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-    with tempfile.TemporaryDirectory() as folder:
-        model = str(make_model(Path(folder) / "tiny"))
-        for number in range(chosen.rounds):
-            for name in CONTENDERS:
-                arguments = ["--only", name, "--model", model, "--queries", str(chosen.queries), "--tokens", str(chosen.tokens)]
-                environment = os.environ | {"RAY_AUTH_MODE": "disabled", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-                ended = subprocess.run(
-                    [sys.executable, __file__, *arguments], env=environment, capture_output=True, text=True, check=False
-                )
-                if ended.returncode:
-                    sys.exit(f"{name}: {ended.stderr[-3000:]}")
-                result = json.loads(next(line for line in ended.stdout.splitlines() if line.startswith('{"seconds')))
-                rates[name].append(chosen.queries / result["seconds"])
-                print(f"round {number + 1}  {name:14} {rates[name][-1]:7.1f} rows/s  {result['tokens']:,} tokens", flush=True)
+    for name, seconds in in_turns(list(CONTENDERS), chosen.queries, chosen.tokens, chosen.rounds):
+        rates[name].append(chosen.queries / seconds)
+        print(f"round {len(rates[name])}  {name:14} {rates[name][-1]:7.1f} rows/s", flush=True)
     medians = {name: statistics.median(found) for name, found in rates.items()}
     for name in ("bare", "ray.data.llm"):
         print(f"stage / {name}: {medians['stage'] / medians[name]:.2f}")
+
+
+def in_turns(names: list[str], count: int, tokens: int, rounds: int) -> Iterator[tuple[str, float]]:
+    """Yields the seconds of contenders as they end, each in a process of its own."""
+    from tests.support.rewriters.tiny_model import make_model
+
+    with tempfile.TemporaryDirectory() as folder:
+        model = str(make_model(Path(folder) / "tiny"))
+        for name in names * rounds:
+            arguments = ["--only", name, "--model", model, "--queries", str(count), "--tokens", str(tokens)]
+            environment = os.environ | {"RAY_AUTH_MODE": "disabled", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+            ended = subprocess.run(
+                [sys.executable, __file__, *arguments], env=environment, capture_output=True, text=True, check=False
+            )
+            if ended.returncode:
+                sys.exit(f"{name}: {ended.stderr[-3000:]}")
+            result = json.loads(next(line for line in ended.stdout.splitlines() if line.startswith('{"seconds')))
+            if result["tokens"] != count * tokens:
+                sys.exit(f"{name}: {result['tokens']:,} tokens, and not {count * tokens:,}")
+            yield name, result["seconds"]
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewriters.lengths import length, longer_cores
+from rewriters.lengths import UNSPACED, length, longer_cores
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,12 @@ def test_length(text: str, wanted: int) -> None:
 @given(st.lists(st.text("abcdé", min_size=1), max_size=6), st.text("東京宿", max_size=6))
 def test_words_and_characters_add_up(words: list[str], characters: str) -> None:
     assert length(" ".join(words) + characters) == len(words) + len(characters)
+
+
+@given(st.text(st.sampled_from("ab5_-é ,;،、，；\u00a0\n東"), max_size=12) | st.text(max_size=12))
+def test_a_word_has_a_letter_or_digit_and_lies_between_separators(text: str) -> None:
+    parts = re.split(r"[\s,;،、，；]+", UNSPACED.sub(r" \g<0> ", text))
+    assert length(text) == sum(any(map(str.isalnum, part)) for part in parts)
 
 
 ROWS = [

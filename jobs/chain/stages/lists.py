@@ -47,7 +47,8 @@ def stored_rows(query_ids: pa.Array, found: Mapping[str, Found], depth: int, col
     sizes = np.concatenate([np.diff(one.lists.offsets)[one.place] for one in found.values()])
     of = [(text, name) for name, one in found.items() for text in one.texts]
     retriever = np.repeat(np.arange(len(found)), [len(one.texts) for one in found.values()])
-    row, number = (np.array([getattr(text, field) for text, _ in of], dtype=np.int64) for field in ("row", "number"))
+    row = np.array([text.row for text, _ in of], dtype=np.int64)
+    number = np.array([text.number for text, _ in of], dtype=np.int64)
     order = np.lexsort((retriever, number, row))
     of, sizes = [of[i] for i in order.tolist()], np.minimum(sizes[order], depth)
     take = ranges(begins[order], sizes)

@@ -1,0 +1,25 @@
+"""The rewriting stage on vLLM beside bare `LLM.generate`: the same prompts, a tiny model, as many tokens of each answer.
+
+Each time a process of its own; timed from a warm engine on, so that CPU seconds, which have its start in them, are not told.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+from vllm_rate import in_turns
+
+from limits.rounds import Row, Spent, Unmeasured, middle
+
+TOKENS = 32
+
+
+def measure(quick: bool) -> list[Row]:
+    """Returns one row."""
+    if importlib.util.find_spec("vllm") is None:
+        raise Unmeasured("vllm is not installed")
+    queries, spent = 1000 if quick else 3000, dict[str, list[Spent]]()
+    for name, seconds in in_turns(["stage", "bare"], queries, TOKENS, 1 if quick else 3):
+        spent.setdefault(name, []).append(Spent(seconds, None))
+    what = f"rewriting, {queries:,} prompts of a tiny model"
+    return [Row(what, "bare LLM.generate", queries, "prompts", middle(spent["stage"]), middle(spent["bare"]))]

@@ -1,0 +1,58 @@
+"""A whole `dmqr run` without Ray beside its slowest stage alone, rewriting, which waits 200 ms for each answer.
+
+Both are processes, timed from their start to their end: the whole plans, reads, searches, fuses, writes, commits and reports
+beside its rewriting. CPU seconds are not compared, since the whole does more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import small_jobs
+from small_jobs import configure, prepare, timed
+
+from limits.rounds import Row, Spent, alternated
+
+QUERIES, PLACES, SHARD_SIZE = 5000, 64, 250
+ALONE = Path(__file__).with_name("rewriting_alone.py")
+
+
+def measure(quick: bool) -> list[Row]:
+    """Returns one row."""
+    queries, numbers = 500 if quick else QUERIES, iter(range(1000))
+    options = argparse.Namespace(in_flight=PLACES, shard_size=SHARD_SIZE)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(folder, [queries])
+        server = subprocess.Popen(
+            [sys.executable, small_jobs.__file__, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().strip()
+
+            def whole() -> Spent:
+                config = configure(folder, address, options, "none", queries, next(numbers))
+                return spent([sys.executable, "-m", "jobs", "run", config.name])
+
+            def alone() -> Spent:
+                places = [f"log-{queries}.parquet", address, str(PLACES), str(SHARD_SIZE)]
+                return spent([sys.executable, str(ALONE), *places])
+
+            def spent(command: list[str]) -> Spent:
+                return Spent(timed(command, folder, folder / "runs").seconds, None)
+
+            config = configure(folder, address, options, "none", queries, next(numbers))
+            spent([sys.executable, "-m", "jobs", "index", config.name, "--corpus", "corpus.parquet"])
+            sides: dict[str, Callable[[], Spent]] = {"whole": whole, "alone": alone}
+            took = alternated(sides, 1 if quick else 3)
+        finally:
+            server.terminate()
+            server.wait()
+    what = f"a whole run, {queries:,} queries, 200 ms an answer"
+    return [Row(what, "its rewriting alone", queries, "queries", took["whole"], took["alone"])]
