@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from rewriters.strategy import Strategy
+
+_NO_LETTER = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,10 @@ Found = dict[str, list[Value]]
 """The values of each strategy, by its name, the preferred one first."""
 
 
+@lru_cache(maxsize=1024)  # the names of strategies are compared with every answer
 def label_key(text: str) -> str:
     """Returns the form in which labels are compared: letters and digits in lower case, without leading digits."""
-    return re.sub(r"[\W_]+", "", text.casefold()).lstrip("0123456789")
+    return _NO_LETTER.sub("", text.casefold()).lstrip("0123456789")
 
 
 def names_by_key(strategies: tuple[Strategy, ...]) -> dict[str, str]:

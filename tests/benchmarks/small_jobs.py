@@ -164,7 +164,7 @@ def configure(folder: Path, address: str, options: argparse.Namespace, side: str
 
 def timed(command: list[str], folder: Path, runs: Path) -> Figures:
     """Runs a process to its end; its CPU seconds are those of descendants that were waited for: not all of Ray's are."""
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "RAY_AUTH_MODE": "disabled"}
+    environment = os.environ | {"PYTHONPATH": os.environ.get("TREE", str(REPOSITORY)), "RAY_AUTH_MODE": "disabled"}
     began, first = time.monotonic(), 0.0
     with open(folder / "out.log", "ab") as out:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)

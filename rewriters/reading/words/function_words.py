@@ -45,6 +45,7 @@ _WORDS = {
     "Turkish": "ve bir bu icin ile nasil neden hangi nerede kac midir olan gibi en daha nedir",
     "Vietnamese": "cua khong nhung cach lam nao tai bao nhieu nhat",
 }
+_WORD = re.compile(r"[^\W\d_]+")
 _SURE, _SURE_TITLE = 2, 3  # words; of a rewrite, which may have a title of another language
 
 
@@ -63,6 +64,8 @@ def _language_of() -> dict[str, str]:
 
 def folded(text: str) -> str:
     """Returns a text in lower case without accents."""
+    if text.isascii():
+        return text.lower()
     decomposed = unicodedata.normalize("NFKD", text.casefold())
     return "".join(char for char in decomposed if not unicodedata.combining(char))
 
@@ -71,7 +74,7 @@ def language_of(text: str, least: int = _SURE) -> str | None:
     """Returns the language of a text in Latin letters; None if that is not sure."""
     languages = _language_of()
     found: dict[str, set[str]] = {}
-    for word in re.findall(r"[^\W\d_]+", folded(text)):
+    for word in _WORD.findall(folded(text)):
         if word in languages:
             found.setdefault(languages[word], set()).add(word)
     ((language, words),) = found.items() if len(found) == 1 else (("", set()),)
