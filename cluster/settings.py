@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJson
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
-FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
+FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 FORM = "@"
 """Prefix of the tags of a union's members that are told apart by their form; they are no part of a key of the config."""

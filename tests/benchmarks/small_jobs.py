@@ -162,16 +162,16 @@ def configure(folder: Path, address: str, options: argparse.Namespace, side: str
     return path
 
 
-def timed(command: list[str], folder: Path, runs: Path) -> Figures:
+def timed(command: list[str], folder: Path, name: str) -> Figures:
     """Runs a process to its end; its CPU seconds are those of descendants that were waited for: not all of Ray's are."""
-    environment = os.environ | {"PYTHONPATH": os.environ.get("TREE", str(REPOSITORY)), "RAY_AUTH_MODE": "disabled"}
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "RAY_AUTH_MODE": "disabled"}
     began, first = time.monotonic(), 0.0
     with open(folder / "out.log", "ab") as out:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
     cpu = 0.0
     while True:
         ended, status, used = os.wait4(process.pid, os.WNOHANG)
-        if not first and any(runs.glob("*/commits/*.json")):
+        if not first and any(folder.glob(f"runs/{name}-*/commits/*.json")):
             first = time.monotonic() - began
         if ended:
             process.returncode = os.waitstatus_to_exitcode(status)
@@ -211,7 +211,7 @@ def main() -> None:
             assert serving.stdout is not None
             address = serving.stdout.readline().strip()
             config = configure(folder, address, options, "script", sizes[0], 0)
-            timed([python, "-m", "jobs", "index", config.name, "--corpus", "corpus.parquet"], folder, folder)
+            timed([python, "-m", "jobs", "index", config.name, "--corpus", "corpus.parquet"], folder, "index")
             for number in range(options.rounds):
                 for size in sizes:
                     for side in sides:
@@ -228,7 +228,7 @@ def main() -> None:
                                 address,
                                 str(size),
                             ]
-                        figures = timed(command, folder, folder / "runs" / config.stem)
+                        figures = timed(command, folder, config.stem)
                         found[side, size].append(figures)
                         words = ", ".join(f"{key} {value:.2f}" for key, value in figures._asdict().items())
                         print(f"{number} {size} {SIDES[side]}: {words}", flush=True)
