@@ -1,14 +1,15 @@
 """Small jobs against a server that takes 200 ms for an answer: dmqr beside the script that one would write in its place.
 
-    python tests/benchmarks/small_jobs.py [--queries 20,2000,10000] [--in-flight 64] [--rounds 3] [--sides script,none,local]
+    python tests/benchmarks/small_jobs.py [--queries 20,2000,10000] [--in-flight 64] [--rounds 3] [--sides script,none,local,ray]
 
 A process of its own answers each request after 200 ms with four rewrites. The script (below) sends one request per query with
 asyncio and aiohttp, searches the original and the rewrites with bm25s, fuses by reciprocal ranks and writes one Parquet file of
 results; it has no journal, no retries, no resume and no costs. dmqr does its whole run over the same queries, documents and
-places: without Ray (`cluster.address: none`), and with a Ray of its own (`local`). Each is a process, timed from its start to
-its end, in turn within a round. The table has the medians: seconds, CPU seconds of all its processes, seconds to the first
-commit, and the script's seconds divided by those of each; "steady" is that of the queries which the largest size has more than
-the one before it. The ideal is places / 200 ms.
+places: without Ray (`cluster.address: none`), and with a Ray of its own (`local`). Ray alone starts Ray as `local` does and
+sends one block through two actors and a task that do nothing: what of `local` is Ray's own start. Each is a process, timed from
+its start to its end, in turn within a round. The table has the medians: seconds, CPU seconds of all its processes, seconds to
+the first commit, and the script's seconds divided by those of each; "steady" is that of the queries which the largest size has
+more than the one before it. The ideal is places / 200 ms.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -34,7 +36,7 @@ import yaml
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS = 0.2  # of an answer
 DEPTH, KEEP, RRF = 30, 10, 60
-SIDES = {"script": "asyncio script", "none": "dmqr without Ray", "local": "dmqr with Ray"}
+SIDES = {"script": "asyncio script", "none": "dmqr without Ray", "local": "dmqr with Ray", "ray": "Ray alone, one block"}
 KINDS = ("general", "keyword", "pseudo_answer", "core_content")
 INSTRUCTIONS = (
     "Rewrite the search query at the end in four ways, each of which is to find other documents: a general one, keywords, a "
@@ -98,6 +100,35 @@ def script(folder: Path, address: str, places: int, queries: int) -> None:
     pq.write_table(pa.table(rows), folder / "script.parquet")
 
 
+# ---------------------------------------------------------------- Ray alone
+
+
+class Idle:
+    """An actor that passes blocks on."""
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Returns the block."""
+        return table
+
+
+def ray_alone(folder: Path) -> None:
+    """Sends one block through two actors and a task, and writes a file when it has come out."""
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DATA_DISABLE_PROGRESS_BARS": "1"}
+    import ray.data
+
+    ray.init("local", num_cpus=3, include_dashboard=False, log_to_driver=True)
+    data = ray.data.from_blocks([pa.table({"shard": [0]})])
+    batches: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow", "zero_copy_batch": True}
+    for _ in range(2):
+        data = data.map_batches(Idle, compute=ray.data.ActorPoolStrategy(size=1), num_cpus=1, **batches)
+    data = data.map_batches(Idle(), **batches)
+    for _ in data.iter_batches(batch_size=None):
+        commits = folder / "runs/ray-0/commits"
+        commits.mkdir(parents=True, exist_ok=True)
+        (commits / "0.json").touch()
+    ray.shutdown()
+
+
 # ---------------------------------------------------------------- the server
 
 
@@ -155,7 +186,7 @@ def configure(folder: Path, address: str, options: argparse.Namespace, side: str
         "rerank": {"kind": "none"},
         "output": "runs",
         "store": None,
-        "cluster": {"address": "none" if side == "script" else side, "shard_size": options.shard_size},
+        "cluster": {"address": side if side == "local" else "none", "shard_size": options.shard_size},
     }
     path = folder / f"{side}-{size}-{number}.yaml"
     path.write_text(yaml.safe_dump(values))
@@ -194,9 +225,12 @@ def main() -> None:
     parser.add_argument("--sides", default=",".join(SIDES))
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--script", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--ray-alone", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         return serve()
+    if options.ray_alone:
+        return ray_alone(Path(options.ray_alone))
     if options.script:
         folder, address, queries = options.script
         return script(Path(folder), address, options.in_flight, int(queries))
@@ -217,18 +251,13 @@ def main() -> None:
                     for side in sides:
                         config = configure(folder, address, options, side, size, number)
                         command = [python, "-m", "jobs", "run", config.name]
+                        if side == "ray":
+                            command = [python, here, "--ray-alone", name]
+                            shutil.rmtree(folder / "runs/ray-0", ignore_errors=True)
                         if side == "script":
-                            command = [
-                                python,
-                                here,
-                                "--in-flight",
-                                str(options.in_flight),
-                                "--script",
-                                name,
-                                address,
-                                str(size),
-                            ]
-                        figures = timed(command, folder, config.stem)
+                            in_flight = ["--in-flight", str(options.in_flight)]
+                            command = [python, here, *in_flight, "--script", name, address, str(size)]
+                        figures = timed(command, folder, "ray" if side == "ray" else config.stem)
                         found[side, size].append(figures)
                         words = ", ".join(f"{key} {value:.2f}" for key, value in figures._asdict().items())
                         print(f"{number} {size} {SIDES[side]}: {words}", flush=True)
