@@ -1,6 +1,6 @@
 """Small jobs against a server that takes 200 ms for an answer: dmqr beside the script that one would write in its place.
 
-    python tests/benchmarks/small_jobs.py [--queries 20,2000,10000] [--in-flight 64] [--rounds 3] [--sides script,none,local,ray]
+    python tests/benchmarks/small_jobs.py [--queries 20,2000,10000] [--in-flight 64] [--rounds 3] [--sides script,none,...]
 
 A process of its own answers each request after 200 ms with four rewrites. The script (below) sends one request per query with
 asyncio and aiohttp, searches the original and the rewrites with bm25s, fuses by reciprocal ranks and writes one Parquet file of
