@@ -53,7 +53,8 @@ def scored(name: str, queries: int, work: Path, *, bm25_only: bool) -> dict[str,
     folder = work / f"{DATA[name][0]}-{queries}{'-bm25' * bm25_only}"
     folder.mkdir(parents=True, exist_ok=True)
     rows = recorded_rows(name)[:queries]
-    pq.write_table(pa.table({key: [row[key] for row in rows] for key in ("query_id", "query")}), folder / "log.parquet")
+    if not (folder / "log.parquet").exists():  # written anew it would be another log
+        pq.write_table(pa.table({key: [row[key] for row in rows] for key in ("query_id", "query")}), folder / "log.parquet")
     index = INDEXES / f"{DATA[name][0]}-bm25" if bm25_only else INDEXES / DATA[name][0]
     if bm25_only:
         build_local_index(index, shared() / "data" / DATA[name][0] / "corpus.parquet", index_fields("english"))
