@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from results import measured_on, put_section
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS = 0.2  # of an answer
@@ -234,6 +235,7 @@ def main() -> None:
     if options.script:
         folder, address, queries = options.script
         return script(Path(folder), address, options.in_flight, int(queries))
+    where = measured_on(("ray", "bm25s", "aiohttp", "pyarrow"))
     sizes, sides = [int(size) for size in options.queries.split(",")], options.sides.split(",")
     found: dict[tuple[str, int], list[Figures]] = defaultdict(list)
     python, here = sys.executable, str(Path(__file__).resolve())
@@ -264,7 +266,12 @@ def main() -> None:
         finally:
             serving.terminate()
             serving.wait()
-    print(table(found, sizes, sides, options.in_flight))
+    body = (
+        f"`python tests/benchmarks/small_jobs.py {' '.join(sys.argv[1:])}`, {options.rounds} rounds, "
+        f"{options.in_flight} requests in flight,\n{where}\n\n{table(found, sizes, sides, options.in_flight)}"
+    )
+    print(body)
+    put_section("Small jobs", body)
     return None
 
 
