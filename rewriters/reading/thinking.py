@@ -50,12 +50,14 @@ def strip_thinking(text: str, query: str) -> str:
     mark); and the text after an opening mark without a closing one. If the query itself contains such a mark, the rewrites may,
     too, and only a block at the very beginning is removed.
     """
-    if _MARK.search(query):
+    if _may_have_mark(query) and _MARK.search(query):
         started = _MARK.match(text.lstrip())
         closed = next((mark for mark in _MARK.finditer(text) if mark["close"]), None)
         if not started or query.lstrip().startswith(started.group()):
             return text
         return text[closed.end() :] if closed else ""
+    if not _may_have_mark(text):
+        return _without_unmarked(text.lstrip(" "), query)
     kept: list[str] = []
     since, opened = 0, None
     for mark in _MARK.finditer(text):
@@ -69,6 +71,11 @@ def strip_thinking(text: str, query: str) -> str:
         since, opened = mark.end(), None
     kept.append(text[since:opened])
     return _without_unmarked(" ".join(kept).lstrip(" "), query)
+
+
+def _may_have_mark(text: str) -> bool:
+    """Returns whether a text has one of the characters of which every mark has one: a search takes 0.1 ms of an answer."""
+    return "<" in text or "◁" in text or "[" in text
 
 
 def _without_unmarked(text: str, query: str) -> str:

@@ -116,8 +116,8 @@ def main() -> None:
         )  # fmt: skip
     columns = ("night", "slowest", "hours", "GPUs to rewrite + rerank", "USD", "USD of a million", "puts, M", "gets, M")
     body = (
-        f"`python tests/benchmarks/night_model.py`: {options.queries:,} queries on {options.gpus} GPUs and {options.cores} "
-        f"cores, shards of {options.shard_size:,}, {options.driver_seconds:g} s of the driver, {options.puts:g} puts and lists and "
+        f"`python tests/benchmarks/night_model.py`: {options.queries:,} queries, {options.gpus} GPUs, {options.cores} cores, "
+        f"shards of {options.shard_size:,}, {options.driver_seconds:g} s of the driver, {options.puts:g} puts and lists and "
         f"{options.gets:g} gets a shard.\nA computation, no measurement.\n\n{table(columns, rows)}"
     )
     if options.check:
