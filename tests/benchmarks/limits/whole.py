@@ -45,7 +45,7 @@ def measure(quick: bool) -> list[Row]:
                 return spent([sys.executable, str(ALONE), *places])
 
             def spent(command: list[str]) -> Spent:
-                return Spent(timed(command, folder, folder / "runs").seconds, None)
+                return Spent(timed(command, folder, "none").seconds, None)
 
             config = configure(folder, address, options, "none", queries, next(numbers))
             spent([sys.executable, "-m", "jobs", "index", config.name, "--corpus", "corpus.parquet"])
