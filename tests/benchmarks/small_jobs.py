@@ -8,7 +8,7 @@ results; it has no journal, no retries, no resume and no costs. dmqr does its wh
 places: without Ray (`cluster.address: none`), and with a Ray of its own (`local`). Ray alone starts Ray as `local` does and
 sends one block through two actors and a task that do nothing: what of `local` is Ray's own start. Each is a process, timed from
 its start to its end, in turn within a round. The table has the medians: seconds, CPU seconds of all its processes, seconds to
-the first commit, and the script's seconds divided by those of each; "steady" is that of the queries which the largest size has
+the first commit, peak memory, and the script's seconds divided by those of each; "steady" is that of the queries which the largest size has
 more than the one before it. The ideal is places / 200 ms.
 """
 
@@ -52,6 +52,7 @@ class Figures(NamedTuple):
     seconds: float
     cpu: float
     first_commit: float
+    peak: float  # MiB of the largest of its processes that were waited for
 
 
 # ---------------------------------------------------------------- the script
@@ -200,7 +201,6 @@ def timed(command: list[str], folder: Path, name: str) -> Figures:
     began, first = time.monotonic(), 0.0
     with open(folder / "out.log", "ab") as out:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
-    cpu = 0.0
     while True:
         ended, status, used = os.wait4(process.pid, os.WNOHANG)
         if not first and any(folder.glob(f"runs/{name}-*/commits/*.json")):
@@ -213,7 +213,7 @@ def timed(command: list[str], folder: Path, name: str) -> Figures:
     seconds = time.monotonic() - began
     if process.returncode:
         sys.exit(f"{' '.join(command)} ended with {process.returncode}:\n{(folder / 'out.log').read_text()[-3000:]}")
-    return Figures(seconds, cpu, first)
+    return Figures(seconds, cpu, first, used.ru_maxrss / 1024)
 
 
 def main() -> None:
@@ -223,6 +223,7 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--shard-size", type=int, default=250)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--section", default="Small jobs", help="of RESULTS.md")
     parser.add_argument("--sides", default=",".join(SIDES))
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--script", nargs=3, help=argparse.SUPPRESS)
@@ -271,7 +272,7 @@ def main() -> None:
         f"{options.in_flight} requests in flight,\n{where}\n\n{table(found, sizes, sides, options.in_flight)}"
     )
     print(body)
-    put_section("Small jobs", body)
+    put_section(options.section, body)
     return None
 
 
@@ -279,14 +280,15 @@ def table(found: dict[tuple[str, int], list[Figures]], sizes: list[int], sides: 
     """Returns the medians, as Markdown."""
     medians = {of: Figures(*map(statistics.median, zip(*figures, strict=True))) for of, figures in found.items()}
     lines = [
-        "| queries | what | seconds | CPU seconds | first commit | queries/s | script's seconds / its |",
-        "|---|---|---|---|---|---|---|",
+        "| queries | what | seconds | CPU seconds | first commit | peak MiB | queries/s | script's seconds / its |",
+        "|---|---|---|---|---|---|---|---|",
     ]
 
     def line(label: str, side: str, queries: int, one: Figures, of_script: float | None) -> str:
         ratio = "" if of_script is None else f"{of_script / one.seconds:.2f}"
         first = f"{one.first_commit:.1f}" if one.first_commit else ""
-        cells = (label, SIDES[side], f"{one.seconds:.1f}", f"{one.cpu:.1f}", first, f"{queries / one.seconds:.0f}", ratio)
+        times = (f"{one.seconds:.1f}", f"{one.cpu:.1f}", first, f"{one.peak:.0f}")
+        cells = (label, SIDES[side], *times, f"{queries / one.seconds:.0f}", ratio)
         return f"| {' | '.join(cells)} |"
 
     for size in sizes:
