@@ -8,8 +8,8 @@ results; it has no journal, no retries, no resume and no costs. dmqr does its wh
 places: without Ray (`cluster.address: none`), and with a Ray of its own (`local`). Ray alone starts Ray as `local` does and
 sends one block through two actors and a task that do nothing: what of `local` is Ray's own start. Each is a process, timed from
 its start to its end, in turn within a round. The table has the medians: seconds, CPU seconds of all its processes, seconds to
-the first commit, peak memory, and the script's seconds divided by those of each; "steady" is that of the queries which the largest size has
-more than the one before it. The ideal is places / 200 ms.
+the first commit, peak memory, and the script's seconds divided by those of each; "steady" is that of the queries which the
+largest size has more than the one before it. The ideal is places / 200 ms.
 """
 
 from __future__ import annotations
