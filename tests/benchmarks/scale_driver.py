@@ -122,10 +122,13 @@ def job(folder: Path) -> Job:
 def ran(folder: Path) -> dict[str, float]:
     """Runs the job to its end; returns the seconds of each phase, from the log of the run."""
     began, work = time.time(), job(folder)
+    finished = work.prepared.storage.stat(SUCCESS) is not None
     with logged("run", work.prepared.run_id) as (progress, log):
         called = time.time()
         run(work, progress, log=log)
         ended = time.time()
+    if finished:  # it has no log of its own
+        return {"preparing": called - began, "sums": ended - called}
     lines = max(Path(work.prepared.storage.root, "logs").glob("*.jsonl"), default=None, key=lambda path: path.stat().st_mtime)
     events = [json.loads(line) for line in lines.read_text().splitlines()] if lines else []
     at = [(datetime.fromisoformat(one["time"]).timestamp(), one) for one in events]
@@ -196,7 +199,9 @@ def measured(address: str, shards: int, in_flight: int) -> None:
         for what in WORK:
             began = time.monotonic()
             command = [sys.executable, __file__, "--child", what, name, "--in-flight", str(in_flight)]
-            said = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+            said = subprocess.run(
+                command, env=environment, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            ).stdout
             found = json.loads(said.splitlines()[-1])
             phases = ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in found["seconds"].items())
             whole = time.monotonic() - began
