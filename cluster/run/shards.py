@@ -11,9 +11,9 @@ import io
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +23,9 @@ from cluster.errors import ClusterError
 from cluster.storage import Storage, remote
 from cluster.storage.files import left_behind
 from cluster.storage.prefetch import prefetch
+
+SecondsByStart = dict[int, dict[str, dict[str, float]]]
+"""Number of a run's start -> stage -> busy seconds by what they were for."""
 
 CONCURRENT_FETCHES = 16  # of manifests: one by one, a thousand take half a minute at an object store's latency
 PLAN, SUCCESS, COMMITS = "shards.json", "_SUCCESS.json", "commits"
@@ -200,20 +203,26 @@ def spent(committed: Iterable[Manifest]) -> Totals:
     return sums
 
 
-def seconds_by_start(committed: Iterable[Manifest]) -> dict[int, dict[str, dict[str, float]]]:
-    """Returns busy seconds by number of the run's start and stage: `attributed` (read and write, too) and `start_up`."""
-    result: dict[int, dict[str, dict[str, float]]] = {}
-    for manifest in committed:
-        apart = {stage: {"attributed": seconds} for stage, seconds in manifest.seconds.items()}
-        for number, stages in [*manifest.by_start.items(), (str(manifest.start), apart)]:
-            for stage, sums in stages.items():
-                into = result.setdefault(int(number), {}).setdefault(stage, {"attributed": 0.0, "start_up": 0.0})
-                for name, seconds in sums.items():
-                    into[name] += seconds
-    return result
+def add_seconds(sums: SecondsByStart, manifest: Manifest) -> None:
+    """Adds a shard's busy seconds: `attributed` (read and write, too) and `start_up`."""
+    apart = {stage: {"attributed": seconds} for stage, seconds in manifest.seconds.items()}
+    for number, stages in [*manifest.by_start.items(), (str(manifest.start), apart)]:
+        for stage, of in stages.items():
+            into = sums.setdefault(int(number), {}).setdefault(stage, {"attributed": 0.0, "start_up": 0.0})
+            for name, seconds in of.items():
+                into[name] += seconds
 
 
-def committed_tables(plan: Plan, committed: Iterable[Manifest]) -> dict[str, list[File]]:
+class Files(Protocol):
+    """What names the files of a committed shard."""
+
+    @property
+    def files(self) -> Mapping[str, Sequence[File]]:
+        """Returns table -> its files."""
+        ...
+
+
+def committed_tables(plan: Plan, committed: Iterable[Files]) -> dict[str, list[File]]:
     """Returns the files of every table: those of planning, and those that the manifests name."""
     tables = {table: list(files) for table, files in plan.tables.items()}
     for manifest in committed:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cluster import costs
-from cluster.run.shards import Manifest, spent
+from cluster.run.shards import Manifest
 from jobs.job.prepare import Prepared
 from jobs.plan.later_steps import LaterTokens, any_paid, later_tokens
 from jobs.plan.tiers import asked_tiers, tier_names, tier_price
@@ -23,6 +23,7 @@ from jobs.run.pool_calibration import mostly_reused, previous_run
 from jobs.run.spending import tries_per_request
 from jobs.runs.folder import RunFolder
 from jobs.runs.starts import Start, driver_spent, known_starts, waited_seconds
+from jobs.runs.tally import Tally, summed
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.normalise import query_id
 from rewriters.query import Query
@@ -88,32 +89,32 @@ def estimate(
     if done:
         record = json.loads(prepared.storage.get("run.json") or b"{}")
         starts = known_starts(record, prepared.storage)
-        return _by_manifests(prepared, left, done, starts, f"by {len(done):,} shards that are committed")
+        return _by_tally(prepared, left, summed(done), starts, f"by {len(done):,} shards that are committed")
     run = previous_run(prepared)
-    if run is not None and not mostly_reused(spent(run.manifests)):
+    if run is not None and not mostly_reused(run.tally.spent):
         basis = f"by {run.record['run_id']}, the last run of this kind"
         engine = prepared.config.rewrite.engine
         shared = prepared.config.store is not None and engine is not None and not engine.is_recorded
         basis += "; what the store has costs nothing" if shared else ""
-        return _by_manifests(prepared, left, run.manifests, run.starts, basis, at_most=shared)
+        return _by_tally(prepared, left, run.tally, run.starts, basis, at_most=shared)
     found = _by_tokenizer(prepared, left, texts, searches or {}, rewritten) or _by_searches(prepared, left, searches or {})
     return found if run is None else _with_around(prepared, left, found, run)
 
 
-def _by_manifests(
+def _by_tally(
     prepared: Prepared,
     left: int,
-    manifests: Sequence[Manifest],
+    done: Tally,
     before: Sequence[Start],
     basis: str,
     *,
     at_most: bool = False,
 ) -> Estimate:
-    total, start_up = _split_start_up(spent(manifests))
-    scale = left / max(1, sum(manifest.counts["queries"] for manifest in manifests))
+    total, start_up = _split_start_up(done.spent)
+    scale = left / max(1, done.counts["queries"])
     sums = {name: value * scale for name, value in costs.stage_sums(total).items()}
     prompt, cached, completion = (round(sums.get(name, 0)) for name in ("prompt_tokens", "cached_tokens", "completion_tokens"))
-    starts = len({manifest.start for manifest in manifests})  # the workers start once more, however many queries remain
+    starts = len(done.starts)  # the workers start once more, however many queries remain
     once = costs.stage_sums(start_up).get("seconds", 0.0) / starts
     usd: float | None = None
     fallen: float | None = None
@@ -138,7 +139,7 @@ def _with_around(prepared: Prepared, left: int, found: Estimate | None, run: Run
     """Returns an estimate with nodes and driver of the last run, which took from the store most of what is not known by it."""
     if prepared.prices is None:
         return found
-    around = usd_around(prepared.prices, run.starts) * left / max(1, sum(one.counts["queries"] for one in run.manifests))
+    around = usd_around(prepared.prices, run.starts) * left / max(1, run.tally.counts["queries"])
     if not around:
         return found
     by = f"nodes and driver by {run.record['run_id']}, the last run of this kind"

@@ -24,7 +24,7 @@ from cluster.run.shards import Shard
 from jobs.job.keys import settings_fingerprint
 from jobs.job.prepare import Prepared
 from jobs.runs.folder import RunFolder, open_run
-from jobs.runs.tally import Tally, summed
+from jobs.runs.tally import Tally
 from jobs.terminal.logs import event
 
 CALIBRATION = 200  # queries, at least
@@ -116,7 +116,7 @@ def known_seconds(prepared: Prepared, pools: Mapping[str, Pool], tally: Tally) -
     run = previous_run(prepared)
     if run is None or not _same_workers(run.record, pools):
         return None
-    before = summed(run.manifests)
+    before = run.tally
     if mostly_reused(before.spent):  # what it took from the store says little of what the next log costs
         return None
     return _of_pools(f"{run.record['run_id']}, the last run of this kind", _sums(before), pools)

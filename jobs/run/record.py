@@ -10,13 +10,12 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from cluster import costs
 from cluster.errors import RetrieverError
 from cluster.run.session import InProcessSession, Session
-from cluster.run.shards import Plan, manifests
+from cluster.run.shards import Plan
 from cluster.storage import open_storage
 from jobs.config.config import Config
 from jobs.job.indexes import States, changes, last_states, read_states, warn_of
@@ -26,6 +25,7 @@ from jobs.run.driver_costs import DriverCosts
 from jobs.run.pool_calibration import PoolSizes
 from jobs.run.whole_job import whole_job
 from jobs.runs.starts import driver_spent, known_starts, node_time
+from jobs.runs.tally import Tally
 from jobs.terminal.logs import event
 from jobs.terminal.outage_log import OutageLog
 from jobs.terminal.state import State
@@ -62,7 +62,7 @@ class Record:
         for one in self.before:
             if one["status"] == "running":
                 one["status"] = "killed"
-        self.put("running", None, {}, {})
+        self.put("running", None, Tally())
 
     def spent(self) -> dict[str, Any]:
         """Returns what this start has spent apart from shards: by the driver, and the time of nodes and of busy workers."""
@@ -83,8 +83,14 @@ class Record:
                 self.states["end"] = read_states(self._prepared.searched)
                 warn_of(changes(self._prepared.states, self.states["end"], "this start began"))
 
-    def put(self, status: str, plan: Plan | None, counts: Mapping[str, int], spent: costs.Totals) -> None:
-        """Writes the record of this start; the records of earlier starts are kept."""
+    def put(self, status: str, plan: Plan | None, tally: Tally) -> None:
+        """Writes the record of this start; the records of earlier starts are kept.
+
+        Args:
+            status: Of this start.
+            plan: Of the job; None: it is not stored yet.
+            tally: Of the committed shards that this driver knows of.
+        """
         prepared, session = self._prepared, self._session
         # before what was spent is looked up: its requests to storage are in the bill
         guards = {"guards": whole_job(prepared, plan)} if status == "finished" and plan is not None else {}
@@ -104,9 +110,9 @@ class Record:
         start |= {"index_states": self.states} if self.states else {}
         starts = [one for one in self.before if one["start"] != self._number] + [start]
         every: costs.Totals = {}
-        for part in (spent, driver_spent(starts)):
+        for part in (tally.spent, driver_spent(starts)):
             costs.add_totals(every, part)
-        times = node_time(starts, manifests(prepared.storage)) if plan else None
+        times = node_time(starts, tally.by_start) if plan else None
         for one in times or () if status == "finished" else ():
             if one["over"] > max(1.0, _MOST_OVER * one["worker_seconds"]):
                 words = f"start {one['start']}: its stages were busy {one['over']:.0f} s longer than their workers were there"
@@ -124,7 +130,7 @@ class Record:
                 "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
                 "indexes": {name: index | prepared.facts.get(name, {}) for name, index in prepared.indexes.items()},
                 "redundancy": {"asked": prepared.config.fuse.redundancy, "used": prepared.config.used_redundancy},
-                "counts": (plan.counts if plan else {}) | {"committed": dict(counts)},
+                "counts": (plan.counts if plan else {}) | {"committed": dict(tally.counts)},
                 "thresholds": list(plan.thresholds.values()) if plan else [],
                 "costs": every,
                 "prices": prepared.prices_file,

@@ -324,4 +324,4 @@ class Driver:
         return limit(self.prepared, self.plan, self.tally, sums, self.resume_command)
 
     def _put(self, status: str) -> None:
-        self.record.put(status, self.plan, self.tally.counts, self.tally.spent)
+        self.record.put(status, self.plan, self.tally)

@@ -21,10 +21,11 @@ import duckdb
 
 from cluster.cause import one_line
 from cluster.errors import ClusterError
-from cluster.run.shards import Manifest, Plan, manifests
+from cluster.run.shards import Plan, manifests
 from cluster.storage import Storage
 from jobs.counts import FlaggedTexts, arm_key
 from jobs.job.prepare import Prepared
+from jobs.runs.tally import Committed, kept
 from jobs.terminal.logs import event
 from rewriters.guards.preserve import NAME, Part, lost
 from rewriters.settings import GuardSettings
@@ -65,8 +66,9 @@ class TextsOf(NamedTuple):
 def whole_job(prepared: Prepared, plan: Plan) -> dict[str, Any]:
     """Returns `counts` and the most `repeated` texts of a job whose shards are committed; `unknown`: why not."""
     storage, rewrite = prepared.storage, prepared.config.rewrite
-    committed, parts = list(manifests(storage)), _parts(rewrite.planned, prepared.notes)
-    if not parts or not any(one.files.get("rewrites") for one in committed):
+    parts = _parts(rewrite.planned, prepared.notes)
+    committed = kept(manifests(storage))[0] if parts else []
+    if not any(one.files.get("rewrites") for one in committed):
         return {}
     try:
         counts, repeated = _counted(storage, plan, rewrite.guards, committed, parts)
@@ -88,7 +90,7 @@ def _parts(strategies: Sequence[str], notes: Mapping[str, Any]) -> list[TextsOf]
 
 
 def _counted(
-    storage: Storage, plan: Plan, settings: GuardSettings, committed: Sequence[Manifest], parts: Sequence[TextsOf]
+    storage: Storage, plan: Plan, settings: GuardSettings, committed: Sequence[Committed], parts: Sequence[TextsOf]
 ) -> tuple[Counter[str], list[dict[str, Any]]]:
     from jobs.runs.reading import database, portions
 

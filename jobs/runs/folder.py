@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,13 +18,14 @@ from pydantic import ValidationError
 
 from cluster.costs import Prices, Totals, add_totals
 from cluster.errors import ConfigError
-from cluster.run.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan, spent
+from cluster.run.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan
 from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
 from jobs.config.config import Config
 from jobs.runs.bill import Bill, bill
 from jobs.runs.old.removal import check_not_removed
 from jobs.runs.starts import Start, driver_spent, known_starts, node_time
+from jobs.runs.tally import Committed, Tally, kept
 from jobs.runs.traffic import covered_words
 
 REPORT = "report.html"
@@ -81,9 +82,18 @@ class RunFolder:
     record: dict[str, Any]
     """`run.json`: resolved config, identity, versions, starts, node time."""
     plan: Plan
-    manifests: list[Manifest]
-    """Of the committed shards, in order of shard."""
+    manifests: list[Committed]
+    """What is kept of the committed shards, in order of shard."""
+    tally: Tally
+    """Their sums."""
     finished: bool
+
+    @classmethod
+    def of(
+        cls, storage: Storage, record: dict[str, Any], plan: Plan, committed: Iterable[Manifest], *, finished: bool
+    ) -> RunFolder:
+        """Returns the run with what is kept of these manifests."""
+        return cls(storage, record, plan, *kept(committed), finished)
 
     @cached_property
     def config(self) -> Config:
@@ -115,7 +125,7 @@ class RunFolder:
     @cached_property
     def pending(self) -> list[dict[str, Any]]:
         """Returns the rows of `queries/` whose shard has no manifest: `filename`, `first`, and `next` after the last."""
-        done = {manifest.shard for manifest in self.manifests}
+        done = self.tally.shards
         begins: dict[str, int] = {}  # every row group of a planned file is a shard
         found = []
         for shard in sorted(self.plan.shards, key=lambda shard: (shard.key, shard.row_group)):
@@ -129,15 +139,15 @@ class RunFolder:
     def counts(self) -> Counter[str]:
         """Returns the sums of the counts of the committed shards (by the stage `write`), and what is counted at the end."""
         counts: Counter[str] = Counter(self.record.get("guards", {}).get("counts", {}))
-        for manifest in self.manifests:
-            counts.update(manifest.counts)
+        counts.update(self.tally.counts)
         return counts
 
     @cached_property
     def spent(self) -> Totals:
         """Returns the costs of the committed shards, and of the drivers."""
-        sums = spent(self.manifests)
-        add_totals(sums, driver_spent(self.starts))
+        sums: Totals = {}
+        for part in (self.tally.spent, driver_spent(self.starts)):
+            add_totals(sums, part)
         return sums
 
     @cached_property
@@ -150,7 +160,7 @@ class RunFolder:
         if prices.node_hour is None:
             return Bill(prices, self.spent)
         times = self.record.get("node_time") if self.finished else None
-        return bill(prices, self.starts, times or node_time(self.starts, self.manifests), self.spent)
+        return bill(prices, self.starts, times or node_time(self.starts, self.tally.by_start), self.spent)
 
     @cached_property
     def requests(self) -> dict[str, dict[str, Any]]:
@@ -207,7 +217,7 @@ def open_run(path: str) -> RunFolder:
             f"{storage.root}: the run was stopped before its log was read, nothing is committed yet; run it again",
         )
     values = stored_json(storage, "run.json")
-    run = RunFolder(storage, values, plan, list(manifests(storage)), finished)
+    run = RunFolder.of(storage, values, plan, manifests(storage), finished=finished)
     try:
         _ = run.config, values["run_id"], values["status"]
     except (KeyError, ValidationError) as error:

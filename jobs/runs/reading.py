@@ -9,9 +9,9 @@ from typing import TypeVar
 import duckdb
 import pyarrow.parquet as pq
 
-from cluster.run.shards import Manifest
 from cluster.storage.s3_duckdb import bounded_duckdb
 from jobs.runs.folder import RunFolder
+from jobs.runs.tally import Committed
 
 MEMORY = "512MB"
 Item = TypeVar("Item")
@@ -31,14 +31,14 @@ def spread(items: Sequence[Item], count: int) -> list[Item]:
     return [items[(2 * number + 1) * len(items) // (2 * count)] for number in range(count)]
 
 
-def files(run: RunFolder, table: str, manifests: Sequence[Manifest]) -> list[str]:
+def files(run: RunFolder, table: str, manifests: Sequence[Committed]) -> list[str]:
     """Returns the paths or URLs of a table's files of these shards."""
     return [run.storage.url(file.key) for one in manifests for file in one.files.get(table, ())]
 
 
-def portions(manifests: Sequence[Manifest], table: str, rows: int) -> Iterator[list[Manifest]]:
+def portions(manifests: Sequence[Committed], table: str, rows: int) -> Iterator[list[Committed]]:
     """Yields the shards in order, in groups with about `rows` rows of a table, at least one shard each."""
-    portion: list[Manifest] = []
+    portion: list[Committed] = []
     portion_rows = 0
     for manifest in manifests:
         more = sum(file.rows for file in manifest.files.get(table, ()))

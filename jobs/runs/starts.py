@@ -9,7 +9,7 @@ from typing import Any
 from cluster.costs import Totals, add_totals
 from cluster.run.lease import HEARTBEAT_SECONDS, lease_durations
 from cluster.run.pool_sizes import stage_of_pool
-from cluster.run.shards import Manifest, seconds_by_start
+from cluster.run.shards import SecondsByStart
 from cluster.storage import Storage, remote
 
 PROGRESS = "progress.json"
@@ -67,8 +67,8 @@ def driver_spent(starts: Iterable[Start]) -> Totals:
     return sums
 
 
-def node_time(starts: Sequence[Start], committed: Iterable[Manifest]) -> list[dict[str, Any]]:
-    """Returns the worker seconds of every start, in all and by stage, reconciled.
+def node_time(starts: Sequence[Start], by_start: SecondsByStart) -> list[dict[str, Any]]:
+    """Returns the worker seconds of every start, in all and by stage, reconciled; `by_start` are those of committed shards.
 
     `worker_seconds`, (workers of the pools x wall time of the start) + busy time of the stages without a pool, is attributed to
     rows, reading, writing + start-up + lost + idle - `over`. Lost is busy time that no committed shard accounts for, of a start
@@ -76,7 +76,6 @@ def node_time(starts: Sequence[Start], committed: Iterable[Manifest]) -> list[di
     busy beyond the time of their workers: 0, or the accounts are wrong. A pool that grows has its minimum,
     and as much more as it was busy: nobody has counted its idle workers.
     """
-    by_start = seconds_by_start(committed)
     return [_reconciled(one, by_start.get(one["start"], {})) for one in starts]
 
 

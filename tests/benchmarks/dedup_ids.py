@@ -103,7 +103,7 @@ def finished(storage: Storage, tables: dict[str, list[File]]) -> RunFolder:
                 lists = {name: hits(name, ids) for name in ("results", "runs")}
                 written = {name: [write(storage, rows, name, number)] for name, rows in lists.items()}
                 manifests.append(Manifest(number, 1, written, {}, {}))
-    return RunFolder(storage, {"config": CONFIG, "status": "finished"}, plan, manifests, finished=True)
+    return RunFolder.of(storage, {"config": CONFIG, "status": "finished"}, plan, manifests, finished=True)
 
 
 def hits(table: str, ids: pa.ChunkedArray) -> pa.Table:

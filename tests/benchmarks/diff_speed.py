@@ -95,7 +95,7 @@ def make(folder: Path, ids: list[str], other: np.ndarray, new: np.ndarray) -> Ru
         files = {"rewrites": rewrites, "results": results}
         written = {table: [write(storage, table, columns, number)] for table, columns in files.items()}
         manifests.append(Manifest(number, 1, written, {"queries": len(part)}, {}))
-    return RunFolder(storage, {"config": CONFIG, "status": "finished"}, plan, manifests, finished=True)
+    return RunFolder.of(storage, {"config": CONFIG, "status": "finished"}, plan, manifests, finished=True)
 
 
 def write(storage: FileStorage, table: str, columns: dict[str, object], number: int) -> File:

@@ -78,7 +78,7 @@ def make(folder: Path, queries: int) -> tuple[RunFolder, Judgements, float]:
         files = {table: [write(storage, rows, table, number)] for table, rows in tables.items()}
         manifests.append(Manifest(number, 1, files, {}, {}))
     record = {"config": CONFIG, "status": "finished"}
-    return RunFolder(storage, record, plan, manifests, finished=True), Judgements("made", grades), ndcg / queries
+    return RunFolder.of(storage, record, plan, manifests, finished=True), Judgements("made", grades), ndcg / queries
 
 
 def results(ids: list[str], orders: list[list[str]]) -> pa.Table:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from cluster.run.shards import Manifest
 from jobs.counts import ErrorCount, counts_of
 from jobs.measure.query_context import NOTHING, AskedWith, asked_with
 from jobs.pages.report.figures import Case, Figures
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, queries_of
+from jobs.runs.tally import Committed
 
 EXAMPLES = 3
 RAW_CHARACTERS = 600
@@ -88,7 +88,7 @@ def _of_queries(figures: Figures) -> dict[tuple[str, str], list[tuple[int, Examp
     """Returns up to EXAMPLES (shard, example) of each (stage, reason), from as few shards as possible."""
     run = figures.run
     missing = {(one.stage, one.reason): EXAMPLES for one in figures.cases}
-    read: list[Manifest] = []
+    read: list[Committed] = []
     for manifest in run.manifests:
         here = {key: count for key, count in _least(manifest.counts).items() if missing.get(key, 0) > 0}
         if here and "errors" in manifest.files:

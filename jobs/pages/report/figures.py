@@ -252,7 +252,7 @@ class Figures:
         """Returns stage -> median, 95th and 99th percentile of its busy seconds for a shard, start-up left out."""
         found: dict[str, list[float]] = {}
         for manifest in self.run.manifests:
-            for stage, seconds in costs.work_seconds(manifest.spent).items():
+            for stage, seconds in manifest.work_seconds.items():
                 found.setdefault(stage, []).append(seconds)
         return {stage: tuple(np.percentile(seconds, (50, 95, 99)).tolist()) for stage, seconds in found.items()}
 
@@ -279,7 +279,7 @@ class Figures:
         """Returns every start of the run, with its worker seconds by use."""
         record = self.run.record
         recorded = {int(one["start"]): one for one in record.get("node_time") or []}
-        spent = {one["start"]: one for one in node_time(self.run.starts, self.run.manifests)}
+        spent = {one["start"]: one for one in node_time(self.run.starts, self.run.tally.by_start)}
         return [self._start(one, recorded.get(one["start"], {}), spent.get(one["start"], {})) for one in self.run.starts]
 
     def _start(self, one: Mapping[str, Any], recorded: Mapping[str, Any], spent: Mapping[str, Any]) -> Start:

@@ -9,7 +9,6 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from cluster.run.shards import Manifest
 from jobs.chain.steps.asked_about import asked_about
 from jobs.measure.frame import kept
 from jobs.measure.original import fuse_original
@@ -25,6 +24,7 @@ from jobs.pages.report.sampled_steps import fill_steps
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files
+from jobs.runs.tally import Committed
 from jobs.tables import NOTES, ORIGINAL
 from jobs.try_one.trial import TextId, text_names
 from retrievers.typos import with_typos
@@ -176,7 +176,7 @@ class _Rows:
 
     connection: duckdb.DuckDBPyConnection
     run: RunFolder
-    manifests: list[Manifest]
+    manifests: list[Committed]
     query_ids: list[str]
 
     def table(self, name: str, columns: str, condition: str, order: str) -> pa.Table | None:

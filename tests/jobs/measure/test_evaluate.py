@@ -89,7 +89,7 @@ def folder(storage: Storage, **config: dict[str, Any]) -> RunFolder:
     )
     parts = CONFIG | {key: CONFIG.get(key, {}) | values for key, values in config.items()}
     done = list(manifests(storage))
-    return RunFolder(storage, {"config": parts, "status": "working"}, plan, done, finished=len(done) == 3)
+    return RunFolder.of(storage, {"config": parts, "status": "working"}, plan, done, finished=len(done) == 3)
 
 
 @pytest.fixture

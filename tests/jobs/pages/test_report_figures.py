@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.run.shards import manifests
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.flow import flow
@@ -33,7 +34,7 @@ def test_costs_by_stage_and_by_strategy_add_up_to_the_tables(make: Make, calls: 
     run = make(calls=calls)
     found = spending(Figures(run), PRICES)
     rows = stored(run, "costs")
-    written = sum(sum(manifest.seconds.values()) for manifest in run.manifests)
+    written = sum(sum(manifest.seconds.values()) for manifest in manifests(run.storage))
     seconds = sum(row["seconds"] for row in rows) + written
     requests = sum(row["requests"] for row in rows)
     money = sum((row["device_seconds"] * 360 or row["seconds"] * 36) / 3600 for row in rows) + written * 36 / 3600
@@ -222,8 +223,7 @@ def test_texts_searched_together_have_no_list_of_the_original(make: Make, keep_r
 
 def test_saved_searches_are_shown_beside_those_that_were_made(make: Make) -> None:
     run = make()
-    for manifest in run.manifests:
-        manifest.costs["retrieve"]["bm25@"]["saved"] = 4
+    run.spent["retrieve"]["bm25@"]["saved"] = 12
     text = page(run).sections
     assert "18 searches, 12 saved" in " ".join(text.values())
     assert "saved" in text["cost"]
@@ -285,7 +285,7 @@ def test_a_reranker_counts_the_candidates(make: Make) -> None:
 
 def test_where_the_reranker_failed_nobody_counted_the_candidates(make: Make) -> None:
     run = make(rerank={"kind": "cross_encoder", "keep": 2})
-    run.manifests[0].counts["error/rerank//failed"] = 1
+    run.tally.counts["error/rerank//failed"] = 1
     assert Figures(run).candidates is None
     assert "candidates" not in {node.label for node in flow(Figures(run)).nodes}
     assert page(run).row("flow", "rerank")[1].endswith("1 query failed")
@@ -376,9 +376,7 @@ def test_the_seconds_of_a_shard_have_percentiles(make: Make) -> None:
     run = make()
     assert len(run.manifests) == 3
     for manifest, seconds in zip(run.manifests, (1.0, 2.0, 12.0), strict=True):
-        manifest.costs["retrieve"] = {"bm25@": {"seconds": seconds / 2}, "dense@m": {"seconds": seconds / 2, "searches": 9}}
-        manifest.costs["retrieve"] |= {"start_up@": {"seconds": 50.0}, "start_up.load@": {"seconds": 50.0}}
-        manifest.seconds["write"] = 0.25
+        manifest.work_seconds |= {"retrieve": seconds, "write": 0.25}
     found = Figures(run).shard_seconds
     assert found["retrieve"] == pytest.approx((2.0, 11.0, 11.8))  # linear between the two nearest
     assert found["write"] == pytest.approx((0.25, 0.25, 0.25))

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.costs import DRIVER, STORAGE_REQUESTS, Prices, Totals, add_totals
-from cluster.run.shards import Manifest
+from cluster.run.shards import Manifest, manifests
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from cluster.storage.traffic import take_traffic
@@ -35,6 +35,7 @@ from jobs.run.limits import Stopped
 from jobs.runs.bill import bill
 from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.starts import BROKEN, TIMES, known_starts, node_time, unknown_losses
+from jobs.runs.tally import summed
 from tests.support.cluster.s3_proxy import Proxy, proxied
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.in_process_runs import finished, run_in_process
@@ -202,7 +203,7 @@ def test_a_budget_counts_nodes_and_the_driver(make: Make) -> None:
 def test_plan_expects_nodes_driver_and_searches(make: Make) -> None:
     prepared = make(NODES)
     folder = finished(prepared)
-    expected = estimate(prepared, 600, folder.manifests, [])
+    expected = estimate(prepared, 600, list(manifests(folder.storage)), [])
     assert expected is not None
     priced = folder.bill(Prices.model_validate(NODES))
     assert expected.usd == pytest.approx(priced.usd * 100, rel=0.05)  # of 6 queries; a start-up is not repeated
@@ -256,7 +257,7 @@ def test_lines_add_up_to_the_bill(starts: list[dict[str, Any]], times: list[dict
         committed.append(Manifest(number, 1, {}, {}, costs, {}, {str(number): times[number - 1]}))
         add_totals(spent, costs)
         add_totals(spent, start["spent"])
-    reconciled = node_time(starts, committed)
+    reconciled = node_time(starts, summed(committed).by_start)
     for one in reconciled:
         assert sum(one[name] for name in TIMES) == pytest.approx(one["worker_seconds"] + one["over"])
     found = bill(prices, starts, reconciled, spent)
@@ -277,7 +278,7 @@ def test_stages_with_accelerators_pay_the_nodes_that_have_some() -> None:
     }  # fmt: skip
     costs = {"rerank": {"c@": {"seconds": 25.0}}, "retrieve": {"c@": {"seconds": 50.0}}}
     by_start = {"1": {stage: {"attributed": of["c@"]["seconds"], "start_up": 0.0} for stage, of in costs.items()}}
-    times = node_time([start], [Manifest(1, 1, {}, {}, costs, {}, by_start)])
+    times = node_time([start], summed([Manifest(1, 1, {}, {}, costs, {}, by_start)]).by_start)
     spent = costs | start["spent"]  # type: ignore[operator]
     found = bill(Prices(node_hour={"cpu": 36.0, "gpu": 360.0}), [start], times, spent)
     assert found.usd == pytest.approx(11.0)
@@ -314,7 +315,7 @@ def worked(seconds: float, **pool: Any) -> dict[str, Any]:
     """The node time of a start of 10 s, whose pool of two workers was busy so long."""
     start = {"start": 1, "status": "finished", "wall_seconds": 10.0, "pools": {"retrieve": {"workers": 2, "gpus": 0.0} | pool}}
     by_start = {"1": {"retrieve": {"attributed": seconds, "start_up": 0.0}}}
-    (times,) = node_time([start], [Manifest(0, 1, {}, {}, {}, {}, by_start)])
+    (times,) = node_time([start], summed([Manifest(0, 1, {}, {}, {}, {}, by_start)]).by_start)
     return times
 
 
@@ -367,7 +368,7 @@ def test_the_time_of_the_driver_has_no_gap() -> None:
 
 
 def test_a_run_without_recorded_nodes_has_no_money_for_them(tmp_path: Path) -> None:
-    folder = RunFolder(FileStorage(str(tmp_path)), {"starts": []}, None, [], finished=False)  # type: ignore[arg-type]
+    folder = RunFolder.of(FileStorage(str(tmp_path)), {"starts": []}, None, [], finished=False)  # type: ignore[arg-type]
     assert folder.bill(Prices(node_hour=1.0)).usd == 0
 
 
