@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from cluster.errors import ClusterError
@@ -66,7 +67,7 @@ def progress_file(
         storage: the run's folder.
         lease: of this driver; nothing is written after it is lost.
         state: the progress, updated by others.
-        after_write: called after each write but the last.
+        after_write: called as often, on a thread of its own: to put a long log takes longer than progress.json may be old.
         spent: returns what the record of a start needs, should the driver be killed.
     """
     ended: dict[str, Any] = {}
@@ -78,17 +79,23 @@ def progress_file(
             body = first | state.values(time.monotonic()) | spent()
             storage.put(PROGRESS, json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"))
 
-    def step() -> None:
-        for one in (write,) if ended else (write, after_write):
-            try:
-                one()
-            except Exception as error:  # is logged once, and the next one may succeed
-                away = isinstance(error, OSError | ClusterError)  # storage that is away is told of elsewhere
-                if not away and type(error) not in told:
-                    told.add(type(error))
-                    _log.warning("the progress of the run cannot be written: %s; the run goes on", error, exc_info=error)
+    def step(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # is logged once, and the next one may succeed
+            away = isinstance(error, OSError | ClusterError)  # storage that is away is told of elsewhere
+            if not away and type(error) not in told:
+                told.add(type(error))
+                _log.warning("the progress of the run cannot be written: %s; the run goes on", error, exc_info=error)
 
-    with periodically("progress", step, PUT_SECONDS, _JOIN_SECONDS):
+    def log() -> None:
+        if not ended:  # the log is put when it ends
+            after_write()
+
+    with (
+        periodically("log", partial(step, log), PUT_SECONDS, 0.0),
+        periodically("progress", partial(step, write), PUT_SECONDS, _JOIN_SECONDS),
+    ):
         try:
             yield
         except BaseException as error:

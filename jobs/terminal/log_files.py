@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,10 @@ from cluster.storage import Storage, remote
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.logs import TREE, JsonLines, attached, event
 
-STORED_SECONDS = 30.0  # between two times that the files are put on S3
+STORED_SECONDS = 30.0  # between two times that the files are put on S3,
+# and more where they are long, since each time the whole file is put: a log that grows by 28 MB a day, put every 30 s, would be
+# 40 GB a day; so it is put at 40 MB every ten minutes.
+STORED_RATE = 1 << 16  # bytes a second, at most
 _WAITING = 10_000  # events that wait for a run
 _TAIL = 4000  # bytes of what libraries printed, told with an error where there is no file to look at
 _DISPLAYED = {
@@ -57,6 +61,8 @@ class LogFiles:
         self._files: dict[Path, int] = {}  # local file -> its size when it was put on S3 last
         self._handler: logging.FileHandler | None = None
         self._stored = time.monotonic()
+        self._putting = threading.Lock()
+        self._ended = False
 
     @property
     def where(self) -> str:
@@ -90,12 +96,19 @@ class LogFiles:
         event("log", f"log {self.url}", url=self.url)
 
     def store(self) -> None:
-        """Puts what is new on S3, at most every `STORED_SECONDS`; a store that is away is left for the next time."""
-        if self._storage is not None and time.monotonic() - self._stored >= STORED_SECONDS:
+        """Puts what is new on S3, at most every `STORED_SECONDS`, and `STORED_RATE` bytes a second.
+
+        A store that is away is left for the next time.
+        """
+        if self._storage is None or self._ended:
+            return
+        wait = max(STORED_SECONDS, sum(self._files.values()) / STORED_RATE)
+        if time.monotonic() - self._stored >= wait:
             self._put()
 
     def close(self) -> None:
         """Writes the last of it; what cannot be put on S3 stays on this machine, and a warning says where."""
+        self._ended = True
         if self._storage is not None and (error := self._put()) is not None:
             folder = next(iter(self._files)).parent
             event("warning", f"the log could not be put on S3 ({error}); it is in {folder}", logging.WARNING)
@@ -123,14 +136,15 @@ class LogFiles:
     def _put(self) -> Exception | None:
         """Puts the files that have grown; returns what went wrong."""
         assert self._storage is not None
-        self._stored = time.monotonic()
-        try:
-            for path, before in self._files.items():
-                if (size := path.stat().st_size) != before:
-                    self._storage.upload(path, f"logs/{path.name}")
-                    self._files[path] = size
-        except (OSError, ClusterError) as error:
-            return error
+        with self._putting:  # a long one may still be under way when the log is closed
+            self._stored = time.monotonic()
+            try:
+                for path, before in self._files.items():
+                    if (size := path.stat().st_size) != before:
+                        self._storage.upload(path, f"logs/{path.name}")
+                        self._files[path] = size
+            except (OSError, ClusterError) as error:
+                return error
         return None
 
 

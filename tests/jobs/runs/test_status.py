@@ -304,6 +304,26 @@ def test_no_error_ends_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "the run goes on" in caplog.text
 
 
+def test_progress_does_not_wait_for_a_log_that_is_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PUT_SECONDS", 0.02)
+    storage, state, putting, ended = FileStorage(str(tmp_path)), working(), threading.Event(), threading.Event()
+    lease = Lease.acquire(storage)
+
+    def put_log() -> None:
+        putting.set()
+        ended.wait(300)
+
+    try:
+        with progress_file(storage, lease, state, put_log):
+            assert putting.wait(300)
+            state.done = 77
+            until(lambda: body(storage).get("queries", {}).get("committed") == 77)
+        assert body(storage)["state"] == "finished"
+    finally:
+        ended.set()
+    lease.release()
+
+
 def test_a_driver_that_has_lost_the_run_puts_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = FileStorage(str(tmp_path))
     lease = Lease.acquire(storage)
