@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from cluster.building import reported_while_busy
 from cluster.metrics.tracked import TrackedMetrics
 from cluster.run.meter import Meter, run_block
 from cluster.run.outage_reports import OutageReports
@@ -200,12 +201,16 @@ class _BlockActor:
         self._tracker = remote_tracker(tracker)
         self._worker = ray.get_runtime_context().get_actor_id()  # the same after a restart
         self._pulse = OutageReports(partial(self._tracker.report_outages, self._worker)).__enter__()
-        # A worker may copy an index for minutes while it is built.
-        with reporting_to(
-            partial(self._tracker.heartbeat, stage.name, None, 0),
-            # A restarted actor has the same id and has spent nothing: it is another worker, or it gets the money again.
-            partial(self._tracker.reserve, f"{self._worker}/{uuid.uuid4().hex}"),
-            self._tracker.closed,
+        heard = partial(self._tracker.heartbeat, stage.name, None, 0)
+        # A worker may copy an index for minutes while it is built; an engine loads its model in one call.
+        with (
+            reported_while_busy(partial(heard, None, None)),
+            reporting_to(
+                heard,
+                # A restarted actor has the same id and has spent nothing: it is another worker, or it gets the money again.
+                partial(self._tracker.reserve, f"{self._worker}/{uuid.uuid4().hex}"),
+                self._tracker.closed,
+            ),
         ):
             self._meter = Meter(stage, start)
         self._tracker.worker_started(stage.name, self._worker)
