@@ -20,13 +20,14 @@ import duckdb
 import fsspec
 
 from cluster.errors import LogError, UnavailableError
-from cluster.storage.s3_file import PerThread
+from cluster.storage.s3_file import BLOCK, PerThread
 
 
 class _Bounds(NamedTuple):
     memory: str
     threads: int
     ordered: bool
+    block: int
 
 
 class _Files(fsspec.AbstractFileSystem):  # type: ignore[misc]
@@ -35,15 +36,16 @@ class _Files(fsspec.AbstractFileSystem):  # type: ignore[misc]
     protocol = "s3"
     cachable = False
 
-    def __init__(self) -> None:
+    def __init__(self, block: int) -> None:
         super().__init__()
+        self._block = block
         self._opened: dict[str, tuple[int, datetime]] = {}  # url -> size, last modified
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> PerThread:
         if mode != "rb":
             raise OSError(f"s3://{path}: is read only here")
         bucket, _slash, key = self._strip_protocol(path).partition("/")
-        file = PerThread(bucket, key)
+        file = PerThread(bucket, key, self._block)
         self._opened[file.url] = file.size, file.modified
         return file
 
@@ -61,13 +63,13 @@ class _Files(fsspec.AbstractFileSystem):  # type: ignore[misc]
         return [path]
 
 
-def open_duckdb(config: Mapping[str, str | int | bool] | None = None) -> duckdb.DuckDBPyConnection:
+def open_duckdb(config: Mapping[str, str | int | bool] | None = None, block: int = BLOCK) -> duckdb.DuckDBPyConnection:
     """Opens an in-memory DuckDB that reads s3://; sends no request before a query does.
 
     DuckDB would draw a progress bar on standard output, which has results only, when a query takes two seconds.
     """
     connection = _quiet(duckdb.connect(config=dict(config or {})))
-    connection.register_filesystem(_Files())
+    connection.register_filesystem(_Files(block))
     return connection
 
 
@@ -108,26 +110,30 @@ def kept_duckdb() -> Iterator[None]:
 
 
 @contextmanager
-def bounded_duckdb(memory: str, threads: int, *, ordered: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+def bounded_duckdb(
+    memory: str, threads: int, *, ordered: bool = False, block: int = BLOCK
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """Opens `open_duckdb` in bounded memory; it spills to a temporary folder.
 
     Args:
         memory: The limit, as DuckDB has it.
         threads: Their number.
         ordered: Whether rows come in the order of the files.
+        block: Bytes that are fetched of an object on S3 at a time, at least.
     """
-    bounds, kept = _Bounds(memory, threads, ordered), _kept.get()
+    bounds, kept = _Bounds(memory, threads, ordered, block), _kept.get()
     with _bounded(bounds) if kept is None else kept.cursor(bounds) as connection:
         yield connection
 
 
 @contextmanager
 def _bounded(bounds: _Bounds) -> Iterator[duckdb.DuckDBPyConnection]:
-    memory, threads, ordered = bounds
+    memory, threads, ordered, block = bounds
     with (
         tempfile.TemporaryDirectory(prefix="dmqr-duckdb-") as folder,
         open_duckdb(
-            {"memory_limit": memory, "temp_directory": folder, "threads": threads, "preserve_insertion_order": ordered}
+            {"memory_limit": memory, "temp_directory": folder, "threads": threads, "preserve_insertion_order": ordered},
+            block,
         ) as connection,
     ):
         yield connection

@@ -26,8 +26,8 @@ _fetches = threading.BoundedSemaphore(16)  # blocks that a process fetches at a 
 class RangedFile(io.RawIOBase):
     """A read-only, seekable file. Positions are bytes; threads must not share a position (see `PerThread`)."""
 
-    def __init__(self, bucket: str, key: str, etag: str | None = None) -> None:
-        """Opens the object, of the version `etag` if one is given.
+    def __init__(self, bucket: str, key: str, etag: str | None = None, block: int = BLOCK) -> None:
+        """Opens the object, of the version `etag` if one is given, to be read in blocks of so many bytes.
 
         Raises:
             FileNotFoundError: It does not exist.
@@ -37,7 +37,7 @@ class RangedFile(io.RawIOBase):
         self.url = f"s3://{bucket}/{key}"
         self._object = {"Bucket": bucket, "Key": key}
         self._wanted = {"IfMatch": etag} if etag else {}
-        self._at = 0
+        self._at, self._block_size = 0, block
         self._blocks: OrderedDict[int, Future[bytes]] = OrderedDict()
         self._lock = threading.Lock()
         try:
@@ -102,18 +102,19 @@ class RangedFile(io.RawIOBase):
             return b""
         if start >= self._tail_start:
             return self._tail[start - self._tail_start : start - self._tail_start + size]
-        if size >= BLOCK:
+        if size >= self._block_size:
             return self._range(start, size)
-        first, last = start // BLOCK, (start + size - 1) // BLOCK
+        first, last = start // self._block_size, (start + size - 1) // self._block_size
         whole = b"".join(self._block(number) for number in range(first, last + 1))
-        return whole[start - first * BLOCK : start - first * BLOCK + size]
+        return whole[start - first * self._block_size : start - first * self._block_size + size]
 
     def _block(self, number: int) -> bytes:
         with self._lock:
             sequential = number - 1 in self._blocks
             for wanted in (number, number + 1) if sequential else (number,):
-                if wanted not in self._blocks and wanted * BLOCK < self.size:
-                    self._blocks[wanted] = begin(self._fetch, wanted * BLOCK, min(BLOCK, self.size - wanted * BLOCK))
+                begins = wanted * self._block_size
+                if wanted not in self._blocks and begins < self.size:
+                    self._blocks[wanted] = begin(self._fetch, begins, min(self._block_size, self.size - begins))
             block = self._blocks[number]
             self._blocks.move_to_end(number)
             while len(self._blocks) > BLOCKS:
@@ -153,10 +154,10 @@ def ranged(url: str, named: dict[str, Any], etag: str | None, start: int, size: 
 class PerThread(RangedFile):
     """A file with one position per thread: DuckDB calls `seek` and `read` from several threads."""
 
-    def __init__(self, bucket: str, key: str) -> None:
+    def __init__(self, bucket: str, key: str, block: int = BLOCK) -> None:
         """Opens the object as it is now."""
         self._own = threading.local()
-        super().__init__(bucket, key)
+        super().__init__(bucket, key, block=block)
 
     @property
     def _at(self) -> int:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from cluster.run.shards import File
 from cluster.storage import open_storage
 from cluster.storage.s3_duckdb import bounded_duckdb, no_room
+from cluster.storage.s3_file import BLOCK
 from jobs.log.check import LogColumns, RowGroup
 from jobs.log.rejections import Groups, Ints, Rejection, encode, group_rows, hex_ids, normal_forms
 from jobs.log.rows import read_rows
@@ -33,7 +34,7 @@ PLAN = "plan"  # the folder of the intermediate files
 # are small, since a scanning thread holds pages and dictionary of one: with half a million rows in each, four threads ran out
 # of MEMORY from 3 million rows on.
 OPTIONS: dict[str, dict[str, Any]] = {
-    PLAN: {"row_group_size": 1 << 12, "compression": "none", "use_dictionary": False},
+    PLAN: {"row_group_size": 1 << 12, "compression": "none", "use_dictionary": False, "write_statistics": ["query_id"]},
     "query_map": {
         "row_group_size": 1 << 16,
         "use_dictionary": ["query_id"],
@@ -53,6 +54,7 @@ class DedupTask(NamedTuple):
     attempt: str  # unique to this call
     columns: LogColumns
     shard_size: int
+    block: int = BLOCK  # bytes that phase two fetches of a part's file at a time, on S3
 
 
 def put(task: DedupTask, table: str, name: str, rows: pa.Table, **options: Any) -> File:
@@ -71,10 +73,10 @@ def put(task: DedupTask, table: str, name: str, rows: pa.Table, **options: Any) 
     return File(key, len(rows), len(data))
 
 
-def query(sql: str, params: dict[str, Any], threads: int) -> pa.Table:
+def query(sql: str, params: dict[str, Any], threads: int, block: int = BLOCK) -> pa.Table:
     """Returns the result of a DuckDB query; raises LogError if memory or disk space is used up."""
     try:
-        with bounded_duckdb(MEMORY, threads) as connection:
+        with bounded_duckdb(MEMORY, threads, block=block) as connection:
             return connection.sql(sql, params=params).to_arrow_table()
     except duckdb.Error as error:
         remedy = "lower log.max_chars, or leave out log.id_column"
@@ -209,7 +211,7 @@ GROUP BY query_id, "column"
 def count_range(task: DedupTask, texts: list[str], bounds: tuple[str, str]) -> dict[int, int]:
     """Returns, of the queries in a range of query_ids: times asked -> how many queries were."""
     low, high = bounds
-    found = query(COUNTS, {"texts": texts, "low": low, "high": high}, threads=1)
+    found = query(COUNTS, {"texts": texts, "low": low, "high": high}, threads=1, block=task.block)
     return {one["asked"]: one["queries"] for one in found.to_pylist()}
 
 
@@ -222,7 +224,7 @@ def merge_range(
     """
     bounds, cut = range_
     low, high = bounds
-    found = query(MERGE, {"texts": texts, "low": low, "high": high}, threads=1)
+    found = query(MERGE, {"texts": texts, "low": low, "high": high}, threads=1, block=task.block)
     normalised = normal_forms(found.column("query").combine_chunks())
     found = found.append_column("normalised", normalised).select(STORED["queries"].names)
     for name, column in _more(task, found, forms, bounds).items():
@@ -243,7 +245,7 @@ def _more(task: DedupTask, queries: pa.Table, forms: list[str], bounds: tuple[st
     """Returns those of OPTIONAL_QUERIES that the log's columns ask for, in their order."""
     columns, more = task.columns, {}
     wanted = columns.context_column is not None or columns.values
-    shown = _shown(queries.column("query_id"), forms, bounds, len(columns.values)) if wanted else []
+    shown = _shown(task, queries.column("query_id"), forms, bounds) if wanted else []
     if columns.context_column is not None:
         more["context"] = shown[CONTEXT]
     if columns.classify is not None:
@@ -253,12 +255,13 @@ def _more(task: DedupTask, queries: pa.Table, forms: list[str], bounds: tuple[st
     return more
 
 
-def _shown(query_ids: pa.ChunkedArray, forms: list[str], bounds: tuple[str, str], values: int) -> list[pa.StringArray]:
+def _shown(task: DedupTask, query_ids: pa.ChunkedArray, forms: list[str], bounds: tuple[str, str]) -> list[pa.StringArray]:
     """Returns the context of each query, then each column's value: the form most often asked with; null if there is none."""
+    values = len(task.columns.values)
     if not forms:
         return [pa.nulls(len(query_ids), pa.string())] * (1 + values)
     low, high = bounds
-    found = query(SHOWN, {"forms": forms, "low": low, "high": high}, threads=1)
+    found = query(SHOWN, {"forms": forms, "low": low, "high": high}, threads=1, block=task.block)
     shown = []
     for column in range(CONTEXT, CONTEXT + 1 + values):
         own = found.filter(pc.equal(found.column("column"), column)).combine_chunks()
