@@ -77,6 +77,7 @@ def test_a_run_is_closed_by_one_reading_of_its_manifests(
     config_file: Callable[[Any], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     job = prepared_job(job_in_process(tmp_path, values, bm25, config_file), "rewrite.strategies=[]")
     read: Counter[str] = Counter()
     get = FileStorage.get
