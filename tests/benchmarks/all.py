@@ -63,7 +63,7 @@ def main() -> int:
     where, began, rows = measured_on(PEERS), time.monotonic(), list[Row]()
     for name, what in LIMITS.items():
         rows += apart(name, options) if name in chosen else [Row(what, name, reason="not asked for (--only)")]
-    took = f"{time.monotonic() - began:.0f} s in all."
+    took = f"{time.monotonic() - began:.0f} s in all, load after {os.getloadavg()[0]:.1f}."
     body = f"`python tests/benchmarks/all.py`{' --quick' * options.quick}, {where}\n{took}\n\n{shown(rows)}"
     print(f"\n{body}")
     if options.quick or set(chosen) != set(LIMITS):
