@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from cluster.cause import cause
 from cluster.costs import Totals
 from cluster.run.meter import Meter, run_block
 from cluster.run.progress import ProgressTracker
@@ -26,6 +26,7 @@ from cluster.run.stage import Stage, groups, reporting_to, shard_of, shards_in_f
 THREAD = "stages"
 """The name of the threads."""
 _ADMISSION_SECONDS = 0.1  # timeout of one call of `admit`
+_LEAVING_SECONDS = 1.0  # that a stop which waits for nothing gives the threads
 _DROPPED_SECONDS = 5.0  # that a failed run waits for blocks in threads which send no heartbeat
 
 
@@ -45,6 +46,8 @@ class LocalRunner:
         workers = {stage.name: 1 if stage.pool else 0 for stage in stages}
         self.tracker = _Tracker(workers, limit=shards_in_flight(stages, shards), budget_usd=budget_usd)
         """Of the shards in flight."""
+        self._flow: _Flow | None = None
+        self._ended = threading.Event()  # of the run
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
         """Yields the last stage's rows, as dicts, in the order in which the shards end.
@@ -58,23 +61,34 @@ class LocalRunner:
         grouped = list(groups(self._stages))
         wide = [group[0].concurrent_blocks if group[0].pool else 1 for group in grouped]
         *queues, ended = (_BlockQueue(writers) for writers in (1, *wide))
-        flow = _Flow(self.tracker, queues)
+        self._flow = flow = _Flow(self.tracker, queues)
+        self._ended.clear()
         built: dict[str, Future[Meter]] = {stage.name: Future() for stage in self._stages}
-        with ExitStack() as workers:
-            flow.start(self._admit, shards, queues[0], flow, partial(self._build_all, built, workers, flow))
+        try:
+            flow.start(self._admit, shards, queues[0], flow, partial(self._build_all, built, flow))
             for group, threads, queue, following in zip(grouped, wide, queues, [*queues[1:], ended], strict=True):
                 for _ in range(threads):
                     flow.start(self._pass_on, [built[stage.name] for stage in group], queue, following, flow)
-            try:
-                while (block := ended.take()) is not None:
-                    yield from block[1].to_pylist()
-            finally:
-                if not ended.over:  # the caller takes no more
-                    flow.drop()
-                if not flow.wait():
-                    workers.pop_all()  # a thread is still inside one: none is closed
+            while (block := ended.take()) is not None:
+                yield from block[1].to_pylist()
+        finally:
+            if not ended.over:  # the caller takes no more
+                flow.drop()
+            flow.end()
+            self._ended.set()
         if flow.failure is not None:
             raise flow.failure
+
+    def drop(self) -> None:
+        """Ends the run where it is: nothing is admitted any more, and what is in hand is dropped; waits a moment for that.
+
+        After the end of the run it does nothing.
+        """
+        if self._ended.is_set() or self._flow is None:
+            return
+        self.tracker.close()
+        self._flow.drop()
+        self._ended.wait(_LEAVING_SECONDS)
 
     def _admit(self, shards: Iterable[pa.Table], queue: _BlockQueue, flow: _Flow, build: Callable[[], None]) -> None:
         """Puts each shard into the first queue once it is admitted; the first one has the workers built."""
@@ -105,24 +119,26 @@ class LocalRunner:
         finally:
             following.close()
 
-    def _build_all(self, built: dict[str, Future[Meter]], workers: ExitStack, flow: _Flow) -> None:
+    def _build_all(self, built: dict[str, Future[Meter]], flow: _Flow) -> None:
         # One after the other: packages that are imported, and models that are loaded, by two threads at a time disturb each
         # other. The first stages work meanwhile.
         left = dict(built)
         try:
             for stage in self._stages:
-                built[stage.name].set_result(self._build(stage, workers))
+                if flow.dropped:
+                    raise _Dropped
+                built[stage.name].set_result(self._build(stage, flow))
                 del left[stage.name]
         except BaseException as error:
             flow.fail(error)  # before those who wait for a worker hear of it
             for one in left.values():
                 one.set_exception(_Dropped())
 
-    def _build(self, stage: Stage, workers: ExitStack) -> Meter:
+    def _build(self, stage: Stage, flow: _Flow) -> Meter:
         reserve = partial(self.tracker.reserve, stage.name)
         with reporting_to(partial(self.tracker.heartbeat, stage.name, None, 0), reserve, self.tracker.closed):
             meter = Meter(stage, self._start)
-        workers.callback(meter.close)
+        flow.close_at_end(meter)
         if stage.pool:
             self.tracker.worker_started(stage.name, stage.name)
         return meter
@@ -192,6 +208,7 @@ class _Flow:
         """Starts none."""
         self._tracker, self._queues = tracker, queues
         self._threads: list[threading.Thread] = []
+        self._meters: list[Meter] | None = []  # to be closed at the end; None: it has ended
         self._lock = threading.Lock()
         self.failure: BaseException | None = None
 
@@ -227,9 +244,34 @@ class _Flow:
         for queue in self._queues:
             queue.drop()
 
-    def wait(self) -> bool:
-        """Waits for the threads to end; returns whether they have."""
+    def close_at_end(self, meter: Meter) -> None:
+        """Has a worker closed when the run ends: at once where it has ended meanwhile."""
+        with self._lock:
+            if self._meters is not None:
+                self._meters.append(meter)
+                return
+        meter.close()
+        raise _Dropped
+
+    def end(self) -> None:
+        """Waits for the threads to end, and closes the workers; where a thread is still inside one, none is closed.
+
+        What closing raises is raised, unless the run has failed before: then it is a note of that exception.
+        """
         end = time.monotonic() + _DROPPED_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()) if self.dropped else None)
-        return not any(thread.is_alive() for thread in self._threads)
+        with self._lock:
+            meters, self._meters = self._meters or [], None
+        if any(thread.is_alive() for thread in self._threads):
+            return
+        failed: Exception | None = None
+        for meter in reversed(meters):
+            try:
+                meter.close()
+            except Exception as error:
+                failed = failed or error
+        if failed is not None and self.failure is not None:
+            self.failure.add_note(f"a worker cannot be closed, either: {cause(failed)}")
+        elif failed is not None:
+            raise failed

@@ -112,6 +112,9 @@ class RayRunner:
         for batch in data.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
             yield from batch.to_pylist()
 
+    def drop(self) -> None:
+        """Does nothing: workers end with the session."""
+
 
 def tracker_options(node: str) -> dict[str, Any]:
     """Returns the options of the tracker's actor, which lives on the driver's node: it ends with the driver, never before.

@@ -204,7 +204,10 @@ class Driver:
             tracker.spent_elsewhere(spending.elsewhere(self.tally.spent))
             results = stream(runner, shards)
             self.signals.working = True
-            stopped = self._collect(tracker, results, watch, spending)
+            try:
+                stopped = self._collect(tracker, results, watch, spending)
+            finally:  # a stop that waits for nothing: the lease is not given back before the work ends
+                runner.drop()
             self.outages.update("workers", [])
             halted = tracker.progress().halted > 0
             if stopped or halted or self.signals.received is not None:

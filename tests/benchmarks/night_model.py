@@ -5,8 +5,9 @@
 A night is as fast as its slowest stage: seconds = start + queries * max(seconds of a query in a stage / workers of the stage),
 since stages of different shards work side by side. GPUs are divided between rewriting and reranking so that both are as fast.
 Rates of models on GPUs are published ones (an H100; 8B model, four rewrites a query in one call; bge-reranker-v2-m3); those of
-stages on CPUs, the driver's seconds and the requests of a shard are of runs of this project (RESULTS.md). `--check SMALL LARGE`
-takes the seconds of a query from a finished run and predicts another one of the same config, to see what the model is worth.
+stages on CPUs (over a small local index), the driver's seconds and the requests of a shard are of runs of this project, and are
+said in the section. `--check SMALL LARGE` takes the seconds of a query from a finished run and predicts another one of the same
+config, to see what the model is worth. Without other sizes it writes its section of RESULTS.md.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from results import put_section, table
 
+QUERIES, GPUS = 100_000_000, 64
 REWRITING, PAIRS = 85.0, 1_569.0  # queries and pairs a second of one H100
 SEARCHES = 5  # of a query: the original and four rewrites
 SEARCH_SECONDS = 0.00022  # of a text with local BM25 on a core (20,000 documents)
@@ -85,8 +87,10 @@ def check(small: str, large: str) -> str:
 
     one, other = open_run(small), open_run(large)
     (start,), (whole,) = one.record["starts"], other.record["starts"]
-    of_query = {stage: busy / one.counts["queries"] for stage, busy in start["busy"].items()}
-    up = sum(float(of.get("start_up", 0)) for of in one.record["node_time"][0]["stages"].values())
+    workers = {name: pool["workers"] for name, pool in start["pools"].items()}
+    of_query = {stage: busy / one.counts["queries"] / workers.get(stage, 1) for stage, busy in start["busy"].items()}
+    times = one.record["node_time"][0]["stages"].items()
+    up = max(float(of.get("start_up", 0)) / workers.get(stage, 1) for stage, of in times)
     slowest, told = seconds(other.counts["queries"], of_query, up)
     return (
         f"Checked: by the stages of a run of {one.counts['queries']:,} queries one of {other.counts['queries']:,} takes "
@@ -97,8 +101,8 @@ def check(small: str, large: str) -> str:
 def main() -> None:
     """Prints the table, and writes its section of RESULTS.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--queries", type=int, default=100_000_000)
-    parser.add_argument("--gpus", type=int, default=64)
+    parser.add_argument("--queries", type=int, default=QUERIES)
+    parser.add_argument("--gpus", type=int, default=GPUS)
     parser.add_argument("--cores", type=int, default=512)
     parser.add_argument("--shard-size", type=int, default=1_000)
     parser.add_argument("--start", type=float, default=900.0, help="seconds until all workers work")
@@ -107,6 +111,8 @@ def main() -> None:
     parser.add_argument("--gets", type=float, default=12.0, help="for a shard")
     parser.add_argument("--check", nargs=2, metavar="RUN")
     options = parser.parse_args()
+    if options.gpus < 2:
+        parser.error("--gpus: one to rewrite and one to rerank at least")
     rows = []
     for night in NIGHTS:
         one = predicted(night, options)
@@ -118,12 +124,16 @@ def main() -> None:
     body = (
         f"`python tests/benchmarks/night_model.py`: {options.queries:,} queries, {options.gpus} GPUs, {options.cores} cores, "
         f"shards of {options.shard_size:,}, {options.driver_seconds:g} s of the driver, {options.puts:g} puts and lists and "
-        f"{options.gets:g} gets a shard.\nA computation, no measurement.\n\n{table(columns, rows)}"
+        f"{options.gets:g} gets a shard.\n"
+        f"Of one GPU {REWRITING:g} queries and {PAIRS:,g} pairs a second; on a core {SEARCH_SECONDS * 1000:g} ms for a search "
+        f"and {OTHER_SECONDS * 1000:g} ms for the rest of a query; USD {GPU_HOUR:g} for an hour of a GPU, {CORE_HOUR:g} of a core.\n"
+        f"A computation, no measurement.\n\n{table(columns, rows)}"
     )
     if options.check:
         body += f"\n\n{check(*options.check)}"
     print(body)
-    put_section("A model of 100 million queries", body)
+    if (options.queries, options.gpus) == (QUERIES, GPUS):
+        put_section("A model of 100 million queries", body)
 
 
 if __name__ == "__main__":

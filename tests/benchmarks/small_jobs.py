@@ -7,9 +7,10 @@ asyncio and aiohttp, searches the original and the rewrites with bm25s, fuses by
 results; it has no journal, no retries, no resume and no costs. dmqr does its whole run over the same queries, documents and
 places: without Ray (`cluster.address: none`), and with a Ray of its own (`local`). Ray alone starts Ray as `local` does and
 sends one block through two actors and a task that do nothing: what of `local` is Ray's own start. Each is a process, timed from
-its start to its end, in turn within a round. The table has the medians: seconds, CPU seconds of all its processes, seconds to
-the first commit, peak memory, and the script's seconds divided by those of each; "steady" is that of the queries which the
-largest size has more than the one before it. The ideal is places / 200 ms.
+its start to its end, once unmeasured and then in turn within a round. The table has the medians: seconds, CPU seconds and peak
+memory (of the sides without Ray, whose processes are all waited for), seconds to the first commit, and the script's seconds
+divided by those of each; "steady" is of the queries which the largest size has more than the one before it. The ideal is
+places / 200 ms. With the sizes and sides of its defaults it writes its section of RESULTS.md.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from results import measured_on, put_section
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS = 0.2  # of an answer
+SIZES = "20,2000,10000"
 DEPTH, KEEP, RRF = 30, 10, 60
 SIDES = {"script": "asyncio script", "none": "dmqr without Ray", "local": "dmqr with Ray", "ray": "Ray alone, one block"}
 KINDS = ("general", "keyword", "pseudo_answer", "core_content")
@@ -219,11 +221,10 @@ def timed(command: list[str], folder: Path, name: str) -> Figures:
 def main() -> None:
     """Prints each figure as it comes, then the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--queries", default="20,2000,10000")
+    parser.add_argument("--queries", default=SIZES)
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--shard-size", type=int, default=250)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--section", default="Small jobs", help="of RESULTS.md")
     parser.add_argument("--sides", default=",".join(SIDES))
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--script", nargs=3, help=argparse.SUPPRESS)
@@ -237,7 +238,7 @@ def main() -> None:
         folder, address, queries = options.script
         return script(Path(folder), address, options.in_flight, int(queries))
     where = measured_on(("ray", "bm25s", "aiohttp", "pyarrow"))
-    sizes, sides = [int(size) for size in options.queries.split(",")], options.sides.split(",")
+    sizes, sides = sorted(int(size) for size in options.queries.split(",")), options.sides.split(",")
     found: dict[tuple[str, int], list[Figures]] = defaultdict(list)
     python, here = sys.executable, str(Path(__file__).resolve())
     with tempfile.TemporaryDirectory() as name:
@@ -249,9 +250,11 @@ def main() -> None:
             address = serving.stdout.readline().strip()
             config = configure(folder, address, options, "script", sizes[0], 0)
             timed([python, "-m", "jobs", "index", config.name, "--corpus", "corpus.parquet"], folder, "index")
-            for number in range(options.rounds):
-                for size in sizes:
-                    for side in sides:
+            for number in range(-1, options.rounds):  # the first is not measured: what is read from the disk is in memory then
+                for size in sizes if number >= 0 else sizes[:1]:
+                    for side in sides[number % len(sides) :] + sides[: number % len(sides)]:
+                        if side == "ray" and size != sizes[0]:
+                            continue  # it has no queries
                         config = configure(folder, address, options, side, size, number)
                         command = [python, "-m", "jobs", "run", config.name]
                         if side == "ray":
@@ -261,6 +264,8 @@ def main() -> None:
                             in_flight = ["--in-flight", str(options.in_flight)]
                             command = [python, here, *in_flight, "--script", name, address, str(size)]
                         figures = timed(command, folder, "ray" if side == "ray" else config.stem)
+                        if number < 0:
+                            continue
                         found[side, size].append(figures)
                         words = ", ".join(f"{key} {value:.2f}" for key, value in figures._asdict().items())
                         print(f"{number} {size} {SIDES[side]}: {words}", flush=True)
@@ -272,7 +277,8 @@ def main() -> None:
         f"{options.in_flight} requests in flight,\n{where}\n\n{table(found, sizes, sides, options.in_flight)}"
     )
     print(body)
-    put_section(options.section, body)
+    if options.queries == SIZES and sides == list(SIDES):
+        put_section("Small jobs", body)
     return None
 
 
@@ -285,25 +291,31 @@ def table(found: dict[tuple[str, int], list[Figures]], sizes: list[int], sides: 
     ]
 
     def line(label: str, side: str, queries: int, one: Figures, of_script: float | None) -> str:
-        ratio = "" if of_script is None else f"{of_script / one.seconds:.2f}"
+        rate = f"{queries / one.seconds:.0f}" if one.seconds > 0 else ""
+        ratio = f"{of_script / one.seconds:.2f}" if of_script is not None and one.seconds > 0 else ""
+        own = ["", ""] if side in ("local", "ray") else [f"{one.cpu:.1f}", f"{one.peak:.0f}" if one.peak else ""]
+        of_queries = ["", ""] if side == "ray" else [rate, ratio]
         first = f"{one.first_commit:.1f}" if one.first_commit else ""
-        times = (f"{one.seconds:.1f}", f"{one.cpu:.1f}", first, f"{one.peak:.0f}")
-        cells = (label, SIDES[side], *times, f"{queries / one.seconds:.0f}", ratio)
+        cells = (label, SIDES[side], f"{one.seconds:.1f}", own[0], first, own[1], *of_queries)
         return f"| {' | '.join(cells)} |"
 
     for size in sizes:
         of_script = medians["script", size].seconds if "script" in sides else None
-        lines += [line(f"{size:,}", side, size, medians[side, size], of_script) for side in sides]
+        lines += [line(f"{size:,}", side, size, medians[side, size], of_script) for side in sides if (side, size) in medians]
     if len(sizes) > 1:
         before, last = sizes[-2:]
         more = {
-            side: Figures(*(b - a for a, b in zip(medians[side, before], medians[side, last], strict=True)))._replace(
-                first_commit=0
+            side: Figures(
+                medians[side, last].seconds - medians[side, before].seconds,
+                medians[side, last].cpu - medians[side, before].cpu,
+                0,
+                0,
             )
             for side in sides
+            if side != "ray"
         }
-        of_script = more["script"].seconds if "script" in sides else None
-        lines += [line("steady", side, last - before, more[side], of_script) for side in sides]
+        of_script = more["script"].seconds if "script" in more else None
+        lines += [line("steady", side, last - before, one, of_script) for side, one in more.items()]
     return "\n".join([*lines, f"\nIdeal: {places / SECONDS:.0f} queries/s."])
 
 

@@ -261,3 +261,71 @@ def test_no_more_shards_are_in_flight_than_keep_the_workers_busy() -> None:
         runner.tracker.mark_committed(row["shard"])
     pooled = [stage for stage in stages(world) if stage.pool]
     assert 1 <= most <= max(2, sum(stage.concurrent_blocks + 1 for stage in pooled))
+
+
+def test_a_run_that_is_dropped_begins_nothing_more() -> None:
+    world = World(4, delay=0.02, faults=False)
+    runner = LocalRunner(stages(world), start=1)
+    found: list[int] = []
+
+    def take() -> None:
+        for row in committing(runner, 200):
+            found.append(row["shard"])
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    end = time.monotonic() + 60
+    while len(found) < 2 and time.monotonic() < end:
+        time.sleep(0.001)
+    runner.drop()
+    thread.join(60)
+    assert 2 <= len(found) < 200
+    assert not thread.is_alive()
+    assert not working()
+    assert sorted(world.closed) == sorted(world.built)
+    runner.drop()  # after its end
+
+
+def test_what_closing_raises_hides_no_failure() -> None:
+    class Unclosable(Map):
+        def close(self) -> None:
+            raise RuntimeError("it does not answer")
+
+    world = World(6, ("give", 1), delay=0.0, faults=False)
+    with pytest.raises(MemoryError, match=r"^give 1\n") as raised:
+        list(committing(LocalRunner(stages(world, Unclosable), start=1), 6))
+    assert raised.value.__notes__ == ["a worker cannot be closed, either: it does not answer"]
+
+
+def test_closing_that_fails_fails_a_run_that_has_not() -> None:
+    class Unclosable(Map):
+        def close(self) -> None:
+            raise RuntimeError("it does not answer")
+
+    world = World(6, delay=0.0, faults=False)
+    with pytest.raises(RuntimeError, match="it does not answer"):
+        list(committing(LocalRunner(stages(world, Unclosable), start=1), 2))
+    assert "give" in world.closed
+
+
+def test_after_a_failure_no_worker_is_built_and_one_that_is_late_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.run.runner_local._DROPPED_SECONDS", 0.01)
+    go_on = threading.Event()
+
+    class Slow(Map):
+        def __init__(self, world: World, name: str) -> None:
+            go_on.wait(60)
+            super().__init__(world, name)
+
+    world = World(8, ("grow", 0), delay=0.0, faults=False)
+    chain = [Stage("grow", Grow, {"world": world, "name": "grow"})]
+    chain += [Stage(f"map{n}", Slow, {"world": world, "name": f"map{n}"}, pool=POOL) for n in range(2)]
+    runner = LocalRunner(link([*chain, Stage("give", Give, {"world": world, "name": "give"})], PLACE), start=1)
+    with pytest.raises(MemoryError):
+        list(committing(runner, 2))
+    go_on.set()
+    end = time.monotonic() + 60
+    while working() and time.monotonic() < end:
+        time.sleep(0.001)
+    assert world.built == ["grow", "map0"]
+    assert world.closed == ["map0"]
