@@ -126,7 +126,7 @@ def main() -> None:
         f"shards of {options.shard_size:,}, {options.driver_seconds:g} s of the driver, {options.puts:g} puts and lists and "
         f"{options.gets:g} gets a shard.\n"
         f"Of one GPU {REWRITING:g} queries and {PAIRS:,g} pairs a second; on a core {SEARCH_SECONDS * 1000:g} ms for a search "
-        f"and {OTHER_SECONDS * 1000:g} ms for the rest of a query; USD {GPU_HOUR:g} for an hour of a GPU, {CORE_HOUR:g} of a core.\n"
+        f"and {OTHER_SECONDS * 1000:g} ms for the rest of a query; USD {GPU_HOUR:g} an hour of a GPU, {CORE_HOUR:g} of a core\n"
         f"A computation, no measurement.\n\n{table(columns, rows)}"
     )
     if options.check:
