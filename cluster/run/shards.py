@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ SecondsByStart = dict[int, dict[str, dict[str, float]]]
 """Number of a run's start -> stage -> busy seconds by what they were for."""
 
 CONCURRENT_FETCHES = 16  # of manifests: one by one, a thousand take half a minute at an object store's latency
+_TOGETHER = 8  # of them, one after the other on a thread: to start one for each took four times the CPU time of the fetches
 PLAN, SUCCESS, COMMITS = "shards.json", "_SUCCESS.json", "commits"
 
 
@@ -184,7 +186,10 @@ def manifests(storage: Storage) -> Iterator[Manifest]:
         ClusterError: One cannot be parsed.
     """
     keys = [entry.key for entry in storage.list(COMMITS) if entry.key.endswith(".json")]
-    for key, data in zip(keys, prefetch(storage.get, keys, CONCURRENT_FETCHES), strict=True):
+    together = max(1, min(_TOGETHER, len(keys) // CONCURRENT_FETCHES))
+    groups = [keys[place : place + together] for place in range(0, len(keys), together)]
+    fetched = prefetch(lambda group: [storage.get(key) for key in group], groups, CONCURRENT_FETCHES)
+    for key, data in zip(keys, chain.from_iterable(fetched), strict=True):
         if data is None:
             continue
         try:

@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ from cluster.run.shards import (
     write_table,
 )
 from cluster.storage import Storage
+from cluster.storage.files import FileStorage
+from cluster.storage.prefetch import begin
 
 INPUT = {"path": "/log/a.parquet", "size": 10, "mtime_ns": 5}
 PLAN = Plan(
@@ -134,6 +136,24 @@ def test_manifests_come_by_shard_and_temporaries_are_none(storage: Storage) -> N
         commit(storage, manifest(storage, shard))
     storage.put("commits/.000005.json.0f.tmp", b'{"shard"')
     assert [one.shard for one in manifests(storage)] == [2, 11, 100]
+
+
+@pytest.mark.parametrize("count", [1, 15, 17, 40, 300])
+def test_many_manifests_are_fetched_by_few_threads_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    (tmp_path / "commits").mkdir()
+    for number in range(count):
+        (tmp_path / "commits" / f"{number:06d}.json").write_text(json.dumps(asdict(Manifest(number, 1, {}, {}, {}))))
+    begun: list[object] = []
+
+    def counted(function: Callable[..., Any], *arguments: Any) -> Any:
+        begun.append(arguments)
+        return begin(function, *arguments)
+
+    monkeypatch.setattr("cluster.storage.prefetch.begin", counted)
+    assert [one.shard for one in manifests(FileStorage(str(tmp_path)))] == list(range(count))
+    assert len(begun) <= max(16 * 2, count // 8 + 1)
 
 
 def test_what_counts_is_what_the_plan_and_the_manifests_name(storage: Storage) -> None:
