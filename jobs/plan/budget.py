@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cluster.run.shards import Manifest
 from jobs.job.prepare import Prepared
 from jobs.plan.estimate import usd_around
 from jobs.plan.missing.amounts import Amount, words
@@ -14,22 +12,22 @@ from jobs.plan.missing.words import STANDARD_AT_MOST
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.spending import RunMoney
 from jobs.runs.starts import Start, known_starts
-from jobs.runs.tally import summed
+from jobs.runs.tally import Tally
 from jobs.terminal.formats import money
 
 
-def spent_usd(prepared: Prepared, done: Iterable[Manifest]) -> float | None:
+def spent_usd(prepared: Prepared, done: Tally) -> float | None:
     """Returns the USD that the starts of a job have spent, as its next start counts them; None without prices."""
     if prepared.prices is None:
         return None
-    return RunMoney(prepared, _starts(prepared), DriverCosts()).earlier(summed(done))
+    return RunMoney(prepared, _starts(prepared), DriverCosts()).earlier(done)
 
 
-def around_usd(prepared: Prepared, done: Sequence[Manifest], left: int) -> float:
+def around_usd(prepared: Prepared, done: Tally, left: int) -> float:
     """Returns the USD of nodes and driver that the `left` queries of a job cost, by its committed shards; 0 without any."""
-    if prepared.prices is None or not done:
+    if prepared.prices is None or not done.shards:
         return 0.0
-    return usd_around(prepared.prices, _starts(prepared)) * left / max(1, sum(one.counts["queries"] for one in done))
+    return usd_around(prepared.prices, _starts(prepared)) * left / max(1, done.counts["queries"])
 
 
 def over_budget(planned: dict[str, Any]) -> str | None:

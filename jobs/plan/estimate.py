@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cluster import costs
-from cluster.run.shards import Manifest
 from jobs.job.prepare import Prepared
 from jobs.plan.later_steps import LaterTokens, any_paid, later_tokens
 from jobs.plan.tiers import asked_tiers, tier_names, tier_price
@@ -23,7 +22,7 @@ from jobs.run.pool_calibration import mostly_reused, previous_run
 from jobs.run.spending import tries_per_request
 from jobs.runs.folder import RunFolder
 from jobs.runs.starts import Start, driver_spent, known_starts, waited_seconds
-from jobs.runs.tally import Tally, summed
+from jobs.runs.tally import Tally
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.normalise import query_id
 from rewriters.query import Query
@@ -74,7 +73,7 @@ class Estimate:
 def estimate(
     prepared: Prepared,
     left: int,
-    done: Sequence[Manifest],
+    done: Tally,
     texts: Sequence[str],
     searches: Mapping[str, int] | None = None,
     rewritten: float = 1.0,
@@ -86,10 +85,10 @@ def estimate(
     """
     if not left:
         return None
-    if done:
+    if done.shards:
         record = json.loads(prepared.storage.get("run.json") or b"{}")
         starts = known_starts(record, prepared.storage)
-        return _by_tally(prepared, left, summed(done), starts, f"by {len(done):,} shards that are committed")
+        return _by_tally(prepared, left, done, starts, f"by {len(done.shards):,} shards that are committed")
     run = previous_run(prepared)
     if run is not None and not mostly_reused(run.tally.spent):
         basis = f"by {run.record['run_id']}, the last run of this kind"

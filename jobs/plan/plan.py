@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from cluster.run.lease import check_free
 from cluster.run.pool_sizes import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
-from cluster.run.shards import SUCCESS, check_inputs, manifests, read_plan
+from cluster.run.shards import SUCCESS, check_inputs, read_plan
 from cluster.storage import open_storage
 from jobs.chain.arms.judging import most_judgements
 from jobs.chain.arms.requests import most_requests
@@ -37,7 +37,7 @@ from jobs.run.planning.thresholds import SampledGate, SampledLists, sampled_gate
 from jobs.run.pool_calibration import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.run.spending import expected_requests, tries_per_request
-from jobs.runs.tally import summed
+from jobs.runs.tally import tally_of
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import unpriced
 from jobs.terminal.live_display import LiveDisplay
@@ -100,7 +100,7 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
     config, storage = prepared.config, prepared.storage
     counts, shards, gated = draft.counts, len(draft.queries.shards), draft.gated
     texts = read_sample(draft.queries, SAMPLE, seed=0).column("query").to_pylist()
-    done = list(manifests(storage))
+    done = tally_of(storage)
     finished = storage.stat(SUCCESS) is not None
     if not finished:
         check_free(storage, time.time())
@@ -110,7 +110,7 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
         job, whose = ablation, "; as ablate needs them"
     if whose or not finished:
         job.check_engines()
-    left = counts["queries"] - sum(manifest.counts["queries"] for manifest in done)
+    left = counts["queries"] - done.counts["queries"]
     calls = len(most_requests(prepared.rewriting))
     texts_of = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in prepared.rewriting.pool}
     searches = all_searches(config, texts_of)
@@ -124,7 +124,7 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
     pools, resources, sized = _pools(job.prepared, progress, job.pools, shards)
     job.check(pools)
     look = partial(missing_of, pools=pools, gated=gated, phase=progress.phase)
-    committed = {manifest.shard for manifest in done}
+    committed = done.shards
     pay = partial(pay_for_sample, prepared, draft.queries, size=sample, gated=gated, progress=progress)
     look_and_pay = partial(look, pay=pay) if sample else look
     return {
@@ -132,7 +132,7 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
         "folder": storage.root,
         "log": {"rows": counts["log_rows"], "files": len(prepared.files), "rejected": counts["rejected"]},
         "queries": counts["queries"],
-        "shards": {"all": shards, "committed": len(done)},
+        "shards": {"all": shards, "committed": len(done.shards)},
         "head": {"shards": draft.head, "queries": sum(one.rows for one in draft.queries.shards[: draft.head])},
         "state": "finished" if finished else "begun" if draft.stored else "nothing done yet",
         "left": {
@@ -146,7 +146,7 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
             **{kind: left * count for kind, count in step_work(config).items()},
             "grades": left * sum(one.most_requests for _, one in own.compiled.work.correcting()),
             "judgements": left * most_judgements(job.compiled.work),
-            "files": (shards - len(done)) * (tables + 1 + bool(calls)) + (0 if draft.stored else PLAN_FILES),
+            "files": (shards - len(done.shards)) * (tables + 1 + bool(calls)) + (0 if draft.stored else PLAN_FILES),
         },
         "expected": None if expected is None else expected.values() | ({} if ablation is None else _of_the_run(expected)),
         "missing": None if finished else look_and_pay(own, draft.queries, committed),
@@ -181,14 +181,14 @@ def _collections(config: Config) -> dict[str, Any]:
 def _shared(ablation: Job, draft: _Draft, look: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     """Returns the arms of an ablation, what they share, and what `look` finds missing."""
     prepared, work = ablation.prepared, ablation.compiled.work
-    storage, done = prepared.storage, list(manifests(prepared.storage))
+    storage, done = prepared.storage, tally_of(prepared.storage)
     saving, stored = planned_saving(ablation.compiled, draft.counts["queries"]), read_plan(storage)
-    left = (draft.counts if stored is None else stored.counts)["queries"] - sum(one.counts["queries"] for one in done)
+    left = (draft.counts if stored is None else stored.counts)["queries"] - done.counts["queries"]
     missing = None
     if storage.stat(SUCCESS) is None:
         queries = draft.queries if stored is None else PlannedQueries(storage, stored.shards, stored.tables)
         taken = taken_thresholds(work, SampledLists(work, queries, NO_STORE)) if stored is None else stored.thresholds
-        missing = look(ablation, queries, {one.shard for one in done}, gated=SampledGate(taken))
+        missing = look(ablation, queries, done.shards, gated=SampledGate(taken))
     return {
         "arms": len(ablation.compiled.arms),
         "folder": storage.root,
@@ -249,10 +249,10 @@ def _by_work(
     """Returns the requested pools with the work of their stages, and by what it is known; "" without `auto`."""
     if not has_auto(requested):
         return requested, ""
-    stored, done = read_plan(prepared.storage), list(manifests(prepared.storage))
-    known = known_seconds(prepared, pools, summed(done))
+    stored, done = read_plan(prepared.storage), tally_of(prepared.storage)
+    known = known_seconds(prepared, pools, done)
     if known is None:
         words = f"auto: no run of this kind is known; the first {CALIBRATION} queries or more calibrate, one worker each"
         return requested, words
-    left = (len(stored.shards) if stored else shards) - len(done)
+    left = (len(stored.shards) if stored else shards) - len(done.shards)
     return with_seconds(requested, known, max(1, left)), f"auto: by {seconds_words(known)}"

@@ -32,6 +32,7 @@ from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
 from jobs.run.job import Job, run_of
 from jobs.run.spending import expected_requests
+from jobs.runs.tally import Tally, summed
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 from rewriters import steps
@@ -63,7 +64,7 @@ def manifest(shard: int, queries: int, **sums: float) -> Manifest:
 
 
 def test_prompts_are_counted_where_nothing_was_done_yet(prepared: Prepared) -> None:
-    expected = estimate(prepared, 1000, [], ["sea", "bread"])
+    expected = estimate(prepared, 1000, Tally(), ["sea", "bread"])
     assert expected is not None
     requests = [r for text in ("sea", "bread") for r in Rewriter(prepared.rewriting).requests(Query("", text))]
     assert expected.prompt_tokens == 500 * sum(TokenCounter("tiny").count(request.prompt) for request in requests)
@@ -74,7 +75,7 @@ def test_prompts_are_counted_where_nothing_was_done_yet(prepared: Prepared) -> N
 
 def test_of_a_joint_prompt_from_a_file_its_own_tokens_are_counted(prepared: Prepared) -> None:
     rewriting = replace(prepared.rewriting, joint_prompt="Go: {query}")
-    expected = estimate(replace(prepared, rewriting=rewriting), 2, [], ["sea", "bread"])
+    expected = estimate(replace(prepared, rewriting=rewriting), 2, Tally(), ["sea", "bread"])
     assert expected is not None
     assert expected.prompt_tokens == TokenCounter("tiny").count("Go: sea") + TokenCounter("tiny").count("Go: bread")
 
@@ -84,7 +85,7 @@ def test_what_is_committed_says_what_is_left(prepared: Prepared) -> None:
         manifest(0, 10, seconds=5.0, prompt_tokens=1000, cached_tokens=400, completion_tokens=100),
         manifest(1, 10, seconds=5.0),
     ]
-    expected = estimate(prepared, 40, done, [])
+    expected = estimate(prepared, 40, summed(done), [])
     assert expected is not None
     assert (expected.prompt_tokens, expected.cached_tokens, expected.completion_tokens) == (2000, 800, 200)
     assert expected.seconds == pytest.approx(20)
@@ -108,7 +109,7 @@ def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepar
         "identity": prepared.identity | {"config": prepared.identity["config"] | {"log": {"path": "other"}}},
     }
     storage.put("run.json", json.dumps(record).encode())
-    expected = estimate(prepared, 20, [], ["sea"])
+    expected = estimate(prepared, 20, Tally(), ["sea"])
     assert expected is not None
     assert (expected.prompt_tokens, expected.at_most) == (2000, True)
     assert expected.basis == "by small-0123456789ab, the last run of this kind; what the store has costs nothing"
@@ -117,11 +118,11 @@ def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepar
     away += [{"service": "Elasticsearch", "reason": "gone", "began": 120.0, "seconds": 20.0}]
     start = {"start": 1, "status": "finished", "wall_seconds": 100.0, "outages": away, "pools": {"rewrite": {"workers": 2}}}
     storage.put("run.json", json.dumps(record | {"starts": [start]}).encode())
-    walled = estimate(prepared, 20, [], ["sea"])
+    walled = estimate(prepared, 20, Tally(), ["sea"])
     assert walled is not None
     assert (walled.wall_seconds, walled.waited, walled.pools) == (120.0, 40.0, "rewrite 2")  # (100 - 40) s for 10 queries
     storage.put("run.json", json.dumps(record | {"identity": {"rewrite": "other"}}).encode())
-    other = estimate(prepared, 20, [], ["sea"])
+    other = estimate(prepared, 20, Tally(), ["sea"])
     assert other is not None
     assert other.at_most
 
@@ -129,14 +130,14 @@ def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepar
 def test_starting_up_is_paid_once_whatever_is_left(prepared: Prepared) -> None:
     shard = manifest(0, 10, seconds=10.0)
     shard.costs["rewrite"]["start_up.load@"] = {"seconds": 60.0}
-    expected = estimate(prepared, 100, [shard], [])
+    expected = estimate(prepared, 100, summed([shard]), [])
     assert expected is not None
     assert expected.seconds == pytest.approx(100 + 60)
     assert expected.usd == pytest.approx((100 + 60) * 3.6 / 3600)
 
 
 def test_nothing_is_left(prepared: Prepared) -> None:
-    assert estimate(prepared, 0, [], ["sea"]) is None
+    assert estimate(prepared, 0, Tally(), ["sea"]) is None
 
 
 @pytest.mark.parametrize("verb", ["plan", "run"])
@@ -222,7 +223,7 @@ def test_tries_are_no_part_of_the_estimate_and_it_says_so(
     said += ", tries apart" if retries else ""
     assert f"the run will stop before its end: {said}, limits.max_cost_usd is" in str(cells["warning"])
     assert (planned["left"]["tries"], planned["expected"]["tries_apart"]) == (retries, retries)
-    done = estimate(replace(prepared, config=config), 10, [manifest(0, 10, requests=15, completion_tokens=100)], [])
+    done = estimate(replace(prepared, config=config), 10, summed([manifest(0, 10, requests=15, completion_tokens=100)]), [])
     assert done is not None
     assert done.tries_apart == 0  # those of the shards that are committed are counted
 
@@ -332,8 +333,8 @@ def test_later_steps_are_priced_by_settings_and_lengths_of_documents(
                        "nuggets": {"most": 20, "nuggets_at_once": 10, "documents_at_once": 2}}  # fmt: skip
     path = config_file(values)
     job = replace(prepare(load_config(path), path), prices=Prices(tokens={"tiny": {"prompt": 2.0, "completion": 3.0}}))
-    alone = estimate(prepared, 10, [], ["sea"])
-    found = estimate(job, 10, [], ["sea"])
+    alone = estimate(prepared, 10, Tally(), ["sea"])
+    found = estimate(job, 10, Tally(), ["sea"])
     assert alone is not None
     assert found is not None
     answer, listed = 512, 1500
@@ -370,7 +371,7 @@ def test_grades_of_rounds_and_hits_of_the_web_are_in_what_later_steps_may_take(
     values["answer"], values["judge"] = {"documents": 6}, {"criteria": {}}
     values["fuse"] = {"keep": 1}
     path = config_file(values)
-    found = estimate(prepare(load_config(path), path), 10, [], ["sea"])
+    found = estimate(prepare(load_config(path), path), 10, Tally(), ["sea"])
     assert found is not None
     empty = {"passages": {"": ""}, "n": 0}
     shown, refined = 1 + 4, 320  # one result, and pages; tokens of a refined query
@@ -420,12 +421,12 @@ def test_where_no_document_can_be_read_later_steps_stay_apart(
         raise RetrieverError("index-missing", "it is gone")
 
     monkeypatch.setattr("jobs.plan.later_steps.open_documents", away)
-    found = estimate(job, 10, [], ["sea"])
+    found = estimate(job, 10, Tally(), ["sea"])
     assert found is not None
     assert (found.without_steps, found.of_steps) == (True, {})
     recorded = values | {"answer": {"documents": 2, "engine": {"kind": "recorded", "path": "recorded.jsonl"}}}
     Path("recorded.jsonl").write_text(json.dumps({"query": "sea", "completions": {"answer": "salt"}}) + "\n")
     path = config_file(recorded)
-    free = estimate(prepare(load_config(path), path), 10, [], ["sea"])
+    free = estimate(prepare(load_config(path), path), 10, Tally(), ["sea"])
     assert free is not None
     assert (free.without_steps, free.of_steps) == (False, {}), "a recording costs nothing"

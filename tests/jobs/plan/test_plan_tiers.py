@@ -22,6 +22,7 @@ from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
+from jobs.runs.tally import summed
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 
@@ -58,7 +59,7 @@ def manifest(**sums: float) -> Manifest:
 
 
 def expected(job: Prepared, done: Manifest | None = None) -> Estimate:
-    found = estimate(job, 1000, [] if done is None else [done], ["sea", "bread"])
+    found = estimate(job, 1000, summed([] if done is None else [done]), ["sea", "bread"])
     assert found is not None
     return found
 

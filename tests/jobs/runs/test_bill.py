@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.costs import DRIVER, STORAGE_REQUESTS, Prices, Totals, add_totals
-from cluster.run.shards import Manifest, manifests
+from cluster.run.shards import Manifest
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from cluster.storage.traffic import take_traffic
@@ -35,7 +35,7 @@ from jobs.run.limits import Stopped
 from jobs.runs.bill import bill
 from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.starts import BROKEN, TIMES, known_starts, node_time, unknown_losses
-from jobs.runs.tally import summed
+from jobs.runs.tally import Tally, summed
 from tests.support.cluster.s3_proxy import Proxy, proxied
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.in_process_runs import finished, run_in_process
@@ -203,14 +203,14 @@ def test_a_budget_counts_nodes_and_the_driver(make: Make) -> None:
 def test_plan_expects_nodes_driver_and_searches(make: Make) -> None:
     prepared = make(NODES)
     folder = finished(prepared)
-    expected = estimate(prepared, 600, list(manifests(folder.storage)), [])
+    expected = estimate(prepared, 600, folder.tally, [])
     assert expected is not None
     priced = folder.bill(Prices.model_validate(NODES))
     assert expected.usd == pytest.approx(priced.usd * 100, rel=0.05)  # of 6 queries; a start-up is not repeated
     engine = {"kind": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
     asks = {"rewrite": {"engine": engine, "strategies": ["keyword"], "calls": "separate"}, "name": "other"}
     free = Prices(tokens={"m": {"prompt": 0.0}}, searches={"bm25": 1e6})
-    found = estimate(replace(make(NODES, **asks), prices=free), 50, [], ["rye"], {"bm25": 2, "dense": 2})
+    found = estimate(replace(make(NODES, **asks), prices=free), 50, Tally(), ["rye"], {"bm25": 2, "dense": 2})
     assert found is not None
     assert found.usd == pytest.approx(100)
 
