@@ -162,8 +162,7 @@ def test_only_the_strategies_of_the_joint_request_share_it(make: Make) -> None:
 
 def test_the_question_of_the_type_has_a_line_of_its_own(make: Make) -> None:
     run = chosen(make, calls="separate")
-    for manifest in run.manifests[:1]:
-        manifest.costs["rewrite"]["classify@writer"] = {"requests": 3}
+    run.tally.spent["rewrite"]["classify@writer"] = {"requests": 3}
     lines = {line.name: line for line in spending(Figures(run), None).strategies}
     assert lines["classify"]["requests"] == 3
     assert lines[FUSION]["requests"] == 2
