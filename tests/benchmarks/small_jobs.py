@@ -27,6 +27,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,6 +154,19 @@ def serve() -> None:
         sys.stdin.read()
 
 
+@contextmanager
+def serving() -> Iterator[str]:
+    """Runs the server in a process of its own; yields its address."""
+    command = [sys.executable, __file__, "--serve"]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+    finally:
+        server.terminate()
+        server.wait()
+
+
 # ---------------------------------------------------------------- what is measured
 
 
@@ -244,10 +259,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder, sizes)
-        serving = subprocess.Popen([python, here, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        try:
-            assert serving.stdout is not None
-            address = serving.stdout.readline().strip()
+        with serving() as address:
             config = configure(folder, address, options, "script", sizes[0], 0)
             timed([python, "-m", "jobs", "index", config.name, "--corpus", "corpus.parquet"], folder, "index")
             for number in range(-1, options.rounds):  # the first is not measured: what is read from the disk is in memory then
@@ -269,9 +281,6 @@ def main() -> None:
                         found[side, size].append(figures)
                         words = ", ".join(f"{key} {value:.2f}" for key, value in figures._asdict().items())
                         print(f"{number} {size} {SIDES[side]}: {words}", flush=True)
-        finally:
-            serving.terminate()
-            serving.wait()
     body = (
         f"`python tests/benchmarks/small_jobs.py {' '.join(sys.argv[1:])}`, {options.rounds} rounds, "
         f"{options.in_flight} requests in flight,\n{where}\n\n{table(found, sizes, sides, options.in_flight)}"

@@ -7,14 +7,12 @@ beside its rewriting. CPU seconds are not compared, since the whole does more.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import small_jobs
-from small_jobs import configure, prepare, timed
+from small_jobs import configure, prepare, serving, timed
 
 from limits.rounds import Row, Spent, alternated
 
@@ -29,12 +27,7 @@ def measure(quick: bool) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder, [queries])
-        server = subprocess.Popen(
-            [sys.executable, small_jobs.__file__, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        try:
-            assert server.stdout is not None
-            address = server.stdout.readline().strip()
+        with serving() as address:
 
             def whole() -> Spent:
                 config = configure(folder, address, options, "none", queries, next(numbers))
@@ -51,8 +44,5 @@ def measure(quick: bool) -> list[Row]:
             spent([sys.executable, "-m", "jobs", "index", config.name, "--corpus", "corpus.parquet"])
             sides: dict[str, Callable[[], Spent]] = {"whole": whole, "alone": alone}
             took = alternated(sides, 1 if quick else 3)
-        finally:
-            server.terminate()
-            server.wait()
     what = f"a whole run, {queries:,} queries, 200 ms an answer"
     return [Row(what, "its rewriting alone", queries, "queries", took["whole"], took["alone"])]
