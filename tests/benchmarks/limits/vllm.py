@@ -18,8 +18,8 @@ def measure(quick: bool) -> list[Row]:
     """Returns one row."""
     if importlib.util.find_spec("vllm") is None:
         raise Unmeasured("vllm is not installed")
-    queries, spent = 1000 if quick else 3000, dict[str, list[Spent]]()
-    for name, seconds in in_turns(["stage", "bare"], queries, TOKENS, 1 if quick else 3):
+    queries, spent = 300 if quick else 1000, dict[str, list[Spent]]()
+    for name, seconds in in_turns(["stage", "bare"], queries, TOKENS, 1 if quick else 2):
         spent.setdefault(name, []).append(Spent(seconds, None))
     what = f"rewriting, {queries:,} prompts of a tiny model"
     return [Row(what, "bare LLM.generate", queries, "prompts", middle(spent["stage"]), middle(spent["bare"]))]
