@@ -74,7 +74,7 @@ def configured(folder: Path, side: str, queries: int, shard_size: int, number: i
 
 
 def timed(command: list[str], folder: Path) -> Figures:
-    """Runs a process to its end, and looks at it and at its descendants four times a second."""
+    """Runs a process to its end, and looks at it and at its descendants once a second."""
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "RAY_AUTH_MODE": "disabled"}
     began, peaks = time.monotonic(), dict[int, float]()
     with open(folder / "out.log", "ab") as out:
@@ -87,7 +87,7 @@ def timed(command: list[str], folder: Path) -> Figures:
         if ended:
             process.returncode = os.waitstatus_to_exitcode(status)
             break
-        time.sleep(0.25)
+        time.sleep(1)
     seconds = time.monotonic() - began
     if process.returncode:
         sys.exit(f"{' '.join(command)} ended with {process.returncode}:\n{(folder / 'out.log').read_text()[-3000:]}")
