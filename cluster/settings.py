@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from importlib import import_module
-from typing import Annotated, Any, Self, Union
+from typing import Annotated, Any, Self, Union, cast
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import core_schema
+from pydantic_core import PydanticCustomError, core_schema
+
+from cluster.cause import one_line
+from cluster.errors import ConfigError, DmqrError, nearest
+from cluster.plugins.code import PluginError
+from cluster.plugins.modules import pickled
+from cluster.plugins.references import entry_points, is_reference, known_names, plugin
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
@@ -45,12 +62,18 @@ class Names(Enum):
     """An environment variable."""
     ADDRESS = "address"
     """The address of a server of a model."""
+    CODE = "code"
+    """A class in a file of code, as `file.py:Class`, or what else names one; files are sent."""
 
 
 class Settings(BaseModel):
     """A section of a config."""
 
     model_config = FROZEN
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Takes the code of a plug-in's class with it."""
+        return pickled(self) or super().__reduce_ex__(protocol)
 
     def names(self) -> dict[str, Names]:
         """Returns what its own fields name: field -> what; without those that mean nothing beside its other fields."""
@@ -114,32 +137,118 @@ def field_names(model: type[BaseModel]) -> dict[str, Names]:
     return {name: what for name, field in fields for what in field.metadata if isinstance(what, Names)}
 
 
+PLUGINS = "plugins"
+"""Key of the context of a validation: `REQUIRED`, where a plug-in that is not there is refused. Else, as where the config of a
+run of before is read, its settings are kept as they stand, and refused when it is to be opened."""
+REQUIRED = {PLUGINS: True}
+NO_KIND, NO_PLUGIN = "no_kind", "no_plugin"
+"""Types of errors of a validation."""
+
+
 class Kinds:
     """A registry of settings that are told apart by their field `kind`; in an annotation it stands for any of them.
 
-    The classes are imported when settings are first read.
+    The classes are imported when settings are first read. With a group of entry points, `kind` may name a plug-in, too: an
+    entry point, `module:Class` or `file.py:Class`.
     """
 
-    def __init__(self, classes: dict[str, str], but: Collection[str] = ()) -> None:
-        """Makes a registry of kind -> `module:Class`; one that is added later counts, too, but for the kinds `but`."""
-        self.classes, self._but = classes, but
+    def __init__(
+        self,
+        classes: dict[str, str],
+        *,
+        group: str = "",
+        refusal: type[DmqrError] = ConfigError,
+        only: Callable[[Any], bool] | None = None,
+    ) -> None:
+        """Makes a registry of kind -> `module:Class`; one that is added later counts, too.
+
+        `group` has the entry points of plug-ins; one that is not there is refused with `refusal` when it is to be opened.
+        Classes that are not as `only` says do not count.
+        """
+        self.classes, self.group, self.refusal, self._only = classes, group, refusal, only
         self._made: tuple[list[str], TypeAdapter[Any]] | None = None
+        self._plugins: dict[str, type[BaseModel]] = {}  # those that were read last, by kind
+
+    def only(self, fits: Callable[[Any], bool]) -> Kinds:
+        """Returns the registry of those of its classes that fit."""
+        return Kinds(self.classes, group=self.group, refusal=self.refusal, only=fits)
 
     def models(self) -> dict[str, type[BaseModel]]:
-        """Returns kind -> class."""
-        places = {kind: place.partition(":") for kind, place in self.classes.items() if kind not in self._but}
-        return {kind: getattr(import_module(module), name) for kind, (module, _, name) in places.items()}
+        """Returns kind -> class, with the plug-ins that were read in this process."""
+        return self._house() | self._plugins
+
+    def _house(self) -> dict[str, type[BaseModel]]:
+        places = {kind: place.partition(":") for kind, place in self.classes.items()}
+        every = {kind: getattr(import_module(module), name) for kind, (module, _, name) in places.items()}
+        return {kind: made for kind, made in every.items() if self._fits(made)}
+
+    def _fits(self, made: Any) -> bool:
+        return self._only is None or self._only(made)
 
     def _any(self) -> TypeAdapter[Any]:
         if self._made is None or self._made[0] != [*self.classes]:
-            union: Any = Union[tuple(self.models().values())]  # noqa: UP007 - of classes that are known now
+            union: Any = Union[tuple(self._house().values())]  # noqa: UP007 - of classes that are known now
             self._made = [*self.classes], TypeAdapter(Annotated[union, Field(discriminator="kind")])
         return self._made[1]
 
+    def _read(self, value: Any, base: type[Settings], context: Any) -> Settings:
+        kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+        if not self.group or not isinstance(kind, str) or kind in self.classes:
+            return cast(Settings, self._any().validate_python(value, context=context))
+        if isinstance(value, base):
+            return value
+        try:
+            return self._of_plugin(kind, value, base, context)
+        except (PydanticCustomError, ValidationError) as error:
+            if (context or {}).get(PLUGINS):
+                raise
+            first: Any = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": error}
+            where = ".".join(map(str, (kind, *first["loc"][1:])))
+            return absent(base, self.refusal, value, f"{where}: {one_line(first['msg'], None)}")
+
+    def _of_plugin(self, kind: str, value: Any, base: type[Settings], context: Any) -> Settings:
+        if not is_reference(kind) and kind not in entry_points(self.group):
+            known = known_names(self._house(), self.group)
+            raise PydanticCustomError(NO_KIND, "{line}", {"line": f"no kind {kind!r}{nearest(kind, known)}"})
+        try:
+            made: type[Settings] = plugin(
+                kind,
+                self.group,
+                lambda one: isinstance(one, type) and issubclass(one, base) and self._fits(one),
+                f"a class of {base.__name__}",
+            )
+        except PluginError as error:
+            raise PydanticCustomError(NO_PLUGIN, "{line}", {"line": str(error)}) from error
+        self._plugins[kind] = made
+        # The kind is part of the places of errors, as with those of the house.
+        annotated: Any = Annotated
+        union = annotated[annotated[made, Tag(kind)] | annotated[_Nothing, Tag("")], Discriminator(lambda _: kind)]
+        adapter: TypeAdapter[Any] = TypeAdapter(union)
+        return cast(Settings, adapter.validate_python(value, context=context))
+
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Validates by the class of the value's kind."""
-        return core_schema.no_info_plain_validator_function(lambda value: self._any().validate_python(value))
+        return core_schema.with_info_plain_validator_function(lambda value, info: self._read(value, source, info.context))
 
     def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Describes all classes."""
+        """Describes all classes of this project."""
         return handler(self._any().core_schema)
+
+
+class _Nothing(BaseModel):
+    """What no value is, beside a plug-in's settings."""
+
+
+def absent(base: type[Settings], refusal: type[DmqrError], values: Any, why: str) -> Settings:
+    """Returns the settings of a plug-in that is not here: its values as they stand; its `opener` raises `refusal`."""
+
+    def opener(_: Settings) -> str:
+        raise refusal("plugin", why)
+
+    fields = {"kind": (str, ...)}
+    config = ConfigDict(extra="allow", frozen=True)
+    made: Any = create_model(f"Absent{base.__name__}", __base__=base, **fields)  # type: ignore[call-overload]
+    made.model_config = config
+    made.model_rebuild(force=True)
+    made.opener = property(opener)
+    return cast(Settings, made.model_validate(values))

@@ -3,29 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from cluster.settings import Kinds, Settings
+from cluster.errors import RetrieverError
+from cluster.settings import Kinds, Names, Settings
 from retrievers.settings import AnyEncoderSettings
+
+_UNSAID = {"together": False, "score_floor": None, "encoder": None}
 
 
 class RetrieverSettings(Settings):
     """Of a retriever: what other packages ask of any kind. Where a kind says nothing else, it is as here."""
 
-    opener: ClassVar[str]
-    """The module with the kind's `open_retriever`, `open_documents`, `retriever_identity` and `check_filters`."""
+    opener: ClassVar[str] = ""
+    """The module with the kind's `open_retriever`, `open_documents`, `retriever_identity` and `check_filters`; "": that of the
+    settings."""
+    builder: ClassVar[str] = ""
+    """The module with `index_builds` or `build_index` (`retrievers/corpora/builds.py`); "": the opener."""
     foreign: ClassVar[bool] = False
     """Whether its index may be made by others, who may leave texts out, and write to it while it is searched."""
     filterable: ClassVar[bool] = True
     """Whether its documents have fields to filter by."""
+    may_be_part: ClassVar[bool] = True
+    """Whether a hybrid may be made of it: it searches one index of its own."""
+    of_the_web: ClassVar[bool] = False
+    """Whether it searches the web, whose pages come with the hits."""
+    kind: Annotated[str, Names.CODE]
+    """Of the retriever; of a plug-in an entry point, `module:Class` or `file.py:Class`."""
     if TYPE_CHECKING:
-        kind: str
         together: bool = False
         score_floor: float | None = None
 
         @property
         def encoder(self) -> AnyEncoderSettings | None:
             """Returns the encoder of dense search."""
+
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            """Returns what a kind says nothing of: texts are searched one by one, lists have no floor, it is not dense."""
+            return _UNSAID[name] if name in _UNSAID else super().__getattr__(name)
 
     @property
     def folder(self) -> str | None:
@@ -103,19 +121,26 @@ class RetrieverSettings(Settings):
         return {name: self.encoder.model if self.encoder else None}
 
 
-KINDS = Kinds(
-    {
-        "local": "retrievers.local.settings:LocalSettings",
-        "elastic": "retrievers.elastic.settings:ElasticSettings",
-        "hybrid": "retrievers.hybrid.settings:HybridSettings",
-        "web": "retrievers.web.settings:WebSettings",
-    }
-)
+def folders() -> dict[str, str]:
+    """Returns the kinds of this package, each a folder: its name -> `module:Class` of its settings.
+
+    A folder `own_kind/` is one if its `settings.py` has a class `OwnKindSettings` of RetrieverSettings.
+    """
+    found = {}
+    for file in sorted(Path(__file__).parent.glob("*/settings.py")):
+        kind = file.parent.name
+        name = "".join(map(str.capitalize, kind.split("_"))) + "Settings"
+        if f"class {name}(" in file.read_text(encoding="utf-8"):
+            found[kind] = f"{__package__}.{kind}.settings:{name}"
+    return found
+
+
+KINDS = Kinds(folders(), group="dmqr.retrievers", refusal=RetrieverError)
 """The kinds of retrievers."""
 AnyRetrieverSettings = Annotated[RetrieverSettings, KINDS]
-IndexSettings = Annotated[RetrieverSettings, Kinds(KINDS.classes, but=("hybrid", "web"))]
+IndexSettings = Annotated[RetrieverSettings, KINDS.only(lambda one: one.may_be_part)]
 """The settings of a retriever that searches an index of its own."""
-WebOnly = Annotated[RetrieverSettings, Kinds(KINDS.classes, but=("local", "elastic", "hybrid"))]
+WebOnly = Annotated[RetrieverSettings, KINDS.only(lambda one: one.of_the_web)]
 """The settings of a search engine of the web."""
 
 

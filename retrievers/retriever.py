@@ -3,14 +3,14 @@
 In the whole project ranks start at 1 (`FIRST_RANK`), and a list is sorted by descending score, equal scores by `doc_id` in
 code point order.
 
-To add a retriever, add a folder, and its settings in a line of `retrievers.kinds.KINDS`. Of all functions that are given
-one, `name` is its key in the config, for messages, and `settings` are its settings. They raise RetrieverError if there is no
-index, or none that fits the settings.
+To add a retriever, add a folder (`retrievers.kinds.folders`); one of your own is a plug-in (docs/plugins.md). Its module has
+`open_retriever`, `open_documents`, `retriever_identity`, where it can filter `check_filters`, and if there is something to note
+`retriever_facts`. Of all functions that are given one, `name` is its key in the config, for messages, and `settings` are its
+settings. They raise RetrieverError if there is no index, or none that fits the settings.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,8 +21,11 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
+from cluster.plugins.modules import identity_of, module_beside
 from retrievers.kinds import RetrieverSettings
 
+CODE = "code"
+"""Key of a plug-in's code in the identity of a retriever."""
 FIRST_RANK = 1
 """The rank of the best hit."""
 
@@ -143,9 +146,16 @@ def open_retriever(
     An encoder runs on `device`, "cpu" or "cuda:0". `expect_identity` is the `Retriever.identity` when the run was planned: an
     index with another one is refused; None: any.
     """
-    opener = _opener(settings).open_retriever
-    retriever: Retriever = opener(name, settings, device=device, expect_identity=expect_identity)
+    opener = _opener(settings, "open_retriever").open_retriever
+    planned = None if expect_identity is None else {key: value for key, value in expect_identity.items() if key != CODE}
+    retriever: Retriever = opener(name, settings, device=device, expect_identity=planned)
     return retriever
+
+
+def with_code(settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an identity of a retriever with that of its code, where it is a plug-in."""
+    code = identity_of(type(settings))
+    return dict(identity) | ({CODE: code} if code else {})
 
 
 def open_documents(name: str, settings: RetrieverSettings, *, patient: bool = False) -> DocumentStore:
@@ -153,14 +163,13 @@ def open_documents(name: str, settings: RetrieverSettings, *, patient: bool = Fa
 
     Where `patient`, an unreachable server is tried for as long as a worker does.
     """
-    store: DocumentStore = _opener(settings).open_documents(name, settings, patient=patient)
+    store: DocumentStore = _opener(settings, "open_documents").open_documents(name, settings, patient=patient)
     return store
 
 
 def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
     """Returns the `Retriever.identity` without loading a model, after a check of the index against the settings."""
-    identity: dict[str, Any] = _opener(settings).retriever_identity(name, settings)
-    return identity
+    return with_code(settings, _opener(settings, "retriever_identity").retriever_identity(name, settings))
 
 
 def identity_differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> str:
@@ -190,18 +199,22 @@ def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[st
 
     `identity` is that of `retriever_identity`; it names the concrete index, even if an alias points to another one by now.
     """
-    opener = _opener(settings)
+    opener = _opener(settings, "retriever_identity")
     facts: dict[str, Any] = opener.retriever_facts(name, settings, identity) if hasattr(opener, "retriever_facts") else {}
     return facts
 
 
-def _opener(settings: RetrieverSettings) -> Any:
-    return importlib.import_module(settings.opener)
+def _opener(settings: RetrieverSettings, needed: str) -> Any:
+    """Returns the module of a kind, after a check that it has a function."""
+    module = module_beside(type(settings), settings.opener)
+    if not hasattr(module, needed):
+        raise RetrieverError("plugin", f"{module.__file__}: has no function {needed}; write it as retrievers/retriever.py says")
+    return module
 
 
 def check_filters(name: str, settings: RetrieverSettings, fields: Iterable[str]) -> None:
     """Refuses fields that the retriever's index lacks, or whose whole values it cannot look for."""
-    _opener(settings).check_filters(name, settings, fields)
+    _opener(settings, "check_filters").check_filters(name, settings, fields)
 
 
 @contextmanager
@@ -242,6 +255,14 @@ def single_lists(lists: RankedLists) -> list[RankedList]:
     """Returns the lists one by one, without copying."""
     ends = lists.offsets.tolist()
     return [RankedList(lists.doc_ids[begin:end], lists.scores[begin:end]) for begin, end in pairwise(ends)]
+
+
+def lists_of(found: Sequence[Iterable[tuple[str, float]]], depth: int) -> RankedLists:
+    """Returns lists of hits (doc_id, score) that are in any order: sorted as lists are, the best `depth` of each."""
+    kept = [sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:depth] for hits in found]
+    offsets = np.cumsum([0, *map(len, kept)], dtype=np.int64)
+    doc_ids = pa.array([doc_id for hits in kept for doc_id, _ in hits], pa.string())
+    return RankedLists(offsets, doc_ids, np.array([score for hits in kept for _, score in hits], dtype=np.float64))
 
 
 def joined_lists(lists: Sequence[RankedList]) -> RankedLists:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
+from cluster.plugins.modules import identity_of
 from cluster.settings import NOT_IDENTITY, Names, Settings
 
 DRIFT = 0.15
@@ -18,9 +19,11 @@ DRIFT = 0.15
 def identity_fields(part: BaseModel) -> dict[str, Any]:
     """Returns the identity fields of a section of the config that differ from their defaults, as plain values.
 
-    A field whose `left_out` is an earlier default is left out with that value, too.
+    A field whose `left_out` is an earlier default is left out with that value, too. Of a plug-in its class and the version of
+    its code stand in place of the name by which the config finds it.
     """
     found: dict[str, Any] = {}
+    plugin = identity_of(type(part))
     for name, field in type(part).model_fields.items():
         value = getattr(part, name)
         extra = field.json_schema_extra
@@ -32,7 +35,7 @@ def identity_fields(part: BaseModel) -> dict[str, Any]:
         plain = _plain(value)
         if plain != {}:  # empty: a section without identity fields that differ from their defaults
             found[name] = plain
-    return found
+    return found | ({"kind": plugin} if plugin else {})
 
 
 def _plain(value: Any) -> Any:

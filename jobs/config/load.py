@@ -18,7 +18,8 @@ from pydantic import BaseModel, ValidationError
 
 from cluster.cause import one_line
 from cluster.errors import ConfigError, nearest
-from cluster.settings import FORM, Kinds, Names, field_names
+from cluster.plugins.references import with_absolute_files
+from cluster.settings import FORM, NO_KIND, NO_PLUGIN, REQUIRED, Kinds, Names, field_names
 from jobs.config.config import MOST_LABEL, NAME, Config
 from jobs.log.settings import day
 
@@ -27,6 +28,8 @@ _CODES = {
     "union_tag_invalid": "config-key",
     "missing": "config-missing",
     "union_tag_not_found": "config-missing",
+    NO_KIND: "config-key",
+    NO_PLUGIN: "plugin",
 }
 _MOST_LEVELS, _MOST_ALIASED = 100, 10_000  # far more than a config has
 _GIVE = "give a YAML file like configs/quickstart.yaml"
@@ -69,7 +72,8 @@ def load_config(path: str, settings: list[str] | None = None, date: str | None =
     if isinstance(log, dict) and "{date}" in str(log.get("path")):
         log.setdefault("date", "{date}")
     try:
-        return Config.model_validate(_fill(values, filled))
+        filled_values = with_absolute_files(_fill(values, filled), Path(path).parent)
+        return Config.model_validate(filled_values, context=REQUIRED)
     except ValidationError as error:
         raise ConfigError(*problem(path, error)) from error
 
@@ -84,7 +88,7 @@ def changed_config(config: Config, settings: Sequence[str], where: str) -> Confi
     for setting in settings:
         _set(values, setting)
     try:
-        return Config.model_validate(values)
+        return Config.model_validate(values, context=REQUIRED)
     except ValidationError as error:
         raise ConfigError(*problem(where, error)) from error
 
@@ -198,6 +202,9 @@ def problem(path: str, error: ValidationError) -> tuple[str, str]:
         shown.append("kind")
         kind = str(first["ctx"]["tag"])
         what = f"no kind {kind!r}{nearest(kind, list(model))}"
+    elif first["type"] in (NO_KIND, NO_PLUGIN):
+        shown.append("kind")
+        what = first["msg"]
     elif first["type"] in ("model_type", "dict_type"):
         what = f"should hold keys, found {first['input']!r}"
     elif first["type"] == "list_type":

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from cluster.errors import ConfigError, RetrieverError, nearest
 from jobs.config.config import Config
-from retrievers.elastic.settings import ElasticSettings
+from retrievers.corpora.builds import index_builds
 from retrievers.kinds import RetrieverSettings, all_indexed
-from retrievers.local.fields import local_indexes
 from retrievers.settings import CorpusSettings
 
 
@@ -66,15 +65,11 @@ def _check_apart(config: Config) -> None:
     """Checks that no index is of two collections: what is built of one corpus would replace what is built of the other."""
     owners: dict[str, str] = {}
     for name, one in config.retrieve.collections.items():
-        for place in _places(all_indexed({key: config.retrieve.retrievers[key] for key in one.retrievers})):
+        of_one = all_indexed({key: config.retrieve.retrievers[key] for key in one.retrievers})
+        for place in {built.place for built in index_builds(of_one, list(config.retrieve.filters)).builds}:
             if (other := owners.setdefault(place, name)) != name:
                 raise RetrieverError(
                     "index-shared",
                     f"index {place}: is of the collections {other} and {name}, and is built of one corpus; give each an index "
                     "of its own, or build it with a config without collections",
                 )
-
-
-def _places(retrievers: Mapping[str, RetrieverSettings]) -> set[str]:
-    elastic = {f"{one.index} ({one.url_env})" for one in retrievers.values() if isinstance(one, ElasticSettings)}
-    return elastic | local_indexes(retrievers).keys()

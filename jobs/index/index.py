@@ -6,7 +6,7 @@ builders.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,31 +22,25 @@ from jobs.index.corpora import NamedCorpus, named_corpora
 from jobs.index.sources import passages
 from jobs.job.opening import stored_index
 from jobs.terminal.live_display import LiveDisplay
-from retrievers.corpora.files import COLUMNS, Source, corpus_files, corpus_schema
+from retrievers.corpora.builds import BuildInputs, IndexBuild, Progress, Summary, index_builds
+from retrievers.corpora.files import Source, corpus_files, corpus_schema
 from retrievers.corpora.filters import check_columns
-from retrievers.elastic.build import ElasticSummary, build_elastic_index
-from retrievers.elastic.fields import Fields, elastic_indexes
 from retrievers.kinds import all_indexed
-from retrievers.local.build import Elsewhere, IndexSummary, build_local_index
-from retrievers.local.fields import IndexFields, local_indexes
+from retrievers.local.build import Elsewhere, IndexSummary
+from retrievers.local.builds import FolderBuild
 from retrievers.local.index import INDEX
 from retrievers.settings import CorpusSettings
 
 _OURS = ("data-", "lease/", INDEX, PROBE)
 
-Show = Callable[[str, int, int], None]
 
-
-def build_on_s3(
-    url: str, sources: Sequence[str | Source], fields: IndexFields, show: Show, columns: CorpusSettings = COLUMNS
-) -> IndexSummary:
-    """Builds a local index into a folder on S3, as `retrievers.local.build.build_local_index` does into a local one.
-
-    `show` is called with the phase, the amount done and the total.
+def build_on_s3(index: FolderBuild, given: BuildInputs) -> IndexSummary:
+    """Builds a local index into its folder on S3, as `retrievers.local.build.build_local_index` does into a local one.
 
     Raises:
         RetrieverError: as for a local index, or the folder holds other files, or another process is building the index.
     """
+    url, show = index.folder, given.progress
     storage = S3Storage(url)
     try:
         old = stored_index(storage)[0] if storage.stat(INDEX) is not None else None
@@ -64,8 +58,7 @@ def build_on_s3(
     try:
         with work_folder() as folder:
             work = folder / "index"
-            build = partial(build_local_index, work, sources, fields, progress=show, elsewhere=existing, columns=columns)
-            built = _built(work, url, build)
+            built = _built(work, url, partial(index.build_in, work, given, existing))
             if built.built:
                 # the data of the previous index stays until the next build, since it may be being copied
                 kept = _put(storage, work, lease, show) | ({str(old["data"])} if old else set())
@@ -97,7 +90,7 @@ def _fetch(storage: S3Storage, data: str, name: str, to: Path) -> None:
     storage.download(entry, to)
 
 
-def _put(storage: S3Storage, work: Path, lease: Lease, show: Show) -> set[str]:
+def _put(storage: S3Storage, work: Path, lease: Lease, show: Progress) -> set[str]:
     """Uploads the index and returns the names of its data folders."""
     files = sorted(path for path in work.rglob("*") if path.is_file() and path.relative_to(work).parts[0].startswith("data-"))
     total = sum(path.stat().st_size for path in files)
@@ -130,7 +123,7 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
     every, filters = all_indexed(config.retrieve.retrievers), list(config.retrieve.filters)
     if not every:  # of the web alone
         return []
-    local_indexes(every), elastic_indexes(every, filters)  # refuse contradictions before any work
+    index_builds(every, filters)  # refuses contradictions before any work
     corpora = named_corpora(config, corpus)
     return [row for one in corpora for row in _built_of(config, one, progress)]
 
@@ -138,65 +131,41 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
 def _built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay) -> list[dict[str, Any]]:
     """Builds the indexes of one corpus."""
     filters, named = list(config.retrieve.filters), {"collection": corpus.collection} if corpus.collection else {}
-    local, elastic = local_indexes(corpus.retrievers), elastic_indexes(corpus.retrievers, filters)
+    indexes = index_builds(corpus.retrievers, filters)
     with work_folder() as folder:
         prepared = passages(corpus.paths, corpus.columns, folder, _show(progress, f"corpus {corpus.collection}".strip()))
         if filters:
             columns = corpus_schema(corpus_files(prepared.sources), corpus.columns).names
             check_columns(f"corpus {corpus.paths[0]}", columns, filters)
-        built = _build(config, corpus.columns, prepared.sources, local, elastic, progress)
+        built = [_build(config, corpus.columns, prepared.sources, one, progress) for one in indexes.builds]
+    built += [
+        {"index": name, "documents": 0, "done": why, "without_text": 0, "replaced": None} for name, why in indexes.left.items()
+    ]
     notes = "".join(f"; {note}" for note in prepared.notes)
     return [named | one | {"done": f"{one['done']}{notes}"} for one in built]
 
 
 def _build(
-    config: Config,
-    corpus: CorpusSettings,
-    sources: Sequence[str | Source],
-    local: Mapping[str, IndexFields],
-    elastic: Mapping[tuple[str, str], Fields],
-    progress: LiveDisplay,
-) -> list[dict[str, Any]]:
-    """Builds the indexes from Parquet files."""
-    result = []
-    for folder, fields in local.items():
-        show = _show(progress, folder)
-        if remote(folder):
-            built = build_on_s3(folder, sources, fields, show, corpus)
-        else:
-            built = build_local_index(folder, sources, fields, progress=show, columns=corpus)
-        result.append({"index": folder, "documents": built.documents} | _done(built))
-    for (_, alias), mapping in elastic.items():
-        encodes = mapping.dense and mapping.encoder.loaded
-        load = index_actors.ActorLoader(config) if encodes and index_actors.uses_actors(config) else None
-        with work_folder() as work:
-            show = _show(progress, alias)
-            summary = build_elastic_index(mapping, sources, folder=work, progress=show, load=load, columns=corpus)
-        result.append({"index": f"{alias} ({summary.name})", "documents": summary.documents} | _done(summary))
-    return result
+    config: Config, corpus: CorpusSettings, sources: Sequence[str | Source], one: IndexBuild, progress: LiveDisplay
+) -> dict[str, Any]:
+    """Builds an index from Parquet files."""
+    load = index_actors.ActorLoader(config) if one.encodes and index_actors.uses_actors(config) else None
+    with work_folder() as work:
+        given = BuildInputs(sources, corpus, work, _show(progress, one.name), load)
+        in_bucket = one if isinstance(one, FolderBuild) and remote(one.folder) else None
+        summary: Summary = one.build(given) if in_bucket is None else build_on_s3(in_bucket, given)
+    return {"index": one.shown(summary), "documents": summary.documents} | _done(summary)
 
 
-def _show(progress: LiveDisplay, what: str) -> Callable[[str, int, int], None]:
+def _show(progress: LiveDisplay, what: str) -> Progress:
     return lambda phase, done, total: progress.phase(f"{what}: {phase} {done:,}/{total:,}")
 
 
-def _done(summary: IndexSummary | ElasticSummary) -> dict[str, Any]:
+def _done(summary: Summary) -> dict[str, Any]:
     words = "built" if summary.built else "exists already, nothing to do"
     if summary.replaced is not None:
         words += f", in place of the index of another corpus ({summary.replaced:,} documents)"
     if summary.without_text:
         words += f"; {summary.without_text:,} documents have no text"
-    if isinstance(summary, IndexSummary) and summary.bm25 is not None:
-        if "fields" in summary.bm25 and summary.without_title:
-            words += f"; {_untitled(summary)}"
-        if summary.language is not None:
-            words += f"; analyzer {summary.bm25['analyzer']}: {summary.language}"
-    if summary.looks is not None:
-        words += f"; warning: {summary.looks}"
+    words += "".join(f"; {note}" for note in summary.notes)
     return {"done": words, "without_text": summary.without_text, "replaced": summary.replaced}
-
-
-def _untitled(summary: IndexSummary) -> str:
-    if summary.without_title == summary.documents:
-        return "no document has a title, so fields.title changes nothing"
-    return f"{summary.without_title:,} documents have no title"

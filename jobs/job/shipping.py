@@ -9,6 +9,7 @@ import cluster
 import jobs
 import retrievers
 import rewriters
+from cluster.plugins.modules import installed_folders
 from cluster.settings import Names, Settings
 from retrievers.models import at_commit
 
@@ -37,5 +38,9 @@ def absolute_path(path: str) -> str:
 
 
 def package_folders() -> list[str]:
-    """Returns the folders of the four packages, to be shipped to worker machines that have not installed them."""
-    return [str(Path(package.__path__[0])) for package in (cluster, jobs, retrievers, rewriters)]
+    """Returns the folders of packages to be shipped to worker machines that have not installed them.
+
+    They are the four of this project, and those of plug-ins that this process has imported; files of plug-ins are sent with
+    their settings.
+    """
+    return [*(str(Path(package.__path__[0])) for package in (cluster, jobs, retrievers, rewriters)), *installed_folders()]

@@ -16,7 +16,7 @@ from cluster.errors import ConfigError
 from cluster.kuberay.manifests import CONFIG_FOLDER
 from jobs.config.config import Config
 from jobs.config.load import yesterday
-from jobs.submit.sent_config import MOST_BYTES, with_texts
+from jobs.submit.sent_config import MOST_BYTES, sent_code, with_texts
 
 PRICES = "prices.yaml"
 APPLIED_BYTES = (
@@ -80,8 +80,19 @@ def config_files(config: Config, config_path: str, *, any_night: bool) -> Config
         found.sent.append(named)
         return places[file.absolute()]
 
+    def code(named: str) -> str:
+        files = sent_code(named)
+        if files is None or found.size + sum(len(content) for _, content in files.code.files) > _MOST_MAP_BYTES:
+            return named
+        folder = f"plugins/{files.code.version.partition(':')[2][:12]}"
+        for place, content in files.code.files:
+            key = f"{_UNSAFE.sub('-', f'{folder}/{place}')}"[:253]
+            found.data[key], found.paths[key] = content.decode(), f"{folder}/{place}"
+        found.sent.append(named)
+        return f"{CONFIG_FOLDER}/{folder}/{files.module_file}:{files.name}"
+
     before = with_texts(config, lambda named: named)
-    found.settings.extend(_changes(before, with_texts(config, text)))
+    found.settings.extend(_changes(before, with_texts(config, text, code)))
     return found
 
 

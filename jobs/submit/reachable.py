@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from cluster.plugins.references import named_file
 from cluster.settings import Names
 from cluster.storage import remote
 from jobs.config.config import Config
@@ -26,6 +27,8 @@ def unseen_paths(*configs: Config, sent: Collection[str] = ()) -> list[str]:
     for key, what, name in _named(*configs):
         if what in (Names.FILE, Names.TEXT, Names.KEY):
             found |= {f"{key}: {name}": False} if not remote(name) and name not in sent else {}
+        elif what is Names.CODE:
+            found |= {f"{key}: {name}": False} if named_file(name) is not None and name not in sent else {}
         elif what is Names.MODEL and (name.startswith(_OF_A_PATH) or Path(name).is_dir()):  # not a name of a hub
             found[f"{key}: {name}"] = True
     return sorted(found, key=found.__getitem__)

@@ -163,7 +163,7 @@ def _server_ports(config: Config, *arms: Config) -> list[int]:
     urls += [traces.endpoint] if traces and traces.endpoint else []
     searching = [one for of in (config, *arms) for one in of.retrieve.retrievers.values()]
     searching += [of.web.search for of in (config, *arms) if of.web is not None]
-    variables = {getattr(one, "url_env", None) for one in searching if one.kind == "web"}
+    variables = {getattr(one, "url_env", None) for one in searching if one.of_the_web}
     urls += [value for name, value in config.cluster.kubernetes.env.items() if name in variables]
     return [address.port or (80 if address.scheme == "http" else 443) for address in map(urlsplit, urls)]
 

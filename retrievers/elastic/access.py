@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from cluster.errors import RetrieverError
 from cluster.http import secret_in, shown_name
-from retrievers.elastic.settings import ElasticSettings
+from retrievers.elastic.settings import ElasticIndexSettings
 
 
 class Access(NamedTuple):
@@ -41,7 +41,7 @@ class Access(NamedTuple):
         return [value for value in (self.api_key, (self.basic_auth or ("", ""))[1]) if value]
 
 
-def read_access(where: str, settings: ElasticSettings) -> Access:
+def read_access(where: str, settings: ElasticIndexSettings) -> Access:
     """Returns addresses and credentials from the environment variables that `settings` name.
 
     `where` is the place in the config, for messages.

@@ -13,15 +13,16 @@ import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
+from retrievers.corpora.builds import Progress
 from retrievers.corpora.corpus import DOCUMENTS, group_equal_hashes, joined, open_arrow, write_documents
 from retrievers.corpora.files import COLUMNS, Paths, corpus_files, corpus_schema, doc_id_type
 from retrievers.elastic.connection import Connection
@@ -29,6 +30,7 @@ from retrievers.elastic.failures import RequestRefused, ServerUnavailable
 from retrievers.elastic.fields import Fields
 from retrievers.elastic.index import FORMAT, NOTE, ElasticIndex, find_index
 from retrievers.elastic.passages import InProcessLoader, LoadCounts, PassLoader, text_hash
+from retrievers.elastic.summary import ElasticSummary
 from retrievers.encoder import encoder_dim, encoder_identity
 from retrievers.retriever import error_context
 from retrievers.settings import CorpusSettings
@@ -38,34 +40,6 @@ _IN_FLIGHT = 4  # bulk requests; two were as fast on one node with two cores
 _MERGE_TIMEOUT = 2.0  # seconds; a longer merge is polled
 _MERGE_POLL = 0.2  # seconds
 _MERGE_LOST = 30.0  # seconds without a merge: the node has restarted; an index of many segments is correct, only slower
-
-Progress = Callable[[str, int, int], None]
-
-
-class ElasticSummary(NamedTuple):
-    """Summary of `build_elastic_index`.
-
-    Attributes:
-        built: False where the alias stood for the same index already.
-        name: The concrete index.
-        documents: In the corpus.
-        duplicates: Documents whose text another one has, too.
-        content: Hash of the corpus.
-        counts: What was loaded.
-        without_text: Documents whose text is null or blank.
-        replaced: Documents of the index of another corpus for which the alias stood; None: for none.
-        looks: That the corpus is plainly of another language than BM25's analyzer, in words; None: it is not.
-    """
-
-    built: bool
-    name: str
-    documents: int
-    duplicates: int
-    content: str
-    counts: LoadCounts
-    without_text: int
-    replaced: int | None
-    looks: str | None
 
 
 def build_elastic_index(

@@ -59,17 +59,12 @@ class VectorSettings(Settings):
         return self
 
 
-class ElasticSettings(RetrieverSettings):
-    """An index in Elasticsearch: BM25 (`analyzer`) or, with `encoder`, dense."""
+class ElasticIndexSettings(RetrieverSettings):
+    """An index in Elasticsearch, whatever is searched in it, and how its server is reached."""
 
-    opener: ClassVar[str] = "retrievers.elastic.retriever"
     foreign: ClassVar[bool] = True
-    kind: Literal["elastic"]
-    """This kind."""
     index: Annotated[str, Field(min_length=1), NOT_IDENTITY]
     """An alias; `dmqr index` lets it stand for the index that it has built. An index of others can be searched, too."""
-    field: str | None = None
-    """What is searched; null: text, or vector where there is an encoder."""
     url_env: Annotated[str, NOT_IDENTITY, Names.VARIABLE] = "ELASTICSEARCH_URL"
     """Name of the environment variable with the address, or several, separated by commas."""
     api_key_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = None
@@ -84,27 +79,8 @@ class ElasticSettings(RetrieverSettings):
     """In place of password_env: a file on every node that holds the password; read anew when the server refuses it."""
     ca_file: Annotated[str | None, NOT_IDENTITY, Names.FILE] = None
     """PEM file of the authority that has signed the server's certificate; null: the usual ones."""
-    analyzer: str | None = None
-    """One of the server's; english if nothing is said."""
-    query: QuerySettings | None = None
-    """Of BM25."""
-    similarity: Bm25Settings | None = None
-    """Of BM25."""
-    encoder: AnyEncoderSettings | None = None
-    """Of dense search."""
-    filter: Annotated[dict[str, Any] | None, NOT_IDENTITY] = None
-    """A query of Elasticsearch: only documents that it finds are searched; that of the alias counts beside it."""
-    together: bool = False
-    """All texts of a query are searched as one: docs/strategies.md."""
     score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Hits of its lists with a lower score take no part in fusion; null: all do."""
-    vector: VectorSettings | None = None
-    """Of dense search."""
-    num_candidates: Annotated[int, Field(gt=0, le=10_000)] | None = None
-    """Neighbours looked at per shard; null: three times the depth, 100 at least."""
-    oversample: Annotated[float, Field(ge=1, lt=10)] | None = None
-    """Of quantised vectors: this many times the depth are scored again with the vectors as they were; null: 3 for int4
-    and bbq, else none."""
     shards: Annotated[int, Field(gt=0), NOT_IDENTITY] = 1
     """Of the index that is built; another number is another index."""
     replicas: Annotated[int, Field(ge=0), NOT_IDENTITY] = 1
@@ -118,16 +94,8 @@ class ElasticSettings(RetrieverSettings):
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
     """How long a search waits for a server that is overloaded or away."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _bm25_or_dense(cls, values: Any) -> Any:
-        checked = bm25_or_dense(values, ("analyzer", "query", "similarity"), ("vector", "num_candidates", "oversample"))
-        if isinstance(checked, dict) and checked.get("encoder") is None and checked.get("analyzer") is None:
-            return checked | {"analyzer": "english"}
-        return checked
-
     @model_validator(mode="after")
-    def _one_key(self) -> ElasticSettings:
+    def _one_key(self) -> Self:
         passwords = [key for key in ("password_env", "password_file") if getattr(self, key) is not None]
         given = [key for key in ("api_key_env", "api_key_file", "user_env") if getattr(self, key) is not None]
         if (self.user_env is None) != (not passwords):
@@ -146,16 +114,58 @@ class ElasticSettings(RetrieverSettings):
         if depth > _MOST_HITS:
             raise ValueError(f"depth {depth} is more than the {_MOST_HITS:,} hits that Elasticsearch gives; lower it")
 
-    @property
-    def is_approximate(self) -> bool:
-        """Whether neighbours are looked for by their number."""
-        return self.encoder is not None
-
     def place(self, identity: Mapping[str, Any]) -> str:
         """The name of the index, with the filter of its searches, and its server where that is not the usual one."""
         only, usual = identity.get("filter"), type(self).model_fields["url_env"].default
         name = super().place(identity) + ("" if only is None else f" where {only}")
         return name if self.url_env == usual else f"{name} of {self.url_env}"
+
+    def at(self, identity: Mapping[str, Any]) -> Self:
+        """The settings with the concrete index."""
+        return self.model_copy(update={"index": identity["index"]}) if "index" in identity else self
+
+
+class ElasticSettings(ElasticIndexSettings):
+    """An index in Elasticsearch: BM25 (`analyzer`) or, with `encoder`, dense."""
+
+    opener: ClassVar[str] = "retrievers.elastic.retriever"
+    builder: ClassVar[str] = "retrievers.elastic.builds"
+    kind: Literal["elastic"]
+    """This kind."""
+    field: str | None = None
+    """What is searched; null: text, or vector where there is an encoder."""
+    analyzer: str | None = None
+    """One of the server's; english if nothing is said."""
+    query: QuerySettings | None = None
+    """Of BM25."""
+    similarity: Bm25Settings | None = None
+    """Of BM25."""
+    encoder: AnyEncoderSettings | None = None
+    """Of dense search."""
+    filter: Annotated[dict[str, Any] | None, NOT_IDENTITY] = None
+    """A query of Elasticsearch: only documents that it finds are searched; that of the alias counts beside it."""
+    together: bool = False
+    """All texts of a query are searched as one: docs/strategies.md."""
+    vector: VectorSettings | None = None
+    """Of dense search."""
+    num_candidates: Annotated[int, Field(gt=0, le=10_000)] | None = None
+    """Neighbours looked at per shard; null: three times the depth, 100 at least."""
+    oversample: Annotated[float, Field(ge=1, lt=10)] | None = None
+    """Of quantised vectors: this many times the depth are scored again with the vectors as they were; null: 3 for int4
+    and bbq, else none."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bm25_or_dense(cls, values: Any) -> Any:
+        checked = bm25_or_dense(values, ("analyzer", "query", "similarity"), ("vector", "num_candidates", "oversample"))
+        if isinstance(checked, dict) and checked.get("encoder") is None and checked.get("analyzer") is None:
+            return checked | {"analyzer": "english"}
+        return checked
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether neighbours are looked for by their number."""
+        return self.encoder is not None
 
     def at(self, identity: Mapping[str, Any]) -> Self:
         """The settings with the concrete index, and the filter of its alias."""

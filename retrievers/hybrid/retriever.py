@@ -109,7 +109,8 @@ def open_retriever(
         part: retriever.open_retriever(part_name(name, part), one, device=device, expect_identity=of.get(part))
         for part, one in settings.of.items()
     }
-    identity = settings.identity_of(name, {part_name(name, part): one.identity() for part, one in parts.items()})
+    of_parts = {part_name(name, part): retriever.with_code(settings.of[part], one.identity()) for part, one in parts.items()}
+    identity = settings.identity_of(name, of_parts)
     check_planned(f"retrieve.retrievers.{name}: an index", expect_identity, identity)
     return (Hybrid if settings.encoder is None else DenseHybrid)(settings, parts, identity)
 

@@ -16,6 +16,7 @@ class HybridSettings(RetrieverSettings):
     """Several retrievers that act as one: their lists of a text are fused into one list."""
 
     opener: ClassVar[str] = "retrievers.hybrid.retriever"
+    may_be_part: ClassVar[bool] = False
     kind: Literal["hybrid"]
     """This kind."""
     of: Annotated[dict[str, IndexSettings], Field(min_length=2)]

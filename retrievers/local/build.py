@@ -77,6 +77,18 @@ class IndexSummary(NamedTuple):
     language: str | None
     looks: str | None
 
+    @property
+    def notes(self) -> list[str]:
+        """Returns what else a person should know, of BM25."""
+        found = []
+        if self.bm25 is not None and "fields" in self.bm25 and self.without_title:
+            every = self.without_title == self.documents
+            several = f"{self.without_title:,} documents have no title"
+            found.append("no document has a title, so fields.title changes nothing" if every else several)
+        if self.bm25 is not None and self.language is not None:
+            found.append(f"analyzer {self.bm25['analyzer']}: {self.language}")
+        return found + ([f"warning: {self.looks}"] if self.looks is not None else [])
+
 
 class Elsewhere(NamedTuple):
     """The index that the new one will replace, if it is not in the folder of the build, but in object storage."""

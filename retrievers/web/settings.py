@@ -28,6 +28,8 @@ class WebSettings(RetrieverSettings):
 
     opener: ClassVar[str] = "retrievers.web.retriever"
     filterable: ClassVar[bool] = False
+    may_be_part: ClassVar[bool] = False
+    of_the_web: ClassVar[bool] = True
     kind: Literal["web"]
     """This kind."""
     provider: Literal["searxng", "tavily", "brave"]

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, Protocol
 
+from cluster.plugins.modules import module_beside
 from rewriters.engines.settings import EngineSettings
 
 
@@ -137,5 +137,5 @@ def open_engine(settings: EngineSettings) -> Engine:
         RewriterError: A value cannot work.
     """
     module, _, name = settings.opener.partition(":")
-    engine: Engine = getattr(import_module(module), name)(settings.opened_with)
+    engine: Engine = getattr(module_beside(type(settings), module), name)(settings.opened_with)
     return engine

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
+from cluster.errors import RewriterError
 from cluster.settings import NOT_IDENTITY, Kinds, Names, Settings
 
 Locate = Callable[[str, str, str | None], tuple[str, str]]
@@ -21,7 +22,7 @@ class EngineSettings(Settings):
     """Of an engine: what other packages ask of any kind. Where a kind says nothing else, it is as here."""
 
     opener: ClassVar[str]
-    """`module:Class` of the engine, which takes `opened_with`."""
+    """`module:Class` of the engine, which takes `opened_with`; of a plug-in `:Class` is of the module of the settings."""
     is_recorded: ClassVar[bool] = False
     """Whether its answers are there already: they cost nothing, and a request has one."""
     at_server: ClassVar[bool] = False
@@ -30,8 +31,8 @@ class EngineSettings(Settings):
     """What must be installed where it computes."""
     goes_on: ClassVar[bool] = True
     """Whether it goes on with a text that is no message."""
-    if TYPE_CHECKING:
-        kind: str
+    kind: Annotated[str, Names.CODE]
+    """Of the engine; of a plug-in an entry point, `module:Class` or `file.py:Class`."""
 
     @property
     def gpus(self) -> int:
@@ -284,7 +285,9 @@ ENGINES = Kinds(
         "openai": "rewriters.engines.settings:OpenaiSettings",
         "anthropic": "rewriters.engines.settings:AnthropicSettings",
         "recorded": "rewriters.engines.settings:RecordedSettings",
-    }
+    },
+    group="dmqr.engines",
+    refusal=RewriterError,
 )
 """The kinds of engines."""
 AnyEngineSettings = Annotated[EngineSettings, ENGINES]

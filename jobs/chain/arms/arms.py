@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from cluster.errors import ConfigError, nearest
+from cluster.settings import REQUIRED
 from jobs.chain.arms.collections import with_left_collections
 from jobs.config.config import Config
 from jobs.config.load import problem
@@ -191,7 +192,7 @@ class _Maker:
                 _without_others(values, entries, self.config.rewrite.strategies, where)
                 values["rewrite"]["strategies"] = entries
         try:
-            return Config.model_validate(values)
+            return Config.model_validate(values, context=REQUIRED)
         except ValidationError as error:
             raise ConfigError(*problem(where, error)) from error
 

@@ -191,6 +191,7 @@ CONFIG = [
     job("config-file", "not YAML: line", spoil=file("job.yaml", "name: [unclosed\n")),
     job("config-key", "fuse.dept: unknown key", "fuse.dept=3"),
     job("config-key", "no kind 'vlm'", "rewrite.engine={kind: vlm}"),
+    job("plugin", "there is no file", "retrieve.retrievers={own: {kind: own.py:Own}}"),
     job("config-missing", "output: is missing", spoil=without_output),
     job("config-value", "should be", "fuse.k=seven"),
     job("config-value", "routes.original is empty", "retrieve.routes={original: []}"),

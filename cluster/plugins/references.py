@@ -1,0 +1,129 @@
+"""How a config names the class of a plug-in: by an entry point, `module:Class`, or `file.py:Class`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from cluster.cause import one_line
+from cluster.errors import nearest
+from cluster.plugins.code import OURS, Code, PluginError, file_code, package_code
+from cluster.plugins.modules import load
+
+_FILE = re.compile(r"(?P<path>[^:\s][^:]*\.py):(?P<name>[A-Za-z_]\w*)")
+_MODULE = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
+
+
+def named_file(reference: str) -> tuple[str, str] | None:
+    """Returns path and name of a reference `file.py:Class`; None: it is none."""
+    found = _FILE.fullmatch(reference)
+    return None if found is None else (found["path"], found["name"])
+
+
+def is_reference(name: str) -> bool:
+    """Returns whether a name has the form `module:Class` or `file.py:Class`."""
+    return ":" in name
+
+
+def with_absolute_files(value: Any, folder: Path) -> Any:
+    """Returns values of a config in which each `file.py:Class`, also as a key, has the path of a file in or below a folder."""
+    if isinstance(value, str):
+        found = named_file(value)
+        return value if found is None else f"{(folder / Path(found[0]).expanduser()).resolve()}:{found[1]}"
+    if isinstance(value, dict):
+        return {with_absolute_files(key, folder): with_absolute_files(one, folder) for key, one in value.items()}
+    return [with_absolute_files(one, folder) for one in value] if isinstance(value, list) else value
+
+
+def entry_points(group: str) -> dict[str, list[importlib.metadata.EntryPoint]]:
+    """Returns the entry points of a group by name."""
+    found: dict[str, list[importlib.metadata.EntryPoint]] = {}
+    for one in importlib.metadata.entry_points(group=group):
+        if one not in found.setdefault(one.name, []):
+            found[one.name].append(one)
+    return found
+
+
+def reference_code(reference: str, group: str) -> tuple[Code, str]:
+    """Returns the code that a reference, or the name of an entry point, leads to, and the name of the class in it.
+
+    Raises:
+        PluginError: There is no such code.
+    """
+    if (file := named_file(reference)) is not None:
+        return file_code(Path(file[0])), file[1]
+    if (module := _MODULE.fullmatch(reference)) is not None:
+        return _module_code(module["module"], ""), module["name"]
+    if is_reference(reference):
+        raise PluginError(f"{reference!r} names no code; write it as file.py:Class or package.module:Class")
+    points = entry_points(group).get(reference, [])
+    if len(points) > 1:
+        both = " and ".join(sorted(_distribution_of(one) for one in points))
+        raise PluginError(f"{reference!r} is of {both}; uninstall one, or name its class as {points[0].value}")
+    if not points:
+        raise PluginError(f"there is no {reference!r}{nearest(reference, entry_points(group))}")
+    module_name, _, name = points[0].value.partition(":")
+    return _module_code(module_name, _distribution_of(points[0])), name
+
+
+def plugin(reference: str, group: str, fits: Callable[[Any], bool], wanted: str) -> Any:
+    """Returns what a reference, or the name of an entry point, names.
+
+    Args:
+        reference: `file.py:Class`, `module:Class`, or a name.
+        group: Of entry points.
+        fits: Whether something may be named.
+        wanted: What may be, in words, with an article.
+
+    Raises:
+        PluginError: It is not there, cannot be imported, or is something else.
+    """
+    code, name = reference_code(reference, group)
+    module = load(code)
+    try:
+        found: Any = module
+        for part in name.split("."):
+            found = getattr(found, part)
+    except AttributeError as error:
+        known = [one for one, value in vars(module).items() if not one.startswith("_") and fits(value)]
+        raise PluginError(f"{code.origin} has no {name}{nearest(name, known)}") from error
+    if not fits(found):
+        kind = f"the class {name}" if isinstance(found, type) else f"{name}, of the type {type(found).__name__}"
+        raise PluginError(f"{code.origin}: {kind} is not {wanted}; name one, or derive it")
+    return found
+
+
+def known_names(house: Iterable[str], group: str) -> list[str]:
+    """Returns the names of this project and those of entry points."""
+    return [*house, *sorted(entry_points(group))]
+
+
+def _module_code(name: str, distribution: str) -> Code:
+    top = name.partition(".")[0]
+    if top in OURS:
+        raise PluginError(f"module {name} is this project's own; name its kind, or a class of yours")
+    try:
+        spec = importlib.util.find_spec(top)
+        there = spec is not None and importlib.util.find_spec(name) is not None
+    except Exception as error:  # the code of a parent package
+        why = f"{type(error).__name__}: {one_line(error, None)}"
+        raise PluginError(f"module {name} cannot be imported: {why}; correct it, or install what it needs") from error
+    if spec is None or not there:
+        raise PluginError(f"there is no module {name} (no package of the environment has it); install it, or correct the name")
+    of = distribution or _distribution_with(top)
+    if spec.submodule_search_locations is None:
+        return file_code(Path(str(spec.origin)), alone=bool(of))
+    return package_code(name, Path(next(iter(spec.submodule_search_locations))), of)
+
+
+def _distribution_of(point: importlib.metadata.EntryPoint) -> str:
+    return "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+
+
+def _distribution_with(top: str) -> str:
+    names = importlib.metadata.packages_distributions().get(top, [])
+    return " and ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(set(names)))

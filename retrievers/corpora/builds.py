@@ -1,0 +1,201 @@
+"""The indexes that `dmqr index` builds: what a kind of retrievers says of them, and what a build is given.
+
+The module of a kind (`RetrieverSettings.builder`) has `index_builds(retrievers, filters)`, where retrievers may share an index;
+or, where each has its own, `build_index(name, settings, corpus, progress)`, which is all that a plug-in needs to say.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from cluster.errors import RetrieverError
+from cluster.plugins.modules import module_beside
+from retrievers.corpora.corpus import DOCUMENTS, Written, joined, open_arrow, write_documents
+from retrievers.corpora.files import Source, corpus_files, corpus_schema
+from retrievers.kinds import RetrieverSettings
+from retrievers.settings import CorpusSettings
+
+if TYPE_CHECKING:
+    from retrievers.elastic.passages import PassLoader
+
+Progress = Callable[[str, int, int], None]
+"""Hears the phase, the amount done and the total."""
+
+
+class BuildInputs(NamedTuple):
+    """What a build is given.
+
+    Attributes:
+        sources: The Parquet files of the corpus.
+        columns: What is read of them.
+        folder: For temporary files.
+        progress: Hears how far it is.
+        load: Loads passages with their vectors on a cluster; None: in this process.
+    """
+
+    sources: Sequence[str | Source]
+    columns: CorpusSettings
+    folder: Path
+    progress: Progress
+    load: PassLoader | None = None
+
+
+class Summary(Protocol):
+    """What a build says of itself."""
+
+    @property
+    def built(self) -> bool:
+        """Whether it was built; else the same index was there already."""
+
+    @property
+    def documents(self) -> int:
+        """Of the corpus."""
+
+    @property
+    def without_text(self) -> int:
+        """Documents whose text is null or blank."""
+
+    @property
+    def replaced(self) -> int | None:
+        """Documents of the index of another corpus in whose place it is; None: of none."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What else a person should know."""
+
+
+class IndexBuild(Protocol):
+    """An index that can be built, of one retriever or several."""
+
+    name: str
+    """For messages."""
+    place: str
+    """What tells it from other indexes."""
+    encodes: bool
+    """Whether passages are encoded, which workers of a cluster may do."""
+
+    def build(self, given: BuildInputs) -> Summary:
+        """Builds the index, unless the same one is there."""
+
+    def shown(self, summary: Any) -> str:
+        """Returns what it is called when it is built."""
+
+
+class Built(NamedTuple):
+    """The summary of a build, as a plug-in returns it."""
+
+    built: bool
+    documents: int
+    without_text: int = 0
+    replaced: int | None = None
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class ReadCorpus:
+    """The documents of a corpus, sorted by doc_id.
+
+    Attributes:
+        written: Their number and their hash.
+        folder: Where they lie as Arrow files, until the build is over.
+    """
+
+    written: Written
+    folder: Path
+
+    @property
+    def content(self) -> str:
+        """Returns the hash of all rows, independent of their files and order: the `corpus` of an index's identity."""
+        return self.written.content
+
+    @property
+    def documents(self) -> int:
+        """Returns their number."""
+        return self.written.documents
+
+    def batches(self, size: int = 1024) -> Iterator[pa.RecordBatch]:
+        """Yields the documents in batches of at most `size`: doc_id, title, text, and the corpus's other columns."""
+        for whole in open_arrow(self.folder / DOCUMENTS):
+            for start in range(0, whole.num_rows, size):
+                yield whole.slice(start, size)
+
+    def texts(self, size: int = 1024) -> Iterator[tuple[list[str], list[str]]]:
+        """Yields the doc_ids and the texts (`title. text`, or the text without a title) of at most `size` documents."""
+        for batch in self.batches(size):
+            yield batch.column("doc_id").to_pylist(), joined(batch)
+
+    def built(self, *, replaced: int | None = None, notes: Sequence[str] = ()) -> Built:
+        """Returns what `build_index` returns when it has built an index; `replaced` and `notes` as in `Summary`."""
+        return Built(True, self.documents, self.written.without_text, replaced, notes)
+
+    def there(self) -> Built:
+        """Returns what `build_index` returns where the same index was there already."""
+        return Built(False, self.documents, self.written.without_text)
+
+
+class OwnBuild:
+    """The index of one retriever, by its module's `build_index`."""
+
+    encodes = False
+
+    def __init__(self, name: str, settings: RetrieverSettings, builder: Any) -> None:
+        """Builds nothing yet."""
+        self.name, self.place = name, f"{settings.place({})} ({settings.kind})"
+        self._settings, self._builder = settings, builder
+
+    def build(self, given: BuildInputs) -> Summary:
+        """Reads the corpus, then builds the index."""
+        files = corpus_files(list(given.sources))
+        with tempfile.TemporaryDirectory(prefix="dmqr-index-", dir=given.folder) as folder:
+            schema = corpus_schema(files, given.columns)
+            written = write_documents(files, schema, Path(folder), given.progress, given.columns)
+            summary: Summary = self._builder.build_index(
+                self.name, self._settings, ReadCorpus(written, Path(folder)), given.progress
+            )
+            return summary
+
+    def shown(self, summary: Summary) -> str:
+        """Returns the name of the retriever."""
+        return self.name
+
+
+class IndexBuilds(NamedTuple):
+    """The indexes of some retrievers.
+
+    Attributes:
+        builds: Those that can be built.
+        left: Retrievers whose kind builds none, with the reason.
+    """
+
+    builds: list[IndexBuild]
+    left: dict[str, str]
+
+
+def index_builds(retrievers: Mapping[str, RetrieverSettings], filters: Sequence[str]) -> IndexBuilds:
+    """Returns the indexes of retrievers by key; `filters` are fields of the indexes to filter by.
+
+    Raises:
+        RetrieverError: Two retrievers want one index with different settings.
+    """
+    found = IndexBuilds([], {})
+    kinds: dict[str, tuple[Any, dict[str, RetrieverSettings]]] = {}
+    for name, settings in retrievers.items():
+        builder = module_beside(type(settings), settings.builder or settings.opener)
+        kinds.setdefault(builder.__name__, (builder, {}))[1][name] = settings
+    for builder, of_kind in kinds.values():
+        if hasattr(builder, "index_builds"):
+            found.builds.extend(builder.index_builds(of_kind, filters))
+        elif hasattr(builder, "build_index"):
+            if filters and (bad := next((name for name, one in of_kind.items() if not one.filterable), None)):
+                raise RetrieverError("config-value", f"retrieve.retrievers.{bad}: has no fields to filter by; remove filters")
+            found.builds.extend(OwnBuild(name, one, builder) for name, one in of_kind.items())
+        else:
+            shown = Path(str(builder.__file__)).name
+            found.left.update(dict.fromkeys(of_kind, f"{shown} has no build_index, so its index is built elsewhere"))
+    return found

@@ -1,0 +1,41 @@
+"""Documents whose texts are in memory: for a retriever whose index is small."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+from cluster.errors import RetrieverError
+from retrievers.retriever import Alive, no_heartbeat
+
+
+class DocumentsInMemory:
+    """Texts by doc_id; implements `retrievers.retriever.DocumentStore`."""
+
+    def __init__(self, where: str, texts: Mapping[str, str]) -> None:
+        """Keeps the texts; `where` is the place in the config, for messages."""
+        self._where, self._texts = where, texts
+
+    def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
+        """Returns the text of each document.
+
+        Raises:
+            RetrieverError: One is not there.
+        """
+        missing = next((one for one in doc_ids if one not in self._texts), None)
+        if missing is not None:
+            raise RetrieverError("document-missing", f"{self._where}: no document {missing!r}; build the index again")
+        alive()
+        return [self._texts[one] for one in doc_ids]
+
+    def places(self, doc_ids: Sequence[str]) -> list[str]:
+        """Returns "" for each document: nothing says where it is from."""
+        return [""] * len(doc_ids)
+
+    def known(self, doc_ids: Sequence[str]) -> list[bool]:
+        """Returns whether each document is there."""
+        return [one in self._texts for one in doc_ids]
+
+    def some(self, count: int) -> list[str]:
+        """Returns the texts of the first documents."""
+        return list(islice(self._texts.values(), count))

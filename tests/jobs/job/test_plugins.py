@@ -1,0 +1,208 @@
+"""A retriever of the user's own in a file beside the config: what the config says of it, how the job is known, what is sent."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from cluster.errors import ConfigError, RetrieverError
+from jobs.chain.arms.arms import arms_of
+from jobs.config.config import Config
+from jobs.config.load import load_config
+from jobs.job.keys import fingerprint
+from jobs.job.prepare import prepare
+from jobs.submit.config_map import config_files
+from jobs.submit.ids import submission_id
+from jobs.submit.reachable import unseen_paths
+from jobs.submit.sent_config import sent_config, write_package
+from retrievers.retriever import retriever_identity
+from tests.support.plugins import installed, page_file
+
+Values = dict[str, Any]
+Load = Callable[..., Config]
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: Values) -> Values:
+    """A config with the retriever of docs/plugins.md in a folder of its own, below the current one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "overlap.py").write_text(page_file("overlap.py"))
+    (tmp_path / "overlap.json").write_text('{"corpus": "sha256:c", "texts": {"d1": "the sea"}}')
+    pq.write_table(pa.table({"query": ["sea", "bread"]}), "log.parquet")
+    values["retrieve"] = {"retrievers": {"own": {"kind": "overlap.py:OverlapSettings", "index": "overlap.json"}}}
+    values["rewrite"] = {"strategies": []}
+    values["rerank"] = {"kind": "none"}
+    return values
+
+
+@pytest.fixture
+def load(job: Values, tmp_path: Path) -> Load:
+    def write(*settings: str, folder: str = "conf", **more: Any) -> Config:
+        path = tmp_path / folder / "job.yaml"
+        path.write_text(yaml.safe_dump(job | more))
+        return load_config(str(path), list(settings))
+
+    return write
+
+
+def made(config: Config) -> str:
+    return fingerprint(prepare(config, "job.yaml").identity)
+
+
+def indexes(config: Config) -> Values:
+    return dict(prepare(config, "job.yaml").indexes)
+
+
+def test_the_path_is_that_beside_the_config(load: Load, tmp_path: Path) -> None:
+    own = load().retrieve.retrievers["own"]
+    assert own.kind == f"{tmp_path}/conf/overlap.py:OverlapSettings"
+    assert (own.together, own.score_floor, own.encoder) == (False, None, None)
+    assert Config.model_validate(load().model_dump()) == load()
+
+
+def test_its_code_is_in_the_fingerprint_and_its_place_is_not(load: Load, tmp_path: Path) -> None:
+    first = made(load())
+    assert made(load("retrieve.retrievers.own.least=2")) != first
+    shutil.move(tmp_path / "conf", tmp_path / "moved")
+    assert made(load(folder="moved")) == first
+    assert made(load("retrieve.retrievers.own.kind=./overlap.py:OverlapSettings", folder="moved")) == first
+    with (tmp_path / "moved" / "overlap.py").open("a") as file:
+        file.write("# another version\n")
+    assert made(load(folder="moved")) != first
+
+
+def test_its_code_is_in_the_identity_of_its_index(load: Load, tmp_path: Path) -> None:
+    (before,) = prepare(load(), "job.yaml").indexes.values()
+    with (tmp_path / "conf" / "overlap.py").open("a") as file:
+        file.write("# another version\n")
+    (after,) = prepare(load(), "job.yaml").indexes.values()
+    assert {key: before[key] for key in ("kind", "corpus")} == {"kind": "overlap", "corpus": "sha256:c"}
+    assert before["code"]["class"] == "OverlapSettings"
+    assert before["code"] != after["code"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"leest": 2}, r"retrieve\.retrievers\.own\.leest: unknown key; did you mean 'least'\? \(known: kind, index, least\)"),
+        ({"least": "x"}, r"retrieve\.retrievers\.own\.least: input should be a valid integer"),
+        ({"kind": "overlap.py:Overlap"}, r"own\.kind: .*overlap\.py: the class Overlap is not a class of RetrieverSettings"),
+        ({"kind": "overlap.py:OverlapSetings"}, r"own\.kind: .*has no OverlapSetings; did you mean 'OverlapSettings'"),
+        ({"kind": "overlaps.py:OverlapSettings"}, r"own\.kind: there is no file .*/conf/overlaps\.py; correct the path"),
+        ({"kind": "no_such.module:Own"}, r"own\.kind: there is no module no_such\.module"),
+        ({"kind": "elastik"}, r"own\.kind: no kind 'elastik'; did you mean 'elastic'\? \(known: elastic, hybrid, local, web\)"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_one_line(load: Load, job: Values, settings: Values, line: str) -> None:
+    job["retrieve"]["retrievers"]["own"] |= settings
+    with pytest.raises(ConfigError, match=line) as raised:
+        load()
+    assert "\n" not in str(raised.value)
+    code = "plugin" if "kind" in settings and settings["kind"] != "elastik" else "config-"
+    assert raised.value.code.startswith(code)
+
+
+def test_an_entry_point_is_a_kind_and_typos_are_answered_with_it(load: Load, job: Values, tmp_path: Path) -> None:
+    files = {"own_search/__init__.py": "", "own_search/overlap.py": page_file("overlap.py")}
+    own = job["retrieve"]["retrievers"]["own"]
+    with installed(tmp_path / "site", "own-search", files, "[dmqr.retrievers]\noverlap = own_search.overlap:OverlapSettings\n"):
+        own["kind"] = "overlap"
+        by_name = made(load())
+        own["kind"] = "own_search.overlap:OverlapSettings"
+        assert made(load()) == by_name
+        own["kind"] = "overlaps"
+        with pytest.raises(ConfigError, match=r"no kind 'overlaps'; did you mean 'overlap'\? \(known: .*web, overlap\)"):
+            load()
+        own["kind"] = "overlap"
+        folder = tmp_path / "sent"
+        folder.mkdir()
+        write_package(folder, sent_config(load()), "job.yaml", Path("prices.yaml"))
+        assert (folder / "own_search" / "overlap.py").read_text() == page_file("overlap.py")
+        assert "overlap = own_search" in (folder / "own_search-1.0.dist-info" / "entry_points.txt").read_text()
+
+
+def test_a_hybrid_may_have_it_as_a_part(load: Load) -> None:
+    own = {"kind": "overlap.py:OverlapSettings", "index": "overlap.json"}
+    config = load(retrieve={"retrievers": {"both": {"kind": "hybrid", "of": {"a": own, "b": own | {"least": 2}}}}})
+    assert prepare(config, "job.yaml").indexes["both"]["of"]["b"]["code"]["class"] == "OverlapSettings"
+
+
+def test_a_config_of_before_is_read_without_the_code_and_refused_when_it_is_opened(load: Load, tmp_path: Path) -> None:
+    recorded = load().model_dump()
+    (tmp_path / "conf" / "overlap.py").unlink()
+    config = Config.model_validate(recorded)
+    own = config.retrieve.retrievers["own"]
+    assert config.model_dump() == recorded
+    assert own.indexed("own") == {"own": own}
+    with pytest.raises(RetrieverError, match=r"there is no file .*overlap\.py") as raised:
+        retriever_identity("own", own)
+    assert raised.value.code == "plugin"
+    with pytest.raises(ConfigError, match="there is no file"):
+        load()
+
+
+def test_an_arm_may_have_other_code_and_a_wrong_one_is_refused_at_once(load: Load, tmp_path: Path) -> None:
+    changed = page_file("overlap.py").replace("text.lower()", "text.upper()")
+    (tmp_path / "conf" / "other.py").write_text(changed)
+    kind = "retrieve.retrievers.own.kind"
+    arms = {arm.name: arm.config for arm in arms_of(load(ablate={"arms": {"b": {kind: "other.py:OverlapSettings"}}}))}
+    assert made(arms["b"]) != made(arms["full"])
+    with pytest.raises(ConfigError, match=r"ablate\.arms: b: .*there is no file"):
+        arms_of(load(ablate={"arms": {"b": {kind: "no.py:OverlapSettings"}}}))
+
+
+def test_a_submission_has_the_files_and_names_the_copies(load: Load, job: Values, tmp_path: Path) -> None:
+    (tmp_path / "conf" / "lib").mkdir()
+    (tmp_path / "conf" / "lib" / "words.py").write_text("import re\n")
+    with (tmp_path / "conf" / "overlap.py").open("a") as file:
+        file.write("from lib import words as _\n")
+    config = load(ablate={"arms": {"b": {"retrieve.retrievers.own.kind": "other.py:OverlapSettings"}}})
+    (tmp_path / "conf" / "other.py").write_text(page_file("overlap.py"))
+    sent = sent_config(config)
+    kind = sent.values["retrieve"]["retrievers"]["own"]["kind"]
+    (other,) = sent.values["ablate"]["arms"]["b"].values()
+    assert sorted(sent.files.values()) == sorted(tmp_path / "conf" / one for one in ("lib/words.py", "other.py", "overlap.py"))
+    folder = tmp_path / "there"
+    folder.mkdir()
+    place = write_package(folder, sent, "job.yaml", Path("prices.yaml"))
+    shutil.move(tmp_path / "conf", tmp_path / "gone")
+    there = load_config(str(folder / place))
+    assert there.retrieve.retrievers["own"].kind == f"{folder}/submitted/{kind}"
+    assert indexes(there) == indexes(load(folder="gone"))
+    assert indexes(arms_of(there)[-1].config) != indexes(there)
+    assert (folder / "submitted" / other.partition(":")[0]).read_text() == page_file("overlap.py")
+
+
+def test_the_id_of_a_submission_is_of_the_code(load: Load, tmp_path: Path) -> None:
+    def known() -> str:
+        return submission_id(Config.model_validate(sent_config(load()).values), {}, "run", {})
+
+    first = known()
+    assert known() == first
+    with (tmp_path / "conf" / "overlap.py").open("a") as file:
+        file.write("# another version\n")
+    assert known() != first
+
+
+def test_a_config_map_has_the_file(load: Load, tmp_path: Path) -> None:
+    config = load()
+    assert {
+        f"retrieve.retrievers.own.kind: {tmp_path}/conf/overlap.py:OverlapSettings",
+        "retrieve.retrievers.own.index: overlap.json",
+    } <= {*unseen_paths(config)}
+    found = config_files(config, str(tmp_path / "conf" / "job.yaml"), any_night=False)
+    (place,) = (path for path in found.paths.values() if path.endswith("overlap.py"))
+    key = next(key for key, path in found.paths.items() if path == place)
+    assert found.data[key] == page_file("overlap.py")
+    (setting,) = found.settings
+    assert setting.startswith("retrieve.retrievers.own.kind=")
+    assert f"/{place}:OverlapSettings" in setting
+    assert "retrieve.retrievers.own.kind" not in " ".join(unseen_paths(config, sent=found.sent))

@@ -1,0 +1,69 @@
+"""Plug-ins of tests: the files of a page or of a test, packages with entry points, and processes that know of neither."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.jobs.whole_runs import ROOT
+
+PAGE = ROOT / "docs" / "plugins.md"
+
+
+def page_file(name: str) -> str:
+    """The text of a file that the page shows, by its first line."""
+    blocks = re.findall(r"^```(?:python|yaml)\n(# (\S+)\n.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (found,) = (text for text, named in blocks if named == name)
+    return str(found)
+
+
+def in_another_process(settings: object, code: str) -> str:
+    """What `code` prints of the unpickled `settings` in a process that has this project alone, in an empty folder."""
+    begin = "import pickle, sys; settings = pickle.load(sys.stdin.buffer)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", begin + code], input=pickle.dumps(settings), capture_output=True, cwd="/", check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode().strip()
+
+
+@contextmanager
+def installed(folder: Path, name: str, files: dict[str, str], entry_points: str) -> Iterator[Path]:
+    """A distribution `name` 1.0 of these files in a folder of `sys.path`, until the end; yields the folder."""
+    for place, text in files.items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_text(text)
+    about = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(entry_points)
+    tops = sorted({Path(place).parts[0].removesuffix(".py") for place in files})
+    (about / "top_level.txt").write_text("\n".join(tops))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield folder
+    for module in [one for one in sys.modules if one.partition(".")[0] in tops]:
+        del sys.modules[module]
+    from cluster.plugins import modules
+
+    for top in tops:
+        modules._INSTALLED.pop(top, None)
+
+
+def refusal(call: Any, *arguments: Any) -> str:
+    """The line of the error that a call raises."""
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - the caller looks at the line
+        call(*arguments)
+    line = str(raised.value)
+    assert "\n" not in line
+    return line
