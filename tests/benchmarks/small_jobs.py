@@ -29,6 +29,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -177,13 +178,13 @@ def prepare(folder: Path, sizes: list[int], documents: int = 5000) -> None:
 
     chance = random.Random(1)
     words = ["".join(chance.choices("abcdefghiklmnoprstuvw", k=chance.randint(3, 9))) for _ in range(20_000)]
-    weights = [1 / rank for rank in range(1, len(words) + 1)]
-    texts = [" ".join(chance.choices(words, weights, k=60)) for _ in range(documents)]
+    weights = list(accumulate(1 / rank for rank in range(1, len(words) + 1)))
+    texts = [" ".join(chance.choices(words, cum_weights=weights, k=60)) for _ in range(documents)]
     ids = [f"d{number:05}" for number in range(documents)]
     pq.write_table(pa.table({"doc_id": ids, "title": [""] * documents, "text": texts}), folder / "corpus.parquet")
     queries: dict[str, None] = {}
     while len(queries) < max(sizes):
-        queries[" ".join(chance.choices(words, weights, k=chance.randint(3, 6)))] = None
+        queries[" ".join(chance.choices(words, cum_weights=weights, k=chance.randint(3, 6)))] = None
     for size in sizes:
         pq.write_table(pa.table({"query": list(queries)[:size]}), folder / f"log-{size}.parquet")
     index = bm25s.BM25()
