@@ -21,20 +21,27 @@ QUANTITIES = {
     "requests": "rewrite", "searches": "retrieve", "pairs": "rerank", "rounds": "iterate", "grades": "grade",
     "web_searches": "web", "answers": "answer", "judgements": "judge",
 }  # fmt: skip
-GATE_STAGE = "gate"  # value of `costs.stage` of the searches that the gate makes before rewriting
+COMPUTED = "computed"  # work of code that makes the texts of a strategy, which is no request
+GATE_STAGE = "gate"  # value of `costs.stage` of the searches that are made before rewriting
 _ARM = "arm/"
 
 
 def cost_quantity(quantity: str) -> str:
-    """Returns the column of costs/ that counts a quantity of work: each answer, refined query and grade is a request."""
+    """Returns the column of costs/ that counts a quantity of work: each answer, refined query and grade is a request.
+
+    "": none does.
+    """
     if quantity == "web_searches":
         return "searches"
+    if quantity == COMPUTED:
+        return ""  # none does: what was made is counted by itself (`MadeWork`)
     return "requests" if quantity in ("answers", "rounds", "grades", "judgements") else quantity
 
 
 def cost_stages(quantity: str) -> tuple[str, ...]:
     """Returns the values of `costs.stage` under which a quantity of work is counted."""
-    return (QUANTITIES[quantity], GATE_STAGE) if quantity == "searches" else (QUANTITIES[quantity],)
+    stage = "rewrite" if quantity == COMPUTED else QUANTITIES[quantity]
+    return (stage, GATE_STAGE) if quantity == "searches" else (stage,)
 
 
 @dataclass(frozen=True)
@@ -219,7 +226,7 @@ class Work(CountKey):
     def parse(cls, key: str) -> Self | None:
         """Returns a stored key by its parts; None: it is of another kind."""
         found = super().parse(key)
-        return found if found is not None and found.quantity in QUANTITIES else None
+        return found if found is not None and found.quantity in (*QUANTITIES, COMPUTED) else None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,7 +19,9 @@ from retrievers.rerankers.cross_encoder import (
 )
 from retrievers.rerankers.llm import LlmReranker, check_loads
 from retrievers.rerankers.qwen3 import Qwen3Reranker, qwen3_identity
-from retrievers.retriever import SearchText, error_context
+from retrievers.rerankers.settings import RerankerSettings
+from retrievers.retriever import SearchText, distinct, error_context
+from retrievers.served.pairs import PairsAtServer
 from retrievers.served.reranker import ServerReranker
 from retrievers.settings import AnyEncoderSettings, RerankSettings
 
@@ -38,7 +41,7 @@ class Reranker(Protocol):
         ...
 
 
-def open_reranker(settings: RerankSettings, device: str = "cpu") -> Reranker | None:
+def open_reranker(settings: RerankerSettings, device: str = "cpu") -> Reranker | None:
     """Returns the reranker of the config's `rerank` on a device, "cpu" or "cuda:0"; None for `kind: none`.
 
     `cross_encoder` is an encoder with one logit or, by `architecture`, an LLM with its template; `bi_encoder` scores by the
@@ -48,6 +51,8 @@ def open_reranker(settings: RerankSettings, device: str = "cpu") -> Reranker | N
         RetrieverError: There is no such model, it is no reranker, a setting belongs to another architecture, or the device
             does not exist; its server refuses the key or has no such model, or stays away.
     """
+    if not isinstance(settings, RerankSettings):
+        return OfPlugin(settings, device)
     if settings.kind == "none":
         return None
     if settings.kind == "server":
@@ -61,12 +66,15 @@ def open_reranker(settings: RerankSettings, device: str = "cpu") -> Reranker | N
     return CrossEncoder(settings, device) if architecture == "encoder" else LlmReranker(settings, architecture, device)
 
 
-def reranker_identity(settings: RerankSettings, device: str = "cpu") -> dict[str, Any]:
+def reranker_identity(settings: RerankerSettings, device: str = "cpu") -> dict[str, Any]:
     """Returns the `Reranker.identity` without loading the model; the device determines the precision for `dtype: auto`.
 
     Raises:
         RetrieverError: There is no such model, it is no reranker, or a setting belongs to another architecture.
     """
+    if not isinstance(settings, RerankSettings):
+        settings.check()
+        return settings.known_by()
     if settings.kind == "none":
         return {"kind": "none"}
     if settings.kind == "server":
@@ -103,6 +111,40 @@ def _architecture(settings: RerankSettings) -> str:
 def _bi_identity(settings: AnyEncoderSettings, device: str) -> dict[str, Any]:
     with error_context("rerank.encoder"):
         return {"kind": "bi_encoder", "encoder": encoder_identity(settings, device)}
+
+
+class OfPlugin:
+    """The reranker of a plug-in; what it gives is checked, and equal pairs are scored once per call."""
+
+    def __init__(self, settings: RerankerSettings, device: str = "cpu") -> None:
+        """Has the plug-in load what it needs."""
+        self._settings, self._opened = settings, settings.open(device)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the code by content, and the settings that decide scores."""
+        return self._settings.known_by()
+
+    def requests(self, queries: Iterable[str]) -> Counter[str]:
+        """Returns the requests that were sent for each of these queries since it was last asked for; none where none is."""
+        return self._opened.requests(queries) if isinstance(self._opened, PairsAtServer) else Counter()
+
+    def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
+        """Returns the score of each pair, shape (n,), rounded where the plug-in rounds.
+
+        Raises:
+            ValueError: The numbers of queries and passages differ, or the scores are not one finite number for each pair.
+        """
+        unique, inverse = distinct(list(zip(queries, passages, strict=True)))
+        if not unique:
+            return np.empty(0)
+        scores = np.asarray(self._opened.score([one for one, _ in unique], [one for _, one in unique]), dtype=np.float64)
+        if scores.shape != (len(unique),) or not np.isfinite(scores).all():
+            what = (
+                f"scores of the shape {scores.shape}" if scores.shape != (len(unique),) else "a score that is no finite number"
+            )
+            raise ValueError(f"{type(self._settings).__name__}.score gives {what} for {len(unique)} pairs")
+        found: np.ndarray = scores[inverse]
+        return found
 
 
 class BiEncoder:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from cluster.http import server_address
 from cluster.settings import NOT_IDENTITY, Names, Settings
-from retrievers.rerankers.settings import BudgetSettings
+from retrievers.rerankers.settings import RerankerSettings
 
 # The defaults of before: a config that says them has the fingerprint that it had. What a null came to is in the identities of
 # the indexes and of the reranker.
@@ -219,23 +219,16 @@ class FuseSettings(Settings):
     """collection -> weight (default 1) of its documents where collections are merged. 0 leaves it out."""
 
 
-class RerankSettings(ServerSettings):
+class RerankSettings(RerankerSettings, ServerSettings):
     """How the candidates are put into their final order, against the original query."""
 
+    house: ClassVar[bool] = True
     kind: Literal["cross_encoder", "bi_encoder", "server", "none"] = "cross_encoder"
     """What scores a pair of query and document; server: a cross-encoder at `base_url`; none: fused order is final."""
     model: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.MODEL] = "BAAI/bge-reranker-v2-m3"
     """Cross-encoder weights: folder, hub name or `package:NAME`; of a server, as it lists the model."""
     encoder: AnyEncoderSettings | None = None
     """For bi_encoder; null: the encoder of the first dense retriever."""
-    keep: Annotated[int, Field(gt=0)] = 10
-    """Results per query."""
-    store: Annotated[bool, NOT_IDENTITY] = True
-    """Keep the scores in the store, known by the texts of query and document."""
-    combine: Literal["replace", "blend"] = "blend"
-    """replace: the reranker's order; blend: both orders, 1/(20 + rank) of each."""
-    budget: BudgetSettings | None = None
-    """How many candidates are scored; the others stand behind them, as they were fused. null: all are."""
     max_length: Annotated[int, Field(ge=16)] = 512
     """Tokens of query and passage together; text-embeddings-inference takes its model's own limit."""
     dtype: Dtype = "auto"
@@ -261,18 +254,6 @@ class RerankSettings(ServerSettings):
     def _address_of_a_server(self) -> RerankSettings:
         if self.kind == "server" and self.base_url is None:
             raise ValueError("kind server needs base_url; give the server's address, such as http://host:8000/v1")
-        return self
-
-    @model_validator(mode="after")
-    def _budget_of_its_results(self) -> RerankSettings:
-        budget = self.budget
-        if budget is not None and budget.pairs is not None and budget.pairs < self.keep:
-            words = f"budget.pairs is {budget.pairs}, fewer than the results (keep: {self.keep})"
-            raise ValueError(f"{words}; raise it, or lower keep")
-        if budget is not None and budget.proven and self.combine != "blend":
-            raise ValueError(
-                "budget.proven is of combine: blend; with replace any other pair could still come first; blend, or take settled"
-            )
         return self
 
     def names(self) -> dict[str, Names]:

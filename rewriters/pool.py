@@ -1,6 +1,7 @@
-"""The pool: strategies by their names, read from YAML.
+"""The pool: strategies by their names, read from YAML, or code (`python/`).
 
-A strategy is named by a file of `strategies/` (`rag_fusion`) or by the path of a file of the user (`./medical.yaml`). With
+A strategy is named by a file of `strategies/` (`rag_fusion`), by the path of a file of the user (`./medical.yaml`) or by code
+(`./rm3.py:Rm3`). With
 parameters, `{rag_fusion: {n: 2}}`, it is another strategy with a name of its own, `rag_fusion(n=2)`, which may stand beside
 the first. A parameter is a field of the strategy, a decoding setting, a variable that the file declares, or one of its
 variants (`{decompose: {interpret: true}}`).
@@ -18,9 +19,12 @@ import yaml
 from pydantic import ValidationError
 
 from cluster.errors import RewriterError, nearest
+from cluster.plugins.references import known_names
+from cluster.settings import REQUIRED
 from rewriters.marks import Marks
+from rewriters.python.load import GROUP, code_name, is_code, load_code
 from rewriters.reading.answer import label_key
-from rewriters.settings import DecodingSettings, is_path
+from rewriters.settings import DecodingSettings, is_path, names_code
 from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Strategy, Words, plain_name, render, variables
 
 Entry = str | Mapping[str, Mapping[str, Any]]
@@ -52,6 +56,8 @@ class Named(NamedTuple):
     @property
     def stem(self) -> str:
         """Returns the strategy's name without parameters."""
+        if names_code(self.source):
+            return code_name(self.source)
         return Path(self.source).stem if is_path(self.source) else self.source
 
     @property
@@ -149,6 +155,11 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
         wanted = named(entry)
     except ValueError as error:
         raise RewriterError("strategy", str(error)) from error
+    if is_code(wanted.source):
+        try:
+            return load_code(wanted.source, wanted.name, wanted.parameters)
+        except ValidationError as error:
+            raise _refusal(wanted.source, error) from error
     fields, where = _file(wanted, read)
     declared = _declared(fields.pop("variables", {}), where)
     variants = _variants(fields.pop("variants", {}), where)
@@ -178,7 +189,7 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
     fields |= overrides | {"decoding": _checked_decoding(decoding, where)}
     try:
         set_here = {"name": wanted.name, "base": wanted.stem, "own_file": is_path(wanted.source)}
-        strategy = Strategy.model_validate(fields | set_here)
+        strategy = Strategy.model_validate(fields | set_here, context=REQUIRED)
     except ValidationError as error:
         raise _refusal(where, error) from error
     if strategy.language is not None and "language" not in variables(strategy.prompt):
@@ -210,7 +221,8 @@ def _file(wanted: Named, read: Callable[[str], str]) -> tuple[dict[str, Any], st
         where = wanted.source
     else:
         if wanted.source in RESERVED or wanted.source not in shipped():
-            raise RewriterError("strategy", f"unknown strategy {wanted.source!r}{nearest(wanted.source, shipped())}")
+            known = known_names(shipped(), GROUP)
+            raise RewriterError("strategy", f"unknown strategy {wanted.source!r}{nearest(wanted.source, known)}")
         where, read = f"strategies/{wanted.source}.yaml", lambda _: read_local(str(_FOLDER / f"{wanted.source}.yaml"))
     fields = read_yaml("strategy", where, lambda: read(wanted.source), "correct the path, or the file")
     if not isinstance(fields, dict):

@@ -20,8 +20,8 @@ class RewriteResult:
         search_as: "query" or "passage".
         model: As the engine names it.
         prompt_hash: Of the prompt template, 16 hex digits.
-        parsed_as: The reader that found it: json, labelled, numbered, lines, salvage; original, which stands in; or
-            override: a person wrote it.
+        parsed_as: The reader that found it: json, labelled, numbered, lines, salvage; code: that has made it; original, which
+            stands in; or override: a person wrote it.
         selected_reason: Why the strategy was selected for this query; None without selection.
         position_weight: Multiplies the weight.
         guards: What the guards found and did, a word each (`guards/guards.py`); sorted.

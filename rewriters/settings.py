@@ -5,6 +5,7 @@ Those of the engines are in `engines/settings.py`.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -63,9 +64,17 @@ class DecodingSettings(Settings):
     """What a model's chat template is given beside the messages."""
 
 
+_CODE = re.compile(r"([^:\s][^:]*\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
+
+
+def names_code(source: str) -> bool:
+    """Returns whether a name of strategies is that of a class: `file.py:Class` or `module:Class`."""
+    return _CODE.fullmatch(source) is not None
+
+
 def is_path(source: str) -> bool:
-    """Returns whether a name of strategies or rules is the path of a file of the user."""
-    return "/" in source or source.endswith((".yaml", ".yml"))
+    """Returns whether a name of strategies or rules is the path of a file of the user with what they are."""
+    return ("/" in source or source.endswith((".yaml", ".yml"))) and not names_code(source)
 
 
 class SelectionOfStrategies(Settings):

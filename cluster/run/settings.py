@@ -108,7 +108,7 @@ class ClusterSettings(Settings):
     scales_to: ScalesTo | None = None
     """Nodes that the autoscaler may add, so that pools which need them are accepted; null: as the autoscaler reports."""
     gate: PoolSettings = PoolSettings()
-    """The worker pool of the gate (`rewrite.gate`), whose workers have its retrievers."""
+    """The worker pool of the gate (`rewrite.gate`) and of strategies that read lists, whose workers have their retrievers."""
     rewrite: PoolSettings = PoolSettings()
     """The worker pool of rewriting."""
     retrieve: PoolSettings = PoolSettings()

@@ -23,6 +23,7 @@ from jobs.chain.arms.requests import called, opened_together
 from jobs.chain.arms.shared_work import Reading, SharedWork
 from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
 from jobs.chain.stages.counts import added_counts
+from jobs.chain.stages.first_lists import FirstDocuments
 from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.gate import Gating, without_gate
 from jobs.chain.stages.llm.generate import Generate, without_answers
@@ -44,7 +45,7 @@ from jobs.job.pools import Workers, device, sharing_workers
 from jobs.job.prepare import Prepared
 from jobs.job.shipping import absolute
 from jobs.tables import SHARD
-from retrievers.settings import RerankSettings
+from retrievers.rerankers.settings import RerankerSettings
 
 Fallback = Callable[[pa.Table, Exception], pa.Table]
 
@@ -63,7 +64,7 @@ class Step:
 
 CHAIN = (
     Step("read", Read),
-    Step("gate", Gating, "gate", fallback=without_gate),  # only where a gate says which queries are rewritten
+    Step("gate", Gating, "gate", fallback=without_gate),  # only where the originals are searched before rewriting
     Step("rewrite", Rewrite, "rewrite", "rewrite", asks=True),  # once for each common engine
     Step("retrieve", Retrieve, "retrieve", fallback=without_lists),
     Step("fuse", Fuse),
@@ -85,7 +86,7 @@ def stages(
     work: SharedWork,
     pooled: Config,
     pools: Mapping[str, Pool],
-    rerankers: Sequence[RerankSettings],
+    rerankers: Sequence[RerankerSettings],
     start: int,
     store: StoreFiles,
     gold: Mapping[str, Sequence[str]] = MappingProxyType({}),
@@ -113,8 +114,10 @@ def stages(
         "order": {"order": {"work": of_results}},
         "write": {"write": {"work": of_results, "run": run, "start": start}},
     }
-    if gates := {number: one.gate for number, one in enumerate(work.readings) if one.gate is not None}:
-        gating = {"work": of_results, "gates": gates, "device": device(pools["gate"]), "store": store}
+    gates = {number: one.gate for number, one in enumerate(work.readings) if one.gate is not None}
+    read = [one for of in work.readings for one in of.first.values()]
+    if gates or read:
+        gating = {"work": of_results, "gates": gates, "read": read, "device": device(pools["gate"]), "store": store}
         arguments["gate"] = {"gate": gating}
     if work.rerankers:
         indexes = {of.key: work.retrievers[of.key] for one in work.rerankers for of in one.documents}
@@ -166,7 +169,7 @@ def _rewriting(
     prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], start: int, store: StoreFiles
 ) -> dict[str, dict[str, Any]]:
     """Returns a stage for each common engine with the arguments of its workers; without any, one that adds no text."""
-    names, found = called(work.readings), {}
+    names, found = called(work.readings), dict[str, dict[str, Any]]()
     for number, key in enumerate(work.engines or [None], start=1):
         readings = [
             ToRead(one, names[place], _arms_of(work, one), place)
@@ -176,6 +179,8 @@ def _rewriting(
         name = rewriting_pool(number)
         job = _asked_for(prepared, start, store, pools.get(name))
         found[name] = {"readings": readings, "job": job, "counts_needs": work.only is None}
+        if any(one.reading.first for one in readings):
+            found[name]["first"] = FirstDocuments(replace(work, readings=()))
     return found
 
 

@@ -20,9 +20,10 @@ from jobs.config.rewriting import RewriteSettings
 from jobs.config.settings import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
 from jobs.config.step_checks import check_gate, check_steps
 from jobs.log.settings import LogSettings
-from retrievers.kinds import RetrieverSettings
 from retrievers.lists import TOGETHER
 from retrievers.predictors import lexical_retriever
+from retrievers.rerankers.kinds import AnyRerankerSettings
+from retrievers.rerankers.settings import RerankerSettings
 from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings, RerankSettings
 from rewriters.pool import named
 from rewriters.steps.rounds import IterateSettings
@@ -56,7 +57,7 @@ class Config(Settings):
     """Retrievers, routes and depth."""
     fuse: FuseSettings = FuseSettings()
     """How the lists of a query are fused into one."""
-    rerank: RerankSettings = RerankSettings()
+    rerank: AnyRerankerSettings = RerankSettings()
     """How the candidates are reranked."""
     iterate: IterateSettings | None = None
     """Whether queries that find little are rewritten from what was found, and searched again; null: none is."""
@@ -216,11 +217,6 @@ class Config(Settings):
         ]  # fmt: skip
 
     @property
-    def gating(self) -> list[RetrieverSettings]:
-        """Returns the retrievers that the gate asks."""
-        return [] if self.rewrite.gated is None else [self.retrieve.retrievers[self.rewrite.gated.by]]
-
-    @property
     def budgeted(self) -> bool:
         """Returns whether a budget says how many candidates are reranked."""
         return self.rerank.kind != "none" and self.rerank.budget is not None
@@ -234,8 +230,10 @@ class Config(Settings):
         return None if dense is None else self.retrieve.retrievers[dense].encoder
 
     @property
-    def reranking(self) -> RerankSettings:
+    def reranking(self) -> RerankerSettings:
         """Returns `rerank` with the encoder of a bi_encoder filled in."""
+        if not self.rerank.house:
+            return self.rerank
         encoder = self.reranking_encoder if self.rerank.kind == "bi_encoder" else None
         return self.rerank.model_copy(update={"encoder": encoder})
 

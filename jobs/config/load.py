@@ -274,8 +274,9 @@ class Field(typing.NamedTuple):
 
 
 def _field(model: type[BaseModel], key: str) -> Field:
-    annotation = model.model_fields[key].annotation
-    inner = _model_in(annotation)
+    annotation, metadata = model.model_fields[key].annotation, model.model_fields[key].metadata
+    kinds = next((one.models() for one in metadata if isinstance(one, Kinds)), {})  # of a field that may be nothing else
+    inner = kinds if len(kinds) > 1 else _model_in(annotation)
     return Field(inner, inner is not None and typing.get_origin(annotation) is dict, field_names(model).get(key))
 
 

@@ -19,16 +19,20 @@ def check_gate(config: Config) -> None:
     """
     if config.rewrite.gate is None:
         return
-    by, retrievers = config.rewrite.gate.by, config.retrieve.retrievers
-    if by not in retrievers:
-        raise ValueError(f"rewrite.gate.by: no retriever {by!r}{nearest(by, retrievers)}")
+    by = config.rewrite.gate.by
     if config.rewrite.gate.lead is not None and config.retrieve.depth < 2:
         raise ValueError("rewrite.gate.lead: is over the second hit, and retrieve.depth is 1; raise it, or gate by below alone")
-    _check_original(config, "rewrite.gate.by", by, "")
+    check_original(config, "rewrite.gate.by", by, "")
 
 
-def _check_original(config: Config, where: str, by: str, more: str) -> None:
-    """Checks that a retriever has scores, of the original alone; `more`: what may be named beside retrievers."""
+def check_original(config: Config, where: str, by: str, more: str) -> None:
+    """Checks that a retriever has scores, of the original alone; `more`: what may be named beside retrievers.
+
+    Raises:
+        ValueError: It has none, or is not there.
+    """
+    if by not in config.retrieve.retrievers:
+        raise ValueError(f"{where}: no retriever {by!r}{nearest(by, config.retrieve.retrievers)}")
     if not config.retrieve.retrievers[by].indexed(by):
         raise ValueError(f"{where}: {by} searches no index, and its scores say little; name another retriever{more}")
     if by in config.joining or by not in config.retrieve.route("original"):
@@ -70,7 +74,7 @@ def check_steps(config: Config) -> None:
     if not (searched := config.retrieve.route("iterate")):
         raise ValueError("retrieve.routes.iterate is empty, so that refined queries would find nothing; name a retriever")
     if by in retrievers:
-        _check_original(config, "iterate.by", by, ", or rerank")
+        check_original(config, "iterate.by", by, ", or rerank")
         if config.iterate.rounds > 1 and by not in searched:
             raise ValueError(
                 f"iterate.by: {by} does not search refined queries (retrieve.routes.iterate), so that a second round would "

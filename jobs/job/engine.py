@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import ConfigError, RewriterError
+from cluster.plugins.modules import identity_of
 from cluster.run.stage import heartbeat
 from cluster.settings import Names
 from cluster.storage import remote
@@ -36,7 +37,8 @@ def resolve(engine: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
     settings = with_paths(settings)
     worker_engine = open_worker_engine(settings)
     try:
-        return settings, worker_engine.identity() | weights
+        code = identity_of(type(settings))  # of a plug-in
+        return settings, worker_engine.identity() | weights | ({"code": code} if code else {})
     finally:
         worker_engine.close()
 

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from cluster.errors import ConfigError, RewriterError
+from cluster.errors import ConfigError
 from cluster.run.pool_sizes import AUTO, Pool, PoolRequest, in_process_pools, local_pools
 from cluster.run.session import IN_PROCESS, usable_gpus
 from cluster.settings import Settings
 from jobs.config.config import Config
 from jobs.job.devices import distinct, placed
 from jobs.job.indexes import text_indexes
+from jobs.job.strategies import readable, reading, searched_first
 from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.models import resolved_dtype
-from retrievers.settings import RerankSettings
+from retrievers.rerankers.settings import RerankerSettings
 from rewriters.calls import asked_engines
 from rewriters.engines.settings import VLLM_MEMORY, EngineSettings
-from rewriters.pool import Entry, load
 from rewriters.strategy import Strategy
 
 Workers = Mapping[str | None, int]
@@ -39,20 +38,20 @@ class SharedLimit(NamedTuple):
     pools: list[str]
 
 
-def rerankers_of(config: Config) -> list[RerankSettings]:
+def rerankers_of(config: Config) -> list[RerankerSettings]:
     """Returns the reranker of a run, if it has one."""
     return [config.reranking] if config.rerank.kind != "none" else []
 
 
 def sharing_workers(
-    config: Config, pools: Mapping[str, Pool], rerankers: Sequence[RerankSettings] | None = None
+    config: Config, pools: Mapping[str, Pool], rerankers: Sequence[RerankerSettings] | None = None
 ) -> dict[str | None, int]:
     """Returns the number of workers that share the requests in flight of each server; as `shared_limits`, by sized pools."""
     limits = shared_limits(config, rerankers)
     return {server: sum(pools[name].max_workers for name in limit.pools) for server, limit in limits.items()}
 
 
-def shared_limits(config: Config, rerankers: Sequence[RerankSettings] | None = None) -> dict[str | None, SharedLimit]:
+def shared_limits(config: Config, rerankers: Sequence[RerankerSettings] | None = None) -> dict[str | None, SharedLimit]:
     """Returns the limit of each server's requests in flight, the lowest that is set; of Elasticsearch under None."""
     found: dict[str | None, SharedLimit] = {}
     rerankers = rerankers_of(config) if rerankers is None else rerankers
@@ -67,9 +66,9 @@ def shared_limits(config: Config, rerankers: Sequence[RerankSettings] | None = N
     sent += [(step, limits) for step in config.asking if step not in ("iterate", "web") for limits in texts]
     if config.web is not None:
         sent.append(("web", config.web.search.own_limits()))
-    if (gate := config.rewrite.gated) is not None:  # in the config of an ablation's pools retrievers have other names
-        asking = [config.retrieve.retrievers[gate.by]] if gate.by in config.retrieve.retrievers else retrievers
-        sent += [("gate", one.server_limits()) for one in asking]
+    sent += [("gate", one.server_limits()) for one in searched_first(config)]
+    if any(one.reads is not None and one.reads.texts for one in reading(config)):
+        sent += [("rewrite", limits) for limits in texts]
     for pool, limits in sent:
         for server, limit in limits:
             most, pools = found.get(server, SharedLimit(limit, []))
@@ -78,7 +77,7 @@ def shared_limits(config: Config, rerankers: Sequence[RerankSettings] | None = N
 
 
 def limit_workers(
-    config: Config, pools: Mapping[str, PoolRequest], rerankers: Sequence[RerankSettings] | None = None
+    config: Config, pools: Mapping[str, PoolRequest], rerankers: Sequence[RerankerSettings] | None = None
 ) -> dict[str, PoolRequest]:
     """Returns the requested pools, with automatically sized ones limited to one worker per request in flight."""
     limited = dict(pools)
@@ -91,7 +90,7 @@ def limit_workers(
     return limited
 
 
-def check_shares(config: Config, pools: Mapping[str, Pool], rerankers: Sequence[RerankSettings] | None = None) -> None:
+def check_shares(config: Config, pools: Mapping[str, Pool], rerankers: Sequence[RerankerSettings] | None = None) -> None:
     """Checks that every worker has a request in flight of its own.
 
     Raises:
@@ -127,7 +126,7 @@ Model = TypeVar("Model", bound=Settings)
 
 def requested_pools(
     config: Config,
-    rerankers: Sequence[RerankSettings] | None = None,
+    rerankers: Sequence[RerankerSettings] | None = None,
     asking: Mapping[str, Sequence[EngineSettings]] | None = None,
     engines: Sequence[EngineSettings] | None = None,
     gating: Sequence[RetrieverSettings] | None = None,
@@ -136,7 +135,7 @@ def requested_pools(
 
     `rerankers`: those that each reranking worker has; `asking`: step -> the engines that each of its workers has; None: the
     config's own. `engines`: those that each rewriting worker opens; None: those of the config, as far as the files of its
-    strategies can be read from here. `gating`: the retrievers that gates ask; None: the config's own.
+    strategies can be read from here. `gating`: the retrievers that are searched before rewriting; None: the config's own.
 
     Raises:
         ConfigError: a worker has fewer GPUs than its engines need.
@@ -147,7 +146,7 @@ def requested_pools(
     if config.rewrite.planned:
         opened = opened_engines(config) if engines is None else engines
         pools = {"rewrite": _asking("rewrite", config.cluster.rewrite.pool_request(), opened)} | pools
-    if gating := config.gating if gating is None else gating:
+    if gating := searched_first(config) if gating is None else gating:
         request = config.cluster.gate.pool_request(can_use_gpu=_encodes({str(n): one for n, one in enumerate(gating)}))
         pools = {"gate": request if request.can_use_gpu else replace(request, workers=request.workers or 1)} | pools
     if rerankers:
@@ -208,7 +207,7 @@ def engines_of_strategies(*configs: Config) -> list[EngineSettings]:
     Strategies whose files cannot be read from here, such as from a machine that submits, are left out.
     """
     entries = {json.dumps(entry, sort_keys=True): entry for config in configs for entry in config.rewrite.strategies}
-    strategies = map(_readable, entries.values())  # each once: arms have them in common
+    strategies = map(readable, entries.values())  # each once: arms have them in common
     return list(distinct(one.engine for one in strategies if one is not None and one.engine is not None).values())
 
 
@@ -227,7 +226,7 @@ def opened_engines(config: Config, pool: Sequence[Strategy] | None = None) -> li
     go to the common engine.
     """
     entries = config.rewrite.strategies if config.rewrite.planned else []
-    read = [_readable(entry) for entry in entries] if pool is None else list(pool)
+    read = [readable(entry) for entry in entries] if pool is None else list(pool)
     known = [one for one in read if one is not None]
     own = {one.name: one.engine for one in known}
     names = asked_engines(known, config.rewrite.select)
@@ -235,13 +234,6 @@ def opened_engines(config: Config, pool: Sequence[Strategy] | None = None) -> li
         names = ["", *names]
     found = [config.rewrite.engine if not name else own[name] for name in names]
     return list(distinct(one for one in found if one is not None).values())
-
-
-def _readable(entry: Entry) -> Strategy | None:
-    """Returns a strategy of the config; None if it cannot be read from here."""
-    with suppress(RewriterError):
-        return load(entry, context=True)
-    return None
 
 
 def _asking(pool: str, request: PoolRequest, engines: Sequence[EngineSettings]) -> PoolRequest:

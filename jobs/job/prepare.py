@@ -27,7 +27,7 @@ from jobs.job.measure_checks import named_judgements
 from jobs.job.opening import retriever_facts
 from jobs.job.pools import opened_engines, step_engines, with_precisions
 from jobs.job.replay import NOTED, Replay, replay_label
-from jobs.job.rewriting import config_error, read_rewriting
+from jobs.job.rewriting import config_error, read_rewriting, reads_texts
 from jobs.job.searched import SearchedIndex, searched_indexes
 from jobs.job.steps import ReadySteps, ready_steps
 from jobs.log.check import LogColumns, check_log
@@ -151,7 +151,7 @@ def _prepare(
     indexes = index_identities(config)
     of_encoders = encoder_warnings(config, indexes)
     config = as_built(config, indexes)
-    if config.reads_texts:
+    if reads_texts(config, rewriting.pool):
         check_documents(config, indexes)
     if judgements is not None:
         judgements = qualified_judgements(judgements, config, indexes)
@@ -266,16 +266,16 @@ def resolved_rewriting(
     Raises:
         RewriterError, RetrieverError, ConfigError: an engine cannot be had, or the strategies do not fit the selection.
     """
-    rewrite = config.rewrite
-    if not rewrite.planned or rewrite.engine is None:
+    rewrite, common = config.rewrite, config.rewrite.common
+    if not rewrite.planned or common is None:
         return None, rewriting, {"strategies": []}, ()
     try:
         rewriter = Rewriter(rewriting)
     except RewriterError as error:
         raise config_error(error) from error
     for one in rewriting.pool:
-        _check_form(one, rewrite.engine)
-    settings, identity = resolve(rewrite.engine)
+        _check_form(one, common)
+    settings, identity = resolve(common)
     own = {s.name: resolve(s.engine) for s in rewriting.pool if s.engine is not None}
     pool = tuple(s.model_copy(update={"engine": own[s.name][0]}) if s.name in own else s for s in rewriting.pool)
     identities: dict[str, Any] = {"rewriter": rewriter.identity(), "engine": identity}
@@ -293,7 +293,8 @@ def resolved_rewriting(
             for one in rewriting.pool
             if one.prompt_as == "text" and CONTEXT not in variables(one.prompt)
         ]
-    if rewriting.retries and rewriting.answer_once:
+    engines = [one for one in (rewrite.engine, *(strategy.engine for strategy in rewriting.pool)) if one is not None]
+    if rewriting.retries and any(one.is_recorded for one in engines):
         warnings.append("rewrite.retries: a recording has one answer to each request, so none of its requests is made again")
     return settings, replace(rewriting, pool=pool), identities, tuple(warnings)
 

@@ -248,7 +248,7 @@ def _method(trial: Trial) -> str:
         words += f", {len(config.retrieve.collections)} collections merged by {config.fuse.collections}"
     if config.rerank.kind == "none":
         return f"{words}, not reranked"
-    return f"{words}, {config.rerank.kind} ({config.rerank.combine})"
+    return f"{words}, {config.rerank.counted_as} ({config.rerank.combine})"
 
 
 def _dropped(trial: Trial) -> Table:

@@ -16,7 +16,7 @@ from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gp
 from cluster.run.shards import SUCCESS, check_inputs, read_plan
 from cluster.storage import open_storage
 from jobs.chain.arms.judging import most_judgements
-from jobs.chain.arms.requests import most_requests
+from jobs.chain.arms.requests import most_requests, of_models
 from jobs.chain.store.files import NO_STORE
 from jobs.config.collections import strategies_in
 from jobs.config.config import Config
@@ -111,7 +111,8 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
     if whose or not finished:
         job.check_engines()
     left = counts["queries"] - done.counts["queries"]
-    calls = len(most_requests(prepared.rewriting))
+    answers = most_requests(prepared.rewriting)
+    calls = len(of_models(answers))
     texts_of = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in prepared.rewriting.pool}
     searches = all_searches(config, texts_of)
     some = expected_requests(prepared.rewriting, texts)
@@ -146,7 +147,7 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
             **{kind: left * count for kind, count in step_work(config).items()},
             "grades": left * sum(one.most_requests for _, one in own.compiled.work.correcting()),
             "judgements": left * most_judgements(job.compiled.work),
-            "files": (shards - len(done.shards)) * (tables + 1 + bool(calls)) + (0 if draft.stored else PLAN_FILES),
+            "files": (shards - len(done.shards)) * (tables + 1 + bool(answers)) + (0 if draft.stored else PLAN_FILES),
         },
         "expected": None if expected is None else expected.values() | ({} if ablation is None else _of_the_run(expected)),
         "missing": None if finished else look_and_pay(own, draft.queries, committed),
@@ -208,8 +209,8 @@ def _downloads(config: Config) -> dict[str, int]:
     """Returns the reranker -> bytes, if a run would fetch it from a hub."""
     if config.rerank.kind != "cross_encoder":
         return {}
-    size = bytes_to_fetch(config.rerank.model)
-    return {config.rerank.model: size} if size else {}
+    size = bytes_to_fetch(config.rerank.scored_by)
+    return {config.rerank.scored_by: size} if size else {}
 
 
 def _pools(

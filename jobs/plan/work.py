@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cluster.costs import stage_sums
 from jobs.chain.arms.compile import Compiled
 from jobs.chain.arms.generations import iterate_settings
 from jobs.chain.arms.judging import most_judgements
-from jobs.chain.arms.requests import at_most, most_requests
+from jobs.chain.arms.requests import asked_at_most, most_requests, of_models
 from jobs.config.config import Config
-from jobs.counts import QUANTITIES, cost_quantity, cost_stages
+from jobs.counts import COMPUTED, QUANTITIES, cost_quantity, cost_stages
 from jobs.job.steps import WEB_SEARCH
 from jobs.run.spending import tries_per_request
 from jobs.runs.folder import RunFolder
@@ -111,12 +110,17 @@ def saved(run: RunFolder) -> Saving:
     """Returns what the committed shards of an ablation saved."""
     naive = dict.fromkeys(QUANTITIES, 0)
     arms = [arm["name"] for arm in run.record["ablation"]["arms"]]
+    code: set[str] = set()  # components that are no requests
     for needs in arm_needs(run.counts, arms).values():
         for need in needs.whole:
-            naive[need.quantity] += need.amount
+            if need.quantity == COMPUTED:
+                code.add(need.component)
+            else:
+                naive[need.quantity] += need.amount
     executed, reused = {}, {}
     for kind in QUANTITIES:
-        sums = [stage_sums(run.spent, stage) for stage in cost_stages(kind)]
+        by_stage = {stage: run.spent.get(stage, {}) for stage in cost_stages(kind)}
+        sums = [one for of in by_stage.values() for component, one in of.items() if component not in code]
         reused[kind] = int(sum(one.get("reused", 0) for one in sums))
         executed[kind] = int(sum(one.get(cost_quantity(kind), 0) for one in sums)) + reused[kind]
     return Saving(naive, executed, reused)
@@ -131,7 +135,7 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         rewriting = readings[arm.name].rewriting
         pool = tuple(strategy for strategy in rewriting.pool if strategy.name in arm.strategies)
         texts = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in pool}
-        naive["requests"] += len(most_requests(replace(rewriting, pool=pool)))
+        naive["requests"] += len(of_models(most_requests(replace(rewriting, pool=pool))))
         naive["searches"] += sum(all_searches(arm.config, texts).values())
         naive["pairs"] += pairs_of_query(arm.config)
         naive["rounds"] += rounds_of_query(arm.config) * (1 + graded_in_round(arm.config))
@@ -140,7 +144,7 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         naive["judgements"] += most_judgements(replace(work, answers=tuple(one for one in work.answers if one.arm == arm.name)))
     naive["grades"] = sum(one.most_requests for _, one in work.correcting())
     executed = {
-        "requests": len({key for reading in work.readings for key in at_most(reading)}),
+        "requests": len({key for reading in work.readings for key in asked_at_most(reading)}),
         "searches": searches_by_name(compiled).total(),
         "pairs": naive["pairs"],
         "rounds": naive["rounds"],

@@ -116,7 +116,10 @@ def _check_samples(config: Config, rewriting: Rewriting) -> None:
     why = "nothing is rewritten, so samples are all the same; set samples: 1"
     for strategy in rewriting.pool:
         decoding = {**rewriting.decoding, **strategy.decoding}
-        if (engine := strategy.engine or config.rewrite.engine) is not None and engine.is_recorded:
+        engine = strategy.engine or config.rewrite.engine
+        if engine is not None and engine.is_code:
+            why = "code gives the same texts each time; rewrite by a model, too, or set samples: 1"
+        elif engine is not None and engine.is_recorded:
             why = "recorded answers are the same each time; name a live engine, or set samples: 1"
         elif decoding["temperature"] == 0:
             why = "answers at temperature 0 are all the same; raise rewrite.decoding.temperature, or set samples: 1"

@@ -34,7 +34,7 @@ from jobs.run.planning.requests import JobRequests
 from jobs.run.planning.sample import PlannedQueries
 from jobs.run.planning.thresholds import SampledLists, taken_thresholds
 from jobs.tables import STORED
-from retrievers.settings import RerankSettings
+from retrievers.rerankers.settings import RerankerSettings
 from rewriters.engines.settings import EngineSettings
 
 
@@ -57,7 +57,7 @@ class Job:
         return self.compiled.work.only is not None
 
     @cached_property
-    def rerankers(self) -> list[RerankSettings]:
+    def rerankers(self) -> list[RerankerSettings]:
         """The rerankers of the arms: each reranking worker has them all."""
         return arm_rerankers(self.compiled.arms)
 

@@ -25,6 +25,7 @@ from jobs.config.config import BESIDE_RUNS, Config
 from jobs.config.load import Field
 from jobs.job.shipping import absolute_path, package_folders
 from retrievers.kinds import KINDS
+from retrievers.rerankers.kinds import RERANKERS
 from rewriters.engines.settings import ENGINES
 from rewriters.settings import is_path
 
@@ -106,7 +107,7 @@ class SentCode(NamedTuple):
 
 def sent_code(reference: str) -> SentCode | None:
     """Returns the files of what a config names by `kind`, `file.py:Class`; None: it is a kind of ours, or of a package."""
-    for kinds in (KINDS, ENGINES):
+    for kinds in (KINDS, ENGINES, RERANKERS):
         made = kinds.models().get(reference)
         code = None if made is None else code_of(made)
         if made is not None and code is not None and code.files:

@@ -14,7 +14,7 @@ import numpy as np
 
 from retrievers.order import BLEND_K
 from retrievers.ranking import DECIMALS, offsets_of, rounded
-from retrievers.settings import RerankSettings
+from retrievers.rerankers.settings import RerankerSettings
 
 BUDGET_VERSION = 1  # raised when the same scores would stop elsewhere; part of the fingerprint of a run with a budget
 _TIE = 4 * 10.0**-DECIMALS  # scores that differ by less may be equal after rounding, and a tie proves nothing
@@ -54,7 +54,7 @@ class PairBudget:
         return len(self.looks) > 1
 
 
-def budget_of(rerank: RerankSettings, candidates: int) -> PairBudget | None:
+def budget_of(rerank: RerankerSettings, candidates: int) -> PairBudget | None:
     """Returns how many pairs a config scores, None without a reranker; `candidates` of a query are handed on, at most."""
     if rerank.kind == "none":
         return None

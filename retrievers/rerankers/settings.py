@@ -1,12 +1,17 @@
-"""The settings of a reranker's budget."""
+"""What all rerankers have in their settings."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from cluster.settings import Settings
+from cluster.plugins.modules import identity_of
+from cluster.settings import NOT_IDENTITY, Names, Settings
+
+if TYPE_CHECKING:
+    from retrievers.settings import AnyEncoderSettings
 
 
 class BudgetSettings(Settings):
@@ -28,3 +33,89 @@ class BudgetSettings(Settings):
         if self.step != 5 and self.settled is None and not self.proven:
             raise ValueError("step is of settled and proven, and there is neither; remove it")
         return self
+
+
+_OF_ORDER = {"kind", "keep", "store", "combine", "budget"}  # what decides no score
+
+
+class RerankerSettings(Settings):
+    """How the candidates are put into their final order, against the original query: what is asked of any reranker.
+
+    A class of yours derives it and has `score(queries, passages)`, or `open` where a model is loaded first.
+    """
+
+    house: ClassVar[bool] = False
+    """Whether it is this project's own."""
+    kind: Annotated[str, Names.CODE]
+    """What scores a pair of query and document; of a plug-in an entry point, `module:Class` or `file.py:Class`."""
+    keep: Annotated[int, Field(gt=0)] = 10
+    """Results per query."""
+    store: Annotated[bool, NOT_IDENTITY] = True
+    """Keep the scores in the store, known by the texts of query and document."""
+    combine: Literal["replace", "blend"] = "blend"
+    """replace: the reranker's order; blend: both orders, 1/(20 + rank) of each."""
+    budget: BudgetSettings | None = None
+    """How many candidates are scored; the others stand behind them, as they were fused. null: all are."""
+    if TYPE_CHECKING:
+
+        @property
+        def encoder(self) -> AnyEncoderSettings | None:
+            """Returns the encoder of a bi_encoder."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Sets what a kind says nothing of: it has no encoder."""
+        if "encoder" not in cls.model_fields and not hasattr(cls, "encoder"):
+            cls.encoder = None  # type: ignore[method-assign, assignment]
+
+    @model_validator(mode="after")
+    def _budget_of_its_results(self) -> RerankerSettings:
+        budget = self.budget
+        if budget is not None and budget.pairs is not None and budget.pairs < self.keep:
+            words = f"budget.pairs is {budget.pairs}, fewer than the results (keep: {self.keep})"
+            raise ValueError(f"{words}; raise it, or lower keep")
+        if budget is not None and budget.proven and self.combine != "blend":
+            raise ValueError(
+                "budget.proven is of combine: blend; with replace any other pair could still come first; blend, or take settled"
+            )
+        return self
+
+    @property
+    def loads(self) -> bool:
+        """Returns whether the workers load a model, for which they may have accelerators."""
+        return False
+
+    @property
+    def counted_as(self) -> str:
+        """Returns what its pairs are counted under in costs: its kind, or the name of its class."""
+        return self.kind if self.house else type(self).__name__
+
+    @property
+    def scored_by(self) -> str:
+        """Returns the name of what scores: the model, or of a class without one its own."""
+        return str(self.encoder.model if self.encoder is not None else getattr(self, "model", type(self).__name__))
+
+    def known_by(self) -> dict[str, Any]:
+        """Returns what decides the scores of a plug-in, as JSON values: its code by content, and the settings of its own."""
+        return {"kind": "plugin", **identity_of(type(self)), "settings": _deciding(self, _OF_ORDER)}
+
+    def check(self) -> None:
+        """Raises RetrieverError if no pair can be scored; a job calls it first."""
+
+    def open(self, device: str) -> Any:
+        """Returns what scores, made once in each worker: it has `score` as this class has it."""
+        return self
+
+    def score(self, queries: Sequence[str], passages: Sequence[str]) -> Sequence[float]:
+        """Returns the score of each pair of a query and a passage; higher is more relevant."""
+        raise NotImplementedError(f"{type(self).__name__} has no method score")
+
+
+def _deciding(settings: BaseModel, but: set[str]) -> dict[str, Any]:
+    """Returns the values of settings that decide results, inner ones included, as JSON values."""
+    dumped, found = settings.model_dump(mode="json"), {}
+    for name, field in type(settings).model_fields.items():
+        extra, value = field.json_schema_extra, getattr(settings, name)
+        if name not in but and not (isinstance(extra, dict) and extra.get("identity") is False):
+            found[name] = _deciding(value, set()) if isinstance(value, BaseModel) else dumped[name]
+    return found

@@ -44,7 +44,7 @@ def clean(text: str, strategy: Strategy, query: str, quoted: bool) -> str:
     Labels, tokens and quotation marks that the query itself has stay. Where `quoted`, the value is plain text, so that
     quotation marks or emphasis around all of it do not belong to it.
     """
-    text = _CONTROL.sub("", text)
+    text = without_control(text)
     if not _SPECIAL_TOKEN.search(query):
         text = _SPECIAL_TOKEN.sub(" ", text)
     text = " ".join(text.split())
@@ -52,6 +52,11 @@ def clean(text: str, strategy: Strategy, query: str, quoted: bool) -> str:
     if label and label_key(label.group()) in _labels(strategy) and not opens_with(query, label.group()):
         text = text[label.end() :]
     return _unwrap(text, query.strip()) if quoted else text
+
+
+def without_control(text: str) -> str:
+    """Returns a text without control characters and halves of surrogate pairs."""
+    return _CONTROL.sub("", text)
 
 
 @lru_cache(maxsize=256)
@@ -92,8 +97,6 @@ def invalid_reason(text: str, strategy: Strategy, query: str, instructions: str)
     rewrite, normal_query = normalise(text), normalise(query)
     if not rewrite or rewrite == normal_query:
         return None if rewrite else "empty"
-    bounds = Words() if strategy.words.guide else strategy.words
-    words = length(text) if bounds != Words() else 0
     checks: dict[Reason, bool] = {
         "empty": _is_nothing(rewrite, normal_query),
         "repetition": is_repetitive(rewrite) and not is_repetitive(normal_query),
@@ -101,11 +104,20 @@ def invalid_reason(text: str, strategy: Strategy, query: str, instructions: str)
         "refusal": is_refusal(text, query),
         "unparsable": strategy.question and ends_as_sentence(text) and not ends_as_sentence(query),
         "wrong_language": not strategy.any_language and is_in_wrong_language(text, query),
-        "too_long": len(text) > max(strategy.max_chars, len(query)) or words > (bounds.most or words),
-        "too_short": words < bounds.least,
-        "banned": any(_bans(phrase, rewrite, normal_query) for phrase in strategy.banned),
     }
-    return next((reason for reason, fails in checks.items() if fails), None)
+    return next((reason for reason, fails in checks.items() if fails), None) or unwanted_reason(text, strategy, query)
+
+
+def unwanted_reason(text: str, strategy: Strategy, query: str) -> Reason | None:
+    """Returns the first reason for which a strategy does not want a text, whoever has made it; None: it does."""
+    bounds = Words() if strategy.words.guide else strategy.words
+    words = length(text) if bounds != Words() else 0
+    if len(text) > max(strategy.max_chars, len(query)) or words > (bounds.most or words):
+        return "too_long"
+    if words < bounds.least:
+        return "too_short"
+    rewrite, normal_query = normalise(text), normalise(query)
+    return "banned" if any(_bans(phrase, rewrite, normal_query) for phrase in strategy.banned) else None
 
 
 def is_in_wrong_language(text: str, query: str) -> bool:

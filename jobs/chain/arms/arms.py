@@ -18,6 +18,8 @@ from jobs.config.config import Config
 from jobs.config.load import problem
 from jobs.config.settings import Subsets
 from retrievers.fusion import takes_part
+from retrievers.rerankers.kinds import RERANKERS
+from retrievers.rerankers.settings import RerankerSettings
 from rewriters.pool import named
 
 Family = Literal["run", "always", "arms", "grid", "subsets", "samples"]
@@ -184,7 +186,7 @@ class _Maker:
                 del values["fuse"]["weights"][key]
         if "rewrite.strategies" in changes:
             _without_others(values, changes["rewrite.strategies"], self.pool, where)
-        for path, value in changes.items():
+        for path, value in sorted(changes.items(), key=lambda one: one[0] != "rerank.kind"):  # other keys are of the new kind
             _set(values, path, value, where)
         if any(path.split(".")[:2] == ["retrieve", "collections"] for path in changes):
             entries = with_left_collections(values, self.config, where)
@@ -246,9 +248,12 @@ def _word(value: Any) -> str:
 
 
 def _set(values: dict[str, Any], path: str, value: Any, where: str) -> None:
-    """Sets one dotted key; a value that stands for a kind (`rerank.kind`) keeps the section's other keys."""
+    """Sets one dotted key; a value that stands for a kind (`rerank.kind`) keeps the section's other keys.
+
+    But those of a plug-in: of another reranker than that what all have is kept.
+    """
     keys = path.split(".")
-    if keys[0] not in SECTIONS or (len(keys) < 2 and keys[0] not in STEPS):
+    if keys[0] not in SECTIONS or (len(keys) < 2 and keys[0] not in (*STEPS, "rerank")):
         why = f"{keys[0]} decides the queries, and arms are compared over the same ones" if keys[0] == "log" else (
             f"arms change keys of {', '.join(SECTIONS)}{nearest(keys[0], [one for one in SECTIONS if one != keys[0]])}"
         )  # fmt: skip
@@ -264,4 +269,7 @@ def _set(values: dict[str, Any], path: str, value: Any, where: str) -> None:
         values = values[key]
         if not isinstance(values, dict):
             raise ConfigError("config-value", f"{where}: {path}: {'.'.join(keys[: depth + 1])} is a value, it has no keys")
+    if keys == ["rerank", "kind"] and {str(value), str(values["kind"])} - RERANKERS.classes.keys():
+        for key in values.keys() - RerankerSettings.model_fields.keys():
+            del values[key]
     values[keys[-1]] = deepcopy(value)

@@ -14,12 +14,11 @@ from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.corrections import Corrections
 from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.equal_arms import DistinctArms, system
-from jobs.chain.arms.gates import gate_of
 from jobs.chain.arms.generations import Generations, TaskNames
 from jobs.chain.arms.judging import judging_of, nuggets_of
 from jobs.chain.arms.opened import OpenedBy, ScoredBy, digest
 from jobs.chain.arms.shared_work import Answer, Search, SharedWork
-from jobs.chain.arms.texts import ArmTexts
+from jobs.chain.arms.texts import ArmTexts, searched_before
 from jobs.chain.chosen import choosing_of
 from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
@@ -28,7 +27,7 @@ from jobs.job.indexes import as_built, check_documents, index_identities, read_s
 from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
-from jobs.job.rewriting import read_rewriting
+from jobs.job.rewriting import read_rewriting, reads_texts
 from jobs.job.searched import SearchedIndex, searched_indexes
 from jobs.job.steps import ReadySteps, ready_steps
 from retrievers.rerankers.budget import budget_of
@@ -109,7 +108,7 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
             distinct.add(arm, None)
             continue
         config = configs[arm.name]
-        reading = texts.add(arm, config, gate_of(config, lists.opened(config)))
+        reading = texts.add(arm, config, searched_before(config, facts.rewriting(config)[1].pool, lists))
         identified_by = texts.identity(arm.name, facts.rewriting(config)[2])
         reranked = config.rerank.kind != "none"
         documents = lists.documents(config)
@@ -196,7 +195,7 @@ class _Facts:
             config = self.config(arm.config)
             indexes = self.indexes(config)
             config = as_built(config, indexes)
-            if config.reads_texts:
+            if reads_texts(config, self.rewriting(config)[1].pool):
                 self._once(_fact("documents", config), lambda: check_documents(config, indexes))
             self.rewriting(config)
             self.reranking(config)

@@ -18,7 +18,8 @@ from rewriters.settings import identity_fields
 
 if TYPE_CHECKING:  # workers of most stages need no more than what they are given
     from retrievers.kinds import RetrieverSettings
-    from retrievers.settings import RerankSettings, TypoSettings
+    from retrievers.rerankers.settings import RerankerSettings
+    from retrievers.settings import TypoSettings
     from rewriters.engines.settings import EngineSettings
 
 SCORES_VERSION = 3  # of what stored scores are known by; of 2, by the ids of documents
@@ -84,6 +85,12 @@ class OpenedBy:
         return digest(known | {"states": dict(self.states)} if self.states else known)
 
     @property
+    def first(self) -> str:
+        """Returns what tells the first documents of its lists from others: a deeper list begins as a shorter one does."""
+        known: dict[str, Any] = {"scores": self.scores, "states": dict(self.states), "texts": self.texts}
+        return digest(known | {"versions": [ANALYZE_VERSION, JOINED_VERSION]})
+
+    @property
     def scores(self) -> str:
         """Returns what tells its scores from those of other retrievers, also in a later start of the job."""
         depth = self.depth if self.settings.is_approximate else None
@@ -127,7 +134,7 @@ class ScoredBy:
         typos: In what it is given.
     """
 
-    settings: RerankSettings
+    settings: RerankerSettings
     identity: Mapping[str, Any]
     documents: tuple[Corpus, ...]
     texts: str
@@ -136,8 +143,7 @@ class ScoredBy:
     @property
     def model(self) -> str:
         """Returns the name of the model."""
-        model = self.settings.encoder.model if self.settings.encoder is not None else self.settings.model
-        return str(model)
+        return self.settings.scored_by
 
     @property
     def space(self) -> str:

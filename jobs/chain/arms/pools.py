@@ -12,8 +12,9 @@ from jobs.config.config import Config
 from jobs.job.devices import distinct
 from jobs.job.indexes import text_indexes
 from jobs.job.pools import opened_engines, requested_pools, rerankers_of, step_engines
+from jobs.job.strategies import searched_first
 from retrievers.kinds import RetrieverSettings
-from retrievers.settings import RerankSettings
+from retrievers.rerankers.settings import RerankerSettings
 from rewriters.engines.settings import EngineSettings
 
 ROWS = 100_000  # queries of a shard times arms, at most, at `CANDIDATES` each: some 150 MB in flight
@@ -55,21 +56,21 @@ def engines_of(arms: Iterable[Arm]) -> list[list[EngineSettings]]:
     """Returns, of each common engine of the arms, the engines that its workers open, as the config names them."""
     found: dict[str, list[EngineSettings]] = {}
     for arm in arms:
-        if arm.config.rewrite.planned and arm.config.rewrite.engine is not None:
-            of = found.setdefault(digest(arm.config.rewrite.engine.model_dump()), [])
+        if arm.config.rewrite.planned and (common := arm.config.rewrite.common) is not None:
+            of = found.setdefault(digest(common.model_dump()), [])
             of += opened_engines(arm.config)
     return [list(distinct(of).values()) for of in found.values()]
 
 
-def arm_rerankers(arms: Iterable[Arm]) -> list[RerankSettings]:
+def arm_rerankers(arms: Iterable[Arm]) -> list[RerankerSettings]:
     """Returns the rerankers of the arms, each once: each reranking worker has them all."""
     rerankers = [one for arm in arms if not arm.members for one in rerankers_of(arm.config)]
     return list({digest(one.model_dump()): one for one in rerankers}.values())
 
 
 def arm_gating(arms: Iterable[Arm]) -> list[RetrieverSettings]:
-    """Returns the retrievers that the gates of arms ask, each once: each worker of the gate has them all."""
-    found = [one for arm in arms if not arm.members for one in arm.config.gating]
+    """Returns the retrievers that arms search before they rewrite, each once: each worker of the gate has them all."""
+    found = [one for arm in arms if not arm.members for one in searched_first(arm.config)]
     return list({digest(one.model_dump()): one for one in found}.values())
 
 
@@ -85,7 +86,7 @@ def arm_steps(arms: Iterable[Arm]) -> dict[str, list[EngineSettings]]:
 def arm_pools(
     pooled: Config,
     engines: Sequence[Sequence[EngineSettings]],
-    rerankers: Sequence[RerankSettings],
+    rerankers: Sequence[RerankerSettings],
     asking: Mapping[str, Sequence[EngineSettings]] | None = None,
     gating: Sequence[RetrieverSettings] = (),
 ) -> dict[str, PoolRequest]:

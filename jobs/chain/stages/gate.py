@@ -1,6 +1,6 @@
 """The stage of the gate: searches the originals before any rewriting, and says which queries are to be rewritten.
 
-Its lists go with the block to the retrieval stage, which does not make them again.
+Its lists go with the block to strategies that read them, and to the retrieval stage, which does not make them again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.run.stage import heartbeat
-from jobs.chain.arms.gates import RewriteGate
+from jobs.chain.arms.gates import ReadLists, RewriteGate
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.search_texts import filters_of, originals
 from jobs.chain.searches import IndexSearches, Wanted, charge, opened_retriever
@@ -37,12 +37,15 @@ class Gating:
     ADDS = pa.schema([("gated", pa.list_(GATED)), ("known", pa.list_(KNOWN))])
     opened = staticmethod(opened_retriever)
 
-    def __init__(self, work: SharedWork, gates: Mapping[int, RewriteGate], device: str, store: StoreFiles) -> None:
-        """Opens the retrievers of the gates.
+    def __init__(
+        self, work: SharedWork, gates: Mapping[int, RewriteGate], read: Sequence[ReadLists], device: str, store: StoreFiles
+    ) -> None:
+        """Opens the retrievers that are searched.
 
         Args:
             work: Of all arms.
             gates: Index of a reading -> its gate, whose thresholds are numbers.
+            read: What strategies read of the lists.
             device: The torch device of encoders.
             store: Has lists of other jobs.
 
@@ -50,31 +53,35 @@ class Gating:
             RetrieverError: An index is missing or was replaced.
         """
         self._work, self._gates, self._store = work, gates, store
-        opened = {one.retriever: work.retrievers[one.retriever] for one in self._gates.values()}
+        asked = [(gate.retriever, gate.typos) for gate in gates.values()]
+        self._asked = dict.fromkeys(asked + [(key, one.typos) for one in read for key in one.retrievers.values()])
+        opened = {key: work.retrievers[key] for key, _ in self._asked}
         self._retrievers: dict[str, Retriever] = {key: self.opened(one, device) for key, one in opened.items()}
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with what the gates say of each query, the lists by which they do, and costs."""
         work, query_ids = self._work, table.column("query_id").to_pylist()
         only = filters_of(table, work.filters)
-        queries = {gate.typos: originals(table, gate.typos) for gate in self._gates.values()}
+        queries = {typos: originals(table, typos) for _, typos in self._asked}
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         lists: dict[str, dict[Wanted, RankedList]] = {}
         for key in self._retrievers:
             wanted: dict[Wanted, list[str]] = {}
-            for typos in dict.fromkeys(gate.typos for gate in self._gates.values() if gate.retriever == key):
+            for typos in (typos for of, typos in self._asked if of == key):
                 for query_id, text, of_row in zip(query_ids, queries[typos], only, strict=True):
                     wanted.setdefault(SearchText(text, "query", of_row), []).append(query_id)
             lists[key] = self._searched(key, wanted, query_ids, spent)
             heartbeat()
         said: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         known: list[dict[tuple[str, SearchText], RankedList]] = [{} for _ in query_ids]
+        for key, typos in self._asked:
+            for row, (text, of_row) in enumerate(zip(queries[typos], only, strict=True)):
+                search = SearchText(text, "query", of_row)
+                known[row][key, search] = lists[key][search]
         for number, gate in self._gates.items():
             for row, (text, of_row) in enumerate(zip(queries[gate.typos], only, strict=True)):
-                search = SearchText(text, "query", of_row)
-                found = lists[gate.retriever][search]
+                found = lists[gate.retriever][SearchText(text, "query", of_row)]
                 said[row].append({"reading": number} | _decided(gate, found)._asdict())
-                known[row][gate.retriever, search] = found
         columns = [pa.array(said, pa.list_(GATED)), _known_column(known)]
         return with_columns(with_appended(table, "costs", spent), self.ADDS, columns)
 

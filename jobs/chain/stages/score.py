@@ -32,9 +32,9 @@ from jobs.chain.tables import PAIR_SCORE
 from jobs.chain.web.texts import document_pages
 from jobs.tables import nested, with_appended, with_columns, with_failure
 from retrievers.ranking import offsets_of, ranks
-from retrievers.reranker import Reranker, open_reranker
+from retrievers.reranker import OfPlugin, Reranker, open_reranker
 from retrievers.rerankers.budget import WantedPairs
-from retrievers.served.reranker import ServerReranker
+from retrievers.served.pairs import PairsAtServer
 
 PORTION = 2048  # pairs scored between two progress reports: some minutes on two CPU cores; sorted by length within a portion
 
@@ -131,7 +131,7 @@ class Score:
                 scores[places] = fill(of, asked, partial(_score, opened, texts, made, missing))
                 done[places] = True
                 growing = wanted.grow(scores)
-            counts.update(wanted.counts(f"{one.settings.kind}@{one.model}"))
+            counts.update(wanted.counts(f"{one.settings.counted_as}@{one.model}"))
             fresh, reused = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)
             for at in np.flatnonzero(done).tolist():
                 row = int(block.document_row[at])
@@ -149,7 +149,7 @@ class Score:
             for row in range(len(queries_asked)) if alone else np.flatnonzero(fresh + reused).tolist():
                 spent[row].append(
                     costs.entry(
-                        "rerank", one.settings.kind, each * int(fresh[row]), model=one.model, pairs=int(fresh[row]),
+                        "rerank", one.settings.counted_as, each * int(fresh[row]), model=one.model, pairs=int(fresh[row]),
                         reused=int(reused[row]), requests=sent.pop(queries_asked[row], 0),
                     )
                 )  # fmt: skip
@@ -180,7 +180,7 @@ class Score:
         spent = []
         for one, by in self._rerankers:
             if sent := sent_requests(by, originals(table, one.typos)).total():
-                spent.append(costs.entry("rerank", one.settings.kind, model=one.model, requests=sent, error="failed"))
+                spent.append(costs.entry("rerank", one.settings.counted_as, model=one.model, requests=sent, error="failed"))
         return with_appended(table, "costs", [spent])
 
 
@@ -228,7 +228,7 @@ def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:
 
     A call that raises tells none, so they are told when its queries are scored in smaller blocks.
     """
-    return reranker.requests(queries) if isinstance(reranker, ServerReranker) else Counter()
+    return reranker.requests(queries) if isinstance(reranker, PairsAtServer | OfPlugin) else Counter()
 
 
 def _score(

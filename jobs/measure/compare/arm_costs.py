@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.costs import Prices, Totals, add_totals, stage_sums
-from jobs.counts import QUANTITIES, MadeWork, cost_quantity, cost_stages
+from jobs.counts import COMPUTED, QUANTITIES, MadeWork, cost_quantity, cost_stages
 from jobs.runs.bill import Bill
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import Need, arm_needs
@@ -114,14 +114,14 @@ def cost_of(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
     for need in needs:
         made_as = need.made_as or need.quantity
         sums = component_sums(run.spent, made_as, need.component)
-        spent = sums.get(cost_quantity(made_as), 0)
+        # costs count attempts at a request, and an arm needs it once, at what all of them cost
+        made = run.counts[MadeWork(made_as, need.component).key]
+        spent = sums.get(cost_quantity(made_as), 0) if made_as != COMPUTED else made
         if need.amount and spent <= sums.get("reused", 0):
             return None
-        # costs count attempts at a request, and an arm needs it once, at what all of them cost
-        made = run.counts[MadeWork(made_as, need.component).key] or spent
-        share = need.amount / made if need.amount else 0.0
+        share = need.amount / (made or spent) if need.amount else 0.0
         of = {name: value * share for name, value in sums.items()}
-        add_totals(cost, {QUANTITIES[made_as]: {need.component: of}})
+        add_totals(cost, {cost_stages(made_as)[0]: {need.component: of}})
     return cost
 
 

@@ -211,4 +211,4 @@ def _pairs_of(work: SharedWork, answer: Answer) -> Component:
     """Returns under what the pairs of an answer with a reranker are counted."""
     assert answer.reranker is not None
     by = work.rerankers[answer.reranker]
-    return "rerank", f"{by.settings.kind}@{by.model}"
+    return "rerank", f"{by.settings.counted_as}@{by.model}"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from jobs.chain.arms.gates import RewriteGate
 from jobs.chain.arms.generations import LlmTask, iterate_settings
 from jobs.chain.arms.judging import Judging, most_judgements
-from jobs.chain.arms.requests import at_most
+from jobs.chain.arms.requests import asked_at_most
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.journal import Key
 from jobs.counts import GateQueries, arm_key
@@ -80,7 +80,7 @@ class JobRequests:
         """Tries of each request of a query, and the readings that make it."""
         tries, made_by = dict[Key, int](), dict[Key, list[int]]()
         for place, reading in enumerate(self._work.readings):
-            for key in at_most(reading):
+            for key in asked_at_most(reading):
                 tries[key] = max(tries.get(key, 0), 1 + self._more + tries_per_request(reading.asked))
                 made_by.setdefault(key, []).append(place)
         return [(tries[key], made_by[key]) for key in tries]

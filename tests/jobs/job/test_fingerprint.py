@@ -85,7 +85,8 @@ def models(part: type[BaseModel]) -> dict[str, type[BaseModel]]:
     found = {part.__name__: part}
     for name, field in part.model_fields.items():
         if name not in APART.get(part.__name__, ()):
-            for inner in parts_of(field.annotation):
+            kinds = [model for one in field.metadata if isinstance(one, Kinds) for model in one.models().values()]
+            for inner in kinds or parts_of(field.annotation):
                 found |= models(inner)
     return found
 

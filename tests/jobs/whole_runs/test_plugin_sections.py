@@ -1,0 +1,140 @@
+"""What docs/plugins.md shows of strategies, rerankers and engines, line by line, in this process."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.__main__ import main
+from jobs.runs.folder import RunFolder, open_run
+from tests.support.jobs.in_process_runs import rows
+from tests.support.jobs.whole_runs import ROOT
+from tests.support.plugins import PAGE, page_file
+from tests.support.retrievers.judging_service import JudgingService
+
+QUERIES = ["the light of a lighthouse lamp", "wild yeast and bread", "the moon and the sea", "zzz"]
+FILES = ("longest.py", "longest.yaml", "loaded.py", "titles.py", "rm3.yaml", "coverage.py", "coverage.yaml", "hosted.yaml",
+         "echo.py", "echo.yaml")  # fmt: skip
+Dmqr = Callable[..., list[str]]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Path) -> Path:
+    """The files of the page beside a log and a corpus, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in FILES:
+        (tmp_path / name).write_text(page_file(name))
+    for name in ("rm3.py", "hosted.py"):
+        shutil.copy(ROOT / "configs" / "plugins" / name, tmp_path)
+    pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
+    shutil.copy(corpus, tmp_path / "corpus.parquet")
+    return tmp_path
+
+
+@pytest.fixture
+def dmqr(place: Path, capsys: pytest.CaptureFixture[str]) -> Dmqr:
+    """Runs the lines of the page that name a config, in this process; returns what each prints."""
+    assert main(["index", "longest.yaml", "--corpus", "corpus.parquet"]) == 0
+    capsys.readouterr()
+
+    def run(config: str, *settings: str) -> list[str]:
+        blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        said = []
+        for line in [line for block in blocks for line in block.splitlines() if f" {config}" in line]:
+            own = shlex.split(line)[1:]
+            more = [] if own[0] == "index" else [word for one in ("cluster.address=none", *settings) for word in ("--set", one)]
+            assert main([*own, *more]) == 0, capsys.readouterr().err
+            said.append(capsys.readouterr().out)
+        assert said
+        return said
+
+    return run
+
+
+def folder_of(said: str) -> RunFolder:
+    return open_run(said.strip().splitlines()[-1])
+
+
+def texts(run: RunFolder, strategy: str) -> dict[str, list[tuple[str, float, float]]]:
+    queries = {one["query_id"]: one["query"] for one in rows(run, "queries")}
+    found: dict[str, list[Any]] = {}
+    for one in sorted(rows(run, "rewrites"), key=lambda one: one["position"]):
+        if one["strategy"] == strategy:
+            found.setdefault(queries[one["query_id"]], []).append((one["text"], one["weight"], one["position_weight"]))
+    return found
+
+
+def test_a_strategy(dmqr: Dmqr) -> None:
+    _, shown, planned, run, ablated = dmqr("longest.yaml")
+    assert "lighthouse light" in shown
+    assert "generations" in planned
+    folder = folder_of(run)
+    assert texts(folder, "longest")[QUERIES[0]] == [
+        ("lighthouse light", 1.0, 1.0), ("lighthouse", 1.0, 0.5), ("light", 1.0, 0.5)
+    ]  # fmt: skip
+    assert texts(folder, "one")[QUERIES[0]] == [("lighthouse", 0.5, 1.0), ("lighthouse", 0.5, 0.5)][:1]
+    arms = {one["name"] for one in folder_of(ablated).record["ablation"]["arms"]}
+    assert arms == {"full", "original", "longest", "one", "without longest", "without one"}
+
+
+def test_a_strategy_that_loads_a_table_and_one_that_reads_lists(place: Path, dmqr: Dmqr, passages: dict[str, str]) -> None:
+    (place / "table.tsv").write_text("lamp\tlantern\nsea\tocean\n")
+    made = "rewrite.strategies=[{loaded.py:Loaded: {table: table.tsv, name: loaded}}, titles.py:Titles]"
+    *_, run, _ = dmqr("longest.yaml", made)
+    folder = folder_of(run)
+    assert texts(folder, "loaded")[QUERIES[2]] == [("the moon and the ocean", 1.0, 1.0)]
+    hits = [one for one in rows(folder, "runs") if one["strategy"] == "original"]
+    queries = {one["query"]: one["query_id"] for one in rows(folder, "queries")}
+    for query, ((text, *_),) in texts(folder, "titles").items():
+        first = sorted((one["rank"], one["doc_id"]) for one in hits if one["query_id"] == queries[query])[:3]
+        titles = dict.fromkeys(passages[doc_id].partition(". ")[0] for _, doc_id in first)
+        assert text == " ".join([query, *titles])
+
+
+def test_rm3(dmqr: Dmqr) -> None:
+    (run,) = dmqr("rm3.yaml")
+    ((text, *_),) = texts(folder_of(run), "rm3")[QUERIES[0]]
+    counts = {word: text.split().count(word) for word in text.split()}
+    assert 98 <= sum(counts.values()) <= 102
+    assert {"light", "lighthouse", "lamp"} < counts.keys()
+    assert sum(counts[word] for word in ("light", "lighthouse", "lamp")) >= 50
+
+
+def test_a_reranker(dmqr: Dmqr, passages: dict[str, str]) -> None:
+    shown, run, ablated = dmqr("coverage.yaml")
+    assert "Coverage (replace)" in shown
+    folder = folder_of(run)
+    queries = {one["query_id"]: one["query"] for one in rows(folder, "queries")}
+    for one in rows(folder, "scores"):
+        words = [word for word in queries[one["query_id"]].split() if len(word) >= 4]
+        wanted = sum(word in passages[one["doc_id"]].lower() for word in words) / max(1, len(words))
+        assert one["score"] == pytest.approx(wanted)
+    arms = {one["name"] for one in folder_of(ablated).record["ablation"]["arms"]}
+    assert {"fused", "least=1"} <= arms
+
+
+@pytest.fixture
+def service() -> Iterator[JudgingService]:
+    with JudgingService("openai", "judge-1", score=lambda _, texts: [1 / len(text) for text in texts]) as one:
+        yield one
+
+
+def test_a_hosted_reranker(dmqr: Dmqr, service: JudgingService) -> None:
+    (run,) = dmqr("hosted.yaml", f"rerank.base_url={service.address}")
+    assert {body["detail"] for _, body in service.asked} == {"fast"}
+    assert {one["score"] for one in rows(folder_of(run), "scores")}
+
+
+def test_an_engine(dmqr: Dmqr) -> None:
+    (run,) = dmqr("echo.yaml")
+    folder = folder_of(run)
+    assert texts(folder, "rewrite")[QUERIES[1]] == [(f"{QUERIES[1]} again", 1.0, 1.0)]
+    assert {one["model"] for one in rows(folder, "rewrites")} == {"echo-2"}
