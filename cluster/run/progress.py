@@ -61,8 +61,8 @@ class ProgressTracker:
         self._calls: Counter[tuple[int, str]] = Counter()  # (stage, worker) -> blocks in flight
         self._busy_since: dict[tuple[int, str], float] = {}
         self._busy_seconds = [0.0] * len(self._stages)
-        self._last_heartbeat = clock()
-        self._budget = Budget(budget_usd)
+        self._queued_seconds = [0.0] * len(self._stages)
+        self._last_heartbeat, self._budget = clock(), Budget(budget_usd)
         self._halted: dict[int, tuple[Totals, list[BlockAttempt]]] = {}  # shard -> what it has cost, and its attempts
         self._outages: dict[str, list[Outage]] = {}  # worker -> what it waits for
         self._retries: list[Retry] = []
@@ -190,6 +190,7 @@ class ProgressTracker:
                 if self._metrics is not None:
                     self._metrics.retried(stage)
             state = self._shards.setdefault(shard, ShardState())
+            self._queued_seconds[index] += state.queued(index, self._clock())
             self._end_attempt(state)
             state.stage, state.worker, state.attempt, state.began = index, worker, attempt, self._clock()
             state.rows, state.block_rows, state.node = max(state.rows, rows), rows, node
@@ -280,9 +281,8 @@ class ProgressTracker:
             return self._clock() - self._last_heartbeat
 
     def _progress_of(self, index: int, name: str, workers: int) -> StageProgress:
-        done = in_flight = waiting = 0
-        spent: Totals = {}
-        counts: Counter[str] = Counter()
+        done, in_flight, waiting, queued, now = 0, 0, 0, self._queued_seconds[index], self._clock()
+        spent, counts = Totals(), Counter[str]()
         for state in self._shards.values():
             if state.stage > index:
                 done += state.rows
@@ -290,7 +290,7 @@ class ProgressTracker:
                 part = int(state.rows * state.share)
                 done, in_flight = done + part, in_flight + state.rows - part
             elif state.stage == index:
-                waiting += state.rows
+                waiting, queued = waiting + state.rows, queued + state.queued(index, now)
             if index in state.totals:
                 add_totals(spent, state.totals[index].spent)
                 counts.update(state.totals[index].counts)
@@ -299,11 +299,10 @@ class ProgressTracker:
         if not index:  # the tracker does not know which stages a halted shard has passed; sums over the stages are right
             for halted, _ in self._halted.values():
                 add_totals(spent, halted)
-        now = self._clock()
-        busy = self._busy_seconds[index]
-        busy += sum(now - since for (stage, _), since in self._busy_since.items() if stage == index)
+        busy = self._busy_seconds[index] + sum(now - at for (stage, _), at in self._busy_since.items() if stage == index)
         ready = (len(self._ready[name]) or workers * (name in self._shrunk)) if workers else TASK_CPUS
-        return StageProgress(done, in_flight, waiting, busy, max(workers, ready) or TASK_CPUS, ready, spent, dict(counts))
+        workers = max(workers, ready) or TASK_CPUS
+        return StageProgress(done, in_flight, waiting, busy, workers, ready, spent, dict(counts), queued)
 
     def _forget(self, shard: int) -> None:
         if self._metrics is not None:
@@ -319,6 +318,7 @@ class ProgressTracker:
 
     def _end_attempt(self, state: ShardState) -> None:
         """Takes the shard from its worker, and adds the worker's busy time if it has no other block."""
+        state.left = self._clock()
         if state.worker is None:
             return
         call = state.stage, state.worker

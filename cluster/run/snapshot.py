@@ -63,6 +63,7 @@ class StageProgress(NamedTuple):
     ready_workers: int  # started workers; all of them for a stage without a pool
     spent: Totals
     counts: Mapping[str, int]
+    queued_seconds: float = 0.0  # between the end of the stage before and the begin here, summed over the shards
 
 
 class Retry(NamedTuple):
@@ -96,11 +97,16 @@ class ShardState:
     attempt: int = 0
     share: float = 0.0  # of its rows that the worker has finished
     began: float = 0.0  # when the worker started the block
+    left: float | None = None  # when it was last taken from a worker, finished or lost
     node: str = ""  # of the worker
     block_rows: int = 0  # of the block that the stage was given
     spent: Totals = field(default_factory=dict)  # by the worker so far
     totals: dict[int, BlockTotals] = field(default_factory=dict)  # stage -> totals
     attempts: list[BlockAttempt] = field(default_factory=list)
+
+    def queued(self, stage: int, now: float) -> float:
+        """Returns the seconds for which it has waited for a worker of a stage until `now`; 0 where it does not."""
+        return now - self.left if self.worker is None and self.stage == stage and self.left is not None else 0.0
 
 
 class Snapshot(NamedTuple):

@@ -65,9 +65,10 @@ class Record:
         self.put("running", None, Tally())
 
     def spent(self) -> dict[str, Any]:
-        """Returns what this start has spent apart from shards: by the driver, and the time of nodes and of busy workers."""
+        """Returns what this start has spent apart from shards: by the driver; times of nodes, workers and shards."""
         return {
             "busy": {stage: round(seconds, 3) for stage, seconds in self._state.busy.items()},
+            "queued": {stage: round(seconds, 3) for stage, seconds in self._state.queued.items()},
             "node_seconds": self.driver_costs.node_seconds(),
             "spent": self.driver_costs.spent(),
         }

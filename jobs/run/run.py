@@ -209,7 +209,7 @@ class Driver:
             finally:  # a stop that waits for nothing: the lease is not given back before the work ends
                 runner.drop()
             self.outages.update("workers", [])
-            halted = tracker.progress().halted > 0
+            halted = watch.last(tracker).halted > 0
             if stopped or halted or self.signals.received is not None:
                 break
         self._check_complete(stopped, watch, spending, halted)

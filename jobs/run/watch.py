@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from cluster import costs
 from cluster.costs import Prices
 from cluster.run.progress import ProgressTracker
-from cluster.run.snapshot import NOTHING, StageProgress
+from cluster.run.snapshot import NOTHING, Snapshot, StageProgress
 from jobs.runs.sums import by_reason
 from jobs.terminal.state import StageState, State
 
@@ -108,7 +108,7 @@ class Watch:
         self.costed_as: Mapping[str, str] = {}
         """Stage -> the value of `costs.stage` in its entries."""
         self._pace, self._looked = RecentRates(), float("-inf")
-        self._busy_before = dict(state.busy)  # of earlier runners of this start
+        self._before = dict(state.busy), dict(state.queued)  # of earlier runners of this start
         self.snapshot = NOTHING
         """The last progress."""
         self.counts: Counter[str] = Counter()
@@ -135,19 +135,30 @@ class Watch:
             )
             for name, page in pages.items()
         ]  # fmt: skip
-        busy: dict[str, float] = dict(self._busy_before)
-        for name, page in pages.items():
-            stage = self.costed_as.get(name, name)
-            busy[stage] = busy.get(stage, 0.0) + page.busy_seconds
-        self.state.busy = busy
-        self.state.worker_seconds = sum(busy.values())
+        self._keep_times(pages)
         self.snapshot = snapshot
         self._add_up(counts, spent, pages)
+
+    def last(self, tracker: ProgressTracker) -> Snapshot:
+        """Returns the progress at the end of a runner, whose times are kept."""
+        snapshot = tracker.progress()
+        self._keep_times(snapshot.stages)
+        return snapshot
 
     def still(self, counts: Mapping[str, int], spent: costs.Totals) -> None:
         """Brings the state up to date while nothing is under way."""
         self.state.stages = ()
         self._add_up(counts, spent, {})
+
+    def _keep_times(self, pages: Mapping[str, StageProgress]) -> None:
+        """Sums the times of this runner and those before, by stage."""
+        busy, queued = (dict(times) for times in self._before)
+        for name, page in pages.items():
+            stage = self.costed_as.get(name, name)
+            busy[stage] = busy.get(stage, 0.0) + page.busy_seconds
+            queued[stage] = queued.get(stage, 0.0) + page.queued_seconds
+        self.state.busy, self.state.queued = busy, queued
+        self.state.worker_seconds = sum(busy.values())
 
     def _add_up(self, counts: Mapping[str, int], spent: costs.Totals, pages: Mapping[str, StageProgress]) -> None:
         """Sums errors, quantities and money of what is committed and of `pages`."""

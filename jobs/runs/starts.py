@@ -15,7 +15,7 @@ from cluster.storage import Storage, remote
 PROGRESS = "progress.json"
 BROKEN = ("killed", "failed", "stopped", "interrupted")  # statuses of starts that may have left shards in flight behind
 TIMES = ("attributed", "start_up", "lost", "idle")
-_LAST = ("worker_seconds", "busy", "node_seconds", "spent")  # keys of progress.json that are those of a start
+_LAST = ("worker_seconds", "busy", "queued", "node_seconds", "spent")  # keys of progress.json that are those of a start
 
 Start = dict[str, Any]
 

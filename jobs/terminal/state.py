@@ -65,6 +65,7 @@ class State:
     outages: Sequence[Outage] = ()  # services that the run waits for
     worker_seconds: float = 0.0  # of this start: workers with a shard in flight
     busy: Mapping[str, float] = field(default_factory=dict)  # the same by stage, as `costs.stage` has it
+    queued: Mapping[str, float] = field(default_factory=dict)  # seconds in which shards waited for a worker, by stage likewise
     stopping: str = ""  # what is still done, once no more shards are admitted
 
     def work_done(self) -> float:

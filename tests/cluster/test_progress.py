@@ -327,3 +327,69 @@ def test_with_few_shards_fewer_are_in_flight(shards: int, limit: int) -> None:
         Stage("retrieve", lambda: never, {}, pool=Pool(2, 1, 0)),
     ]
     assert shards_in_flight(stages, shards) == limit
+
+
+# ---------------------------------------------------------------- shards that wait for a worker
+
+
+def queued(tracker: ProgressTracker) -> dict[str, float]:
+    return {name: stage.queued_seconds for name, stage in tracker.progress().stages.items()}
+
+
+def test_a_shard_waits_from_the_end_of_a_stage_to_the_begin_of_the_next(tracker: ProgressTracker, now: list[float]) -> None:
+    passed(tracker, "read", 0, 10)
+    now[0] += 3
+    assert queued(tracker) == {"read": 0, "rewrite": 3, "rerank": 0}  # it waits still
+    attempt = tracker.block_started("rewrite", 0, 10, "a")
+    now[0] += 5
+    assert queued(tracker) == {"read": 0, "rewrite": 3, "rerank": 0}  # it is worked on
+    tracker.block_finished("rewrite", 0, 10, attempt, NOTHING)
+    now[0] += 2
+    passed(tracker, "rerank", 0, 10)
+    now[0] += 7
+    tracker.mark_committed(0)
+    assert queued(tracker) == {"read": 0, "rewrite": 3, "rerank": 2}  # nothing waits behind the last stage
+
+
+def test_a_shard_whose_worker_died_waits_again(tracker: ProgressTracker, now: list[float]) -> None:
+    passed(tracker, "read", 0, 10)
+    tracker.block_started("rewrite", 0, 10, "a")
+    now[0] += 4
+    tracker.worker_started("rewrite", "a")  # anew
+    now[0] += 6
+    tracker.block_started("rewrite", 0, 10, "b")
+    assert queued(tracker) == {"read": 0, "rewrite": 6, "rerank": 0}
+
+
+def test_a_restarted_tracker_does_not_know_since_when_shards_wait(tracker: ProgressTracker, now: list[float]) -> None:
+    tracker.block_finished("rewrite", 0, 10, 1, NOTHING)  # begun before
+    now[0] += 4
+    passed(tracker, "rerank", 0, 10)
+    passed(tracker, "rerank", 1, 10)  # as if it came from nowhere
+    assert queued(tracker) == {"read": 0, "rewrite": 0, "rerank": 4}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_work_and_waiting_of_all_shards_fill_their_time(seed: int) -> None:
+    """Each shard, from its first begin to its last end, is worked on by one worker or waits: the sums are its whole time."""
+    drawn, clock = random.Random(seed), [0.0]
+    tracker = ProgressTracker(STAGES, limit=99, clock=lambda: clock[0])
+    shards = range(6)
+    at = dict.fromkeys(shards, 0)  # the stage that each is in or waits for
+    attempts: dict[int, int] = {}
+    begun, ended, names = dict[int, float](), dict[int, float](), list(STAGES)
+    while len(ended) < len(shards):
+        clock[0] += drawn.randint(0, 9)
+        shard = drawn.choice([one for one in shards if one not in ended])
+        stage = names[at[shard]]
+        if shard not in attempts:
+            begun.setdefault(shard, clock[0])
+            attempts[shard] = tracker.block_started(stage, shard, 5, f"worker of {shard}")
+            continue
+        tracker.block_finished(stage, shard, 5, attempts.pop(shard), NOTHING)
+        at[shard] += 1
+        if at[shard] == len(names):
+            ended[shard] = clock[0]
+    stages = tracker.progress().stages.values()
+    worked, waited = sum(one.busy_seconds for one in stages), sum(one.queued_seconds for one in stages)
+    assert worked + waited == sum(ended[shard] - begun[shard] for shard in shards)

@@ -20,6 +20,7 @@ from jobs.pages.ablation.strategies import strategies
 from jobs.pages.ablation.tables import arm_rows, left_out, noise, slice_tables
 from jobs.pages.render import render
 from jobs.pages.report.outcome.collections import by_collection
+from jobs.pages.waiting import waiting
 from jobs.run.planning.thresholds import threshold_words
 from jobs.runs.tiers import tier_section
 from jobs.terminal.formats import masked
@@ -70,6 +71,7 @@ def _values(found: ComparedArms, texts: bool, samples: int) -> dict[str, Any]:
         "tiers": tier_section(found.folder.counts, found.prices, found.folder.spent),
         "thresholds": [threshold_words(one) for one in found.folder.plan.thresholds.values()],
         "collections": by_collection(found.folder),
+        "waiting": waiting(found.folder),
         "answers": [_answers(one) for one in found.beside],
         "answer_sections": [(one.frame.kind, TITLES[one.frame.kind], True) for one in found.beside],
         "beside": side_by_side(found.measured),

@@ -32,6 +32,7 @@ from jobs.pages.report.samples import samples
 from jobs.pages.report.selection import selection
 from jobs.pages.report.spending import spending
 from jobs.pages.report.trend import trend
+from jobs.pages.waiting import waiting
 from jobs.runs.folder import RunFolder
 from jobs.runs.gate import saving_of_run
 from jobs.runs.tiers import tier_section
@@ -105,6 +106,7 @@ def _values(
         "moved": None if judged is None else judged.moved(),
         "reranked": run.config.rerank.kind != "none",
         "flow": flow(figures),
+        "waiting": waiting(run),
         "trend": trend(run, prices, evaluation),
         "stages": stages(figures, spent),
         "spending": spent,

@@ -61,7 +61,7 @@ def test_links_of_the_page_lead_somewhere(make: Make) -> None:
     found = page(make())
     ids = {attributes["id"] for _, attributes in found.tags if "id" in attributes}
     links = {str(attributes["href"])[1:] for _, attributes in found.tags if "href" in attributes}
-    assert len(links) == 9
+    assert len(links) == 10
     assert links <= ids
 
 

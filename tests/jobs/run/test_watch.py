@@ -176,6 +176,22 @@ def test_what_is_under_way_is_added_to_what_is_committed(monkeypatch: pytest.Mon
     assert (state.stages, state.errors, state.quantities["requests"]) == ((), 1, 20)
 
 
+def test_times_are_summed_by_stage_over_the_runners_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: 1000.0)
+    state, runner = State(), Runner()
+    anything: Any = runner
+    for times in ((4.0, 1.0), (6.0, 2.0)):  # to size the pools, then the rest
+        watch = Watch(None, state)
+        watch.costed_as = {"score": "rerank", "rewrite_2": "rewrite"}
+        runner.now = {name: page(busy=times[0])._replace(queued_seconds=times[1]) for name in ("rewrite", "rewrite_2", "score")}
+        watch.look(anything, {}, {})
+        runner.now = {name: one._replace(queued_seconds=times[1] + 0.5) for name, one in runner.now.items()}
+        watch.last(anything)  # however soon after the last look
+    assert state.busy == {"rewrite": 2 * (4.0 + 6.0), "rerank": 4.0 + 6.0}
+    assert state.queued == {"rewrite": 2 * (1.5 + 2.5), "rerank": 1.5 + 2.5}
+    assert state.worker_seconds == 30.0
+
+
 def test_without_prices_there_is_no_money() -> None:
     state = State()
     Watch(None, state).still({}, {"rewrite": {"dmqr@m": {"seconds": 9.0}}})

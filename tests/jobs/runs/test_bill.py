@@ -297,9 +297,12 @@ def test_of_a_killed_start_counts_what_its_progress_said_last(tmp_path: Path) ->
     running = {"start": 1, "status": "running", "wall_seconds": 0.0, "node_seconds": {"cpu": 0.5}, "spent": {}}
     storage.put("lease/000001.json", json.dumps({"began": 10.0, "beat": 52.0}).encode())
     last = {"start": 1, "node_seconds": {"cpu": 80.0}, "spent": {DRIVER: {"storage@": {"put": 7}}}, "busy": {"retrieve": 9.0}}
+    last["queued"] = {"retrieve": 2.0}
     storage.put("progress.json", json.dumps(last | {"phase": "working"}).encode())
     (known,) = known_starts({"starts": [running]}, storage)
-    assert known == running | {"wall_seconds": 42.0} | {name: last[name] for name in ("node_seconds", "spent", "busy")}
+    assert known == running | {"wall_seconds": 42.0} | {
+        name: last[name] for name in ("node_seconds", "spent", "busy", "queued")
+    }
     (other,) = known_starts({"starts": [running | {"start": 2}]}, storage)  # progress of another start
     assert other["node_seconds"] == {"cpu": 0.5}
 
@@ -383,4 +386,6 @@ def test_on_ray_workers_count_the_requests_of_their_stages(make: Make, proxy: Pr
     (start,) = json.loads(prepared.storage.get("run.json") or b"")["starts"]
     assert start["node_seconds"].keys() <= {"cpu", "gpu"}
     assert start["busy"].keys() >= {"read", "rewrite", "retrieve", "fuse", "write"}
+    assert start["queued"].keys() == start["busy"].keys()
+    assert sum(start["queued"].values()) > 0  # between two processes, if nowhere else
     assert start["spent"][DRIVER]["storage@"]["put"] >= len(committed)  # each manifest's own, which it cannot count

@@ -200,7 +200,9 @@ def ablation_at(
     start = {
         "start": 1,
         "began": "2026-03-01T01:02:03Z",
+        "wall_seconds": 75.0,
         "status": "finished",
+        "pools": {"rewrite": {"workers": 2, "cpus": 1, "gpus": 0.0}},
         "resources": {"nodes": 1, "cpus": 4.0, "gpus": 0.0},
     }
     record = {
