@@ -16,12 +16,17 @@ from cluster.errors import RewriterError
 from rewriters.engines import Request
 from rewriters.engines.python.engine import PythonEngine
 from rewriters.engines.python.settings import PythonSettings
+from rewriters.guards.guards import GuardRules
 from rewriters.pool import load, load_pool, named
 from rewriters.python.given import FirstHit, GivenQuery, Reads
 from rewriters.python.strategy import PythonStrategy
 from rewriters.python.texts import read_written, weighted_texts, written
 from rewriters.python.words import weighted_words
 from rewriters.query import Query
+from rewriters.rewriter import Rewriter, Rewriting
+from rewriters.settings import GuardSettings
+from rewriters.strategy import Strategy
+from tests.support.plugins import installed
 
 RM3 = str(Path(__file__).resolve().parents[2] / "configs" / "plugins" / "rm3.py")
 
@@ -125,6 +130,44 @@ def test_parameters_are_checked() -> None:
         load({f"{RM3}:Rm3": {"term": 5}})
     with pytest.raises(RewriterError, match="no parameter 'engine'"):
         load({f"{RM3}:Rm3": {"engine": {"kind": "recorded", "path": "x"}}})
+
+
+class Columns(PythonStrategy):
+    columns: ClassVar[tuple[str, ...]] = ("country",)
+
+    def rewrite(self, query: Query, lists: Any = None) -> list[str]:
+        return [f"{query.text} {query.values['country']} {query.context}"]
+
+
+def test_it_is_given_what_a_prompt_would_show() -> None:
+    code = Strategy(name="columns", label="Columns", prompt="{country}\n{query}", output="array")
+    pool = (code.model_copy(update={"engine": PythonSettings.of(Columns())}),)
+    rewriter = Rewriter(Rewriting(pool, guards=GuardRules(GuardSettings(mask=["mail"])), decoding={"temperature": 1.0}))
+    query = Query("q", "write to me@example.org", "before: you@example.org", {"country": "Iceland", "secret": "x"})
+    (request,) = rewriter.requests(query)
+    assert request.given is not None
+    seen = request.given.query
+    assert "example.org" not in f"{seen.text} {seen.context}"
+    assert seen.values == {"country": "Iceland"}
+    assert (request.engine, dict(request.decoding)) == ("columns", {})
+    (other,) = rewriter.requests(query._replace(values={"country": "Chile", "secret": "x"}))
+    assert other.variables != request.variables
+    engine = PythonEngine(pool[0].engine)
+    engine.start()
+    read = rewriter.read(query, list(engine.complete([request])))
+    assert read.rewrites[0].text.startswith("write to me@example.org Iceland")
+    assert read.rewrites[0].guards == ("masked",)
+
+
+def test_an_installed_one_has_the_name_of_its_entry_point(tmp_path: Path) -> None:
+    module = "from rewriters.python.strategy import PythonStrategy\n\n\nclass Rule(PythonStrategy):\n    more: int = 1\n"
+    points = "[dmqr.strategies]\nlong_tail = tail_rules:Rule\n"
+    with installed(tmp_path, "tail_rules", {"tail_rules.py": module}, points):
+        strategy = load({"long_tail": {"more": 2}})
+        assert (strategy.name, strategy.base, strategy.is_code) == ("long_tail(more=2)", "long_tail", True)
+        assert load("tail_rules:Rule").name == "rule"
+        with pytest.raises(RewriterError, match="unknown strategy 'long_tale'; did you mean 'long_tail'"):
+            load("long_tale")
 
 
 class Loads(PythonStrategy):

@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from cluster.errors import ConfigError
+from jobs.chain.stages.gate import Gating
 from jobs.chain.stages.order import Order
 from jobs.config.load import load_config
 from jobs.pages.try_one import page
@@ -247,6 +248,38 @@ def test_lists_are_searched_once_and_read_as_they_are(job: str, passages: dict[s
     assert searches["retrieve"] == len(QUERIES) - 1  # the texts of the strategy, of which one is its query
 
 
+def test_a_query_whose_lists_are_missing_has_an_error(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = Gating.__call__
+
+    def broken(self: Gating, table: Any) -> Any:
+        if "yeast" in table.column("query").to_pylist():
+            raise ValueError("the search fails")
+        return searched(self, table)
+
+    monkeypatch.setattr(Gating, "__call__", broken)
+    run = finished(prepared_work(job, [strategies("rule.py:Titles", "rule.py:Rule")], None))
+    texts = by_query(run, "rewrites", "text", strategy="titles")
+    assert texts.keys() == set(QUERIES) - {"yeast"}
+    messages = by_query(run, "errors", "stage", "reason", "message")["yeast"]
+    assert ("gate", "failed", "the search fails") in messages or any(stage == "gate" for stage, *_ in messages)
+    (raised,) = [message for stage, _, message in messages if stage == "rewrite"]
+    assert "the lists of the original are missing" in raised
+    assert by_query(run, "rewrites", "text", strategy="rule")["yeast"]
+
+
+def test_lists_of_the_original_alone_are_needed(job: str) -> None:
+    with pytest.raises(ConfigError, match="reads lists of the original, and no retriever has one of it alone"):
+        prepared_work(job, [strategies("rule.py:Titles"), "retrieve.retrievers.bm25.together=true"], None)
+    named = strategies({"rule.py:Titles": {"by": ["bm25"]}})
+    with pytest.raises(ConfigError, match=r"reads\.by: bm25 has no list of the original alone"):
+        prepared_work(job, [named, "retrieve.retrievers.bm25.together=true"], None)
+
+
+def test_further_samples_of_code_are_refused(job: str) -> None:
+    with pytest.raises(ConfigError, match="code gives the same texts each time"):
+        prepared_work(job, [], {"samples": 2})
+
+
 def test_a_gate_and_a_strategy_that_reads_lists(job: str) -> None:
     run = finished(prepared_work(job, [strategies("rule.py:Titles"), "rewrite.gate={by: bm25, below: 1.2}"], None))
     reasons = by_query(run, "selections", "reason")
@@ -319,10 +352,11 @@ def test_arms_are_their_runs(job: str, bm25: dict[str, Any], tmp_path: Path, cor
         "one text": {"rewrite.strategies": ["general", {"rule.py:Rule": {"n": 1}}]},
         "unicode": {"retrieve.retrievers.bm25": bm25 | {"index": str(other), "analyzer": "unicode"}},
         "gated": {"rewrite.gate": {"by": "bm25", "below": 1.2}},
+        "typos": {"retrieve.typos": {"rate": 0.5}},
     }
     ablation = finished(prepared_work(job, [made], {"arms": arms, "subsets": "leave_one_out"}))
     asked = called()
-    assert asked == Counter(4 * QUERIES)  # Rule, Rule(n=1), Titles over each index
+    assert asked == Counter(5 * QUERIES)  # Rule, Rule(n=1), Titles over each index and of the originals with typos
     names = [one["name"] for one in ablation.record["ablation"]["arms"]]
     assert {"full", "original", "general", "rule", "titles", "without rule", "without titles", *arms} <= set(names)
     alone_off = {"fuse.weights.original": 0}
