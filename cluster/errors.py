@@ -119,8 +119,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "The log": {
         "log-missing": (
-            "No file of the log, or of its events, is where the config says; names that begin with `.` or `_` are skipped.",
-            "Correct `log.path`, `log.events` or `--date`; on S3: s3://BUCKET/FOLDER, for all paths of a list.",
+            "No file of the log, or of its events, is where the config says, or a folder holds JSON lines beside CSV.",
+            "Correct `log.path`, `log.events` or `--date`; names with a leading `.` or `_` are skipped; on S3: s3://BUCKET/FOLDER.",
         ),
         "log-ubi": (
             "A file of a log of `format: ubi` is not an export of User Behavior Insights that can be read, or lacks a field.",
@@ -135,8 +135,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Correct the path or the column, or raise `log.max_chars`.",
         ),
         "log-unreadable": (
-            "A file of the log is truncated, damaged, not Parquet, or not readable for this user.",
-            "Copy or write it again, or change its permissions.",
+            "A file of the log is damaged, not of the form that its name says (Parquet, JSON lines, CSV), or not readable.",
+            "Correct the named line, copy or write the file again, or change its permissions.",
         ),
         "log-column": (
             "A column that the config names is missing, duplicated or of the wrong type, or one id has several queries.",
@@ -199,7 +199,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "Corpus, index and models": {
-        "corpus-missing": ("`--corpus` has no Parquet file.", "Use a Parquet file or a folder of them, local or on S3."),
+        "corpus-missing": ("There is no corpus at `--corpus`.", "Give a table, a document or a folder, local or on S3."),
         "corpus-invalid": (
             "A file of the corpus cannot be read, has invalid columns or ids, or has other columns than the rest.",
             "Copy it again, or correct it as the line says. Every document needs a unique `doc_id`, in Elasticsearch of at "

@@ -111,7 +111,7 @@ def _names(shape: Shape) -> tuple[str, ...]:
 
 
 def _shape(file: LogFile) -> Shape | None:
-    if file.json:
+    if file.form == "json":
         return json_fields(file)
     try:
         with open_file(file.path, file.etag) as stream:

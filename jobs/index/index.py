@@ -108,7 +108,8 @@ def _put(storage: S3Storage, work: Path, lease: Lease, show: Progress) -> set[st
 def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[dict[str, Any]]:
     """Builds every index of the config, unless it exists with the same corpus and settings.
 
-    `corpus` has paths and URLs: Parquet files, documents (text, Markdown, HTML, PDF), and folders of either; with collections
+    `corpus` has paths and URLs: tables (Parquet, lines of JSON, CSV), documents (text, Markdown, HTML, PDF), and folders of
+    either; with collections
     each after the name of one: `law=PATH`. Collections that are not named stay as they are.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The files of a corpus, here or on S3, and the passages that are made of its documents."""
+"""The files of a corpus, here or on S3, as Parquet: other tables are converted, and of documents passages are made."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from cluster.errors import RetrieverError
 from cluster.storage import object_at, open_file, open_storage, remote
+from jobs.index.text_tables import as_parquet, is_text_table, text_tables
 from jobs.terminal.formats import and_more
 from retrievers.corpora.files import Source, corpus_files, is_corpus_file
 from retrievers.passages.corpus import Passages, split_documents, write_passages
@@ -18,13 +19,14 @@ from retrievers.passages.files import FoundFiles, TextFile, chosen, text_files
 from retrievers.settings import CorpusSettings
 
 _NAMED = 3  # of what is counted
+_TABLES = "*.parquet, *.jsonl or *.csv"
 
 
 class Sources(NamedTuple):
     """What indexes are built from.
 
     Attributes:
-        sources: Parquet files, folders of them, or objects on S3.
+        sources: Parquet files, folders of them, or objects on S3; of converted tables what was made of them.
         notes: What was made of the corpus, and what was left out of it, in words.
     """
 
@@ -35,13 +37,13 @@ class Sources(NamedTuple):
 def passages(
     corpus: Sequence[str], columns: CorpusSettings, folder: Path, progress: Callable[[str, int, int], None]
 ) -> Sources:
-    """Returns the Parquet files of a corpus; documents, and rows that are to be split, are written as passages first.
+    """Returns the Parquet files of a corpus; what is none, and rows that are to be split, are written as such first.
 
     Args:
-        corpus: Paths and URLs: Parquet files, documents, and folders of either.
+        corpus: Paths and URLs: tables (Parquet, lines of JSON, CSV), documents, and folders of either.
         columns: The config's `corpus`.
-        folder: Where passages are written.
-        progress: Called with "split", documents done, documents in all.
+        folder: Where what is made of them is written.
+        progress: Called with "convert" or "split", rows or documents done, and all of them.
 
     Raises:
         RetrieverError: A path leads to no corpus, or a document cannot be read.
@@ -57,11 +59,18 @@ def passages(
         if found.files:
             made.append(write_passages(found.files, columns, to, progress))
             sources.append(str(to))
-        elif columns.split is not None:
-            made.append(split_documents(corpus_files(parquet_files(path, keys)), columns, to, progress))
+            continue
+        tables = [
+            as_parquet(one, columns, folder / f"{number}-{place}.parquet", progress)
+            if isinstance(one, str) and is_text_table(one)
+            else one
+            for place, one in enumerate(table_files(path, keys))
+        ]
+        if columns.split is not None:
+            made.append(split_documents(corpus_files(tables), columns, to, progress))
             sources.append(str(to))
         else:
-            sources += parquet_files(path, keys)
+            sources += tables
     return Sources(sources, _notes(made, left_out))
 
 
@@ -81,28 +90,34 @@ def _documents(path: str, keys: Sequence[str]) -> FoundFiles:
     return chosen({key: partial(open_file, storage.url(key)) for key in keys}, path)
 
 
-def parquet_files(path: str, keys: Sequence[str]) -> list[str | Source]:
-    """Returns the Parquet files of a path or URL: of S3 as streams, an object or those among the keys below a folder.
+def table_files(path: str, keys: Sequence[str]) -> list[str | Source]:
+    """Returns the files of a path or URL with a corpus's rows; of a folder the Parquet files, where there are any.
+
+    Parquet files of S3 are streams, an object or those among the keys below a folder.
 
     Raises:
-        RetrieverError: There are none below a URL.
+        RetrieverError: There are none below a folder.
     """
     if not remote(path):
-        if Path(path).is_dir() and not any(Path(path).rglob("*.parquet")):
-            kinds = ", ".join(READERS)
-            raise RetrieverError(
-                "corpus-missing", f"corpus {path}: the folder holds no *.parquet file and no document ({kinds}); give another"
-            )
-        return [path]
-    if object_at(path) is not None:
-        return [_source(path)]
-    found = [key for key in keys if is_corpus_file(key)]
-    if not found:
+        if not Path(path).is_dir() or any(Path(path).rglob("*.parquet")):
+            return [path]
+        inside = [file.relative_to(path).as_posix() for file in Path(path).rglob("*") if file.is_file()]
+        if found := text_tables(inside, path):
+            return [str(Path(path, name)) for name in found]
         raise RetrieverError(
-            "corpus-missing", f"corpus {path}: no such object, and no *.parquet or document below it; correct --corpus"
+            "corpus-missing",
+            f"corpus {path}: the folder holds no {_TABLES} file and no document ({', '.join(READERS)}); give another",
         )
+    if object_at(path) is not None:
+        return [path if is_text_table(path) else _source(path)]
     storage = open_storage(path)
-    return [_source(storage.url(key)) for key in found]
+    if parquet := [key for key in keys if is_corpus_file(key)]:
+        return [_source(storage.url(key)) for key in parquet]
+    if found := text_tables(keys, path):
+        return [storage.url(key) for key in found]
+    raise RetrieverError(
+        "corpus-missing", f"corpus {path}: no such object, and no {_TABLES} or document below it; correct --corpus"
+    )
 
 
 def _source(url: str) -> Source:

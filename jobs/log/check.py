@@ -1,11 +1,12 @@
-"""Checks of the log before it is read: its files are Parquet or JSON lines with the configured columns; lists their parts."""
+"""Checks of the log before it is read: its files have the configured columns; lists their parts."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, count
 from typing import NamedTuple, Protocol
@@ -16,12 +17,14 @@ import pyarrow.parquet as pq
 from cluster.cause import one_line
 from cluster.errors import LogError, UnavailableError, nearest
 from cluster.storage import open_file, remote
+from cluster.storage.csv_file import CsvFault, CsvHeader, csv_header
 from cluster.storage.prefetch import prefetch
 from jobs.log.files import LogFile, check_file_version, unchanged
 from jobs.log.json_lines import BYTES_PER_ROW, check_fields, json_fields
 
 _REMEDY = "convert it, or name another column"
 MAGIC = b"PAR1"
+CSV_BYTES_PER_ROW = 1 << 6  # about as many as a row of a web log takes; for the size of parts only
 CHECKS_IN_FLIGHT = 16  # files; one by one, a thousand take minutes on an object store, by its latency
 
 
@@ -53,28 +56,36 @@ class LogColumns:
 
 
 class RowGroup(NamedTuple):
-    """A row group with at least one row; of lines of JSON, which have none, the whole file."""
+    """A row group with at least one row; of lines of JSON and CSV, which have none, the whole file."""
 
     file: LogFile
     number: int
     start: int  # its first row in the file, from 0
-    rows: int  # of lines of JSON about as many, by the file's size
+    rows: int  # of lines of JSON and CSV about as many, by the file's size
 
 
 def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
-    """Returns the row groups of all files, in order; reads only footers, and the beginnings of lines of JSON.
+    """Returns the row groups of all files, in order; reads only footers, and the beginnings of lines of JSON and CSV.
 
     Raises:
         LogError: a file is not readable, or lacks a column, or a column has an unsuitable type; or no file has rows.
     """
 
     def sizes_of(file: LogFile) -> list[int]:
-        if file.json:
-            fields = json_fields(file)
+        named = [(use, column) for use, column, *_ in _uses(columns) if column is not None]
+        if file.form == "json":
+            fields = json_fields(file, {column: use for use, column in named if use in _PLAIN})
             if fields is None:
                 return []
-            check_fields(file, fields, [(use, column) for use, column, *_ in _uses(columns) if column is not None])
+            check_fields(file, fields, named)
             return [max(1, file.size // BYTES_PER_ROW)]
+        if file.form == "csv":
+            header = open_header(file)
+            if header is None:
+                return []
+            for use, column in named:
+                _check_name(file, header.names, use, column)
+            return [max(1, file.size // CSV_BYTES_PER_ROW)] if header.has_rows else []
         with open_log_file(file, columns) as parquet:
             return [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
 
@@ -96,12 +107,39 @@ def has_values(file: LogFile, columns: LogColumns, name: str) -> bool:
     """
     if name in dict(file.partitions):
         return True
-    if file.json:
+    if file.form == "json":
         fields = json_fields(file)
         return fields is not None and name in fields.names
+    if file.form == "csv":
+        header = open_header(file)
+        return header is not None and header.names.count(name) == 1
     with open_log_file(file, columns) as parquet:
         schema = parquet.schema_arrow
         return schema.names.count(name) == 1 and _is_value(schema.field(name).type)
+
+
+def open_header(file: LogFile) -> CsvHeader | None:
+    """Returns the header of a CSV file; None: the file is empty.
+
+    Raises:
+        LogError: it cannot be read, or was replaced since it was listed.
+    """
+    with reading_csv(file):
+        return csv_header(file.path, file.etag)
+
+
+@contextmanager
+def reading_csv(file: LogFile) -> Iterator[None]:
+    """Raises LogError, which names the file, where the body cannot read it as CSV."""
+    try:
+        yield
+    except CsvFault as fault:
+        raise file.error("log-unreadable", fault.words, fault.at) from fault
+    except UnavailableError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        check_file_version(file, error)
+        raise file.error("log-unreadable", f"cannot be read ({one_line(error)}); copy it again") from error
 
 
 def open_log_file(file: LogFile, columns: LogColumns) -> pq.ParquetFile:
@@ -150,6 +188,7 @@ def _why_unreadable(path: str, error: Exception) -> str:
 
 
 _USED = "used by a prompt or a selection"
+_PLAIN = ("log.query_column", "log.id_column", "log.count_column")
 
 
 def _uses(columns: LogColumns) -> list[tuple[str, str | None, str, Callable[[pa.DataType], bool]]]:
@@ -170,19 +209,25 @@ def _check_columns(file: LogFile, schema: pa.Schema, columns: LogColumns) -> Non
     for use, column, wanted, fits in _uses(columns):
         if column is None:
             continue
-        if schema.names.count(column) > 1:
-            raise file.error("log-column", f"column {column!r} ({use}) stands in it more than once; name another")
+        _check_name(file, schema.names, use, column)
         if column in schema.names:
             kind = schema.field(column).type
             if not fits(kind):
                 raise file.error("log-column", f"column {column!r} ({use}) holds {kind}, wanted {wanted}; {_REMEDY}")
-        elif column in dict(file.partitions):
-            value = dict(file.partitions)[column]
-            if column == columns.count_column and value is not None and not re.fullmatch(r"-?\d{1,18}", value):
-                raise file.error("log-column", f"partition {column!r} ({use}) is {value!r}, wanted {wanted}; {_REMEDY}")
-        else:
-            names = [*schema.names, *(name for name, _ in file.partitions)]
-            raise file.error("log-column", f"no column {column!r} ({use}){nearest(column, names)}")
+
+
+def _check_name(file: LogFile, names: Sequence[str], use: str, column: str) -> None:
+    """Checks that a file with columns of these names has a column once, or a partition of that name."""
+    if names.count(column) > 1:
+        raise file.error("log-column", f"column {column!r} ({use}) stands in it more than once; name another")
+    if column in names:
+        return
+    if column not in dict(file.partitions):
+        every = [*names, *(name for name, _ in file.partitions)]
+        raise file.error("log-column", f"no column {column!r} ({use}){nearest(column, every)}")
+    value = dict(file.partitions)[column]
+    if use == "log.count_column" and value is not None and not re.fullmatch(r"-?\d{1,18}", value):
+        raise file.error("log-column", f"partition {column!r} ({use}) is {value!r}, wanted whole numbers; {_REMEDY}")
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -10,36 +10,50 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from cluster.errors import LogError, nearest
 from cluster.storage import object_at, open_storage, remote
+from cluster.storage.csv_file import CSV_ENDINGS
+from cluster.storage.packed import PACKED
 from jobs.log.settings import LogSettings
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-JSON_ENDINGS = tuple(f".{name}{packed}" for name in ("json", "jsonl", "ndjson") for packed in ("", ".gz", ".zst"))
+JSON_ENDINGS = tuple(f".{name}{packed}" for name in ("json", "jsonl", "ndjson") for packed in ("", *PACKED))
+Form = Literal["parquet", "json", "csv"]
+FORMS: dict[Form, tuple[str, ...]] = {"parquet": (".parquet",), "json": JSON_ENDINGS, "csv": CSV_ENDINGS}
+"""How a file holds rows -> endings of the names of such files; lines of JSON, and CSV, may be packed."""
+FORM_NAMES: dict[Form, str] = {"parquet": "Parquet", "json": "JSON lines", "csv": "CSV"}
+ENDINGS = tuple(ending for endings in FORMS.values() for ending in endings)
+
+
+def form_of(path: str) -> Form:
+    """Returns how a file of this name holds rows; one whose ending says nothing is taken for Parquet."""
+    return next((form for form, endings in FORMS.items() if path.lower().endswith(endings)), "parquet")
 
 
 @dataclass(frozen=True)
 class Wanted:
     """Which files of a folder count."""
 
-    endings: tuple[str, ...] = (".parquet",)
+    endings: tuple[str, ...] = ENDINGS
     only: str = ""  # begins a folder or the file in its key, relative to the folder
     but: str | None = None  # begins none of these
     key: str = "log.path"  # the config key that names the folder, for messages
+    ubi: bool = False  # exports of UBI: of a folder the files of all forms count, else those of one
 
     @property
     def words(self) -> str:
         """Returns what the files are, for messages."""
-        known = ", ".join(f"*{ending}" for ending in self.endings if not ending.endswith((".gz", ".zst")))
-        return f"Parquet or JSON lines file ({known})" if len(self.endings) > 1 else f"Parquet file ({known})"
+        known = ", ".join(f"*{ending}" for ending in self.endings if not ending.endswith(tuple(PACKED)))
+        *names, last = dict.fromkeys(FORM_NAMES[form_of(ending)] for ending in self.endings)
+        return f"{', '.join(names)} or {last} file ({known})"
 
     def __contains__(self, key: object) -> bool:
         """Returns whether the file of this key counts; hidden ones do not."""
         name = str(key)
-        if not name.endswith(self.endings) or any(part[:1] in "._" for part in name.split("/")):
+        if not name.lower().endswith(self.endings) or any(part[:1] in "._" for part in name.split("/")):
             return False
         parts = name.split("/")
         return any(part.startswith(self.only) for part in parts) and not (
@@ -47,7 +61,7 @@ class Wanted:
         )
 
 
-PARQUET = Wanted()
+TABLES = Wanted()
 
 
 @dataclass(frozen=True)
@@ -60,7 +74,8 @@ class LogFile:
     mtime_ns: int | None  # None: an object on S3
     partitions: tuple[tuple[str, str | None], ...] = ()  # hive partitions in its path (date=2020-01-01), outer first
     etag: str | None = None  # the object's version
-    json: bool = False  # lines of JSON, not Parquet
+    form: Form = "parquet"
+    ubi: bool = False  # an export of UBI
 
     @property
     def version(self) -> dict[str, Any]:
@@ -71,6 +86,10 @@ class LogFile:
     def error(self, code: str, words: str, at: str = "") -> LogError:
         """Returns an error of the file, or of what is `at` a place in it, such as `, line 3`."""
         return LogError(code, f"log file {self.path}{at}: {words}")
+
+    def no_lines(self, words: str, at: str) -> LogError:
+        """Returns the error that its text is not lines of JSON as they are to be."""
+        return self.error("log-ubi", words, at) if self.ubi else self.error("log-unreadable", words, at)
 
 
 def replaced(file: LogFile) -> LogError:
@@ -98,17 +117,18 @@ def unchanged(file: LogFile) -> bool:
     return (stat.st_size, stat.st_mtime_ns) == (file.size, file.mtime_ns)
 
 
-def find_log_files(path: str | Sequence[str], date: str | None = None, wanted: Wanted = PARQUET) -> list[LogFile]:
+def find_log_files(path: str | Sequence[str], date: str | None = None, wanted: Wanted = TABLES) -> list[LogFile]:
     """Returns the files of a log, sorted by name; a file found twice is listed once.
 
     Args:
         path: a file, a folder with or without hive partitions, or a list of these. In folders what is `wanted` counts, at
-            any depth; names that begin with `.` or `_` are skipped, links are followed.
+            any depth; names that begin with `.` or `_` are skipped, links are followed. Beside Parquet nothing else counts.
         date: the value of `{date}`, for messages.
-        wanted: the endings of files, and more; `*.parquet` alone, if not said. A file that is named itself always counts.
+        wanted: the endings of files, and more; Parquet, JSON lines or CSV, if not said. A file that is named itself always
+            counts.
 
     Raises:
-        LogError: a path does not exist, or holds no such file.
+        LogError: a path does not exist, or holds no such file, or CSV beside JSON lines.
         ClusterError, OSError: errors of S3.
     """
     paths, key = [path] if isinstance(path, str) else list(path), wanted.key
@@ -133,11 +153,27 @@ def find_log_files(path: str | Sequence[str], date: str | None = None, wanted: W
             root, inside, content = _local_files(one, wanted)
         if not inside:
             raise LogError("log-missing", f"{key} {one}{when}: no {wanted.words} in this folder, {content}; name another")
-        for file in inside:
-            name, json = os.path.relpath(file.path, base or root), file.path.endswith(JSON_ENDINGS)
-            named = replace(file, name=name, json=json and len(wanted.endings) > 1)
+        for file in inside if wanted.ubi else of_one_form(inside, f"{key} {one}{when}"):
+            name = os.path.relpath(file.path, base or root)
+            named = replace(file, name=name, form=form_of(file.path), ubi=wanted.ubi)
             found.setdefault(os.path.realpath(file.path), named)
     return sorted(found.values(), key=lambda file: file.name)
+
+
+def of_one_form(files: Sequence[LogFile], where: str) -> list[LogFile]:
+    """Returns those files of a folder, which `where` names, that hold its rows: Parquet files, where there are any, else all.
+
+    Raises:
+        LogError: Some are lines of JSON, some CSV, so that rows may be there twice.
+    """
+    forms = {form_of(file.path): file for file in files}
+    if "parquet" in forms:
+        return [file for file in files if form_of(file.path) == "parquet"]
+    if len(forms) > 1:
+        first, second = sorted(os.path.basename(file.path) for file in forms.values())
+        words = "holds lines of JSON and CSV, which may be the same rows"
+        raise LogError("log-missing", f"{where}: {words} ({first}, {second}); name the files, or a folder of one form")
+    return list(files)
 
 
 def _s3_files(url: str, which: Wanted) -> tuple[str, list[LogFile], str]:
@@ -196,7 +232,7 @@ QUERIES, EVENTS = "ubi_queries", "ubi_events"
 
 
 _ENDINGS = (".parquet", *JSON_ENDINGS)
-_QUERIES = Wanted(_ENDINGS, but=EVENTS)
+_QUERIES = Wanted(_ENDINGS, but=EVENTS, ubi=True)
 
 
 def log_files(log: LogSettings) -> list[LogFile]:
@@ -222,7 +258,7 @@ def event_files(log: LogSettings) -> list[LogFile]:
         ClusterError, OSError: errors of S3.
     """
     if log.events is not None:
-        return _ended(find_log_files(log.events, wanted=Wanted(_ENDINGS, but=QUERIES, key="log.events")))
+        return _ended(find_log_files(log.events, wanted=Wanted(_ENDINGS, but=QUERIES, key="log.events", ubi=True)))
     found: dict[str, LogFile] = {}
     for path in [log.path] if isinstance(log.path, str) else log.path:
         for file in _beside(path):
@@ -234,7 +270,7 @@ def _beside(path: str) -> list[LogFile]:
     """Returns the files of the events that belong to a path of queries."""
     if object_at(path) is None if remote(path) else os.path.isdir(path):
         try:
-            return find_log_files(path, wanted=Wanted(_ENDINGS, EVENTS))
+            return find_log_files(path, wanted=Wanted(_ENDINGS, EVENTS, ubi=True))
         except LogError as error:
             if QUERIES not in path:
                 words = f"log.path {path}: no {EVENTS}* in this folder; let log.events name them"
@@ -245,7 +281,7 @@ def _beside(path: str) -> list[LogFile]:
             "log-missing", f"log.path {path}: where the events lie does not follow from it; let log.events name them"
         )
     other = f"{before}{EVENTS}{after}"
-    return _ended(find_log_files(other, wanted=Wanted(_ENDINGS, but=QUERIES, key="log.events (by log.path)")))
+    return _ended(find_log_files(other, wanted=Wanted(_ENDINGS, but=QUERIES, key="log.events (by log.path)", ubi=True)))
 
 
 def _ended(files: list[LogFile]) -> list[LogFile]:

@@ -1,4 +1,4 @@
-"""Reader of query logs that are lines of JSON, as User Behavior Insights (UBI) is exported: an object a line.
+"""Reader of query logs that are lines of JSON, such as exports of User Behavior Insights (UBI): an object a line.
 
 An object is a query itself, or a hit of OpenSearch or Elasticsearch that wraps it in `_source`; a file may be packed (.gz,
 .zst). Which fields a file has, its first objects tell. DuckDB reads the fields that are wanted, in order, as a stream: it takes
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import duckdb
@@ -21,13 +22,15 @@ from cluster.cause import one_line
 from cluster.errors import LogError, UnavailableError, nearest
 from cluster.http import encodable
 from cluster.storage import object_at, open_file, remote
+from cluster.storage.packed import unpacked
 from cluster.storage.s3_duckdb import bounded_duckdb, reason
 from jobs.log.files import LogFile, check_file_version, replaced, unchanged
 
 HEAD_OBJECTS, HEAD_BYTES = 1000, 1 << 20  # of a file, whose fields tell what it holds
 LINE_BYTES = 1 << 24  # of a line, as for DuckDB
 BYTES_PER_ROW = 1 << 10  # about as many as a query of UBI with ten hits takes; for the size of parts only
-_PACKED = {".gz": "gzip", ".zst": "zstd"}
+NONE: Mapping[str, str] = MappingProxyType({})
+_KINDS: dict[type, str] = {dict: "object", list: "array"}
 _BULK = {"index", "create", "update", "delete"}  # the actions of the bulk API
 _ONE_A_LINE = "write an object a line, as jq -c does"
 
@@ -39,8 +42,10 @@ class LineFields(NamedTuple):
     wrapped: bool  # in `_source`
 
 
-def json_fields(file: LogFile) -> LineFields | None:
+def json_fields(file: LogFile, plain: Mapping[str, str] = NONE) -> LineFields | None:
     """Returns the fields of a file's first objects; None: it has none.
+
+    Fields that are `plain` (field -> the config key that names it) hold no objects and arrays, but for the query no fractions.
 
     Raises:
         LogError: the file cannot be read, or does not hold JSON objects, one a line; it was replaced since it was listed.
@@ -52,9 +57,15 @@ def json_fields(file: LogFile) -> LineFields | None:
         inside = isinstance(found.get("_source"), dict)
         if wrapped not in (None, inside):
             words = "some objects are wrapped in _source, some are not; write all in one way"
-            raise file.error("log-ubi", words, f", line {number}")
-        wrapped = inside
-        names |= dict.fromkeys(map(encodable, found["_source"] if inside else found))
+            raise file.no_lines(words, f", line {number}")
+        wrapped, own = inside, found["_source"] if inside else found
+        for name, use in plain.items():
+            if isinstance(own.get(name), dict | list if use == "log.query_column" else dict | list | float):
+                odd = own[name]
+                what = "a number with a fraction" if isinstance(odd, float) else f"an {_KINDS[type(odd)]}"
+                words = f"field {name!r} ({use}) holds {what}, wanted text or whole numbers; name another field"
+                raise file.error("log-column", words, f", line {number}")
+        names |= dict.fromkeys(map(encodable, own))
     return None if wrapped is None else LineFields(tuple(names), wrapped)
 
 
@@ -68,7 +79,7 @@ def check_fields(file: LogFile, fields: LineFields, columns: Iterable[tuple[str,
     for use, column in columns:
         if column not in known:
             more = "; it holds UBI's events: let log.path name the queries, log.events these"
-            more = more if "action_name" in known else nearest(column, known)
+            more = more if file.ubi and "action_name" in known else nearest(column, known)
             raise file.error("log-column", f"no field {column!r} ({use}) in its first {HEAD_OBJECTS:,} objects{more}")
 
 
@@ -109,11 +120,10 @@ def _loads(line: bytes) -> Any:
 
 def _lines(file: LogFile, most: int | None = None, most_bytes: int | None = None) -> Iterator[bytes]:
     """Yields the lines of a file that are not blank: `most`, of about the first `most_bytes`; None: all."""
-    packed = next((name for ending, name in _PACKED.items() if file.path.endswith(ending)), None)
     read = lines = 0
     try:
         with open_file(file.path, file.etag) as opened:
-            stream: Any = pa.CompressedInputStream(pa.PythonFile(opened, "r"), packed) if packed else opened
+            stream = unpacked(opened, file.path)
             rest: list[bytes] = []  # of a line whose end has not been read
             while (most is None or lines < most) and (most_bytes is None or read < most_bytes):
                 piece = stream.read(1 << 16)
@@ -148,14 +158,14 @@ def _object(file: LogFile, number: int, line: bytes) -> dict[str, Any]:
         begins = line[:40].decode("utf-8", "replace").strip()
         whole = begins in ("{", "[")
         what = "an object or array over several lines" if whole else f"no JSON: it begins with {begins!r}"
-        raise file.error("log-ubi", f"{what}; {_ONE_A_LINE}", at) from error
+        raise file.no_lines(f"{what}; {_ONE_A_LINE}", at) from error
     if not isinstance(found, dict):
         kind = "array" if isinstance(found, list) else "value"
-        raise file.error("log-ubi", f"a JSON {kind}, wanted an object; {_ONE_A_LINE}", at)
+        raise file.no_lines(f"a JSON {kind}, wanted an object; {_ONE_A_LINE}", at)
     if isinstance(found.get("hits"), dict) and "hits" in found["hits"]:
-        raise file.error("log-ubi", f"a whole answer of a search; {_ONE_A_LINE}: jq -c '.hits.hits[]'", at)
+        raise file.no_lines(f"a whole answer of a search; {_ONE_A_LINE}: jq -c '.hits.hits[]'", at)
     if len(found) == 1 and _BULK.issuperset(found) and isinstance(next(iter(found.values())), dict):
-        raise file.error("log-ubi", "an action of the bulk API; export the documents alone, queries and events apart", at)
+        raise file.no_lines("an action of the bulk API; export the documents alone, queries and events apart", at)
     return found
 
 

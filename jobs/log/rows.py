@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from cluster.cause import one_line
 from cluster.errors import UnavailableError
-from jobs.log.check import LogColumns, RowGroup, is_list, open_log_file
+from cluster.storage.csv_file import csv_batches
+from jobs.log.check import LogColumns, RowGroup, is_list, open_header, open_log_file, reading_csv
 from jobs.log.files import LogFile, check_file_version
-from jobs.log.json_lines import json_batches
+from jobs.log.json_lines import check_version, json_batches
 
 TURNS = "\n"  # joins the turns of a context
 ITEMS = "; "  # joins the items of a value
@@ -116,7 +117,7 @@ def read_rows(part: Iterable[RowGroup], columns: LogColumns) -> Iterator[pa.Tabl
 def _batches(file: LogFile, groups: list[RowGroup], columns: LogColumns) -> Iterator[pa.RecordBatch]:
     start, schema = groups[0].start, rows_schema(columns)
     size = BATCH_ROWS if len(schema) == len(ROWS) else min(BATCH_ROWS, WIDE_BATCH_ROWS)
-    for batch in _json(file, columns, size) if file.json else _parquet(file, groups, columns, size, start):
+    for batch in _READERS[file.form](file, groups, columns, size):
         texts = _column(batch, file, columns.query_column).cast(pa.string()).cast(pa.binary())
         log_ids = _log_ids(batch, file, start, columns.id_column)
         read = [log_ids, texts, _counts(batch, file, start, columns.count_column)]
@@ -127,18 +128,34 @@ def _batches(file: LogFile, groups: list[RowGroup], columns: LogColumns) -> Iter
         start += len(batch)
 
 
-def _json(file: LogFile, columns: LogColumns, size: int) -> Iterator[pa.RecordBatch]:
+def _json(file: LogFile, groups: list[RowGroup], columns: LogColumns, size: int) -> Iterator[pa.RecordBatch]:
     """Yields the columns of lines of JSON; what may be a list is one."""
+    del groups
     texts = [name for name in (columns.query_column, columns.id_column, columns.count_column) if name is not None]
     lists = [name for name in (columns.context_column, *columns.values) if name is not None and name not in texts]
     return json_batches(file, list(dict.fromkeys(texts)), list(dict.fromkeys(lists)), size)
 
 
-def _parquet(file: LogFile, groups: list[RowGroup], columns: LogColumns, size: int, start: int) -> Iterator[pa.RecordBatch]:
+def _csv(file: LogFile, groups: list[RowGroup], columns: LogColumns, size: int) -> Iterator[pa.RecordBatch]:
+    """Yields the columns of CSV, all of them text."""
+    del groups
+    check_version(file)
+    header = open_header(file)
+    if header is not None:
+        with reading_csv(file):
+            yield from csv_batches(file.path, header, _wanted(columns, header.names), size, etag=file.etag, any_bytes=True)
+
+
+def _wanted(columns: LogColumns, names: Sequence[str]) -> list[str]:
+    """Returns the columns that are read of a file with these."""
+    named = [columns.query_column, columns.id_column, columns.count_column, columns.context_column, *columns.values]
+    return [name for name in dict.fromkeys(named) if name is not None and name in names]
+
+
+def _parquet(file: LogFile, groups: list[RowGroup], columns: LogColumns, size: int) -> Iterator[pa.RecordBatch]:
     with open_log_file(file, columns) as parquet:
-        names = parquet.schema_arrow.names
-        named = [columns.query_column, columns.id_column, columns.count_column, columns.context_column, *columns.values]
-        wanted = [name for name in dict.fromkeys(named) if name in names]
+        names, start = parquet.schema_arrow.names, groups[0].start
+        wanted = _wanted(columns, names)
         numbers = [group.number for group in groups]
         try:
             # without any of the columns (all from partitions) read all columns, for the number of rows
@@ -152,6 +169,9 @@ def _parquet(file: LogFile, groups: list[RowGroup], columns: LogColumns, size: i
             raise file.error(
                 "log-unreadable", f"damaged at or after row {start:,}: {one_line(error)}; copy it again"
             ) from error
+
+
+_READERS = {"parquet": _parquet, "json": _json, "csv": _csv}
 
 
 def _column(batch: pa.RecordBatch, file: LogFile, name: str) -> pa.Array:
@@ -175,6 +195,16 @@ def _log_ids(batch: pa.RecordBatch, file: LogFile, start: int, column: str | Non
     return pc.coalesce(ids, named)
 
 
+def _no_number(texts: pa.StringArray) -> int:
+    """Returns the place of the first text that is no whole number."""
+    for place, text in enumerate(texts):
+        try:
+            text.cast(pa.int64())
+        except pa.ArrowInvalid:
+            return place
+    return 0
+
+
 def _rows(start: int, batch: pa.RecordBatch) -> str:
     return f", rows {start:,} to {start + len(batch) - 1:,}"
 
@@ -186,7 +216,8 @@ def _counts(batch: pa.RecordBatch, file: LogFile, start: int, column: str | None
         counts = _column(batch, file, column).cast(pa.int64()).fill_null(1)
     except pa.ArrowInvalid as error:
         words = f"column {column!r} (log.count_column): {one_line(error)}; correct it"
-        raise file.error("log-value", words, _rows(start, batch)) from error
+        where = _rows(start, batch) if file.form == "parquet" else f", row {start + _no_number(_column(batch, file, column)):,}"
+        raise file.error("log-value", words, where) from error
     negative = np.flatnonzero(counts.to_numpy() < 0)
     if len(negative):
         row, found = start + int(negative[0]), counts[int(negative[0])]

@@ -28,6 +28,7 @@ def _path_or_paths(value: Any) -> Any:
 
 
 Paths = Annotated[str | list[str], BeforeValidator(_path_or_paths)]
+_WAS_PARQUET = Field(json_schema_extra={"left_out": "parquet"})  # the default of before: such a config has its fingerprint
 UBI_COLUMNS = {"query_column": "user_query", "id_column": "query_id"}
 
 
@@ -38,12 +39,13 @@ def _known_by_format(schema: dict[str, Any]) -> None:
 
 
 class LogSettings(Settings):
-    """The query log: Parquet files of any columns, or an export of User Behavior Insights (docs/clicks.md)."""
+    """The query log: Parquet, JSON lines or CSV of any columns, or an export of User Behavior Insights (docs/clicks.md)."""
 
     model_config = ConfigDict(json_schema_extra=_known_by_format)
 
     path: Annotated[Paths, Names.FILE]
-    """A file, a folder (hive partitions included) or a list of them."""
+    """A file, a folder (hive partitions included) or a list of them; `*.parquet`, or where a folder has none, JSON lines
+    (`*.jsonl`, `*.ndjson`, `*.json`) or CSV (`*.csv`, `*.tsv`), also packed (`.gz`, `.zst`)."""
     query_column: str
     """The column of the queries; required, unless `format: ubi` knows it: user_query."""
     id_column: str | None = None
@@ -59,8 +61,9 @@ class LogSettings(Settings):
     """Of longer contexts only the newest characters are kept; the row is not rejected."""
     date: Annotated[Annotated[str, BeforeValidator(day)] | None, NOT_IDENTITY] = None
     """The day that the log is of; where `path` has `{date}`, the value of that."""
-    format: Literal["parquet", "ubi"] = "parquet"
-    """ubi: User Behavior Insights 1.3, JSON lines or Parquet; in folders its ubi_events* are left out."""
+    format: Annotated[Literal["table", "parquet", "ubi"], _WAS_PARQUET] = "table"
+    """table (called parquet before): rows with these columns, in the form that the ending of each file says. ubi: User Behavior
+    Insights 1.3, JSON lines or Parquet; in folders its ubi_events* are left out."""
     events: Annotated[Paths | None, NOT_IDENTITY, Names.FILE] = None
     """Where UBI's events lie; null: the ubi_events* in the folders of `path`, or beside its ubi_queries*."""
 

@@ -92,7 +92,7 @@ def reading(file: Path | Source) -> Iterator[None]:
     except (pa.ArrowException, OSError) as e:
         remedy = "copy it again"
         if not str(file).lower().endswith((".parquet", ".pq")):
-            remedy = "only Parquet is read: convert it (DuckDB: COPY (FROM 'FILE') TO 'corpus.parquet')"
+            remedy = "let its name end as its form does: .parquet, .jsonl, .csv, or that of a document"
         raise RetrieverError("corpus-invalid", f"corpus {file}: cannot be read as Parquet: {one_line(e)}; {remedy}") from None
 
 

@@ -73,8 +73,8 @@ def _overrides(one: argparse.ArgumentParser, date: str = "what {date} stands for
 def _index(one: argparse.ArgumentParser) -> None:
     _config(one, nargs="?")
     words = (
-        "Parquet (doc_id, title, text, or the columns that the config names: corpus.id_column), documents (text, Markdown, "
-        "HTML, PDF), or a folder of either; with retrieve.collections NAME=PATH, for each or for some"
+        "Parquet, JSON lines or CSV (doc_id, title, text, or the columns that the config names: corpus.id_column), documents "
+        "(text, Markdown, HTML, PDF), or a folder of either; with retrieve.collections NAME=PATH, for each or for some"
     )
     add(one, "--corpus", required=True, nargs="+", action="extend", metavar="PATH", help=words)
     add_json(one)

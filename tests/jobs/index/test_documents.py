@@ -107,7 +107,7 @@ def test_what_cannot_be_read_is_refused_by_name(
 def test_a_folder_with_nothing_to_read(config: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
     assert main(["index", config(), "--corpus", str(tmp_path / "empty")]) == 2
-    assert "holds no *.parquet file and no document (.txt" in capsys.readouterr().err
+    assert "holds no *.parquet, *.jsonl or *.csv file and no document (.txt" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("split", [{"size": 10, "overlap": 10}, {"by": "tokens"}, {"tokenizer": "x"}, {"size": 0}])

@@ -108,7 +108,7 @@ def test_a_store_that_is_away_is_told_as_that_and_as_nothing_else(
     files = find_log_files(there.root)
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
-        corpus = sources.parquet_files(there.root, [entry.key for entry in there.list()])
+        corpus = sources.table_files(there.root, [entry.key for entry in there.list()])
         rows = read_log(files, COLUMNS)
         next(rows)
         proxy.faults = [Fault("slow_down", method="GET", times=10**6)]
@@ -233,10 +233,12 @@ def test_what_is_no_parquet_is_said_as_of_a_file(
 
 def test_a_folder_without_parquet_says_what_is_in_it(s3: S3Server) -> None:
     there = open_storage(s3.fresh("log"))
-    with pytest.raises(LogError, match=r"log.path s3://.*: no Parquet file .* in this folder, it is empty; name another"):
+    with pytest.raises(
+        LogError, match=r"log.path s3://.*: no Parquet, JSON lines or CSV file .* in this folder, it is empty; name another"
+    ):
         find_log_files(there.root)
-    there.put("a.csv", b"x")
-    with pytest.raises(LogError, match=r"found a\.csv; name another"):
+    there.put("a.dat", b"x")
+    with pytest.raises(LogError, match=r"found a\.dat; name another"):
         find_log_files(f"{there.root}/")
 
 

@@ -72,15 +72,13 @@ def test_files_here_and_on_s3_are_not_mixed(tmp_path: Path) -> None:
     assert refusal(["s3://logs/day/", str(tmp_path)]) == f"log.path s3://logs/day/: {words}"
 
 
-def test_folders_without_parquet_say_what_is_in_them(tmp_path: Path) -> None:
-    assert (
-        refusal(str(tmp_path)) == f"log.path {tmp_path}: no Parquet file (*.parquet) in this folder, it is empty; name another"
-    )
-    for name in ("b.csv", "a.txt", ".hidden.parquet", "_tmp.parquet"):
+def test_folders_without_a_log_say_what_is_in_them(tmp_path: Path) -> None:
+    wanted = "no Parquet, JSON lines or CSV file (*.parquet, *.json, *.jsonl, *.ndjson, *.csv, *.tsv) in this folder"
+    assert refusal(str(tmp_path)) == f"log.path {tmp_path}: {wanted}, it is empty; name another"
+    for name in ("b.xlsx", "a.txt", ".hidden.parquet", "_tmp.parquet"):
         (tmp_path / name).write_text("x")
     assert refusal(str(tmp_path)) == (
-        f"log.path {tmp_path}: no Parquet file (*.parquet) in this folder, found .hidden.parquet, _tmp.parquet, a.txt, b.csv; "
-        "name another"
+        f"log.path {tmp_path}: {wanted}, found .hidden.parquet, _tmp.parquet, a.txt, b.xlsx; name another"
     )
 
 

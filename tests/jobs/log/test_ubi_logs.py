@@ -161,7 +161,7 @@ def test_the_columns_of_ubi_need_not_be_named() -> None:
     [
         ({"path": "l"}, "query_column"),
         ({"path": "l", "query_column": "q", "events": "e"}, "only a log of format: ubi has them"),
-        ({"path": "l", "format": "csv"}, "Input should be 'parquet' or 'ubi'"),
+        ({"path": "l", "format": "csv"}, "Input should be 'table', 'parquet' or 'ubi'"),
     ],
 )
 def test_settings_that_are_refused(log: Row, words: str) -> None:

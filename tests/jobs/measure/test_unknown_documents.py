@@ -94,9 +94,9 @@ def test_index_says_what_it_replaces_and_which_texts_are_missing(
 
 
 def test_a_corpus_that_is_no_parquet_is_told_what_is_read(tmp_path: Path) -> None:
-    (tmp_path / "corpus.csv").write_text("doc_id,text\na,the sea\n")
-    with pytest.raises(RetrieverError, match=r"corpus\.csv: cannot be read as Parquet: .*; only Parquet is read: convert it"):
-        corpus_schema([tmp_path / "corpus.csv"])
+    (tmp_path / "corpus.dat").write_text("doc_id,text\na,the sea\n")
+    with pytest.raises(RetrieverError, match=r"corpus\.dat: cannot be read as Parquet: .*; let its name end as its form does"):
+        corpus_schema([tmp_path / "corpus.dat"])
     (tmp_path / "corpus.parquet").write_text("cut")
     with pytest.raises(RetrieverError, match="copy it again"):
         corpus_schema([tmp_path / "corpus.parquet"])

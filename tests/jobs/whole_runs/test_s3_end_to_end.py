@@ -192,7 +192,7 @@ def test_what_is_wrong_with_the_store_is_one_line_before_any_work(night: Storage
     assert built.code == 0, built.err
     for change, words in (
         (("output", "s3://no-such-bucket-here/runs"), "there is no bucket s3://no-such-bucket-here"),
-        (("log.path", night.url("in/date=2026-02-01/")), "no Parquet file (*.parquet) in this folder, it is empty"),
+        (("log.path", night.url("in/date=2026-02-01/")), "*.tsv) in this folder, it is empty"),
         (("retrieve.retrievers.bm25.index", night.url("nowhere")), "there is no index; build it with: dmqr index"),
     ):
         refused = finish(start([*command("run", night), "--set", "=".join(change)]))

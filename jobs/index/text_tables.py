@@ -1,0 +1,207 @@
+"""A corpus of lines of JSON or CSV, written as Parquet, which indexes are built from.
+
+Of CSV every column is text. Of lines of JSON a column has the type that all its values have, whole numbers, fractions, truth
+values, text, or lists of one of them; of what is mixed or nested it has text, and JSON where a value is none. What looks like a
+date stays text: DuckDB's own reading would take an id 2024-01-31 for a day.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.errors import RetrieverError, UnavailableError
+from cluster.storage import open_file, remote
+from cluster.storage.csv_file import CSV_ENDINGS, CsvFault, count_rows, csv_batches, csv_header
+from cluster.storage.s3_duckdb import bounded_duckdb, reason
+from jobs.log.files import JSON_ENDINGS, form_of
+from retrievers.corpora.files import Source
+from retrievers.settings import CorpusSettings
+
+_ENDINGS = (*JSON_ENDINGS, *CSV_ENDINGS)
+_ROWS = 8192  # read and written at a time
+_MEMORY = "256MB"  # of DuckDB
+_ARROW = {
+    "VARCHAR": pa.string(),
+    "UBIGINT": pa.uint64(),
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "BOOLEAN": pa.bool_(),
+}
+_MIXED = "JSON"
+
+Progress = Callable[[str, int, int], None]
+
+
+def is_text_table(path: str) -> bool:
+    """Returns whether a path or URL is a file of lines of JSON or CSV, by its name; one that is not there is none."""
+    return path.lower().endswith(_ENDINGS) and (remote(path) or Path(path).is_file())
+
+
+def text_tables(names: Sequence[str], where: str) -> list[str]:
+    """Returns those names of the files in a folder, which `where` names, that are lines of JSON or CSV; hidden ones are not.
+
+    Raises:
+        RetrieverError: There are both, which may be the same rows.
+    """
+    found = [
+        name
+        for name in sorted(names)
+        if name.lower().endswith(_ENDINGS) and not any(part[:1] in "._" for part in name.split("/"))
+    ]
+    forms = {form_of(name): name for name in found}
+    if len(forms) > 1:
+        raise RetrieverError(
+            "corpus-invalid",
+            f"corpus {where}: holds lines of JSON and CSV, which may be the same rows ({', '.join(forms.values())}); "
+            "name the files, or a folder of one form",
+        )
+    return found
+
+
+def as_parquet(path: str, columns: CorpusSettings, to: Path, progress: Progress) -> Source:
+    """Writes the rows of a file, here or on S3, as Parquet; returns it under the file's own name.
+
+    Args:
+        path: Of the file, whose ending says its form.
+        columns: The config's `corpus`.
+        to: Of the Parquet file.
+        progress: Called with "convert", rows done, rows in all.
+
+    Raises:
+        RetrieverError: The file cannot be read, or one of the columns that are indexed has an unsuitable type.
+    """
+    with _reading(path):
+        rows = _of_csv(path) if form_of(path) == "csv" else _of_json(path, columns)
+    done = 0
+    with pq.ParquetWriter(to, rows.schema) as writer:
+        for batch in _batches(path, rows):
+            progress("convert", done, rows.total)
+            writer.write_batch(batch)
+            done += len(batch)
+    return Source(path, partial(open_file, str(to)))
+
+
+class _TextRows(NamedTuple):
+    """The rows of a file, which are read when they are iterated over."""
+
+    schema: pa.Schema
+    total: int
+    batches: Iterator[pa.RecordBatch]
+
+
+def _batches(path: str, rows: _TextRows) -> Iterator[pa.RecordBatch]:
+    with _reading(path):
+        for batch in rows.batches:
+            yield batch.cast(rows.schema)
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Raises RetrieverError, which names the file, where the body cannot read it."""
+    try:
+        yield
+    except CsvFault as fault:
+        raise RetrieverError("corpus-invalid", f"corpus {path}{fault.at}: {fault.words}") from None
+    except UnavailableError:
+        raise
+    except (duckdb.Error, OSError, pa.ArrowException) as error:
+        what = "CSV" if form_of(path) == "csv" else "lines of JSON, an object a line"
+        raise RetrieverError(
+            "corpus-invalid", f"corpus {path}: cannot be read as {what}: {reason(error)}; correct it, or export it again"
+        ) from None
+
+
+def _empty(path: str) -> RetrieverError:
+    return RetrieverError("corpus-invalid", f"corpus {path}: no documents in it; give another")
+
+
+def _of_csv(path: str) -> _TextRows:
+    header = csv_header(path)
+    if header is None:
+        raise _empty(path)
+    _check_distinct(path, header.names)
+    schema = pa.schema([(name, pa.string()) for name in header.names])
+    return _TextRows(schema, count_rows(path, header), csv_batches(path, header, header.names, _ROWS))
+
+
+def _check_distinct(path: str, names: Sequence[str]) -> None:
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise RetrieverError("corpus-invalid", f"corpus {path}: two columns are called {twice[0]!r}; rename one")
+
+
+def _of_json(path: str, columns: CorpusSettings) -> _TextRows:
+    objects = f"read_json_objects({_text(path)}, format = 'newline_delimited')"
+    with bounded_duckdb(_MEMORY, 1) as connection:
+        total, told = connection.execute(f"SELECT count(*), json_group_structure(json) FROM {objects}").fetchone() or (0, None)
+    if not total:
+        raise _empty(path)
+    kinds = json.loads(str(told))
+    if not isinstance(kinds, dict) or not kinds:
+        raise CsvFault("holds JSON that is no object with fields; write an object a line, as jq -c does")
+    _check_distinct(path, [name.lower() for name in kinds])  # DuckDB does not tell fields apart by case
+    for column, name in columns.read_as.items():
+        if name is not None and name in kinds and _type(kinds[name]) is None:
+            _check_mixed(path, name, whole_numbers=column == "doc_id")
+    types = {name: _type(kind) for name, kind in kinds.items()}
+    table = _table(path, {name: _MIXED if kind is None else kind for name, kind in types.items()})
+    picked = (_name(name) + ("->>'$'" if kind is None else "") + f" AS {_name(name)}" for name, kind in types.items())
+    schema = pa.schema([(name, _arrow(kind)) for name, kind in types.items()])
+    return _TextRows(schema, total, _selected(f"SELECT {', '.join(picked)} FROM {table}"))
+
+
+def _type(kind: Any) -> str | None:
+    """Returns the type of a column, as DuckDB has it, by what its values are found to be; None: it is mixed or nested."""
+    if isinstance(kind, list):
+        inside = _type(kind[0]) if kind else "VARCHAR"
+        return None if inside is None or inside.endswith("[]") else f"{inside}[]"
+    if kind == "NULL":
+        return "VARCHAR"
+    return kind if isinstance(kind, str) and kind in _ARROW else None
+
+
+def _arrow(kind: str | None) -> pa.DataType:
+    if kind is None:
+        return pa.string()
+    return pa.list_(_ARROW[kind[:-2]]) if kind.endswith("[]") else _ARROW[kind]
+
+
+def _check_mixed(path: str, name: str, *, whole_numbers: bool) -> None:
+    """Checks that a column that is mixed or nested, and will be text, has text and perhaps whole numbers."""
+    with bounded_duckdb(_MEMORY, 1) as connection:
+        found = connection.execute(f"SELECT DISTINCT json_type({_name(name)}) FROM {_table(path, {name: _MIXED})}").fetchall()
+    odd = {kind for (kind,) in found if kind} - {"VARCHAR", "NULL"} - ({"UBIGINT", "BIGINT"} if whole_numbers else set())
+    if odd:
+        wanted, kinds = "string or integer" if whole_numbers else "string", ", ".join(sorted(odd)).lower()
+        raise RetrieverError(
+            "corpus-invalid", f"corpus {path}: column {name!r} must be {wanted}, found {kinds} in some rows; convert it"
+        )
+
+
+def _table(path: str, types: Mapping[str, str]) -> str:
+    """Returns SQL of a file's fields with these types."""
+    read = ", ".join(f"{_text(name)}: '{kind}'" for name, kind in types.items())
+    return f"read_json({_text(path)}, format = 'newline_delimited', columns = {{{read}}})"
+
+
+def _selected(query: str) -> Iterator[pa.RecordBatch]:
+    with bounded_duckdb(_MEMORY, 1, ordered=True) as connection:
+        yield from connection.sql(query).to_arrow_reader(_ROWS)
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _name(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
