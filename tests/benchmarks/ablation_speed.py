@@ -38,6 +38,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from recorded_sets import DATA, ENCODER, INDEXES, LABELS, recorded_rows, recording, retrievers, shared
+from results import peak_mib
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -128,8 +129,7 @@ def one(verb: str, config: str) -> Figures:
         began, busy = time.perf_counter(), time.process_time()
         value = do()
         figures[f"{name}_s"], figures[f"{name}_cpu"] = time.perf_counter() - began, time.process_time() - busy
-        status = Path("/proc/self/status").read_text().split()  # ru_maxrss begins with that of the parent
-        figures[f"{name}_mib"] = int(status[status.index("VmHWM:") + 1]) / 1024
+        figures[f"{name}_mib"] = peak_mib()
         return value
 
     figures: Figures = {}

@@ -22,6 +22,7 @@ import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 from evaluate_speed import CONFIG, write  # noqa: E402
+from results import peak_mib  # noqa: E402
 
 from cluster.run import spread  # noqa: E402
 from cluster.run.shards import File, Manifest, Plan, Shard  # noqa: E402
@@ -48,12 +49,6 @@ def make(folder: Path, rows: int) -> None:
         pq.write_table(table, folder / f"{start:010d}.parquet")
 
 
-def peak() -> int:
-    """Returns the process's peak memory in MB since `reset`."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) // 1024
-
-
 def reset() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
@@ -67,7 +62,7 @@ def once(rows: int, threads: int) -> None:
         reset()
         began = perf_counter()
         check(urls, column)
-        print(f"  check of the ids {perf_counter() - began:6.1f} s, peak {peak()} MB", flush=True)
+        print(f"  check of the ids {perf_counter() - began:6.1f} s, peak {peak_mib():.0f} MB", flush=True)
 
     module._refuse_ambiguous = timed
     with tempfile.TemporaryDirectory(prefix="dmqr-dedup-ids-") as name:
@@ -85,7 +80,7 @@ def once(rows: int, threads: int) -> None:
         began = perf_counter()
         found = evaluate(run, judgements)
         print(
-            f"  evaluate {perf_counter() - began:6.1f} s, peak {peak()} MB; {found.queries:,} queries, {found.results}",
+            f"  evaluate {perf_counter() - began:6.1f} s, peak {peak_mib():.0f} MB; {found.queries:,} queries, {found.results}",
             flush=True,
         )
 

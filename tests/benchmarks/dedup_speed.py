@@ -35,6 +35,7 @@ import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.compute as pc  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
+from results import peak_mib  # noqa: E402
 
 from cluster.storage import open_storage  # noqa: E402
 from jobs.log.check import LogColumns, check_log  # noqa: E402
@@ -151,9 +152,7 @@ def simulated(nodes: int) -> Iterator[None]:
 
 def told(started: float, spent: float) -> dict[str, Any]:
     """Seconds, CPU seconds (of this process and, where it has any, not of Ray's) and peak memory in MB so far."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    peak = int(status["VmHWM"].split()[0]) // 1024
-    return {"seconds": perf_counter() - started, "cpu": process_time() - spent, "peak": peak}
+    return {"seconds": perf_counter() - started, "cpu": process_time() - spent, "peak": int(peak_mib())}
 
 
 def apart(what: str, log: Path, nodes: int = 0) -> dict[str, Any]:

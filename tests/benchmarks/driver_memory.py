@@ -19,6 +19,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
+from results import peak_mib
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -52,15 +53,14 @@ def main() -> None:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
             )
-            peak = 0
+            peak = 0.0
             while driver.poll() is None:
-                status = Path(f"/proc/{driver.pid}/status").read_text()
-                peak = max([peak, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))])
+                peak = max(peak, peak_mib(driver.pid))
                 time.sleep(0.1)
             assert driver.returncode == 0
             peaks.append(peak)
             print(
-                f"{label}: {rows.num_rows:,} queries, driver's peak {peak / 1024:.0f} MiB, {time.monotonic() - began:.0f} s",
+                f"{label}: {rows.num_rows:,} queries, driver's peak {peak:.0f} MiB, {time.monotonic() - began:.0f} s",
                 flush=True,
             )
         print(f"ratio {peaks[1] / peaks[0]:.3f}")

@@ -37,6 +37,15 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
+def peak_mib(process: int | str = "self") -> float:
+    """Returns the most memory of a process so far; 0: it has ended. It is VmHWM: ru_maxrss begins with that of the parent."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return max((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), default=0.0)
+
+
 def measured_on(packages: Iterable[str]) -> str:
     """Returns when and where something was measured: machine, load, Python and versions of packages, as two lines."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)

@@ -26,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from results import peak_mib
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -172,12 +173,6 @@ def again(folder: Path) -> dict[str, float]:
 WORK = {"run": ran, "finished": ran, "closed again": again, "opened": opened}
 
 
-def peak() -> int:
-    """Returns the most memory of this process so far, in MB."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) // 1024
-
-
 def measured(address: str, shards: int, in_flight: int) -> None:
     """Prints the seconds of the phases and the peak of each process."""
     with tempfile.TemporaryDirectory(prefix="dmqr-scale-") as name:
@@ -218,7 +213,7 @@ def main() -> None:
     Empty.in_flight = options.in_flight
     if options.child:
         what, folder = options.child
-        print(json.dumps({"seconds": WORK[what](Path(folder)), "peak": peak()}))
+        print(json.dumps({"seconds": WORK[what](Path(folder)), "peak": int(peak_mib())}))
         return
     for address in options.address:
         for shards in options.shards:

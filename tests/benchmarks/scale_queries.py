@@ -26,7 +26,7 @@ from typing import NamedTuple
 import psutil
 import pyarrow.parquet as pq
 import yaml
-from results import measured_on, put_section
+from results import measured_on, peak_mib, put_section
 from small_jobs import DEPTH, KEEP, KINDS, REPOSITORY, RRF, prepare
 from small_jobs import SIDES as SIDE_NAMES
 
@@ -82,7 +82,7 @@ def timed(command: list[str], folder: Path) -> Figures:
     watched = psutil.Process(process.pid)
     while True:
         for one in (*alive(watched), process.pid):
-            peaks[one] = max(peaks.get(one, 0.0), peak(one))
+            peaks[one] = max(peaks.get(one, 0.0), peak_mib(one))
         ended, status, used = os.wait4(process.pid, os.WNOHANG)
         if ended:
             process.returncode = os.waitstatus_to_exitcode(status)
@@ -101,15 +101,6 @@ def alive(process: psutil.Process) -> list[int]:
         return [one.pid for one in process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-
-
-def peak(process: int) -> float:
-    """Returns the peak of a process in MiB; 0 where it has ended."""
-    try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    except OSError:
-        return 0.0
-    return max((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), default=0.0)
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from results import peak_mib
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
@@ -91,7 +92,7 @@ def prepare(folder: Path, shared: Path, case: str) -> Path:
 def measure(checkout: Path, folder: Path, command: list[str]) -> Figures:
     """Runs the command in the folder with the checkout's packages."""
     environment = os.environ | {"PYTHONPATH": str(checkout), "RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0"}
-    began, first, peak = time.monotonic(), 0.0, 0
+    began, first, peak = time.monotonic(), 0.0, 0.0
     spent: dict[int, float] = {}
     watching: set[int] = set()
     with tempfile.TemporaryFile("w+") as said:
@@ -106,8 +107,7 @@ def measure(checkout: Path, folder: Path, command: list[str]) -> Figures:
                         watching.add(process.pid)
                     times = process.cpu_times()
                     spent[process.pid] = max(spent.get(process.pid, 0.0), times.user + times.system)
-                status = Path(f"/proc/{driver.pid}/status").read_text()
-                peak = max([peak, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))])
+                peak = max(peak, peak_mib(driver.pid))
             except (psutil.Error, OSError):
                 pass
             if not first and next(folder.glob("runs/*/commits/*.json"), None):
@@ -117,7 +117,7 @@ def measure(checkout: Path, folder: Path, command: list[str]) -> Figures:
             said.seek(0)
             raise SystemExit(f"{checkout}: exit {driver.returncode}: {said.read()[-2000:]}")
     apart = sum(seconds for pid, seconds in spent.items() if pid in watching)
-    return Figures(time.monotonic() - began, sum(spent.values()), first, peak / 1024, apart)
+    return Figures(time.monotonic() - began, sum(spent.values()), first, peak, apart)
 
 
 def main() -> None:
