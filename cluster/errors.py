@@ -32,6 +32,30 @@ class DmqrError(Exception):
         """Returns the line."""
         return self.line
 
+    @property
+    def where(self) -> str:
+        """Returns the place that the line begins with: a file, a key, an argument; empty where it names none."""
+        return self._parts[0]
+
+    @property
+    def what(self) -> str:
+        """Returns what is wrong there."""
+        return self._parts[1]
+
+    @property
+    def remedy(self) -> str:
+        """Returns what to do: the end of the line, else what `CODES` says of its code."""
+        return self._parts[2]
+
+    @property
+    def _parts(self) -> tuple[str, str, str]:
+        head, semicolon, rest = self.line.partition("; ")
+        where, colon, what = head.partition(": ")
+        if not colon:
+            where, what = "", head
+        more, _, remedy = rest.rpartition("; ")
+        return where, f"{what}; {more}" if more else what, remedy if semicolon else CODES[self.code][1]
+
 
 class ConfigError(DmqrError):
     """The config, an argument or a file that they name is invalid."""
@@ -292,7 +316,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Restore it, or start a new run with another `--label`. Elasticsearch keeps the index before until the next build; "
             "the line has the settings that resume with it.",
         ),
-        "run-held": ("Another driver works on this run, or another process maintains this store.", "Wait for it, or stop it."),
+        "run-held": (
+            "Another driver works on this run, another process maintains this store, or this process does another job already.",
+            "Wait for it, or stop it; start a second job in a process of its own.",
+        ),
         "run-unbalanced": (
             "The counts of input and output rows do not match; the run is not marked as finished.",
             "Start it again under another `name`, and report a bug.",
@@ -320,6 +347,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "stopped-cost": ("The cost exceeds `limits.max_cost_usd`.", "Use the named command, which raises the limit."),
         "stopped-stall": ("No commit or heartbeat for `limits.stall_minutes`.", "Look at the log; run the same command again."),
         "stopped-lease": ("Another driver has taken the run over.", "Let it finish; if the line names a command, run that."),
+        "stopped-failure": (
+            "A worker or the driver met an error that none of these codes is of, or the system refused a file.",
+            "Do what the line says, or look at the log and report a bug; run the same command again.",
+        ),
         "stopped-open": ("Some shards were not committed.", "Look at the log; run the same command again."),
         "interrupted": ("SIGINT (Ctrl-C) or SIGTERM was received.", "Run the same command again."),
     },

@@ -88,9 +88,8 @@ The line names what was found, and where a name is unknown, the nearest and thos
 An error that would be refused with exit code 2 ends a run with 1 once it has begun. Lines without a code
 have exit code 1 (`interrupted; start it again`: 130 or 143):
 
-- The system refused a file: `runs/a: Permission denied; make it writable, or name another`. A full disk: free space in the
-  output's folder and in that of temporary files (TMPDIR). Too many open files: `ulimit -n`.
-- A worker failed: the line says `what is committed stays; details in` and names the log.
+- The system refused a file before a job began: `runs/a: Permission denied; make it writable, or name another`. A full disk:
+  free space in the output's folder and in that of temporary files (TMPDIR). Too many open files: `ulimit -n`.
 - A mistake of this program: the line ends with `report it with the trace above`.
 
 S3, and Elasticsearch and servers of models for `patience_minutes`, are asked again while they give no good answer, before one

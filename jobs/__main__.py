@@ -19,12 +19,13 @@ from typing import NoReturn
 
 from cluster.cause import cause
 from cluster.errors import DmqrError, UnavailableError
-from jobs.cli.refusal import other_python, say, system
+from jobs.cli.refusal import other_python, say
 
 try:
     from jobs.cli import verbs
     from jobs.cli.command_line.arguments import parser
     from jobs.terminal.logs import tell_failure
+    from jobs.terminal.system_errors import system
 except ModuleNotFoundError as error:  # as of a submitted job, whose `python` is not that of Ray
     sys.exit(say("", other_python(error), 2))
 

@@ -28,7 +28,9 @@ from jobs.tables import COMMITTED, SHARD
 from tests.support.jobs.one_arm import one_arm
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("cluster", "jobs", "retrievers", "rewriters")
+PACKAGES = ("cluster", "dmqr", "jobs", "retrievers", "rewriters")
+# Package -> those of the others that it imports, but for the leaves.
+BELOW = {"dmqr": {"jobs"}, "jobs": {"cluster", "retrievers", "rewriters"}}
 # The modules that every package may import.
 LEAVES = {
     "cluster.cause", "cluster.errors", "cluster.http", "cluster.outages", "cluster.settings",
@@ -42,6 +44,7 @@ FLOORS = (
     ("run", "plan", "try_one", "index", "submit"),  # what runs, and reads what was run before
     ("measure", "tune", "clicks"),  # what is made of it
     ("pages",),
+    ("verbs",),  # a verb from its values to its result
     ("cli", "__main__"),  # what a person types
 )
 # Inside jobs/chain/, likewise: folders, and files of the folder itself; those that are not named are below all.
@@ -122,11 +125,20 @@ def test_the_errors_import_only_the_standard_library() -> None:
     assert (ROOT / "cluster" / "__init__.py").read_text(encoding="utf-8") == ""
 
 
-def test_only_jobs_imports_the_other_packages() -> None:
+def test_a_package_imports_those_below_it_alone() -> None:
     for path in FILES:
         package = path.relative_to(ROOT).parts[0]
-        ours = imported(ast.walk(tree(path))) & set(PACKAGES)
-        assert package == "jobs" or ours <= {package}, f"{name_of(path)} imports {ours - {package}}"
+        others = imported(ast.walk(tree(path))) & set(PACKAGES) - {package}
+        assert others <= BELOW.get(package, set()), f"{name_of(path)} imports {others}"
+
+
+def test_the_face_is_quick_and_imports_no_library() -> None:
+    code = (
+        "import sys; before = {*sys.modules}; import dmqr; print(*{name.partition('.')[0] for name in {*sys.modules} - before})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) - sys.stdlib_module_names <= {"cluster", "dmqr"}
 
 
 def test_every_room_of_jobs_is_on_one_floor() -> None:
@@ -208,7 +220,7 @@ def test_tests_mirror_the_rooms_of_jobs() -> None:
 
 
 def test_files_that_comments_and_pages_name_are_there() -> None:
-    named = re.compile(r"(?<![\w./-])((?:cluster|jobs|retrievers|rewriters|tests)/(?:[\w-]+/)*[\w-]+\.py)\b")
+    named = re.compile(r"(?<![\w./-])((?:cluster|dmqr|jobs|retrievers|rewriters|tests)/(?:[\w-]+/)*[\w-]+\.py)\b")
     pages = [*FILES, *(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     gone = {(name_of(page), name) for page in pages for name in named.findall(page.read_text(encoding="utf-8"))}
     assert not sorted((page, name) for page, name in gone if not (ROOT / name).exists())

@@ -6,7 +6,9 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FILES = sorted(path for package in ("cluster", "jobs", "retrievers", "rewriters") for path in (ROOT / package).rglob("*.py"))
+FILES = sorted(
+    path for package in ("cluster", "dmqr", "jobs", "retrievers", "rewriters") for path in (ROOT / package).rglob("*.py")
+)
 # Arguments of one process's own tasks, which Ray pickles in any case; no file is involved.
 PICKLES = {"cluster/run/spread.py"}
 FORBIDDEN = {"eval", "exec", "os.system", "os.popen", "yaml.unsafe_load", "yaml.full_load", "torch.load", "marshal.loads"}

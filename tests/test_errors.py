@@ -35,9 +35,9 @@ def subclasses(kind: type[DmqrError]) -> Iterator[type[DmqrError]]:
 
 
 def first_arguments() -> Iterator[tuple[str, ast.expr]]:
-    """`file:line` and the first argument of every error that is made in the four packages."""
+    """`file:line` and the first argument of every error that is made in the packages."""
     names = {kind.__name__ for kind in subclasses(DmqrError)} - {"RequestRefused"}  # that one knows its code
-    for package in ("jobs", "rewriters", "retrievers", "cluster"):
+    for package in ("dmqr", "jobs", "rewriters", "retrievers", "cluster"):
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Call) and ast.unparse(node.func) in names | {"self.error", "file.error"}:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
+from cluster.embedded import is_embedded, sigterm_kept
 from cluster.errors import ClusterError
 from cluster.placement import UNLIMITED_NODES, NodeGroup
 from cluster.run.own_job import working_folder_has
@@ -99,17 +100,21 @@ class Session:
         self.local, self.task_cpus = address == "local", TASK_CPUS
         # Workers' output goes to the driver's standard streams, which the run writes to logs/; Ray's own log files are in its
         # temporary folder.
-        logs = {"log_to_driver": True, "logging_level": logging.WARNING, "configure_logging": True}
+        quiet = is_embedded()
+        level = logging.CRITICAL if quiet else logging.WARNING
+        logs = {"log_to_driver": not quiet, "logging_level": level, "configure_logging": True}
         try:
             if self.local:
                 # Ray's processes have the environment of this one. Ray starts a worker for each CPU at once; none of them could
                 # be used with a `runtime_env`, and each worker that is would wait for the agent that makes it.
                 _set_environment()
-                ray.init("local", num_cpus=_logical_cpus(requests) + TASK_CPUS, include_dashboard=False, **logs)
+                with sigterm_kept():
+                    ray.init("local", num_cpus=_logical_cpus(requests) + TASK_CPUS, include_dashboard=False, **logs)
             else:
                 shipped = {"py_modules": list(modules)} if modules and not working_folder_has(modules) else {}
                 environment: dict[str, Any] = {"env_vars": WORKER_ENVIRONMENT}
-                ray.init(address, runtime_env=environment | shipped, **logs)
+                with sigterm_kept():
+                    ray.init(address, runtime_env=environment | shipped, **logs)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             why = "" if isinstance(error, ConnectionError) else f" ({str(error).splitlines()[0]})"
             raise ClusterError(

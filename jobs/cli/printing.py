@@ -24,8 +24,10 @@ def show(
 
     Of a run, `of`, folder and state stand before the page, and among the values, which are an object.
     """
+    from jobs.verbs.evaluate import with_state
+
     if options.json:
-        print_json(values() if of is None else {"run": of.storage.root, "state": of.state} | values())
+        print_json(values() if of is None else with_state(of, values()))
         return 0
     if of is not None:
         print(f"{of.storage.root} ({of.state})")
@@ -37,13 +39,9 @@ def show(
 
 def print_page(shown: Any) -> None:
     """Prints a table or page on standard output: as wide as the terminal, in colour only there."""
-    from rich.console import Console
+    from jobs.terminal.tables import page_text
 
-    terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=width(), highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(shown)
-    print("\n".join(captured.get().splitlines() if terminal else [line.rstrip() for line in captured.get().splitlines()]))
+    print(page_text(shown, width(), sys.stdout))
 
 
 def width() -> int:

@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 
-from cluster.cause import cause
-from cluster.errors import ConfigError, DmqrError, UnavailableError
-
-_ANOTHER = "correct the path, or name another"
-_REMEDIES = {
-    errno.ENOSPC: "free space in the output's folder and in that of temporary files (TMPDIR)",
-    errno.EDQUOT: "free space in the output's folder and in that of temporary files (TMPDIR)",
-    errno.EACCES: "make it writable, or name another",
-    errno.EPERM: "make it writable, or name another",
-    errno.EROFS: "name another folder, on a disk that can be written",
-    errno.ENOENT: "make its folder, or correct the path",
-    errno.EPIPE: "what stood at the other end of a pipe or connection is gone; start it again",
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
-}
+from cluster.errors import ConfigError, DmqrError
 
 
 def say(verb: str, words: object, code: int) -> int:
@@ -35,11 +21,3 @@ def other_python(error: ModuleNotFoundError) -> ConfigError:
         f"{sys.executable}: has no package {(error.name or str(error)).partition('.')[0]}; run the Python that this project is "
         "installed in; for a submitted job activate its environment before `ray start` on every node, or submit with --pip",
     )
-
-
-def system(error: OSError) -> str:
-    """Returns what the system refused, where, and what to do about it; for a full disk without the file's name."""
-    if isinstance(error, UnavailableError):
-        return f"{cause(error)}; try again later"
-    name = f"{error.filename}: " if error.filename else ""
-    return f"{name}{error.strerror or type(error).__name__}; {_REMEDIES.get(error.errno or 0, _ANOTHER)}"

@@ -7,7 +7,8 @@ import shlex
 
 from cluster.storage import open_storage
 from jobs.cli.command_line.arguments import program
-from jobs.cli.whole_run import whole_run
+from jobs.cli.log_verbs import caller
+from jobs.cli.printing import show
 
 
 def replay(options: argparse.Namespace) -> int:
@@ -16,6 +17,7 @@ def replay(options: argparse.Namespace) -> int:
     from jobs.job.prepare import prepare_replay
     from jobs.runs.failed import replay_of
     from jobs.runs.folder import open_run
+    from jobs.verbs.whole_run import whole_run
 
     parent = open_run(options.run)
     found = replay_of(parent, options.reason)
@@ -24,7 +26,8 @@ def replay(options: argparse.Namespace) -> int:
     config = parent.config.model_copy(update={"output": output, "limits": limits})
     config = changed_config(config, options.set, options.run)
     prepared = prepare_replay(config, parent.record.get("config_file") or "config.yaml", found)
-    return whole_run(options, prepared, _again(options, parent.storage.root))
+    done = whole_run(prepared, caller(_again(options, parent.storage.root)), "replay")
+    return show(options, done.values, done.page, done.folder.storage.root)
 
 
 def _again(options: argparse.Namespace, parent: str) -> str:

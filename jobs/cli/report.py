@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ConfigError
-from jobs.cli.inputs import check_matched, check_samples, gold_of, judged_or_named, measured_by, prices_of
-
-if TYPE_CHECKING:
-    from cluster.costs import Prices
-    from jobs.measure.answers.quality import AnswerQuality
-    from jobs.measure.evaluate.evaluate import Evaluation
-    from jobs.pages.report.judged_queries import Judged
-    from jobs.runs.folder import RunFolder
+from jobs.cli.inputs import check_samples, ground_truth, prices_of
 
 
 def report(options: argparse.Namespace) -> int:
@@ -26,11 +17,14 @@ def report(options: argparse.Namespace) -> int:
     from jobs.pages.report.judged_queries import measured
     from jobs.runs.folder import REPORT, open_run
     from jobs.terminal.formats import unpriced
+    from jobs.verbs.inputs import check_matched, gold_of, judged_or_named, measured_by
+    from jobs.verbs.report import write_page, write_report
 
     folder = open_run(options.run)
     prices = prices_of(options, folder)
     check_samples(options)
-    judgements, gold = judged_or_named(options, folder, "--qrels"), gold_of(options, folder)
+    given = ground_truth(options, "--qrels")
+    judgements, gold = judged_or_named(given, folder), gold_of(given, folder)
     shown = folder.config.report.model_dump() | ({"texts": False} if options.no_texts else {})
     shown |= {} if options.samples is None else {"samples": options.samples}
     shown |= {"requests": "all"} if options.all_requests else {}
@@ -45,7 +39,7 @@ def report(options: argparse.Namespace) -> int:
         if options.out is None:
             write_pages(found, **shown)
         else:
-            _write(options.out, ablation_report(found, **shown))
+            write_page(options.out, ablation_report(found, **shown))
         print(options.out or folder.storage.url(REPORT))
         return 0
     evaluation, judged = measured(folder, judgements, options.measures)
@@ -60,37 +54,3 @@ def report(options: argparse.Namespace) -> int:
     if prices is None:
         print(f"dmqr report: cost: {unpriced(folder.record.get('config_file', 'the config'))} (--prices FILE)", file=sys.stderr)
     return 0
-
-
-def write_report(
-    folder: RunFolder,
-    prices: Prices | None,
-    evaluation: Evaluation | None,
-    judged: Judged | None,
-    out: str | None = None,
-    answers: Sequence[AnswerQuality] = (),
-    **shown: Any,
-) -> None:
-    """Writes the report of a run to `out`, a path or an object on S3, or into its folder, where its evaluation is stored, too.
-
-    `shown`: `texts`, `samples` and `requests`, where they are not as the run's config has them.
-    """
-    from jobs.measure.evaluate.stored_evaluation import store_evaluation
-    from jobs.pages.report import report
-    from jobs.runs.folder import REPORT
-
-    html = report(folder, prices, evaluation, judged=judged, answers=answers, **(folder.config.report.model_dump() | shown))
-    if out is not None:
-        return _write(out, html)
-    store_evaluation(folder.storage, evaluation, answers)
-    return folder.storage.put(REPORT, html.encode())
-
-
-def _write(out: str, html: str) -> None:
-    """Writes a page to a file or an object on S3, which has the report's usual name below a prefix."""
-    from cluster.storage import remote
-    from cluster.storage.whole_file import written
-    from jobs.runs.folder import REPORT
-
-    with written(out + REPORT if remote(out) and out.endswith("/") else out) as file:
-        file.write_text(html, encoding="utf-8")

@@ -6,29 +6,15 @@ import argparse
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, DmqrError
-from jobs.cli.inputs import (
-    check_matched,
-    check_samples,
-    gold_of,
-    judgements_of,
-    measured_by,
-    of_run,
-    prices_of,
-)
+from jobs.cli.inputs import check_samples, ground_truth, prices_of
 from jobs.cli.job_verbs import logs, stop
-from jobs.cli.log_verbs import again, drive, finished, load, warn
+from jobs.cli.log_verbs import again, caller, load
 from jobs.cli.printing import print_json, print_page, show
 from jobs.cli.refusal import say
-from jobs.cli.whole_run import whole_run
 
 __all__ = ["ablate", "clicks", "diff", "index", "logs", "plan", "run", "stop", "try_", "tune"]
-
-if TYPE_CHECKING:
-    from jobs.terminal.live_display import LiveDisplay
-    from jobs.terminal.log_files import LogFiles
 
 
 def index(options: argparse.Namespace) -> int:
@@ -36,6 +22,7 @@ def index(options: argparse.Namespace) -> int:
     from jobs.index.index import index
     from jobs.job.indexes import encoder_warnings
     from jobs.terminal.log_files import logged
+    from jobs.verbs.drive import warn
 
     config = load(options)
     with logged("index") as (progress, _):
@@ -62,6 +49,7 @@ def try_(options: argparse.Namespace) -> int:
     from jobs.try_one.ask import greeting, queries
     from jobs.try_one.stages import LoadedConfig
     from jobs.try_one.trial import Given, read_values, trial_values
+    from jobs.verbs.drive import warn
 
     given = Given(options.context, read_values(options.value))
     configs = [load_config(path, options.set, options.date) for path in options.config]
@@ -95,61 +83,33 @@ def try_(options: argparse.Namespace) -> int:
 
 def plan(options: argparse.Namespace) -> int:
     """Shows what a run would do and cost."""
-    from jobs.config.settings import AblateSettings
-    from jobs.job.prepare import prepare
-    from jobs.plan.plan import plan
     from jobs.plan.table import plan_table
-    from jobs.run.ablation import prepare_ablation
     from jobs.terminal.log_files import logged
+    from jobs.verbs.planned import planned
 
-    if options.sample < 0:
-        raise ConfigError("argument", f"--sample {options.sample}: is less than 0; give the number of queries to pay for")
     config = load(options)
-    prepared = prepare(config, options.config)
-    ablation = None if config.ablate == AblateSettings() else prepare_ablation(config, options.config)
     with logged("plan") as (progress, _):
-        warn(prepared.warnings)
-        planned = plan(prepared, progress, ablation, options.sample)
-    return show(options, lambda: planned, lambda: plan_table(planned))
+        found = planned(config, options.config, progress, options.sample, "--sample")
+    return show(options, lambda: found.values, lambda: plan_table(found.values))
 
 
 def run(options: argparse.Namespace) -> int:
     """Brings a run to its end, measures it and writes its report."""
     from jobs.job.prepare import prepare
+    from jobs.verbs.whole_run import whole_run
 
-    return whole_run(options, prepare(load(options), options.config), again(options))
+    found = whole_run(prepare(load(options), options.config), caller(again(options)))
+    return show(options, found.values, found.page, found.folder.storage.root)
 
 
 def ablate(options: argparse.Namespace) -> int:
     """Gathers what the arms of a config need, answers each, compares them and writes the report."""
-    from jobs.measure.answers.frame import gold_answers
-    from jobs.measure.judged.relevance import judged_relevance
-    from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, write_pages
+    from jobs.pages.closing import closing_page, closing_values
     from jobs.run.ablation import prepare_ablation
-    from jobs.run.run import run
-    from jobs.runs.folder import open_run
+    from jobs.verbs.whole_ablation import whole_ablation
 
-    ablation = prepare_ablation(load(options), options.config)
-    prepared, command = ablation.prepared, again(options, "ablate")
-
-    def closed(progress: LiveDisplay, log: LogFiles) -> ComparedArms:
-        progress.phase("comparing the arms")
-        folder = open_run(prepared.storage.root)
-        settings, prices, found = prepared.config.evaluate, prepared.prices, None
-        with finished(folder, log, "the ablation is finished, the comparison of its arms failed"):
-            judgements = prepared.judgements or judged_relevance(folder)
-            found = compared(folder, judgements, measured_by(settings, judgements), prices, gold_answers(settings))
-        if found is None:  # at least what the arms have made and cost
-            found = compared(folder, None, settings, prices, by_judge=False)
-        progress.phase("writing the report")
-        with finished(folder, log, "the report was not written"):
-            write_pages(found, texts=prepared.config.report.texts, samples=prepared.config.report.samples)
-        return found
-
-    found = drive("ablate", prepared, command, lambda progress, log: run(ablation, progress, command, log), closed)
-    if isinstance(found, int):
-        return found
-    return show(options, lambda: closing_values(found), lambda: closing_page(found), prepared.storage.root)
+    found = whole_ablation(prepare_ablation(load(options), options.config), caller(again(options, "ablate")))
+    return show(options, lambda: closing_values(found), lambda: closing_page(found), found.folder.storage.root)
 
 
 def diff(options: argparse.Namespace) -> int:
@@ -157,6 +117,7 @@ def diff(options: argparse.Namespace) -> int:
     from jobs.measure.diff.diff import diff, diff_values
     from jobs.pages.diff import diff_page
     from jobs.runs.folder import open_run
+    from jobs.verbs.inputs import check_matched, gold_of, judgements_of
 
     check_samples(options)
     a, b = open_run(options.a), open_run(options.b)
@@ -164,8 +125,8 @@ def diff(options: argparse.Namespace) -> int:
         if one.is_ablation:
             root = one.storage.root
             raise ConfigError("argument", f"{root}: is an ablation, whose arms are compared in its report; give two runs")
-    judgements = judgements_of(options, b, "QRELS")
-    prices, gold = prices_of(options, b), gold_of(options, b)
+    given = ground_truth(options, "QRELS")
+    judgements, prices, gold = judgements_of(given, b), prices_of(options, b), gold_of(given, b)
     found = diff(a, b, judgements, prices, options.samples, options.measures, gold)
     if judgements is not None and found.quality is not None and (options.qrels or options.key):
         in_a_log = found.quality.judged - min(found.quality.missing)  # of another log or key is what neither log has
@@ -204,11 +165,12 @@ def tune(options: argparse.Namespace) -> int:
     from jobs.terminal.log_files import logged
     from jobs.tune.tune import tune
     from jobs.tune.written import check_out, write_tuned
+    from jobs.verbs.inputs import judgements_of, of_run
 
     folder = open_run(options.run)
     out = options.out or f"{folder.config.name}-tuned.yaml"
     check_out(out)
-    judgements = judgements_of(options, folder, "QRELS")
+    judgements = judgements_of(ground_truth(options, "QRELS"), folder)
     if judgements is None:
         raise ConfigError("judgements", f"{folder.storage.root}: its config names no judgements that are here; give QRELS")
     judgements = of_run(judgements, folder)

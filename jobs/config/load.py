@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +32,26 @@ _CODES = {
     NO_PLUGIN: "plugin",
 }
 _MOST_LEVELS, _MOST_ALIASED = 100, 10_000  # far more than a config has
+Overrides = Sequence[str] | Mapping[str, Any]
 _GIVE = "give a YAML file like configs/quickstart.yaml"
 
 
-def load_config(path: str, settings: list[str] | None = None, date: str | None = None, label: str | None = None) -> Config:
+def load_config(path: str, settings: Overrides = (), date: str | None = None, label: str | None = None) -> Config:
     """Reads a config file.
 
     Args:
         path: the YAML file.
-        settings: overrides of the form `a.b=value`; values are YAML.
+        settings: overrides of the form `a.b=value`, whose values are YAML; or key -> value.
         date: replaces `{date}`, as YYYY-MM-DD; None: yesterday (UTC).
         label: replaces the config's `label`; None: as the config has it.
 
     Raises:
         ConfigError: the file, an override, the date or the label is invalid.
     """
+    return config_of(_read(path), path, settings, date, label)
+
+
+def _read(path: str) -> dict[str, Any]:
     try:
         values = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
@@ -57,8 +62,18 @@ def load_config(path: str, settings: list[str] | None = None, date: str | None =
         raise ConfigError("config-file", f"{path}: not YAML: {_where(error)}; correct it there") from error
     if not isinstance(values, dict):
         raise ConfigError("config-file", f"{path}: holds no keys; see configs/quickstart.yaml for an example")
-    for setting in settings or []:
-        _set(values, setting)
+    return values
+
+
+def config_of(
+    values: dict[str, Any], where: str, settings: Overrides = (), date: str | None = None, label: str | None = None
+) -> Config:
+    """Returns the config of a mapping, which is changed; `where` begins messages, the others are as of `load_config`.
+
+    Raises:
+        ConfigError: it, an override, the date or the label is invalid.
+    """
+    _override(values, settings)
     try:
         filled = day(date or yesterday())
     except ValueError as error:
@@ -75,18 +90,17 @@ def load_config(path: str, settings: list[str] | None = None, date: str | None =
         filled_values = with_absolute_files(_fill(values, filled), Path(path).parent)
         return Config.model_validate(filled_values, context=REQUIRED)
     except ValidationError as error:
-        raise ConfigError(*problem(path, error)) from error
+        raise ConfigError(*problem(where, error)) from error
 
 
-def changed_config(config: Config, settings: Sequence[str], where: str) -> Config:
-    """Returns a config with overrides of the form `a.b=value`; `where` begins messages.
+def changed_config(config: Config, settings: Overrides, where: str) -> Config:
+    """Returns a config with overrides, as of `load_config`; `where` begins messages.
 
     Raises:
         ConfigError: an override is invalid.
     """
     values = config.model_dump()
-    for setting in settings:
-        _set(values, setting)
+    _override(values, settings)
     try:
         return Config.model_validate(values, context=REQUIRED)
     except ValidationError as error:
@@ -158,22 +172,38 @@ def _unique_keys(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_keys)
 
 
+def _override(values: dict[str, Any], settings: Overrides) -> None:
+    if isinstance(settings, Mapping):
+        for key, value in settings.items():
+            _put(values, key, value, key)
+        return
+    for setting in settings:
+        _set(values, setting)
+
+
 def _set(values: dict[str, Any], setting: str) -> None:
     name, equals, text = setting.partition("=")
-    keys = name.strip().split(".")
-    if not equals or not all(keys):
+    if not equals or not all(name.strip().split(".")):
         raise ConfigError("argument", f"--set {setting!r} is not of the form a.b=value; write it like fuse.k=60")
     try:
         value = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise ConfigError("argument", f"--set {name}: the value is not YAML: {_where(error)}; put it in quotes") from error
+    _put(values, name.strip(), value, f"--set {name}")
+
+
+def _put(values: dict[str, Any], name: str, value: Any, where: str) -> None:
+    """Sets the value of a key `a.b`; `where` begins messages."""
+    keys = name.split(".")
+    if not all(keys):
+        raise ConfigError("argument", f"{where}: is no key of a config; write it like fuse.k")
     for depth, key in enumerate(keys[:-1]):
         if values.get(key) is None:
             values[key] = {}
         values = values[key]
         if not isinstance(values, dict):
             whole = ".".join(keys[: depth + 1])
-            raise ConfigError("argument", f"--set {name}: {whole} is a value, it has no keys; set {whole} itself")
+            raise ConfigError("argument", f"{where}: {whole} is a value, it has no keys; set {whole} itself")
     values[keys[-1]] = value
 
 

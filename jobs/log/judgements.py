@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from cluster.errors import ConfigError, UnavailableError
@@ -69,6 +69,28 @@ def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") ->
     if not grades:
         raise ConfigError("judgements", f"{where}: {path}: holds no judgement; write lines of '{key}<TAB>doc_id<TAB>grade'")
     return Judgements(path, grades, key)
+
+
+def given_qrels(grades: Mapping[str, Mapping[str, int]], where: str, key: Key = "log_id") -> Judgements:
+    """Returns judgements that a program gives as key -> doc_id -> grade; `where` begins messages.
+
+    Raises:
+        ConfigError: there are none, a grade is no whole number up to 1,000, or a query is empty or judged twice.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for name, of in grades.items():
+        for doc_id, grade in of.items():
+            if not isinstance(grade, int) or grade > MAX_GRADE:
+                what = f"{where}: {name!r}: {doc_id!r} has the grade {grade!r}"
+                raise ConfigError("judgements", f"{what}; give whole numbers up to {MAX_GRADE:,}")
+        shown = normalise(name) if key == "query" else name
+        if not shown or shown in found:
+            what = "judged twice" if shown else "empty"
+            raise ConfigError("judgements", f"{where}: the {key} {name!r} is {what}; correct it")
+        found[shown] = dict(of)
+    if not found:
+        raise ConfigError("judgements", f"{where}: holds no judgement; give {key} -> doc_id -> grade")
+    return Judgements(where, found, key)
 
 
 def _read_line(line: str, key: Key, place: str, grades: dict[str, dict[str, int]]) -> None:

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any, Literal, NamedTuple
 
 from cluster import costs
+from cluster.embedded import is_embedded
 from cluster.errors import Stopped
 from cluster.run.progress import ProgressTracker
 from cluster.run.shards import Plan
@@ -20,13 +21,14 @@ from jobs.runs.traffic import covered_words
 from jobs.tables import NOTES
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
+from jobs.terminal.resuming import with_setting
 
 MIN_JUDGED_QUERIES = 100  # committed queries before limits.error_rate applies; with fewer, a single error would stop the run
 
 
 def outcome(error: BaseException) -> Literal["stopped", "interrupted", "failed"]:
     """Returns the status of a run that ended with this error."""
-    if isinstance(error, Stopped) and error.code == "interrupted":
+    if isinstance(error, KeyboardInterrupt) or (isinstance(error, Stopped) and error.code == "interrupted"):
         return "interrupted"
     return "stopped" if isinstance(error, Stopped) and error.graceful else "failed"
 
@@ -62,7 +64,7 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
             f"{failed:,} of {done:,} queries have errors ({failed / done:.1%}, limits.error_rate is "
             f"{limits.error_rate:.1%}), most often {most.stage}/{most.component}/{most.reason} ({often:,}); "
             f"the texts are in {prepared.storage.url('errors')}; what is committed stays; to accept it go on with: "
-            f"{resume_command} --set limits.error_rate={min(1, round(failed / done + 0.01, 2))}",
+            f"{with_setting(resume_command, 'limits.error_rate', min(1, round(failed / done + 0.01, 2)))}",
         )
     if limits.max_cost_usd is not None and prepared.prices is not None:
         usd = prepared.prices.usd(sums.spent) + sums.around
@@ -75,7 +77,7 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
                 f"{money(usd)} are spent, limits.max_cost_usd is {money(limits.max_cost_usd)}{left}; "
                 f"{len(tally.shards)} of {len(plan.shards)} shards are committed{covered_words(plan, tally.counts)}; "
                 f"to pay for all{bound} go on with: "
-                f"{resume_command} --set limits.max_cost_usd={whole:.2f}",
+                f"{with_setting(resume_command, 'limits.max_cost_usd', whole, '.2f')}",
             )
     return None
 
@@ -119,7 +121,7 @@ class Signals:
 
     The first signal while shards are in flight (`working`) is kept in `received`: the run admits no more shards and commits
     those in flight, after SIGTERM for the grace that is left until SIGKILL. Before and after, and from the second signal on,
-    Stopped is raised at once.
+    Stopped is raised at once. In somebody else's program signals are left to that: there Ctrl-C is a KeyboardInterrupt.
     """
 
     def __init__(self, progress: LiveDisplay, resume_command: str, grace_seconds: float | None = None) -> None:
@@ -139,7 +141,7 @@ class Signals:
 
     def __enter__(self) -> Signals:
         """Installs the handlers."""
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in () if is_embedded() else (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._handle)
         return self
 

@@ -46,12 +46,12 @@ _DISPLAYED = {
 class LogFiles:
     """The files of one verb's log."""
 
-    def __init__(self, lines: logging.Formatter, output: IO[bytes]) -> None:
+    def __init__(self, lines: logging.Formatter, output: IO[bytes] | None = None) -> None:
         """Has events wait in memory.
 
         Args:
             lines: formats the events.
-            output: where the standard streams lead.
+            output: where the standard streams lead; None: they are left as they are.
         """
         self.url: str | None = None
         """Where the events are kept; None: nowhere yet."""
@@ -84,8 +84,10 @@ class LogFiles:
             folder = Path(storage.url("logs"))
             folder.mkdir(parents=True, exist_ok=True)
         events, output = folder / f"{name}.jsonl", folder / f"{name}.output.log"
-        self._files = {events: 0, output: 0}
-        self._lead_into(output)
+        self._files = {events: 0}
+        if self._output is not None:
+            self._files[output] = 0
+            self._lead_into(output, self._output)
         self._handler = logging.FileHandler(events, encoding="utf-8", errors="backslashreplace")
         self._handler.setFormatter(self._lines)
         self.waiting.setTarget(self._handler)
@@ -119,17 +121,19 @@ class LogFiles:
             self._handler.close()
 
     def tail(self) -> str:
-        """Returns the end of what libraries have printed."""
+        """Returns the end of what libraries have printed, as far as the standard streams lead here."""
+        if self._output is None:
+            return ""
         size = os.fstat(self._output.fileno()).st_size
         return os.pread(self._output.fileno(), _TAIL, max(0, size - _TAIL)).decode(errors="replace").strip()
 
-    def _lead_into(self, path: Path) -> None:
+    def _lead_into(self, path: Path, output: IO[bytes]) -> None:
         """Leads the standard streams into a file, which begins with what they have had so far."""
         sys.stdout.flush()
         sys.stderr.flush()
         with path.open("ab", buffering=0) as file:
-            self._output.seek(0)
-            shutil.copyfileobj(self._output, file)
+            output.seek(0)
+            shutil.copyfileobj(output, file)
             for number in (1, 2):
                 os.dup2(file.fileno(), number)
 

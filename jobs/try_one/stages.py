@@ -9,7 +9,7 @@ import difflib
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import cached_property
@@ -50,6 +50,7 @@ from rewriters.normalise import filtered_id, normalise
 from rewriters.rewriter import Rewriter
 from rewriters.strategy import searched_as_one
 
+REWRITE = "rewrite"
 SKIPPED = ("read", "write")  # the query is given, and nothing is committed
 SIMILAR = 3  # recorded queries that are named where one is not recorded
 _COMPARED = 5000  # recorded queries, at most, that are compared with it: a tenth of a second
@@ -124,16 +125,9 @@ class LoadedConfig:
             ConfigError: the text is not a valid query.
             DmqrError: a model or an index cannot be loaded.
         """
-        columns = self._prepared.columns
-        context = newest(self._given.context or "", columns.max_context_chars)
-        query_id = self._query_id(query, context)
-        values = {column: self._given.values.get(column) for column in columns.values}
-        self._tried += 1  # the number of its shard, so that no query takes the completions of the one before
-        more = {
-            "context": context if normalise(context) else None,
-            "values": values or None,
-        }
-        row = one_arm_row(self._run_stages(query_id, query, more, report_phase), self._work) | more
+        asked = self._asked(query)
+        row = one_arm_row(self._run_stages(self._block([asked]), report_phase), self._work)
+        row |= {name: asked[name] for name in ("context", "values")}
         row["lists"] = self._lists(row)
         own = [entry for entry in row["costs"] if not entry["component"].startswith(costs.START_UP)]
         start_up: Counter[str] = Counter()
@@ -159,6 +153,47 @@ class LoadedConfig:
             difflib.get_close_matches(query, self.recorded[:_COMPARED], SIMILAR, 0.4) if missing else [],
             unpriced(self._file) if prices is None else "",
         )
+
+    def rewrite(self, queries: Sequence[str], report_phase: Phase) -> pa.Table:
+        """Returns the distinct queries after the rewriting stage, as a block of a run; a gate alone searches before it.
+
+        The models and indexes of later stages are not loaded.
+
+        Raises:
+            ConfigError: a text is not a valid query.
+            DmqrError: the engine, or what the gate asks, cannot be used.
+        """
+        table = self._block({row["query_id"]: row for row in map(self._asked, queries)}.values())
+        for place, stage in enumerate(self._stages):
+            report_phase(f"{self.label}: {stage.name}")
+            if place == len(self._meters):
+                self._build(stage)
+            table = self._meters[place](table)
+            if stage.name == REWRITE:
+                break
+        return table
+
+    def query_id(self, query: str) -> str:
+        """Returns the id that a run would give a query.
+
+        Raises:
+            ConfigError: the text is not a valid query.
+        """
+        return str(self._asked(query)["query_id"])
+
+    def _asked(self, query: str) -> Row:
+        """Returns the columns of a query that the log would say."""
+        columns = self._prepared.columns
+        context = newest(self._given.context or "", columns.max_context_chars)
+        values = {column: self._given.values.get(column) for column in columns.values}
+        shown = context if normalise(context) else None
+        return {"query_id": self._query_id(query, context), "query": query, "context": shown, "values": values or None}
+
+    def _block(self, asked: Iterable[Row]) -> pa.Table:
+        """Returns a block of queries, of a shard of its own, so that none takes the completions of the one before."""
+        self._tried += 1
+        always = {"shard": self._tried, "log_count": 1, "costs": [], "errors": []}
+        return pa.Table.from_pylist([always | one for one in asked], QUERIES)
 
     @cached_property
     def recorded(self) -> list[str]:
@@ -190,9 +225,7 @@ class LoadedConfig:
         self._meters.append(Meter(stage, 1))
         self._opened.callback(self._meters[-1].close)
 
-    def _run_stages(self, query_id: str, query: str, more: Row, report_phase: Phase) -> pa.Table:
-        values = {"shard": self._tried, "query_id": query_id, "query": query, "log_count": 1, "costs": [], "errors": []} | more
-        table = pa.Table.from_pylist([values], QUERIES)
+    def _run_stages(self, table: pa.Table, report_phase: Phase) -> pa.Table:
         report_phase(f"{self.label}: {self._stages[0].name}")
         if not self._meters:
             self._build(self._stages[0])

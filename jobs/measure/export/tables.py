@@ -62,7 +62,7 @@ def write_wide(path: str, run: RunFolder, *frames: Frame) -> None:
     each column of the log that they name. Arguments and errors are those of `write_long`.
     """
     check_ending(path)
-    table = _wide(path, run, frames)
+    table = wide_table(run, frames, f"--per-query {path}")
     _write(path, table.schema, [table])
 
 
@@ -75,10 +75,15 @@ def _write(path: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
                 writer.write_table(table)
 
 
-def _wide(path: str, run: RunFolder, frames: Sequence[Frame]) -> pa.Table:
+def wide_table(run: RunFolder, frames: Sequence[Frame], where: str) -> pa.Table:
+    """Returns what `write_wide` writes; `where` begins the message of an error.
+
+    Raises:
+        ConfigError: judgements and gold answers name different things.
+    """
     kinds: list[Key] = [key for key in dict.fromkeys(frame.key for frame in frames) if key != "query_id"] or ["query_id"]
     if len(kinds) > 1:
-        what = f"--per-query {path}: judgements name {kinds[0]}s, gold answers {kinds[1]}s, which are no rows of one table"
+        what = f"{where}: judgements name {kinds[0]}s, gold answers {kinds[1]}s, which are no rows of one table"
         raise ConfigError("argument", f"{what}; give both by one key")
     # key and query_id, of which one may be None -> query_id, query and how often it was asked
     first: dict[tuple[str | None, str | None], tuple[str | None, str | None, int]] = {}
@@ -114,6 +119,11 @@ def _wide(path: str, run: RunFolder, frames: Sequence[Frame]) -> pa.Table:
             for arm, suffix in zip(frame.values, ("", " original"), strict=False):
                 columns[f"{name}{suffix}"] = pa.array(arm[number]).take(places)
     return pa.table(columns)
+
+
+def long_table(*frames: Frame) -> pa.Table:
+    """Returns what `write_long` writes."""
+    return pa.Table.from_batches([batch for frame in frames for one in _long(frame) for batch in one.to_batches()], _LONG)
 
 
 def _long(frame: Frame) -> Iterator[pa.Table]:

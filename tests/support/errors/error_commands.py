@@ -202,9 +202,9 @@ CONFIG = [
     job("judgements", "TREC's four columns", "evaluate.qrels=qrels.tsv", spoil=file("qrels.tsv", "a b\n")),
     job("judgements", "give small whole numbers", "evaluate.qrels=qrels.tsv", spoil=file("qrels.tsv", "a\tb\t5000\n")),
     typed("judgements", "the judgements say 'tea'", "tune", RUN, "qrels.tsv", "--key", "query_id", spoil=judged_otherwise),
-    typed("judgements", "another --key", "evaluate", RUN, "qrels.tsv", "--key", "query_id", spoil=judged_otherwise),
-    typed("judgements", "another --key", "report", RUN, "--qrels", "qrels.tsv", "--key", "query_id", spoil=judged_otherwise),
-    typed("judgements", "another --key", "diff", RUN, RUN, "qrels.tsv", "--key", "query_id", spoil=judged_otherwise),
+    typed("judgements", "another key", "evaluate", RUN, "qrels.tsv", "--key", "query_id", spoil=judged_otherwise),
+    typed("judgements", "another key", "report", RUN, "--qrels", "qrels.tsv", "--key", "query_id", spoil=judged_otherwise),
+    typed("judgements", "another key", "diff", RUN, RUN, "qrels.tsv", "--key", "query_id", spoil=judged_otherwise),
     typed("judgements", "fewer than 5 folds", "tune", RUN, "qrels.tsv", "--key", "query_id", spoil=a_spaced_id),
     typed("judgements", "give QRELS", "tune", RUN, spoil=a_run),
 ]
@@ -296,6 +296,9 @@ FOLDERS = [
         spoil=an_unfinished_run_of_another_commit,
     ),
     job("run-held", "another driver works on this run", spoil=another_driver),
+    job("stopped-failure", "details in", spoil=failing(RuntimeError("died"), "jobs.run.run.run"), exit_code=1),
+    job("stopped-failure", "then go on with", spoil=failing(OSError(errno.EROFS, "no"), "jobs.run.run.run"), exit_code=1),
+    job("storage-away", "try again later", spoil=failing(UnavailableError("s3: away"), "jobs.run.run.run"), exit_code=1),
 ]
 COMMANDS = [*CONFIG, *LOG, *ENGINES, *INDEXES, *FOLDERS]
 
@@ -317,5 +320,4 @@ SYSTEM = [
     job("", "interrupted; start it again", spoil=failing(KeyboardInterrupt()), verb="plan", exit_code=130),
     job("", "interrupted; start it again", spoil=failing(SystemExit(signal.SIGTERM)), verb="plan", exit_code=143),
     job("", "report it with the trace above", spoil=failing(ZeroDivisionError("by zero")), verb="plan", exit_code=1),
-    job("", "what is committed stays; details in", spoil=failing(RuntimeError("died"), "jobs.run.run.run"), exit_code=1),
 ]

@@ -1,0 +1,37 @@
+"""Whether a job works inside somebody else's program, such as a notebook: its streams, loggers and signals are not ours."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_EMBEDDED: ContextVar[bool] = ContextVar("embedded", default=False)
+
+
+@contextmanager
+def embedded() -> Iterator[None]:
+    """Has what this thread does in the `with` print nothing and leave the handlers of signals as they are."""
+    token = _EMBEDDED.set(True)
+    try:
+        yield
+    finally:
+        _EMBEDDED.reset(token)
+
+
+def is_embedded() -> bool:
+    """Returns whether this thread is inside `embedded`."""
+    return _EMBEDDED.get()
+
+
+@contextmanager
+def sigterm_kept() -> Iterator[None]:
+    """Undoes, where a job is embedded, what a library does to the handler of SIGTERM in the `with`: Ray takes it."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if is_embedded() and before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,70 @@
+"""Diverse multi-query rewriting from Python: the verbs of the command line as functions, for notebooks and schedulers.
+
+    run = dmqr.run("mine.yaml", fuse__method="rrf")
+    run.quality().table
+
+A config is the path of a YAML file, a mapping of what such a file holds, or a `Config`. Overrides are keywords, in which two
+underscores stand for the dot of a key, or a mapping of keys: `{"fuse.method": "rrf"}`. Nothing here prints, ends the process
+or takes its signals: results are returned, errors raised (`DmqrError`), and events go to the logger `dmqr`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from cluster.errors import (
+    ClusterError,
+    ConfigError,
+    DmqrError,
+    HeldError,
+    LogError,
+    RetrieverError,
+    RewriterError,
+    Stopped,
+    UnavailableError,
+)
+from dmqr.calls import ablate, index, open, plan, rewrite, run
+
+if TYPE_CHECKING:
+    from dmqr.quality import MeasuredQuality
+    from dmqr.results import Ablation, Run
+    from dmqr.rows import Planned, Rewrites
+    from jobs.config.config import Config
+
+__all__ = [
+    "Ablation",
+    "ClusterError",
+    "Config",
+    "ConfigError",
+    "DmqrError",
+    "HeldError",
+    "LogError",
+    "MeasuredQuality",
+    "Planned",
+    "RetrieverError",
+    "RewriterError",
+    "Rewrites",
+    "Run",
+    "Stopped",
+    "UnavailableError",
+    "ablate",
+    "index",
+    "open",
+    "plan",
+    "rewrite",
+    "run",
+]
+
+logging.getLogger("dmqr").addHandler(logging.NullHandler())  # else Python prints warnings where no handler is set up
+
+_LATER = {"Ablation": "dmqr.results", "Config": "jobs.config.config", "Planned": "dmqr.rows", "MeasuredQuality": "dmqr.quality"}
+_LATER |= {"Rewrites": "dmqr.rows", "Run": "dmqr.results"}
+
+
+def __getattr__(name: str) -> Any:
+    """Returns a class whose module is imported when it is first asked for."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)

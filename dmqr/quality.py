@@ -1,0 +1,104 @@
+"""The quality of a run, or of an ablation's arms: the same figures as those of `dmqr evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dmqr.shown import as_html, as_pandas
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from jobs.log.judgements import Key
+    from jobs.runs.folder import RunFolder
+    from jobs.verbs.evaluate import MeasuredArms, MeasuredRun
+
+
+class MeasuredQuality:
+    """What was measured."""
+
+    def __init__(self, measured: MeasuredRun | MeasuredArms, notes: Sequence[str]) -> None:
+        """Takes what was measured, and what was found missing on the way."""
+        self._measured, self._missing = measured, list(notes)
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """What `dmqr evaluate --json` prints."""
+        from jobs.verbs.evaluate import with_state
+
+        return with_state(self._measured.folder, self._measured.values())
+
+    @property
+    def table(self) -> pa.Table:
+        """A `pyarrow.Table` with a row per measure of the lists; of an ablation per arm and measure.
+
+        Of a run: measure, results, original (the original query alone), difference, and the ends of its 95 % interval, low and
+        high; null where they are not known. Of an ablation all figures of the comparison with the baseline.
+        """
+        import pyarrow as pa
+
+        return pa.Table.from_pylist(list(self._rows()))
+
+    @property
+    def per_query(self) -> pa.Table:
+        """A `pyarrow.Table` of each judged key: what `dmqr evaluate --per-query` writes."""
+        return self._measured.per_query("per_query")
+
+    @property
+    def notes(self) -> list[str]:
+        """What the figures include, leave out and assume, a sentence each."""
+        return [*self._missing, *self.values.get("notes", ())]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Returns `table` as a pandas DataFrame.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        return as_pandas(self.table)
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        for arm in self.values.get("arms", ()):
+            for measure, figures in arm["measures"].items():
+                plain = {name: value for name, value in figures.items() if not isinstance(value, dict | list)}
+                yield {"arm": arm["arm"], "measure": measure} | plain
+        if "arms" in self.values:
+            return
+        for measure, figures in self.values.get("measures", {}).items():
+            low, high = figures["interval"] or (None, None)
+            means = {name: figures[name] for name in ("results", "original", "difference")}
+            yield {"measure": measure} | means | {"low": low, "high": high}
+
+    def __repr__(self) -> str:
+        """Returns the means of the first measure, or the folder."""
+        return f"Quality of {self._measured.folder.storage.root}"
+
+    def _repr_html_(self) -> str:
+        """Returns what `dmqr evaluate` prints."""
+        return as_html(self._measured.page(), *self._missing)
+
+
+def quality_of(
+    folder: RunFolder,
+    qrels: str | Mapping[str, Mapping[str, int]] | None,
+    key: Key | None,
+    measures: Sequence[str] | None,
+    answers: str | None,
+    *,
+    judged: bool,
+) -> MeasuredQuality:
+    """Returns the quality of a run or an ablation; arguments and errors are those of `Run.quality`."""
+    from jobs.log.judgements import given_qrels
+    from jobs.verbs.evaluate import MeasuredBy, measured
+    from jobs.verbs.inputs import GroundTruth
+
+    named = qrels
+    if isinstance(qrels, Mapping):
+        named = given_qrels(qrels, "qrels", key or folder.config.evaluate.key)
+    notes: list[str] = []
+    by = MeasuredBy.of(GroundTruth(notes.append, "qrels", named, key, answers, judged, dashes=""), folder)
+    by.check_any(folder, "qrels")
+    return MeasuredQuality(measured(folder, by, measures), notes)

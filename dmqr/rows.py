@@ -1,0 +1,90 @@
+"""What `plan` and `rewrite` return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dmqr.shown import as_html, as_pandas
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from jobs.try_one.rewritten import RewrittenQueries
+
+
+class Planned:
+    """What a run would do and cost."""
+
+    def __init__(self, values: dict[str, Any], warnings: Sequence[str]) -> None:
+        """Takes what `dmqr plan --json` prints, and what works but probably not as it is meant."""
+        self.values = values
+        """What `dmqr plan --json` prints."""
+        self.warnings = list(warnings)
+        """What works, and probably not as it is meant."""
+
+    @property
+    def folder(self) -> str:
+        """The folder that the run would have."""
+        return str(self.values["folder"])
+
+    def __repr__(self) -> str:
+        """Returns the folder and what is left to do."""
+        return f"Planned({self.folder!r}, {self.values['left']['queries']:,} queries left)"
+
+    def _repr_html_(self) -> str:
+        """Returns what `dmqr plan` prints."""
+        from jobs.plan.table import plan_table
+
+        return as_html(plan_table(self.values), *(f"warning: {words}" for words in self.warnings))
+
+
+class Rewrites:
+    """The rewrites of some queries, in their order."""
+
+    def __init__(self, rewritten: RewrittenQueries) -> None:
+        """Takes what was rewritten."""
+        self.table = rewritten.rewrites
+        """A `pyarrow.Table`: query, and the columns of `rewrites/` (query_id, strategy, position, text, weight, ...)."""
+        self.errors = rewritten.errors
+        """A `pyarrow.Table`: query, and the columns of `errors/`: what the LLM did not give."""
+        self.costs = rewritten.costs
+        """A `pyarrow.Table`: query, and the columns of `costs/`."""
+        self.warnings = list(rewritten.warnings)
+        """What works, and probably not as it is meant."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yields the rows of `table`."""
+        return iter(self.table.to_pylist())
+
+    def __len__(self) -> int:
+        """Returns the number of rewrites."""
+        return int(self.table.num_rows)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Returns `table` as a pandas DataFrame.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        return as_pandas(self.table)
+
+    def __repr__(self) -> str:
+        """Returns how many there are."""
+        return f"Rewrites({len(self)} of {len(set(self.table['query'].to_pylist()))} queries)"
+
+    def _repr_html_(self) -> str:
+        """Returns strategy, text and weight of each, by query."""
+        from rich.table import Table
+        from rich.text import Text
+
+        shown = Table(box=None, padding=(0, 2, 0, 0))
+        for head in ("query", "strategy", "weight", "text"):
+            shown.add_column(head, overflow="fold")
+        before = None
+        for row in self:
+            again = row["query"] == before
+            before = row["query"]
+            shown.add_row(Text("" if again else row["query"]), row["strategy"], f"{row['weight']:g}", Text(row["text"]))
+        missing = [f"{one['query']}: {one['component']}: {one['reason']}" for one in self.errors.to_pylist()]
+        return as_html(shown, *missing, *(f"warning: {words}" for words in self.warnings))

@@ -1,0 +1,143 @@
+"""What a run is measured against: judgements and gold answers, as a caller gives them or as the run's config has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from cluster.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cluster.costs import Prices
+    from jobs.config.settings import EvaluateSettings
+    from jobs.log.judgements import Judgements, Key
+    from jobs.measure.answers.frame import GoldAnswers
+    from jobs.runs.folder import RunFolder
+
+
+class GroundTruth(NamedTuple):
+    """What a caller says of what a run is measured against."""
+
+    note: Callable[[str], object]
+    """Is told what the run's config names and is not here."""
+    where: str
+    """The argument that names judgements, for messages."""
+    qrels: str | Judgements | None = None
+    """Judgements, or their file; None: those of the run's config."""
+    key: Key | None = None
+    """What they name; None: as the run's config says."""
+    answers: str | None = None
+    """A file of gold answers; None: that of the run's config."""
+    judged: bool = False
+    """Whether to measure by the run's judge alone."""
+    calibration: str | None = None
+    """A file of people's grades to compare the judge's with; None: that of the run's config."""
+    dashes: str = "--"
+    """What stands before the names of other arguments, for messages."""
+
+
+def prices_of_run(folder: RunFolder, path: str | None = None) -> Prices | None:
+    """Returns the prices of a file, by default of that beside the config of the run; None if there are none.
+
+    Raises:
+        ConfigError, ClusterError: they are invalid.
+    """
+    from cluster.costs import load_prices
+
+    return load_prices(Path(path or Path(folder.record.get("config_file", "")).with_name("prices.yaml")))
+
+
+def judgements_of(truth: GroundTruth, folder: RunFolder) -> Judgements | None:
+    """Returns the judgements that are given, else those of the run's config if they are here.
+
+    Raises:
+        ConfigError: they cannot be read.
+    """
+    from cluster.storage import remote
+    from jobs.log.judgements import read_qrels
+
+    settings = folder.config.evaluate
+    if truth.qrels is None and settings.qrels is not None and not (remote(settings.qrels) or Path(settings.qrels).exists()):
+        truth.note(f"judgements {settings.qrels} are not here; nothing is measured ({truth.where} names others)")
+        return None
+    if truth.qrels is not None and not isinstance(truth.qrels, str):
+        return truth.qrels
+    qrels, where = truth.qrels or settings.qrels, truth.where if truth.qrels else "evaluate.qrels"
+    return read_qrels(qrels, where, truth.key or settings.key) if qrels else None
+
+
+def judged_or_named(truth: GroundTruth, folder: RunFolder) -> Judgements | None:
+    """Returns the judgements that are given, else those of the run's config, else those of its judge.
+
+    Raises:
+        ConfigError: they cannot be read.
+    """
+    from jobs.measure.judged.relevance import judged_relevance
+
+    if truth.judged:
+        if truth.qrels is not None:
+            what = f"{truth.dashes}judged: measures by the run's judge, and {truth.where} names a file"
+            raise ConfigError("argument", f"{what}; leave one out")
+        return judged_relevance(folder, calibration=truth.calibration)
+    named = judgements_of(truth, folder)
+    if named is None:
+        return judged_relevance(folder, calibration=truth.calibration)
+    return of_run(named, folder)
+
+
+def measured_by(
+    settings: EvaluateSettings, judgements: Judgements | None, measures: Sequence[str] | None = None
+) -> EvaluateSettings:
+    """Returns the settings with these measures, or where none are given those that the judgements are for."""
+    if measures is None:
+        measures = settings.measures if judgements is None else judgements.measures(settings.measures)
+    return settings.model_copy(update={"measures": list(measures)})
+
+
+def of_run(judgements: Judgements, folder: RunFolder) -> Judgements:
+    """Returns judgements with the ids that the tables of a run have.
+
+    Raises:
+        ConfigError: its collections leave open which documents are meant.
+    """
+    from jobs.job.judged_ids import qualified_judgements
+
+    return qualified_judgements(judgements, folder.config, folder.record.get("indexes") or {})
+
+
+def gold_of(truth: GroundTruth, folder: RunFolder) -> GoldAnswers | None:
+    """Returns the gold answers that are given, else those of the run's config if they are here; None if no LLM answers.
+
+    Raises:
+        ConfigError: they cannot be read, or are given and no LLM answers.
+    """
+    from cluster.storage import remote
+    from jobs.measure.answers.frame import answering, gold_answers
+
+    settings, given = folder.config.evaluate, truth.answers
+    if not answering(folder):
+        if given is not None:
+            what = f"{truth.dashes}answers {given}: no LLM answers in {folder.storage.root}, whose config has no `answer`"
+            raise ConfigError("argument", f"{what}; leave it out")
+        return None
+    if given is None and settings.answers is not None and not (remote(settings.answers) or Path(settings.answers).exists()):
+        others = f"{truth.dashes}answers names others"
+        truth.note(f"gold answers {settings.answers} are not here; answers are not measured ({others})")
+        return None
+    return gold_answers(settings, given, truth.key)
+
+
+def check_matched(judgements: Judgements, warning: str | None, not_committed: int) -> None:
+    """Checks that judgements which arguments name are of the log.
+
+    Args:
+        judgements: to check.
+        warning: why nothing is measured; None if something is.
+        not_committed: number of judged keys of the log whose query is not committed.
+
+    Raises:
+        ConfigError: they name nothing of it: another log's, or another key.
+    """
+    if warning is not None and not not_committed:
+        raise ConfigError("judgements", f"{judgements.path}: {warning}; give other judgements, or another key")

@@ -1,0 +1,45 @@
+"""What a run, or an ablation of the same config, would do and cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cluster.errors import ConfigError
+from jobs.verbs.drive import warn
+
+if TYPE_CHECKING:
+    from jobs.config.config import Config
+    from jobs.terminal.live_display import LiveDisplay
+
+
+class PlannedWork(NamedTuple):
+    """A plan as JSON-able values, and what works but probably not as it is meant."""
+
+    values: dict[str, Any]
+    warnings: tuple[str, ...]
+
+
+def planned(config: Config, config_path: str, progress: LiveDisplay, sample: int, where: str) -> PlannedWork:
+    """Returns the plan of a config; where it has arms, with what an ablation would do.
+
+    Args:
+        config: of the run.
+        config_path: its file.
+        progress: shows the phase.
+        sample: queries to pay for.
+        where: the argument that says so, for messages.
+
+    Raises:
+        DmqrError: the run, or the ablation, would be refused.
+    """
+    from jobs.config.settings import AblateSettings
+    from jobs.job.prepare import prepare
+    from jobs.plan.plan import plan
+    from jobs.run.ablation import prepare_ablation
+
+    if sample < 0:
+        raise ConfigError("argument", f"{where} {sample}: is less than 0; give the number of queries to pay for")
+    prepared = prepare(config, config_path)
+    warn(prepared.warnings)
+    ablation = None if config.ablate == AblateSettings() else prepare_ablation(config, config_path)
+    return PlannedWork(plan(prepared, progress, ablation, sample), prepared.warnings)

@@ -1,0 +1,47 @@
+"""The page of a run: where it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cluster.costs import Prices
+    from jobs.measure.answers.quality import AnswerQuality
+    from jobs.measure.evaluate.evaluate import Evaluation
+    from jobs.pages.report.judged_queries import Judged
+    from jobs.runs.folder import RunFolder
+
+
+def write_report(
+    folder: RunFolder,
+    prices: Prices | None,
+    evaluation: Evaluation | None,
+    judged: Judged | None,
+    out: str | None = None,
+    answers: Sequence[AnswerQuality] = (),
+    **shown: Any,
+) -> None:
+    """Writes the report of a run to `out`, a path or an object on S3, or into its folder, where its evaluation is stored, too.
+
+    `shown`: `texts`, `samples` and `requests`, where they are not as the run's config has them.
+    """
+    from jobs.measure.evaluate.stored_evaluation import store_evaluation
+    from jobs.pages.report import report
+    from jobs.runs.folder import REPORT
+
+    html = report(folder, prices, evaluation, judged=judged, answers=answers, **(folder.config.report.model_dump() | shown))
+    if out is not None:
+        return write_page(out, html)
+    store_evaluation(folder.storage, evaluation, answers)
+    return folder.storage.put(REPORT, html.encode())
+
+
+def write_page(out: str, html: str) -> None:
+    """Writes a page to a file or an object on S3, which has the report's usual name below a prefix."""
+    from cluster.storage import remote
+    from cluster.storage.whole_file import written
+    from jobs.runs.folder import REPORT
+
+    with written(out + REPORT if remote(out) and out.endswith("/") else out) as file:
+        file.write_text(html, encoding="utf-8")
