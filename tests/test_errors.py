@@ -132,3 +132,30 @@ def test_calls(case: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         case.call(monkeypatch)
     assert (error.value.code, error.value.exit_code) == (case.code, case.exit_code)
     check(str(error.value), case.words)
+    check_parts(error.value)
+
+
+def check_parts(error: DmqrError) -> None:
+    """An error has a place, what is wrong there, and a remedy; together they are its line."""
+    place = f"{error.where}: " if error.where else ""
+    assert str(error) in (f"{place}{error.what}; {error.remedy}", f"{place}{error.what}")
+    assert error.what
+    assert error.remedy
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("job.yaml: fuse.k: is no number; give one", ("job.yaml", "fuse.k: is no number", "give one")),
+        ("s3://a/b: gone; it was there; start anew", ("s3://a/b", "gone; it was there", "start anew")),
+        (
+            "stopped; what is committed stays; go on with: dmqr run",
+            ("", "stopped; what is committed stays", "go on with: dmqr run"),
+        ),
+        ("no table 'a' (known: b)", ("", "no table 'a' (known: b)", CODES["argument"][1])),
+    ],
+)
+def test_the_parts_of_a_line(line: str, parts: tuple[str, str, str]) -> None:
+    error = DmqrError("argument", line)
+    assert (error.where, error.what, error.remedy) == parts
+    check_parts(error)

@@ -70,6 +70,13 @@ def _overrides(one: argparse.ArgumentParser, date: str = "what {date} stands for
     add(one, "--date", metavar="YYYY-MM-DD", help=date)
 
 
+def _demo(one: argparse.ArgumentParser) -> None:
+    words = "a folder for the sample, its index and its runs; files that are there stay (default: a temporary one)"
+    add(one, "--to", metavar="FOLDER", help=words)
+    add(one, "--no-open", action="store_true", help="say where the page lies, and open no browser")
+    add_json(one)
+
+
 def _index(one: argparse.ArgumentParser) -> None:
     _config(one, nargs="?")
     words = (
@@ -222,6 +229,7 @@ def _clicks(one: argparse.ArgumentParser) -> None:
 
 QUICKSTART = "configs/quickstart.yaml"
 VERBS = {
+    "demo": Verb("run the sample in a folder of its own, and open its page", "dmqr demo --no-open", _demo),
     "index": Verb(
         "build the index that the config's retrievers name",
         f"dmqr index {QUICKSTART} --corpus configs/sample/corpus.parquet",

@@ -1,0 +1,15 @@
+"""What pyproject.toml cannot say: the wheel carries `configs/`, which lies at the top here, as `dmqr/configs`."""
+
+from setuptools import find_namespace_packages, setup
+
+CODE = ("cluster", "dmqr", "jobs", "retrievers", "rewriters")
+CONFIGS = "dmqr.configs"
+
+setup(
+    packages=[
+        *find_namespace_packages(include=[pattern for name in CODE for pattern in (name, f"{name}.*")]),
+        CONFIGS,
+        *(f"{CONFIGS}.{name}" for name in find_namespace_packages("configs")),
+    ],
+    package_dir={CONFIGS: "configs"},
+)
