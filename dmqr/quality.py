@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from jobs.log.judgements import Key
+    from jobs.log.judgements import Judgements, Key
     from jobs.runs.folder import RunFolder
     from jobs.verbs.evaluate import MeasuredArms, MeasuredRun
 
@@ -95,7 +95,7 @@ def quality_of(
     from jobs.verbs.evaluate import MeasuredBy, measured
     from jobs.verbs.inputs import GroundTruth
 
-    named = qrels
+    named: str | Judgements | None = None if isinstance(qrels, Mapping) else qrels
     if isinstance(qrels, Mapping):
         named = given_qrels(qrels, "qrels", key or folder.config.evaluate.key)
     notes: list[str] = []

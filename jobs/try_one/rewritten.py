@@ -42,9 +42,8 @@ def rewritten(
         found: dict[str, dict[str, Any]] = {}
         if queries:
             found = {row["query_id"]: row for row in loaded.rewrite(queries, report_phase).to_pylist()}
-        return RewrittenQueries(
-            *(_rows(name, queries, ids, found) for name in ("rewrites", "errors", "costs")), tuple(loaded.warnings)
-        )
+        rewrites, errors, costs = (_rows(name, queries, ids, found) for name in ("rewrites", "errors", "costs"))
+        return RewrittenQueries(rewrites, errors, costs, tuple(loaded.warnings))
 
 
 def _rows(name: str, queries: Sequence[str], ids: Sequence[str], found: dict[str, dict[str, Any]]) -> pa.Table:

@@ -11,20 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from jobs.verbs.sample import QUICKSTART, write_sample
+from jobs.verbs.sample import write_sample
+from tests.support.jobs.small_sample import by_words_alone
 from tests.support.jobs.whole_runs import PATIENCE, ROOT
 
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-
-
-def by_words_alone(folder: Path) -> None:
-    """Writes the sample with a quickstart that needs no encoder."""
-    write_sample(folder)
-    values = yaml.safe_load((folder / QUICKSTART).read_text())
-    del values["retrieve"]["retrievers"]["dense"]
-    (folder / QUICKSTART).write_text(yaml.safe_dump(values))
 
 
 def test_the_examples_of_the_page(tmp_path: Path) -> None:

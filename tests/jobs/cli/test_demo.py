@@ -10,23 +10,15 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 
 from cluster.errors import ConfigError
 from jobs.__main__ import main
-from jobs.verbs.sample import QUICKSTART, configs_folder, write_sample
+from jobs.verbs.sample import configs_folder
+from tests.support.jobs.small_sample import by_words_alone
 from tests.support.jobs.whole_runs import PATIENCE, ROOT
 
 BUILT_FROM = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "configs")
 PACKAGES = ("cluster", "dmqr", "jobs", "retrievers", "rewriters")
-
-
-def by_words_alone(folder: Path) -> None:
-    """Writes the sample with a quickstart that needs no encoder: what is there, `demo` leaves as it is."""
-    write_sample(folder)
-    values = yaml.safe_load((folder / QUICKSTART).read_text())
-    del values["retrieve"]["retrievers"]["dense"]
-    (folder / QUICKSTART).write_text(yaml.safe_dump(values))
 
 
 def test_the_sample_is_run_and_what_is_there_stays(
