@@ -71,7 +71,7 @@ def test_tables_are_those_of_the_folder(here: Path) -> None:
         files = [pq.read_table(path) for path in sorted((folder / name).glob("*.parquet"))]
         assert table.schema.equals(files[0].schema), name
         assert in_order(table.to_pylist()) == in_order([row for one in files for row in one.to_pylist()]), name
-        assert run.relation(name).aggregate("count(*)").fetchone() == (table.num_rows,)
+        assert run.relation(name).aggregate("count(*)").fetchall() == [(table.num_rows,)]
     assert run.table("results", ["doc_id", "rank"]).column_names == ["doc_id", "rank"]
     assert run.to_pandas("results")["doc_id"].tolist() == run.table("results")["doc_id"].to_pylist()
     with pytest.raises(dmqr.ConfigError, match="no table 'result'; did you mean 'results'"):
