@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 _EMBEDDED: ContextVar[bool] = ContextVar("embedded", default=False)
@@ -14,11 +15,19 @@ _EMBEDDED: ContextVar[bool] = ContextVar("embedded", default=False)
 @contextmanager
 def embedded() -> Iterator[None]:
     """Has what this thread does in the `with` print nothing and leave the handlers of signals as they are."""
+    _import_bars()
     token = _EMBEDDED.set(True)
     try:
         yield
     finally:
         _EMBEDDED.reset(token)
+
+
+def _import_bars() -> None:
+    """Imports tqdm's bars, which libraries import: in a notebook without ipywidgets that would print a warning."""
+    with warnings.catch_warnings(), suppress(ImportError):
+        warnings.simplefilter("ignore")
+        import tqdm.auto  # noqa: F401
 
 
 def is_embedded() -> bool:

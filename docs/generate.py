@@ -2,7 +2,7 @@
 
 config.md             from the models of a config
 config.schema.json    the same as a JSON schema, for editors
-errors.md             from the codes of `cluster/errors.py`
+errors.md             from `cluster/error_codes.py`
 metrics.md            from the table of `cluster/metrics/table.py`
 strategy-files.md     from the models of strategies, rules and demonstrations
 
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cluster.errors import GROUPS
+from cluster.error_codes import GROUPS
 from cluster.settings import FROZEN, Settings
 
 # Before the models are made. To read the docstrings of all fields takes 0.4 s, which no run needs to wait for.
@@ -71,7 +71,7 @@ variable, a variant, or `name`, which replaces the long name.
 
 _ERRORS = """# What can go wrong
 
-Generated from the codes in `cluster/errors.py` by `docs/generate.py`. Whatever is refused or stops a run is one line, the
+Generated from `cluster/error_codes.py` by `docs/generate.py`. Whatever is refused or stops a run is one line, the
 last on standard error, with its code at the end of the line:
 
     dmqr VERB: where: what was wrong; what to do [code]

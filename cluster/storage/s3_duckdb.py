@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -74,7 +74,8 @@ def open_duckdb(config: Mapping[str, str | int | bool] | None = None, block: int
 
 
 def _quiet(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    connection.execute("SET enable_progress_bar = false")
+    with suppress(duckdb.InvalidInputException):  # in Jupyter without ipywidgets there is no bar, and even this is refused
+        connection.execute("SET enable_progress_bar = false")
     return connection
 
 
