@@ -87,7 +87,7 @@ def config_of(
     if isinstance(log, dict) and "{date}" in str(log.get("path")):
         log.setdefault("date", "{date}")
     try:
-        filled_values = with_absolute_files(_fill(values, filled), Path(path).parent)
+        filled_values = with_absolute_files(_fill(values, filled), Path(where).parent)
         return Config.model_validate(filled_values, context=REQUIRED)
     except ValidationError as error:
         raise ConfigError(*problem(where, error)) from error
