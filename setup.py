@@ -6,10 +6,6 @@ CODE = ("cluster", "dmqr", "jobs", "retrievers", "rewriters")
 CONFIGS = "dmqr.configs"
 
 setup(
-    packages=[
-        *find_namespace_packages(include=[pattern for name in CODE for pattern in (name, f"{name}.*")]),
-        CONFIGS,
-        *(f"{CONFIGS}.{name}" for name in find_namespace_packages("configs")),
-    ],
+    packages=[*find_namespace_packages(include=[pattern for name in CODE for pattern in (name, f"{name}.*")]), CONFIGS],
     package_dir={CONFIGS: "configs"},
 )
