@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 import threading
 import warnings
@@ -27,7 +28,7 @@ def _import_bars() -> None:
     """Imports tqdm's bars, which libraries import: in a notebook without ipywidgets that would print a warning."""
     with warnings.catch_warnings(), suppress(ImportError):
         warnings.simplefilter("ignore")
-        import tqdm.auto  # noqa: F401
+        importlib.import_module("tqdm.auto")
 
 
 def is_embedded() -> bool:

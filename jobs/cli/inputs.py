@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ConfigError
 
@@ -65,7 +65,7 @@ def ground_truth(options: argparse.Namespace, where: str) -> GroundTruth:
     def note(words: str) -> None:
         print(f"dmqr {options.verb}: {words}", file=sys.stderr)
 
-    given = {name: getattr(options, name, None) for name in ("qrels", "key", "answers", "calibration")}
+    given: dict[str, Any] = {name: getattr(options, name, None) for name in ("qrels", "key", "answers", "calibration")}
     return GroundTruth(note, where, judged=getattr(options, "judged", False), **given)
 
 
