@@ -66,7 +66,7 @@ class DmqrError(Exception):
     def _parts(self) -> tuple[str, str, str]:
         head, semicolon, rest = self.line.partition("; ")
         where, colon, what = head.partition(": ")
-        if not colon:
+        if not colon or where.count("(") > where.count(")"):  # a colon of `(known: a, b)`
             where, what = "", head
         more, _, remedy = rest.rpartition("; ")
         return where, f"{what}; {more}" if more else what, remedy if semicolon else CODES[self.code][1]
