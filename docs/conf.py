@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 NAVIGATION = {
     "Use": (
-        "docs/install", "docs/strategies", "docs/strategy-files", "docs/settings", "docs/config", "docs/plugins",
+        "docs/install", "docs/python", "docs/strategies", "docs/strategy-files", "docs/settings", "docs/config", "docs/plugins",
         "docs/coming-from",
     ),
     "Operate": (

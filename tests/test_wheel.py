@@ -20,7 +20,8 @@ from tests.support.jobs.whole_runs import PATIENCE, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 VERSION = PROJECT["project"]["version"]
-FOLDERS = [name.removesuffix("*") for name in PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]]
+FOLDERS = ("cluster", "dmqr", "jobs", "retrievers", "rewriters")
+CONFIGS = "dmqr/configs/"  # in a wheel; in a clone `configs/` (setup.py)
 # What is used from a clone: images, machines, dashboards, and examples of what `submit --render` prints.
 OF_A_CLONE = (
     "cluster/Dockerfile*", "cluster/compose*", "cluster/constraints*.txt", "cluster/dashboards/*", "cluster/ray-cluster.yaml",
@@ -29,30 +30,31 @@ OF_A_CLONE = (
 
 
 def packed() -> set[str]:
-    """The files of the packages that are to be in a wheel."""
-    files = {path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()}
+    """The files of the packages that are to be in a wheel, by their places there."""
+    files = {path for folder in (*FOLDERS, "configs") for path in (ROOT / folder).rglob("*") if path.is_file()}
     names = {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts}
-    return {name for name in names if not any(fnmatch(name, pattern) for pattern in OF_A_CLONE)}
+    there = {CONFIGS + name.removeprefix("configs/") if name.startswith("configs/") else name for name in names}
+    return {name for name in there if not any(fnmatch(name, pattern) for pattern in OF_A_CLONE)}
 
 
 def test_every_file_that_is_no_code_is_packed() -> None:
     """By `package-data`, without building: what is missing there is missing for whoever installs a wheel."""
-    data = {
-        path.relative_to(ROOT).as_posix()
-        for package, patterns in PROJECT["tool"]["setuptools"]["package-data"].items()
-        for pattern in patterns
-        for path in ROOT.joinpath(*package.split(".")).glob(pattern)
-    }
-    assert {name for name in packed() if not name.endswith(".py")} == data
+    data = set()
+    for package, patterns in PROJECT["tool"]["setuptools"]["package-data"].items():
+        folder = package.replace(".", "/") + "/"
+        here = ROOT / ("configs" if folder == CONFIGS else folder)
+        found = {path for pattern in patterns for path in here.glob(pattern) if path.is_file()}
+        data |= {folder + path.relative_to(here).as_posix() for path in found}
+    assert {name for name in packed() if not name.endswith(".py") or name.startswith(CONFIGS)} == data
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy: setuptools leaves its own files beside the sources."""
     place = tmp_path_factory.mktemp("wheel")
-    for folder in FOLDERS:
+    for folder in (*FOLDERS, "configs"):
         shutil.copytree(ROOT / folder, place / "sources" / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, place / "sources")
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", place, place / "sources"]
     subprocess.run(command, check=True, capture_output=True)
@@ -109,3 +111,12 @@ def test_it_runs_the_sample_outside_of_the_clone(installed: Path, tmp_path: Path
     folder = Path(shown.splitlines()[-1])
     assert folder.parent == tmp_path / "runs"
     assert (folder / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_the_demo_needs_no_clone(installed: Path, tmp_path: Path) -> None:
+    shown = typed(installed, tmp_path, "dmqr", "demo", "--no-open", "--to", "demo")
+    assert "nDCG@10          0.8540  (original alone 0.7827)" in shown
+    assert Path(shown.splitlines()[-1]).parent == tmp_path / "demo" / "runs"
+    program = "import dmqr; print(dmqr.open('demo/runs/quickstart').quality().values['measures']['nDCG@10']['results'])"
+    assert typed(installed, tmp_path, "python", "-c", program).startswith("0.854")

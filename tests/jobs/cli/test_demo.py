@@ -1,12 +1,8 @@
-"""`dmqr demo`: from nothing to the page, in a clone and from a wheel outside of it."""
+"""`dmqr demo`: from nothing to the page."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,10 +11,7 @@ from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.verbs.sample import configs_folder
 from tests.support.jobs.small_sample import by_words_alone
-from tests.support.jobs.whole_runs import PATIENCE, ROOT
-
-BUILT_FROM = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "configs")
-PACKAGES = ("cluster", "dmqr", "jobs", "retrievers", "rewriters")
+from tests.support.jobs.whole_runs import ROOT
 
 
 def test_the_sample_is_run_and_what_is_there_stays(
@@ -67,49 +60,3 @@ def test_the_configs_of_an_installed_package_are_its_own(tmp_path: Path) -> None
         (tmp_path / folder / "quickstart.yaml").touch()
     assert configs_folder(tmp_path) == tmp_path / "dmqr" / "configs"
     assert configs_folder() == ROOT / "configs"
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a wheel puts beside other packages."""
-    place = tmp_path_factory.mktemp("wheel")
-    clone = place / "clone"
-    clone.mkdir()
-    for name in (*BUILT_FROM, *PACKAGES):
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / name, clone)
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(place), "."]
-    subprocess.run(command, cwd=clone, check=True, capture_output=True, timeout=PATIENCE)
-    (wheel,) = place.glob("dmqr-*.whl")
-    with zipfile.ZipFile(wheel) as file:
-        file.extractall(place / "installed")
-    return place / "installed"
-
-
-def test_a_wheel_has_every_config_and_all_code(installed: Path) -> None:
-    def names(folder: Path) -> set[str]:
-        found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-        return {path.as_posix() for path in found}
-
-    assert names(installed / "dmqr" / "configs") == names(ROOT / "configs")
-    assert (installed / "dmqr" / "py.typed").exists()
-    for package in PACKAGES:
-        code = {name for name in names(ROOT / package) if name.endswith((".py", ".j2", ".css", ".js"))}
-        assert code <= names(installed / package), package
-    assert {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")} == set(PACKAGES)
-
-
-@pytest.mark.slow
-def test_it_works_outside_a_clone(installed: Path, tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if "DISPLAY" not in name} | {"PYTHONPATH": str(installed)}
-    done = subprocess.run(
-        [sys.executable, "-m", "jobs", "demo", "--to", "demo"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    run = Path(done.stdout.splitlines()[-1])
-    assert run.parent == tmp_path / "demo" / "runs"
-    assert (run / "report.html").as_uri() in done.stderr
-    assert "0.8540  (original alone 0.7827)" in done.stdout
