@@ -57,7 +57,7 @@ def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
         (["run"], "dmqr run: CONFIG is missing: a YAML file, e.g. configs/quickstart.yaml; see dmqr run --help"),
         (["run", "a.yaml", "b.yaml"], "dmqr run: 'b.yaml' is one argument too many; see dmqr run --help"),
         (["report"], "dmqr report: RUN is missing: a run's folder, or <output>/<name> for its newest finished run"),
-        (["index", "config.yaml"], "dmqr index: --corpus is missing: Parquet (doc_id, title, text, or"),
+        (["index", "config.yaml"], "dmqr index: --corpus is missing: Parquet, JSON lines or CSV (doc_id"),
         (["index", "--corpus", "a.parquet"], "dmqr index: CONFIG is missing: a YAML file"),
         (["index", "--corpus", "config.yaml"], "dmqr index: --corpus is missing: "),
         (["help", "rnu"], "dmqr: unknown verb 'rnu'; did you mean 'run'?"),
