@@ -113,7 +113,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "Corpus, index and models": {
-        "corpus-missing": ("There is no corpus at `--corpus`.", "Give a table, a document or a folder, local or on S3."),
+        "corpus-missing": (
+            "There is no corpus at `corpus.path` or `--corpus`.",
+            "Give a table, a document or a folder of them, local or on S3.",
+        ),
         "corpus-invalid": (
             "A file of the corpus cannot be read, has invalid columns or ids, or has other columns than the rest.",
             "Copy it again, or correct it as the line says. Every document needs a unique `doc_id`, in Elasticsearch of at "
@@ -121,13 +124,13 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "index-missing": (
             "The index does not exist, is incomplete, or has no copy on this machine.",
-            "Build it with the named `dmqr index`; a run copies an index of S3 to the machine.",
+            "Name its corpus (`corpus.path`), or build it with `dmqr index`; a run copies an index of S3 to the machine.",
         ),
         "index-damaged": ("Files of the index are missing or truncated.", "Build it again."),
         "index-other": (
-            "The index was built with another encoder, analyzer, field, vector type or format than the config has.",
-            "Correct the config, or build the index again. A reranker reads the texts of the first retriever, so its field "
-            "must be the text.",
+            "The index is of another corpus than `corpus.path`, or has another encoder, analyzer, field, type or format.",
+            "Correct the config, or build the index again with `dmqr index`. A reranker reads the texts of the first "
+            "retriever, so its field must be the text.",
         ),
         "index-replaced": ("The index was replaced after the run was planned.", "Restore it, or start a new run."),
         "index-shared": (

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self, Union, cast
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -43,6 +44,16 @@ _SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 def duration_seconds(words: str) -> float:
     """Returns the seconds of a duration that matches `DURATION`."""
     return float(words[:-1]) * _SECONDS[words[-1]]
+
+
+def _path_or_paths(value: Any) -> Any:
+    if isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+        return value
+    raise ValueError(f"should be a path or a list of paths, found {value!r}")
+
+
+Paths = Annotated[str | list[str], BeforeValidator(_path_or_paths)]
+"""A path, or a list of paths."""
 
 
 class Names(Enum):

@@ -45,11 +45,12 @@ def run(
     from dmqr.results import Run
     from jobs.config.given import file_of
     from jobs.job.prepare import prepare
+    from jobs.verbs.building import building
     from jobs.verbs.whole_run import whole_run
 
     given = _config(config, settings, overrides, date, label)
-    prepared = prepare(given, file_of(config))
     caller = _caller("run", config, settings, overrides, date or given.log.date, label, progress)
+    prepared = prepare(given, file_of(config), building(caller, "run"))
     return Run(whole_run(prepared, caller), prepared.warnings)
 
 
@@ -70,11 +71,12 @@ def ablate(
     from dmqr.results import Ablation
     from jobs.config.given import file_of
     from jobs.run.ablation import prepare_ablation
+    from jobs.verbs.building import building
     from jobs.verbs.whole_ablation import whole_ablation
 
     given = _config(config, settings, overrides, date, label)
-    job = prepare_ablation(given, file_of(config))
     caller = _caller("ablate", config, settings, overrides, date or given.log.date, label, progress)
+    job = prepare_ablation(given, file_of(config), building(caller, "ablate"))
     found = whole_ablation(job, caller)
     return Ablation(found.folder, found, job.prepared.warnings)
 
@@ -117,7 +119,7 @@ def plan(
 
 def index(
     config: ConfigSource,
-    corpus: str | os.PathLike[str] | Sequence[str],
+    corpus: str | os.PathLike[str] | Sequence[str] | None = None,
     settings: Settings | None = None,
     /,
     *,
@@ -128,7 +130,7 @@ def index(
 
     Args:
         config: as of `run`.
-        corpus: files or folders; with `retrieve.collections` NAME=PATH.
+        corpus: files or folders; with `retrieve.collections` NAME=PATH; None: those that the config names (`corpus.path`).
         settings: as of `run`.
         progress: as of `run`; it is told the phase alone.
         overrides: as of `run`.
@@ -140,7 +142,7 @@ def index(
     from jobs.terminal.embedded_log import told_progress
 
     given = _config(config, settings, overrides)
-    paths = [os.fspath(corpus)] if isinstance(corpus, str | os.PathLike) else [os.fspath(one) for one in corpus]
+    paths = [os.fspath(corpus)] if isinstance(corpus, str | os.PathLike) else [os.fspath(one) for one in corpus or ()]
     with told_progress(progress) as told:
         return list(build(given, paths, told))
 
@@ -160,7 +162,7 @@ def rewrite(
 
     Args:
         queries: their texts.
-        config: as of `run`. Its indexes have to be there, as for `try`.
+        config: as of `run`.
         settings: as of `run`.
         context: the earlier turns of the conversation, of all queries (`log.context_column`).
         values: column of the log -> what it says of all queries.
@@ -172,6 +174,7 @@ def rewrite(
     """
     from dmqr.rows import Rewrites
     from jobs.config.given import file_of
+    from jobs.index.missing import ready_indexes
     from jobs.terminal.embedded_log import told_progress
     from jobs.try_one.rewritten import rewritten
     from jobs.try_one.trial import Given
@@ -179,7 +182,9 @@ def rewrite(
     given = _config(config, settings, overrides)
     asked = [queries] if isinstance(queries, str) else list(queries)
     with told_progress(progress) as told:
-        found = rewritten(asked, given, file_of(config), Given(context, dict(values or {})), told.phase)
+        found = rewritten(
+            asked, given, file_of(config), Given(context, dict(values or {})), told.phase, partial(ready_indexes, progress=told)
+        )
     return Rewrites(found)
 
 

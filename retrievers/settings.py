@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from cluster.http import server_address
-from cluster.settings import NOT_IDENTITY, Names, Settings
+from cluster.settings import NOT_IDENTITY, Names, Paths, Settings
 from retrievers.rerankers.settings import RerankerSettings
 
 # The defaults of before: a config that says them has the fingerprint that it had. What a null came to is in the identities of
@@ -67,8 +67,11 @@ class SplitSettings(Settings):
 
 
 class CorpusSettings(Settings):
-    """What `index` reads of the corpus; other columns are kept beside it, unless one is called doc_id, title or text."""
+    """What indexes are built from; other columns are kept beside it, unless one is called doc_id, title or text."""
 
+    path: Annotated[Annotated[Paths, Field(min_length=1)] | None, NOT_IDENTITY, Names.FILE] = None
+    """Files or folders, here or on S3: tables (Parquet, JSON lines, CSV) or documents. A local index that is missing is built
+    from it by `run`, `try`, `ablate` and `plan`, and one of another corpus is refused; null: `index --corpus` names it."""
     id_column: Annotated[str, Field(min_length=1)] = "doc_id"
     """The column of the documents' ids: text or integers."""
     title_column: Annotated[str, Field(min_length=1)] | None = "title"
@@ -82,6 +85,11 @@ class CorpusSettings(Settings):
     def read_as(self) -> dict[str, str | None]:
         """Returns the index's name of each column -> the corpus's name."""
         return {"doc_id": self.id_column, "title": self.title_column, "text": self.text_column}
+
+    @property
+    def paths(self) -> list[str]:
+        """Returns the paths that are named."""
+        return [self.path] if isinstance(self.path, str) else list(self.path or ())
 
 
 Address = Annotated[str, AfterValidator(server_address)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from cluster.errors import ConfigError, DmqrError
@@ -44,6 +45,7 @@ def index(options: argparse.Namespace) -> int:
 def try_(options: argparse.Namespace) -> int:
     """Sends a query through every stage, or one after the other."""
     from jobs.config.load import load_config
+    from jobs.index.missing import ready_indexes
     from jobs.pages.try_one import page
     from jobs.terminal.log_files import logged
     from jobs.try_one.ask import greeting, queries
@@ -59,7 +61,9 @@ def try_(options: argparse.Namespace) -> int:
     asked = iter([options.query]) if single else queries()
     with ExitStack() as stack:
         with logged("try") as (progress, _):
-            loaded = [stack.enter_context(LoadedConfig(*of, given)) for of in zip(configs, options.config, labels, strict=True)]
+            ready = partial(ready_indexes, progress=progress)
+            every = zip(configs, options.config, labels, strict=True)
+            loaded = [stack.enter_context(LoadedConfig(*of, given, ready)) for of in every]
             warn(dict.fromkeys(words for one in loaded for words in one.warnings))
             for one in [] if single else loaded:
                 one.load(progress.phase)
@@ -96,9 +100,12 @@ def plan(options: argparse.Namespace) -> int:
 def run(options: argparse.Namespace) -> int:
     """Brings a run to its end, measures it and writes its report."""
     from jobs.job.prepare import prepare
+    from jobs.verbs.building import building
     from jobs.verbs.whole_run import whole_run
 
-    found = whole_run(prepare(load(options), options.config), caller(again(options)))
+    config = load(options)
+    called = caller(again(options))
+    found = whole_run(prepare(config, options.config, building(called, "run")), called)
     return show(options, found.values, found.page, found.folder.storage.root)
 
 
@@ -106,9 +113,12 @@ def ablate(options: argparse.Namespace) -> int:
     """Gathers what the arms of a config need, answers each, compares them and writes the report."""
     from jobs.pages.closing import closing_page, closing_values
     from jobs.run.ablation import prepare_ablation
+    from jobs.verbs.building import building
     from jobs.verbs.whole_ablation import whole_ablation
 
-    found = whole_ablation(prepare_ablation(load(options), options.config), caller(again(options, "ablate")))
+    config = load(options)
+    called = caller(again(options, "ablate"))
+    found = whole_ablation(prepare_ablation(config, options.config, building(called, "ablate")), called)
     return show(options, lambda: closing_values(found), lambda: closing_page(found), found.folder.storage.root)
 
 

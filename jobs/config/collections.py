@@ -25,7 +25,7 @@ class CollectionSettings(Settings):
     strategies: list[str] | None = None
     """Names of the strategies whose texts are searched here, beside the original; null: all that no collection names."""
     corpus: Annotated[CorpusSettings | None, NOT_IDENTITY] = None
-    """The columns of its corpus, for `index`; null: those of `corpus`."""
+    """Its corpus and the columns of that; null: the columns of `corpus`."""
 
 
 Collections = dict[Annotated[str, Field(pattern=COLLECTION)], CollectionSettings]

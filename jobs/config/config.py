@@ -50,7 +50,7 @@ class Config(Settings):
     log: LogSettings
     """The query log."""
     corpus: Annotated[CorpusSettings, NOT_IDENTITY] = CorpusSettings()
-    """The columns of the corpus, for `index`; what they hold counts with the index."""
+    """The corpus and its columns; what they hold counts with the index."""
     rewrite: RewriteSettings
     """Which rewrites are made, and with which engine."""
     retrieve: RetrieveSettings
@@ -109,6 +109,10 @@ class Config(Settings):
         for name in self.fuse.retriever_weights:
             if name not in retrievers:
                 raise ValueError(f"fuse.retriever_weights: no retriever {name!r}{nearest(name, retrievers)}")
+        if self.corpus.paths and self.retrieve.collections:
+            raise ValueError(
+                "corpus.path: retrieve.collections have a corpus each; name it in retrieve.collections.NAME.corpus.path"
+            )
         check_whole(self.retrieve.collections, self.fuse, lists[1:], chooses=self.rewrite.predictor is not None)
         if self.retrieve.filters and self.evaluate.key == "query" and (self.evaluate.qrels or self.evaluate.answers):
             raise ValueError(

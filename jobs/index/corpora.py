@@ -1,12 +1,19 @@
-"""Which corpus goes into which indexes: one into all, or with collections one for each, named `law=PATH`."""
+"""Which corpus goes into which indexes: one into all, or with collections one for each.
+
+It is named on the command line (with collections `law=PATH`), or by the config, in which an arm may name another.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from itertools import count
 from typing import NamedTuple
 
 from cluster.errors import ConfigError, RetrieverError, nearest
+from jobs.chain.arms.arms import arms_of
 from jobs.config.config import Config
+from jobs.config.settings import AblateSettings
 from retrievers.corpora.builds import index_builds
 from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.settings import CorpusSettings
@@ -20,12 +27,14 @@ class NamedCorpus(NamedTuple):
         paths: Paths and URLs of its files.
         columns: What is read of them.
         retrievers: With an index of their own, by key below `retrieve.retrievers`.
+        key: Of the config that names it.
     """
 
     collection: str
     paths: list[str]
     columns: CorpusSettings
     retrievers: dict[str, RetrieverSettings]
+    key: str = "--corpus"
 
 
 def named_corpora(config: Config, corpus: Sequence[str]) -> list[NamedCorpus]:
@@ -58,6 +67,66 @@ def named_corpora(config: Config, corpus: Sequence[str]) -> list[NamedCorpus]:
         )
         for name, one in retrieve.collections.items()
         if name in paths
+    ]
+
+
+def configured_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
+    """Returns the corpora that configs name, of a job's arms each once, with what is built of them for any of the configs."""
+    found: dict[str, NamedCorpus] = {}
+    for config in configs:
+        for one in _own(config):
+            known = json.dumps([one.collection, one.columns.model_dump()], sort_keys=True)
+            whole = found.setdefault(known, one._replace(retrievers={}))
+            for key, settings in one.retrievers.items():
+                if settings not in whole.retrievers.values():
+                    numbers = (f"{key} ({number})" for number in count(2))  # of arms that have it otherwise
+                    name = key if key not in whole.retrievers else next(n for n in numbers if n not in whole.retrievers)
+                    whole.retrievers[name] = settings
+    return list(found.values())
+
+
+def check_indexes(corpora: Sequence[NamedCorpus], filters: Sequence[str]) -> None:
+    """Checks that each index is of one corpus, and that its retrievers want it alike.
+
+    Raises:
+        RetrieverError: It is not so.
+    """
+    owners: dict[str, NamedCorpus] = {}
+    for corpus in corpora:
+        for place in {built.place for built in index_builds(corpus.retrievers, filters).builds}:
+            if (other := owners.setdefault(place, corpus)) is not corpus:
+                raise RetrieverError(
+                    "index-shared",
+                    f"index {place}: is to be built of {', '.join(other.paths)} and of {', '.join(corpus.paths)}, for two arms "
+                    "or collections; give each an index of its own",
+                )
+
+
+def job_configs(config: Config) -> list[Config]:
+    """Returns a config, or those of its arms, where it is one of an ablation.
+
+    Raises:
+        ConfigError: An arm is invalid.
+    """
+    return [config] if config.ablate == AblateSettings() else [config, *(arm.config for arm in arms_of(config))]
+
+
+def _own(config: Config) -> list[NamedCorpus]:
+    """Returns the corpora that a config names."""
+    retrieve, corpus = config.retrieve, config.corpus
+    if not retrieve.collections:
+        every = all_indexed(retrieve.retrievers)
+        return [NamedCorpus("", corpus.paths, corpus, every, "corpus.path")] if corpus.paths and every else []
+    return [
+        NamedCorpus(
+            name,
+            one.corpus.paths,
+            one.corpus,
+            all_indexed({key: retrieve.retrievers[key] for key in one.retrievers}),
+            f"retrieve.collections.{name}.corpus.path",
+        )
+        for name, one in retrieve.collections.items()
+        if one.corpus is not None and one.corpus.paths
     ]
 
 

@@ -11,14 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cluster.errors import HeldError, RetrieverError
+from cluster.errors import ConfigError, HeldError, RetrieverError
 from cluster.run.lease import Lease
 from cluster.storage import PROBE, check_writable, remote
 from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
 from jobs.index import actors as index_actors
-from jobs.index.corpora import NamedCorpus, named_corpora
+from jobs.index.corpora import NamedCorpus, check_indexes, configured_corpora, job_configs, named_corpora
+from jobs.index.source_notes import note_source, source_of
 from jobs.index.sources import passages
 from jobs.job.opening import stored_index
 from jobs.terminal.live_display import LiveDisplay
@@ -28,10 +29,10 @@ from retrievers.corpora.filters import check_columns
 from retrievers.kinds import all_indexed
 from retrievers.local.build import Elsewhere, IndexSummary
 from retrievers.local.builds import FolderBuild
-from retrievers.local.index import INDEX
+from retrievers.local.index import INDEX, SOURCE_NOTE
 from retrievers.settings import CorpusSettings
 
-_OURS = ("data-", "lease/", INDEX, PROBE)
+_OURS = ("data-", "lease/", INDEX, SOURCE_NOTE, PROBE)
 
 
 def build_on_s3(index: FolderBuild, given: BuildInputs) -> IndexSummary:
@@ -56,6 +57,8 @@ def build_on_s3(index: FolderBuild, given: BuildInputs) -> IndexSummary:
     before = [entry.key for entry in storage.list() if entry.key.startswith("data-")]
     existing = None if old is None else Elsewhere(old, partial(_fetch, storage, str(old["data"])))
     try:
+        if not given.replace and storage.stat(INDEX) is not None:
+            raise _busy(storage)
         with work_folder() as folder:
             work = folder / "index"
             built = _built(work, url, partial(index.build_in, work, given, existing))
@@ -109,8 +112,8 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
     """Builds every index of the config, unless it exists with the same corpus and settings.
 
     `corpus` has paths and URLs: tables (Parquet, lines of JSON, CSV), documents (text, Markdown, HTML, PDF), and folders of
-    either; with collections
-    each after the name of one: `law=PATH`. Collections that are not named stay as they are.
+    either; with collections each after the name of one: `law=PATH`. Without any they are those that the config and its arms
+    name, for the indexes of them all. Collections that are not named stay as they are.
 
     Returns:
         For each index `index` (its place), `collection` (where there are any), `documents` (their number), `without_text`
@@ -125,20 +128,34 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
     if not every:  # of the web alone
         return []
     index_builds(every, filters)  # refuses contradictions before any work
-    corpora = named_corpora(config, corpus)
-    return [row for one in corpora for row in _built_of(config, one, progress)]
+    corpora = named_corpora(config, corpus) if corpus else configured_corpora(job_configs(config))
+    if not corpora:
+        raise ConfigError(
+            "argument", "--corpus: is missing, and the config names no corpus (corpus.path); give one, or name it there"
+        )
+    check_indexes(corpora, filters)
+    return [row for one in corpora for row in built_of(config, one, progress)]
 
 
-def _built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay) -> list[dict[str, Any]]:
-    """Builds the indexes of one corpus."""
+def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, replace: bool = True) -> list[dict[str, Any]]:
+    """Builds the indexes of one corpus, as `index` does; unless `replace`, a local one that is there is as one under way.
+
+    Raises:
+        RetrieverError: As of `index`; its code is `index-busy` where another process builds one of them.
+    """
     filters, named = list(config.retrieve.filters), {"collection": corpus.collection} if corpus.collection else {}
-    indexes = index_builds(corpus.retrievers, filters)
+    indexes, source = index_builds(corpus.retrievers, filters), source_of(corpus)
     with work_folder() as folder:
-        prepared = passages(corpus.paths, corpus.columns, folder, _show(progress, f"corpus {corpus.collection}".strip()))
+        prepared = passages(
+            corpus.paths, corpus.columns, folder, shown_progress(progress, f"corpus {corpus.collection}".strip())
+        )
         if filters:
             columns = corpus_schema(corpus_files(prepared.sources), corpus.columns).names
             check_columns(f"corpus {corpus.paths[0]}", columns, filters)
-        built = [_build(config, corpus.columns, prepared.sources, one, progress) for one in indexes.builds]
+        built = [_build(config, corpus.columns, prepared.sources, one, progress, replace=replace) for one in indexes.builds]
+    for one in indexes.builds:
+        if isinstance(one, FolderBuild):
+            note_source(one.folder, source)
     built += [
         {"index": name, "documents": 0, "done": why, "without_text": 0, "replaced": None} for name, why in indexes.left.items()
     ]
@@ -147,18 +164,25 @@ def _built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay) -> lis
 
 
 def _build(
-    config: Config, corpus: CorpusSettings, sources: Sequence[str | Source], one: IndexBuild, progress: LiveDisplay
+    config: Config,
+    corpus: CorpusSettings,
+    sources: Sequence[str | Source],
+    one: IndexBuild,
+    progress: LiveDisplay,
+    *,
+    replace: bool,
 ) -> dict[str, Any]:
     """Builds an index from Parquet files."""
     load = index_actors.ActorLoader(config) if one.encodes and index_actors.uses_actors(config) else None
     with work_folder() as work:
-        given = BuildInputs(sources, corpus, work, _show(progress, one.name), load)
+        given = BuildInputs(sources, corpus, work, shown_progress(progress, one.name), load, replace)
         in_bucket = one if isinstance(one, FolderBuild) and remote(one.folder) else None
         summary: Summary = one.build(given) if in_bucket is None else build_on_s3(in_bucket, given)
     return {"index": one.shown(summary), "documents": summary.documents} | _done(summary)
 
 
-def _show(progress: LiveDisplay, what: str) -> Progress:
+def shown_progress(progress: LiveDisplay, what: str) -> Progress:
+    """Returns what shows the phase, the amount done and the total of what is done with something."""
     return lambda phase, done, total: progress.phase(f"{what}: {phase} {done:,}/{total:,}")
 
 

@@ -116,7 +116,8 @@ def table_files(path: str, keys: Sequence[str]) -> list[str | Source]:
     if found := text_tables(keys, path):
         return [storage.url(key) for key in found]
     raise RetrieverError(
-        "corpus-missing", f"corpus {path}: no such object, and no {_TABLES} or document below it; correct --corpus"
+        "corpus-missing",
+        f"corpus {path}: no such object, and no {_TABLES} or document below it; correct corpus.path or --corpus",
     )
 
 

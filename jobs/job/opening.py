@@ -20,7 +20,7 @@ from retrievers import retriever
 from retrievers.corpora.filters import check_columns
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.kinds import RetrieverSettings
-from retrievers.local.index import BUILD, INDEX, find_damage, index_facts, index_identity, parse_index
+from retrievers.local.index import BUILD, INDEX, MISSING, find_damage, index_facts, index_identity, parse_index
 from retrievers.local.settings import LocalSettings
 from retrievers.retriever import DocumentStore, Retriever
 
@@ -98,7 +98,7 @@ def stored_index(storage: S3Storage) -> tuple[dict[str, Any], bytes]:
     for _ in range(TRIES):
         data = storage.get(INDEX)
         if data is None:
-            raise RetrieverError("index-missing", f"index {storage.root}: there is no index; build it with: {BUILD}")
+            raise RetrieverError("index-missing", f"index {storage.root}: there is no index; {MISSING}")
         entry = parse_index(storage.root, data)
         sizes = {one.key.partition("/")[2]: one.size for one in storage.list(str(entry["data"]))}
         wrong = find_damage(entry, sizes.get)

@@ -40,6 +40,8 @@ from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.strategy import CONTEXT, Strategy, variables
 
 Resolved = tuple[EngineSettings, dict[str, Any]]
+Ready = Callable[[Sequence[Config]], object]
+"""Called before indexes are looked at, when all cheaper things are checked, with the configs of the job: of a run its own."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,14 @@ class Prepared:
         return [file.version for file in self.files]
 
 
-def prepare(config: Config, config_path: str) -> Prepared:
+def leave(configs: Sequence[Config]) -> None:
+    """Leaves the indexes as they are, to be refused where one is missing (`Ready`)."""
+
+
+def prepare(config: Config, config_path: str, ready: Ready = leave) -> Prepared:
     """Returns a checked job with the run's name: inputs and output are checked, the cheapest first; no table is written.
+
+    `ready` may build indexes that are missing.
 
     Raises:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: the job cannot be run.
@@ -92,7 +100,7 @@ def prepare(config: Config, config_path: str) -> Prepared:
     files = log_files(config.log)
     rewriting = read_rewriting(config)
     check_log(files, log_columns(config, rewriting))
-    return _with_output(config, config_path, files, rewriting)
+    return _with_output(config, config_path, files, rewriting, ready)
 
 
 def prepare_replay(config: Config, config_path: str, replay: Replay) -> Prepared:
@@ -102,13 +110,13 @@ def prepare_replay(config: Config, config_path: str, replay: Replay) -> Prepared
         RewriterError, RetrieverError, ClusterError, ConfigError: It cannot be run.
     """
     config = config.model_copy(update={"label": replay_label(config.shown_label, MOST_LABEL)})
-    prepared = _with_output(config, config_path, [], read_rewriting(config))
+    prepared = _with_output(config, config_path, [], read_rewriting(config), leave)
     identified_by = prepared.identity | {NOTED: replay.identity}
     name, notes = run_id(config, identified_by), {**prepared.notes, NOTED: replay.noted}
     return replace(prepared, identity=identified_by, run_id=name, notes=notes, replay=replay)
 
 
-def _with_output(config: Config, config_path: str, files: list[LogFile], rewriting: Rewriting) -> Prepared:
+def _with_output(config: Config, config_path: str, files: list[LogFile], rewriting: Rewriting, ready: Ready) -> Prepared:
     """Returns a job whose output and judgements are checked, too."""
     judgements = named_judgements(config.evaluate)
     if config.evaluate.answers:
@@ -119,7 +127,7 @@ def _with_output(config: Config, config_path: str, files: list[LogFile], rewriti
     check_writable(output, "output")
     if config.own_store is not None:
         check_writable(open_storage(config.own_store), "store")
-    return _prepare(config, config_path, files, judgements, output, rewriting)
+    return _prepare(config, config_path, files, judgements, output, rewriting, ready)
 
 
 def check_shared_store(config: Config) -> None:
@@ -132,9 +140,9 @@ def check_shared_store(config: Config) -> None:
         check_shared(open_storage(config.own_store), "store")
 
 
-def prepare_query(config: Config, config_path: str, folder: str) -> Prepared:
+def prepare_query(config: Config, config_path: str, folder: str, ready: Ready = leave) -> Prepared:
     """Returns a checked job for a single query (`try`): `folder` replaces the output; log and judgements are not read."""
-    return _prepare(config, config_path, [], None, open_storage(folder), read_rewriting(config))
+    return _prepare(config, config_path, [], None, open_storage(folder), read_rewriting(config), ready)
 
 
 def _prepare(
@@ -144,10 +152,12 @@ def _prepare(
     judgements: Judgements | None,
     output: Storage,
     rewriting: Rewriting,
+    ready: Ready,
 ) -> Prepared:
     config = with_precisions(config, opened_engines(config, rewriting.pool))
     prices = read_prices(config, config_path)
     prices_file = prices_version(_prices_path(config_path)) if prices is not None else None
+    ready([config])
     indexes = index_identities(config)
     of_encoders = encoder_warnings(config, indexes)
     config = as_built(config, indexes)

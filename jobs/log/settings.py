@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from cluster.settings import NOT_IDENTITY, Names, Settings
+from cluster.settings import NOT_IDENTITY, Names, Paths, Settings
 
 
 def day(value: Any) -> Any:
@@ -21,13 +21,6 @@ def day(value: Any) -> Any:
     raise ValueError(f"{value!r} is not a date; write it as 2026-01-31")
 
 
-def _path_or_paths(value: Any) -> Any:
-    if isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value)):
-        return value
-    raise ValueError(f"should be a path or a list of paths, found {value!r}")
-
-
-Paths = Annotated[str | list[str], BeforeValidator(_path_or_paths)]
 _WAS_PARQUET = Field(json_schema_extra={"left_out": "parquet"})  # the default of before: such a config has its fingerprint
 UBI_COLUMNS = {"query_column": "user_query", "id_column": "query_id"}
 

@@ -13,7 +13,7 @@ from jobs.chain.arms.pools import pooled_config
 from jobs.config.config import Config
 from jobs.job.keys import SCHEMA_VERSION, VERSIONS, run_id
 from jobs.job.measure_checks import check_measures, deepest_rank
-from jobs.job.prepare import Prepared, log_columns, prepare
+from jobs.job.prepare import Prepared, Ready, leave, log_columns, prepare
 from jobs.log.check import has_values
 from jobs.run.job import Job
 from rewriters.rewriter import Rewriting
@@ -22,8 +22,10 @@ from rewriters.rewriter import Rewriting
 SLICES = ("query_type", "frequency", "difficulty", "words", "language")
 
 
-def prepare_ablation(config: Config, config_path: str) -> Job:
+def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> Job:
     """Returns a checked ablation with the name of its folder; no table is written.
+
+    `ready` may build indexes that are missing, also those of arms alone.
 
     Raises:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: it cannot be run.
@@ -32,7 +34,7 @@ def prepare_ablation(config: Config, config_path: str) -> Job:
     check_measures(config.evaluate.measures)
     deepest = deepest_rank(config.evaluate.measures)
     _check_baseline(config, arms)
-    prepared = prepare(config, config_path)
+    prepared = prepare(config, config_path, lambda _: ready([arm.config for arm in arms]))
     looked = config.ablate.keep or deepest
     _check_samples(config, prepared.rewriting)
     compiled = compile_arms(arms, looked, sources=config.ablate.sources)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from jobs.config.config import Config
+from jobs.job.prepare import Ready, leave
 from jobs.tables import STORED
 from jobs.try_one.stages import LoadedConfig, Phase
 from jobs.try_one.trial import NOTHING, Given
@@ -23,7 +24,12 @@ class RewrittenQueries(NamedTuple):
 
 
 def rewritten(
-    queries: Sequence[str], config: Config, config_file: str, given: Given = NOTHING, report_phase: Phase = str
+    queries: Sequence[str],
+    config: Config,
+    config_file: str,
+    given: Given = NOTHING,
+    report_phase: Phase = str,
+    ready: Ready = leave,
 ) -> RewrittenQueries:
     """Returns the rewrites of the queries; a query that stands twice has its rows twice, and is paid for once.
 
@@ -33,11 +39,12 @@ def rewritten(
         config_file: its name, for messages.
         given: what the log would say of each.
         report_phase: is called with the stage.
+        ready: may build indexes that are missing.
 
     Raises:
         DmqrError: `run` would refuse the config, or reject a query.
     """
-    with LoadedConfig(config, config_file, config.name, given) as loaded:
+    with LoadedConfig(config, config_file, config.name, given, ready) as loaded:
         ids = [loaded.query_id(query) for query in queries]
         found: dict[str, dict[str, Any]] = {}
         if queries:

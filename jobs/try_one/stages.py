@@ -31,7 +31,7 @@ from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
 from jobs.job.engine import open_worker_engine
 from jobs.job.opening import open_documents
-from jobs.job.prepare import prepare_query
+from jobs.job.prepare import Ready, leave, prepare_query
 from jobs.log.rejections import Rejection, judge
 from jobs.log.rows import newest
 from jobs.run.job import Job, run_of
@@ -60,10 +60,10 @@ Phase = Callable[[str], object]
 class LoadedConfig:
     """The stages of a config; use it in a `with`, or call `close`."""
 
-    def __init__(self, config: Config, config_file: str, label: str, given: Given = NOTHING) -> None:
+    def __init__(self, config: Config, config_file: str, label: str, given: Given = NOTHING, ready: Ready = leave) -> None:
         """Checks the config and its engine; loads nothing yet.
 
-        The output names the config by `label`; `given` is what the log would say of each query.
+        The output names the config by `label`; `given` is what the log would say of each query; `ready` may build indexes.
 
         Raises:
             DmqrError: `run` would refuse the config, or its log does not have what is given.
@@ -74,7 +74,7 @@ class LoadedConfig:
         self._tried = 0
         with ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dmqr-try-"))
-            self._prepared = prepare_query(config, config_file, folder)
+            self._prepared = prepare_query(config, config_file, folder, ready)
             given.check(self._prepared.columns, config_file)
             job = run_of(self._prepared)
             job.check_engines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cluster.errors import ConfigError
@@ -20,7 +21,7 @@ class PlannedWork(NamedTuple):
 
 
 def planned(config: Config, config_path: str, progress: LiveDisplay, sample: int, where: str) -> PlannedWork:
-    """Returns the plan of a config; where it has arms, with what an ablation would do.
+    """Returns the plan of a config; where it has arms, with what an ablation would do. Missing indexes are built.
 
     Args:
         config: of the run.
@@ -33,13 +34,15 @@ def planned(config: Config, config_path: str, progress: LiveDisplay, sample: int
         DmqrError: the run, or the ablation, would be refused.
     """
     from jobs.config.settings import AblateSettings
+    from jobs.index.missing import ready_indexes
     from jobs.job.prepare import prepare
     from jobs.plan.plan import plan
     from jobs.run.ablation import prepare_ablation
 
     if sample < 0:
         raise ConfigError("argument", f"{where} {sample}: is less than 0; give the number of queries to pay for")
-    prepared = prepare(config, config_path)
+    ready = partial(ready_indexes, progress=progress)  # what a run would find in the store is known by its indexes' content
+    prepared = prepare(config, config_path, ready)
     warn(prepared.warnings)
-    ablation = None if config.ablate == AblateSettings() else prepare_ablation(config, config_path)
+    ablation = None if config.ablate == AblateSettings() else prepare_ablation(config, config_path, ready)
     return PlannedWork(plan(prepared, progress, ablation, sample), prepared.warnings)

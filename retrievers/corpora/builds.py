@@ -37,6 +37,7 @@ class BuildInputs(NamedTuple):
         folder: For temporary files.
         progress: Hears how far it is.
         load: Loads passages with their vectors on a cluster; None: in this process.
+        replace: Whether it may replace a local index; else one that is there was built by another process meanwhile.
     """
 
     sources: Sequence[str | Source]
@@ -44,6 +45,7 @@ class BuildInputs(NamedTuple):
     folder: Path
     progress: Progress
     load: PassLoader | None = None
+    replace: bool = True
 
 
 class Summary(Protocol):

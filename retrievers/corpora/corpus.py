@@ -112,8 +112,40 @@ def write_documents(
     _write_table(folder / DOC_IDS, pa.table({"doc_id": doc_ids}))
     duplicates = _duplicates(doc_ids, np.frombuffer(passages, dtype="<u8").reshape(rows, 2)[order])
     _write_table(folder / DUPLICATES, duplicates)
-    digest = hashlib.sha256(f"{rows} {content} {schema.names}".encode()).hexdigest()[:32]
-    return Written(rows, duplicates.num_rows, f"sha256:{digest}", schema.names, without_text, without_title)
+    digest = _content_hash(rows, content, schema)
+    return Written(rows, duplicates.num_rows, digest, schema.names, without_text, without_title)
+
+
+class Content(NamedTuple):
+    """What the rows of a corpus are.
+
+    Attributes:
+        documents: Number of documents.
+        hash: As `Written.content`.
+    """
+
+    documents: int
+    hash: str
+
+
+def content_of(
+    files: Sequence[Path | Source],
+    schema: pa.Schema,
+    progress: Callable[[str, int, int], None],
+    columns: CorpusSettings = COLUMNS,
+) -> Content:
+    """Returns what `write_documents` would say of a corpus; writes nothing. Arguments and errors are those of it."""
+    total = sum(pq.read_metadata(open_source(f)).num_rows for f in files)
+    rows = content = 0
+    for _, batch in _batches(files, schema, columns):
+        content = (content + _content_sum(batch)) % _MODULUS
+        rows += batch.num_rows
+        progress("read", rows, total)
+    return Content(rows, _content_hash(rows, content, schema))
+
+
+def _content_hash(rows: int, content: int, schema: pa.Schema) -> str:
+    return f"sha256:{hashlib.sha256(f'{rows} {content} {schema.names}'.encode()).hexdigest()[:32]}"
 
 
 def joined(batch: pa.RecordBatch | pa.Table) -> list[str]:

@@ -71,9 +71,9 @@ def corpus_files(paths: Paths) -> list[Path | Source]:
         elif path.is_file():
             files.append(path)
         else:
-            raise RetrieverError("corpus-missing", f"corpus {path}: no such file or folder; correct --corpus")
+            raise RetrieverError("corpus-missing", f"corpus {path}: no such file or folder; correct corpus.path or --corpus")
     if not files:
-        raise RetrieverError("corpus-missing", "corpus: no path given; give --corpus a file or folder")
+        raise RetrieverError("corpus-missing", "corpus: no path given; give a file or folder")
     return files
 
 

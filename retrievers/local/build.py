@@ -3,20 +3,16 @@
     INDEX/index.json          description; written last, by an atomic rename
     INDEX/data-<hash>/        documents.arrow  doc_ids.arrow  duplicates.arrow  bm25/  vectors.npy
 
-A build writes to a temporary folder in INDEX and becomes visible with the rename of `index.json`, so that a killed build
-leaves the old index or the new one. Readers that have the old index open keep its mapped files.
+How a killed build, or two builds, leave the folder: `retrievers/local/build_folder.py`.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.metadata
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,14 +26,14 @@ from retrievers.corpora.corpus import DOCUMENTS, Written, joined, open_arrow, sa
 from retrievers.corpora.files import COLUMNS, Paths, corpus_files, corpus_schema, doc_id_type
 from retrievers.encoder import encoder_identity, open_encoder
 from retrievers.local.bm25 import bm25_formula, build_bm25, weighted_documents
+from retrievers.local.build_folder import build_folder, publish
 from retrievers.local.dense import build_vectors
 from retrievers.local.fields import OF_THE_CORPUS, IndexFields
-from retrievers.local.index import FORMAT, INDEX, index_path, local_damage, read_index
+from retrievers.local.index import FORMAT, index_path, local_damage
 from retrievers.retriever import error_context
 from retrievers.settings import CorpusSettings
 
 _BATCH_DOCUMENTS = 1024  # per call of analyzer and encoder, and between two calls of progress
-_LOCK = ".lock"
 VECTORS = "vectors.npy"
 _PACKAGES = ("bm25s", "PyStemmer", "numpy", "pyarrow", "torch", "transformers", "FlagEmbedding")
 
@@ -108,6 +104,7 @@ def build_local_index(
     device: str = "cpu",
     elsewhere: Elsewhere | None = None,
     columns: CorpusSettings = COLUMNS,
+    replace: bool = True,
 ) -> IndexSummary:
     """Builds an index, unless the same one exists already; replaces another one at `path`.
 
@@ -119,6 +116,7 @@ def build_local_index(
         device: Of the encoder: "cpu" or "cuda:0".
         elsewhere: An existing index that is not at `path`.
         columns: Of the corpus.
+        replace: Whether it may replace an index; else one at `path` was built by another process meanwhile.
 
     Raises:
         RetrieverError: Corpus, model or folder cannot be used; no new files remain.
@@ -135,7 +133,9 @@ def build_local_index(
     schema = corpus_schema(files, columns)
     identities: dict[str, Any] = {"bm25": None, "dense": dense}
     report = progress or (lambda what, done, total: None)
-    with _build_folder(target) as (work, old):
+    with build_folder(target) as (work, old):
+        if old and not replace:
+            raise RetrieverError("index-busy", f"index {target}: another process has built it meanwhile; start again")
         written = write_documents(files, schema, work, report, columns)
         told = _analyzer(fields.analyzer, work / DOCUMENTS)
         looks = other_language(told.analyzer, sampled(work / DOCUMENTS, SAMPLE)) if told and told.why is None else None
@@ -184,95 +184,8 @@ def build_local_index(
             "files": {str(f.relative_to(work)): f.stat().st_size for f in sorted(work.rglob("*")) if f.is_file()},
             "versions": _versions(),
         }
-        _publish(target, work, data, entry)
+        publish(target, work, data, entry)
     return _summary(True, target, entry, written, elsewhere.entry if elsewhere else old, told, looks)
-
-
-@contextmanager
-def _build_folder(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
-    """Yields a temporary folder and the current index.json, under a lock; removes the files of killed builds.
-
-    The kernel releases the lock when the process ends.
-    """
-    created = not target.exists()
-    if target.exists() and not target.is_dir():
-        raise RetrieverError("index-place", f"index {target}: there is a file of this name; give the index a folder")
-    if not created and not (target / INDEX).exists() and any(not _is_index_file(f.name) for f in target.iterdir()):
-        raise RetrieverError("index-place", f"index {target}: the folder is not empty and not an index; give another folder")
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        lock = open(target / _LOCK, "a+")  # noqa: SIM115 - closed below
-    except OSError as e:
-        raise RetrieverError(
-            "index-place", f"index {target}: cannot be written: {e.strerror}; give it another folder"
-        ) from None
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RetrieverError("index-busy", f"index {target}: is being built by another process; wait for it") from None
-        old = _current_entry(target)
-        _remove_others(target, keep=old["data"] if old else None)
-        work = target / f".building-{os.getpid()}"
-        work.mkdir()
-        try:
-            yield work, old
-        except ConnectionError:  # of a corpus in object storage
-            raise
-        except OSError as e:
-            raise RetrieverError(
-                "index-place",
-                f"index {target}: cannot be written: {e.strerror or e}; free space there, or give it another folder",
-            ) from e
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-            if not (target / INDEX).exists():
-                (target / _LOCK).unlink(missing_ok=True)
-                if created:
-                    shutil.rmtree(target, ignore_errors=True)
-    finally:
-        lock.close()
-
-
-def _current_entry(target: Path) -> dict[str, Any] | None:
-    """Returns the content of index.json; None if it is missing or cannot be read, since it will be replaced."""
-    try:
-        return read_index(target)
-    except RetrieverError:
-        return None
-
-
-def _publish(target: Path, work: Path, data: str, entry: dict[str, Any]) -> None:
-    """Syncs all files, renames the data folder, replaces index.json atomically, and removes the old data."""
-    for name in entry["files"]:
-        _sync(work / name)
-    shutil.rmtree(target / data, ignore_errors=True)  # damaged, or of a build that was killed at this point
-    work.rename(target / data)
-    new = target / f"{INDEX}.new"
-    new.write_text(json.dumps(entry, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    _sync(new)
-    os.replace(new, target / INDEX)
-    _sync(target)
-    _remove_others(target, keep=data)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _is_index_file(name: str) -> bool:
-    return name.startswith((".building-", "data-", f"{INDEX}.new")) or name == _LOCK
-
-
-def _remove_others(target: Path, keep: str | None) -> None:
-    for path in target.iterdir():
-        if path.name in (_LOCK, keep) or not _is_index_file(path.name):
-            continue
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _parts(documents: Path) -> Iterator[pa.RecordBatch]:

@@ -28,7 +28,13 @@ class FolderBuild:
     def build_in(self, folder: str | Path, given: BuildInputs, elsewhere: Elsewhere | None = None) -> IndexSummary:
         """Builds the index in another folder of this machine; `elsewhere` is the one that it will replace."""
         return build_local_index(
-            folder, list(given.sources), self._fields, progress=given.progress, elsewhere=elsewhere, columns=given.columns
+            folder,
+            list(given.sources),
+            self._fields,
+            progress=given.progress,
+            elsewhere=elsewhere,
+            columns=given.columns,
+            replace=given.replace,
         )
 
     def shown(self, summary: IndexSummary) -> str:

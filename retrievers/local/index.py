@@ -29,7 +29,10 @@ FORMAT = 1
 """Version of the files; an index of another version is refused."""
 
 INDEX = "index.json"
+SOURCE_NOTE = "source.json"
+"""Beside INDEX: which files it was built from, if that is known; no part of the index."""
 BUILD = "dmqr index CONFIG --corpus PATH"
+MISSING = f"build it with: {BUILD}, or name its corpus in the config (corpus.path)"
 
 
 class LocalDocuments:
@@ -182,7 +185,7 @@ def read_index(path: Path) -> dict[str, Any]:
     try:
         data = (path / INDEX).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        raise RetrieverError("index-missing", f"index {path}: there is no index; build it with: {BUILD}") from None
+        raise RetrieverError("index-missing", f"index {path}: there is no index; {MISSING}") from None
     except OSError as e:
         raise RetrieverError(
             "index-damaged", f"index {path}: {INDEX} cannot be read ({type(e).__name__}); build it again: {BUILD}"

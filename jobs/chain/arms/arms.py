@@ -26,8 +26,8 @@ Family = Literal["run", "always", "arms", "grid", "subsets", "samples"]
 
 RUN = "run"  # the only arm of a run
 FULL, BASELINE = "full", "original"
-SECTIONS = ("rewrite", "retrieve", "fuse", "rerank", "iterate", "grade", "web", "answer")  # of the config, that arms may change
-STEPS = SECTIONS[4:]  # those that an arm may lack, or have where the others lack it
+STEPS = ("iterate", "grade", "web", "answer")  # sections that an arm may lack, or have where the others lack it
+SECTIONS = ("corpus", "rewrite", "retrieve", "fuse", "rerank", *STEPS)  # of the config, that arms may change
 MOST_ARMS = 5_000
 _ORIGINAL_OFF = {"fuse.weights.original": 0}
 

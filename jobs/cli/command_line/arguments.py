@@ -83,7 +83,8 @@ def _index(one: argparse.ArgumentParser) -> None:
         "Parquet, JSON lines or CSV (doc_id, title, text, or the columns that the config names: corpus.id_column), documents "
         "(text, Markdown, HTML, PDF), or a folder of either; with retrieve.collections NAME=PATH, for each or for some"
     )
-    add(one, "--corpus", required=True, nargs="+", action="extend", metavar="PATH", help=words)
+    words += " (default: corpus.path of the config)"
+    add(one, "--corpus", default=[], nargs="+", action="extend", metavar="PATH", help=words)
     add_json(one)
 
     def arrange(options: argparse.Namespace) -> None:
@@ -91,8 +92,8 @@ def _index(one: argparse.ArgumentParser) -> None:
         if options.config is None and (found := [word for word in options.corpus if _named_yaml(word)]):
             options.config = found[-1]
             options.corpus.remove(found[-1])
-        if options.config is None or not options.corpus:
-            one.error(REQUIRED + ("CONFIG" if options.config is None else "--corpus"))
+        if options.config is None:
+            one.error(f"{REQUIRED}CONFIG")
 
     one.set_defaults(arrange=arrange)
 
@@ -232,7 +233,7 @@ VERBS = {
     "demo": Verb("run the sample in a folder of its own, and open its page", "dmqr demo --no-open", _demo),
     "index": Verb(
         "build the index that the config's retrievers name",
-        f"dmqr index {QUICKSTART} --corpus configs/sample/corpus.parquet",
+        f"dmqr index {QUICKSTART}",
         _index,
     ),
     "try": Verb(

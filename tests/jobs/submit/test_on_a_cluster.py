@@ -139,6 +139,7 @@ def written(folder: Path, engine: FakeServer, index: Path) -> str:
     values |= {
         "name": "night",
         "log": values["log"] | {"path": str(SAMPLE / "log.parquet")},
+        "corpus": {"path": str(SAMPLE / "corpus.parquet")},
         "rewrite": {
             "engine": {"kind": "openai", "base_url": engine.address, "model": "tiny", "api_key_env": "ENGINE_KEY",
                        "max_in_flight": IN_FLIGHT},

@@ -513,7 +513,7 @@ def test_what_no_pod_sees_is_named(tmp_path: Path) -> None:
         "evaluate.qrels: qrels.tsv", f"rerank.model: {tmp_path}/reranker"
     ]  # fmt: skip
     assert {line.partition(": ")[0] for line in unseen_paths(config(file="configs/quickstart.yaml"))} == {
-        "log.path", "rewrite.engine.path", "retrieve.retrievers.bm25.index", "retrieve.retrievers.dense.index",
+        "log.path", "corpus.path", "rewrite.engine.path", "retrieve.retrievers.bm25.index", "retrieve.retrievers.dense.index",
         "evaluate.qrels", "output",
     }  # fmt: skip
     key = "rewrite.engine={kind: openai, model: a, base_url: 'http://a/v1', api_key_file: /keys/llm}"

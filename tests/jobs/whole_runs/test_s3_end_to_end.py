@@ -57,6 +57,7 @@ def command(verb: str, night: Storage, *more: str) -> list[str]:
     values = {
         "log.path": night.url("in/date={date}/"),
         "rewrite.engine.path": night.url("in/completions.jsonl"),
+        "corpus.path": night.url("in/corpus.parquet"),
         "evaluate.qrels": night.url("in/qrels.tsv"),
         "output": night.url("runs/"),
         "cluster.shard_size": SHARD_SIZE,
@@ -193,9 +194,12 @@ def test_what_is_wrong_with_the_store_is_one_line_before_any_work(night: Storage
     for change, words in (
         (("output", "s3://no-such-bucket-here/runs"), "there is no bucket s3://no-such-bucket-here"),
         (("log.path", night.url("in/date=2026-02-01/")), "*.tsv) in this folder, it is empty"),
-        (("retrieve.retrievers.bm25.index", night.url("nowhere")), "there is no index; build it with: dmqr index"),
+        (
+            ("retrieve.retrievers.bm25.index", night.url("nowhere")),
+            "there is no index; build it with: dmqr index CONFIG --corpus PATH, or name",
+        ),
     ):
-        refused = finish(start([*command("run", night), "--set", "=".join(change)]))
+        refused = finish(start([*command("run", night), "--set", "corpus.path=null", "--set", "=".join(change)]))
         assert (refused.code, refused.out, len(refused.err.splitlines())) == (2, "", 1), refused.err
         assert words in refused.err
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret")

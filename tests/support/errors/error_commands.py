@@ -255,7 +255,7 @@ ENGINES = [
     job("package-missing", "pip install no-such-package", "rerank={model: 'package:no_such_package'}"),
 ]  # fmt: skip
 INDEXES = [
-    typed("corpus-missing", "correct --corpus", *INDEXING, "none.parquet"),
+    typed("corpus-missing", "or --corpus", *INDEXING, "none.parquet"),
     typed("corpus-missing", "or s3://BUCKET/FOLDER", *INDEXING, "gs://bucket/corpus"),
     typed("corpus-invalid", "; it has:", *INDEXING, "c", spoil=table("c/a.parquet", id=["a"], text=["b"])),
     job("index-missing", "there is no index", f"{INDEX}=nowhere"),

@@ -1,0 +1,329 @@
+"""A config that names its corpus: a missing index is built of it, one of another corpus is refused, none is replaced."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.errors import ConfigError, RetrieverError
+from cluster.run.lease import Lease
+from cluster.storage import open_storage
+from jobs.__main__ import main
+from jobs.config.load import load_config
+from jobs.index import missing
+from jobs.index.missing import ready_indexes
+from jobs.terminal.live_display import LiveDisplay
+from retrievers.local.index import read_index
+from tests.support.cluster.s3_server import S3Server
+from tests.support.jobs.whole_runs import PATIENCE, ROOT
+
+ROWS = {"doc_id": ["a", "b"], "text": ["The moon pulls the sea.", "Rye bread keeps for a week."]}
+OTHER = {"doc_id": ["a", "b", "c"], "text": ["The moon pulls the sea.", "Rye bread keeps for a week.", "A lamp."]}
+
+
+def write(path: Path, rows: dict[str, list[str]]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".csv":
+        path.write_text("".join(",".join(row) + "\n" for row in (tuple(rows), *zip(*rows.values(), strict=True))))
+    else:
+        pq.write_table(pa.table(rows), path)
+    return str(path)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> str:
+    return write(tmp_path / "corpus.parquet", ROWS)
+
+
+@pytest.fixture
+def config(values: dict[str, Any], config_file: Callable[[Any], str], tmp_path: Path, corpus: str) -> Callable[..., Any]:
+    """Loads a config with an index of BM25, the corpus, and these overrides."""
+
+    def load(*settings: str) -> Any:
+        bm25 = {"kind": "local", "index": str(tmp_path / "index"), "analyzer": "english"}
+        path = config_file(values | {"corpus": {"path": corpus}, "retrieve": {"retrievers": {"bm25": bm25}}})
+        return load_config(path, list(settings))
+
+    return load
+
+
+def ready(*configs: Any) -> None:
+    ready_indexes(configs, LiveDisplay(io.StringIO()))
+
+
+def refusal(*configs: Any) -> str:
+    with pytest.raises(RetrieverError) as error:
+        ready(*configs)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a test fail that reads the rows of a corpus from now on."""
+    monkeypatch.setattr(missing, "passages", None)
+    monkeypatch.setattr("jobs.index.index.passages", None)
+
+
+def test_a_missing_index_is_built_and_then_left_alone(
+    config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready(config())
+    assert read_index(tmp_path / "index")["documents"] == 2
+    unread(monkeypatch)
+    ready(config())  # by the files' names, sizes and times alone
+
+
+def test_the_same_rows_in_another_file_are_compared_once(
+    config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready(config())
+    built = (tmp_path / "index" / "index.json").read_bytes()
+    other = config(f"corpus.path={write(tmp_path / 'elsewhere' / 'corpus.csv', ROWS)}")
+    ready(other)
+    assert (tmp_path / "index" / "index.json").read_bytes() == built
+    unread(monkeypatch)
+    ready(other)
+
+
+def test_an_index_of_another_corpus_is_refused_and_stays(config: Callable[..., Any], tmp_path: Path, corpus: str) -> None:
+    ready(config())
+    built = (tmp_path / "index" / "index.json").read_bytes()
+    write(Path(corpus), OTHER)
+    line = (
+        f"index {tmp_path}/index: was built from another corpus (2 documents) than {corpus} (3; corpus.path); "
+        "build it anew with: dmqr index CONFIG, or name another index"
+    )
+    assert [refusal(config()) for _ in range(2)] == [line] * 2
+    assert (tmp_path / "index" / "index.json").read_bytes() == built
+    write(Path(corpus), ROWS)
+    os.utime(corpus, ns=(1, 1))
+    ready(config())
+
+
+def test_other_columns_of_the_same_file_are_another_corpus(config: Callable[..., Any], corpus: str) -> None:
+    write(Path(corpus), ROWS | {"body": ["x", "y"]})
+    ready(config())
+    assert "was built from another corpus" in refusal(config("corpus.text_column=body"))
+
+
+def test_an_index_of_before_there_were_notes_is_compared(config: Callable[..., Any], tmp_path: Path, corpus: str) -> None:
+    ready(config())
+    (tmp_path / "index" / "source.json").write_text("{broken")
+    ready(config())
+    assert json.loads((tmp_path / "index" / "source.json").read_text())["corpus"] == read_index(tmp_path / "index")["corpus"]
+    note = (tmp_path / "index" / "source.json").read_bytes()
+    assert main(["index", str(tmp_path / "config.yaml"), "--corpus", write(tmp_path / "other.parquet", OTHER)]) == 0
+    (tmp_path / "index" / "source.json").write_bytes(note)  # of the index before, as a kill may leave it
+    assert "was built from another corpus" in refusal(config())
+
+
+def test_a_corpus_that_is_not_here_is_told(config: Callable[..., Any], corpus: str, caplog: pytest.LogCaptureFixture) -> None:
+    missing_corpus = config(f"corpus.path={corpus}.gone")
+    assert f"corpus {corpus}.gone: no such file or folder; correct corpus.path or --corpus" in refusal(missing_corpus)
+    ready(config())
+    with caplog.at_level("WARNING", logger="dmqr"):
+        ready(missing_corpus)
+    assert f"corpus.path: {corpus}.gone is not here, so whether index" in caplog.text
+
+
+def test_the_indexes_of_arms_are_built_and_one_of_two_corpora_is_refused(config: Callable[..., Any], tmp_path: Path) -> None:
+    other = write(tmp_path / "other.parquet", OTHER)
+    name = "retrieve.retrievers.bm25"
+    german = config(f"{name}.analyzer=german", f"{name}.index={tmp_path}/german")
+    arm = config(f"{name}.index={tmp_path}/other", f"corpus.path={other}")
+    ready(config(), german, arm)
+    found = {index: read_index(tmp_path / index) for index in ("index", "german", "other")}
+    assert {index: entry["documents"] for index, entry in found.items()} == {"index": 2, "german": 2, "other": 3}
+    assert found["german"]["fields"]["bm25"]["analyzer"].startswith("german")
+    line = refusal(config(f"{name}.index={tmp_path}/new"), config(f"{name}.index={tmp_path}/new", f"corpus.path={other}"))
+    assert f"index {tmp_path}/new: is to be built of " in line
+    assert not (tmp_path / "new").exists()
+    same = f"{name}.index={tmp_path}/new"
+    assert "share the index" in refusal(config(same), config(same, f"{name}.analyzer=german"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_collections_have_a_corpus_each(config: Callable[..., Any], tmp_path: Path, corpus: str) -> None:
+    other = write(tmp_path / "other.csv", OTHER)
+    retrievers = {
+        name: {"kind": "local", "index": str(tmp_path / name), "analyzer": "english"} for name in ("law", "med", "old")
+    }
+    collections = {
+        "law": {"retrievers": ["law"], "corpus": {"path": corpus}},
+        "med": {"retrievers": ["med"], "corpus": {"path": [other]}},
+        "old": {"retrievers": ["old"]},
+    }
+    loaded = config(f"retrieve={json.dumps({'retrievers': retrievers, 'collections': collections})}", "corpus={}")
+    ready(loaded)
+    assert [read_index(tmp_path / name)["documents"] for name in ("law", "med")] == [2, 3]
+    assert not (tmp_path / "old").exists()
+    with pytest.raises(ConfigError, match=r"name it in retrieve.collections.NAME.corpus.path"):
+        config(f"retrieve={json.dumps({'retrievers': retrievers, 'collections': collections})}")
+
+
+def test_two_jobs_at_a_time_build_it_once(config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(missing, "WAIT_SECONDS", 0.01)
+    both, built, loaded = threading.Barrier(2, timeout=PATIENCE), [], config()
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        both.wait()  # each has seen that there is none
+        found = build(*arguments, **options)
+        built.append(found)
+        return found
+
+    build = missing.built_of
+    monkeypatch.setattr(missing, "built_of", counted)
+    failed: list[BaseException] = []
+
+    def job() -> None:
+        try:
+            ready(loaded)
+        except threading.BrokenBarrierError:
+            failed.append(AssertionError("built a third time"))
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=job) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert failed == []
+    assert len(built) == 1
+    assert sorted(path.name.partition("-")[0] for path in (tmp_path / "index").iterdir()) == [
+        ".lock",
+        "data",
+        "index.json",
+        "source.json",
+    ]
+
+
+def test_of_two_corpora_at_a_time_the_second_is_refused(
+    config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = config(f"corpus.path={write(tmp_path / 'other.parquet', OTHER)}")
+
+    def first_another(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(missing, "built_of", build)
+        ready(config())  # another job, just before
+        return build(*arguments, **options)
+
+    build = missing.built_of
+    monkeypatch.setattr(missing, "built_of", first_another)
+    assert "was built from another corpus (2 documents)" in refusal(other)
+    assert read_index(tmp_path / "index")["documents"] == 2
+
+
+KILLED = """
+import os, signal, sys
+import retrievers.local.build as build
+from jobs.__main__ import main
+def kill(*arguments, **_):
+    if sys.argv[1] != "replace" or str(arguments[-1]).endswith("index.json"):
+        os.kill(os.getpid(), signal.SIGKILL)
+setattr(os if sys.argv[1] == "replace" else build, sys.argv[1], kill)
+main(["plan", sys.argv[2]])
+"""
+
+
+@pytest.mark.parametrize("at", ["build_bm25", "publish", "replace"])
+def test_a_kill_in_the_middle_leaves_no_index(at: str, config: Callable[..., Any], tmp_path: Path) -> None:
+    config()
+    pq.write_table(pa.table({"query": ["tea"]}), tmp_path / "log.parquet")
+    (tmp_path / "recorded.jsonl").write_text('{"query": "tea", "completions": {}}\n')
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", KILLED, at, "config.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=PATIENCE, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not (tmp_path / "index" / "index.json").exists()
+    assert len(list((tmp_path / "index").iterdir())) > 1
+    ready(config())
+    assert sorted(path.name.partition("-")[0] for path in (tmp_path / "index").iterdir()) == [
+        ".lock",
+        "data",
+        "index.json",
+        "source.json",
+    ]
+
+
+def test_a_build_that_fails_leaves_nothing(config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("retrievers.local.build.build_bm25", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ready(config())
+    assert not (tmp_path / "index").exists()
+    ready(config())
+
+
+def test_an_index_on_s3(
+    s3: S3Server, config: Callable[..., Any], corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = open_storage(s3.fresh("missing-index"))
+    there.upload(Path(corpus), "corpus/0.parquet")
+    settings = [f"retrieve.retrievers.bm25.index={there.url('index')}", f"corpus.path={there.url('corpus')}"]
+    loaded = config(*settings)
+    ready(loaded)
+    index = there.get("index/index.json")
+    assert json.loads(index or b"")["documents"] == 2
+    with monkeypatch.context() as patch:
+        unread(patch)
+        ready(loaded)
+    there.upload(Path(write(tmp_path / "other.parquet", OTHER)), "corpus/0.parquet")
+    assert f"index {there.url('index')}: was built from another corpus (2 documents)" in refusal(loaded)
+    assert there.get("index/index.json") == index
+
+
+def test_a_build_on_s3_is_waited_for(s3: S3Server, config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    there = open_storage(s3.fresh("waited-for"))
+    loaded = config(f"retrieve.retrievers.bm25.index={there.url('index')}")
+    held, said = Lease.acquire(open_storage(there.url("index"))), []
+
+    def waits(seconds: float) -> None:
+        said.append(seconds)
+        held.release()
+
+    monkeypatch.setattr(missing.time, "sleep", waits)
+    ready(loaded)
+    assert said == [missing.WAIT_SECONDS]
+    assert json.loads(there.get("index/index.json") or b"")["documents"] == 2
+
+
+def test_the_verb_index_replaces_and_says_what(
+    config: Callable[..., Any], corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config()
+    path = str(tmp_path / "config.yaml")
+    assert main(["index", path]) == 0
+    assert "2 documents, built" in capsys.readouterr().out
+    write(Path(corpus), OTHER)
+    assert main(["index", path]) == 0
+    assert "3 documents, built, in place of the index of another corpus (2 documents)" in capsys.readouterr().out
+    ready(config())
+    assert main(["index", path, "--set", "corpus.path=null"]) == 2
+    assert "--corpus: is missing, and the config names no corpus (corpus.path)" in capsys.readouterr().err
+
+
+def test_the_verb_index_builds_those_of_arms(
+    config: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config()
+    arms = {
+        "german": {"retrieve.retrievers.bm25.analyzer": "german", "retrieve.retrievers.bm25.index": str(tmp_path / "german")}
+    }
+    assert main(["index", str(tmp_path / "config.yaml"), "--set", f"ablate.arms={json.dumps(arms)}", "--json"]) == 0
+    assert [one["index"] for one in json.loads(capsys.readouterr().out)] == [str(tmp_path / "index"), str(tmp_path / "german")]
