@@ -7,6 +7,7 @@ a page that is not in `NAVIGATION`, or twice, is an error.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 NAVIGATION = {
     "Use": (
-        "docs/install", "docs/python", "docs/strategies", "docs/strategy-files", "docs/settings", "docs/config", "docs/plugins",
-        "docs/coming-from",
+        "docs/install", "docs/python", "docs/notebook", "docs/strategies", "docs/strategy-files", "docs/settings",
+        "docs/config", "docs/plugins", "docs/coming-from",
     ),
     "Operate": (
         "docs/operations", "docs/cluster", "docs/kubernetes", "docs/store", "docs/tables", "docs/metrics", "docs/errors",
@@ -30,9 +31,10 @@ NAVIGATION = {
 project = "dmqr"
 version = release = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 extensions = ["myst_parser"]
+source_suffix = {".md": "markdown", ".ipynb": "markdown"}
 root_doc = "README"
-include_patterns = [f"{page}.md" for page in (root_doc, *(page for part in NAVIGATION.values() for page in part))]
-include_patterns.append("docs/*.md")  # one that `NAVIGATION` lacks is to be told
+include_patterns = [f"{page}.*" for page in (root_doc, *(page for part in NAVIGATION.values() for page in part))]
+include_patterns += ["docs/*.md", "docs/*.ipynb"]  # a page that `NAVIGATION` lacks is to be told
 exclude_patterns = [".*", "build", "index", "runs"]
 myst_heading_anchors = 4
 html_theme = "pydata_sphinx_theme"
@@ -42,13 +44,17 @@ html_theme_options = {"show_prev_next": False, "secondary_sidebar_items": ["page
 
 
 def setup(app: Any) -> None:
-    """Puts the navigation behind the README as it is built; in the file itself it would show."""
-    app.connect("source-read", _with_navigation)
+    """Has pages changed as they are read."""
+    app.connect("source-read", _as_markdown)
 
 
-def _with_navigation(_app: Any, page: str, source: list[str]) -> None:
+def _as_markdown(app: Any, page: str, source: list[str]) -> None:
+    """Puts the navigation behind the README, where the file itself would show it; makes a page of a notebook's cells."""
     if page == root_doc:
         source[0] += "".join(
             f"\n\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(pages) + "\n```\n"
             for title, pages in NAVIGATION.items()
         )
+    if str(app.env.doc2path(page)).endswith(".ipynb"):
+        cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(source[0])["cells"]]
+        source[0] = "\n\n".join(text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in cells)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 import runpy
 import subprocess
 import sys
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -55,14 +58,26 @@ def pages(site: Path) -> dict[Path, Links]:
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    there = {path.relative_to(ROOT).with_suffix("").as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))}
+    files = [path for pattern in ("*.md", "docs/*.md", "docs/*.ipynb") for path in ROOT.glob(pattern)]
     assert len(NAMED) == len(set(NAMED))
-    assert there <= {CONFIG["root_doc"], *NAMED}
-    assert all((ROOT / f"{page}.md").exists() for page in NAMED)
+    assert {path.relative_to(ROOT).with_suffix("").as_posix() for path in files} <= {CONFIG["root_doc"], *NAMED}
+    assert all(any((ROOT / f"{page}{suffix}").exists() for suffix in CONFIG["source_suffix"]) for page in NAMED)
 
 
 def test_there_is_a_page_of_each_file_and_of_nothing_else(site: Path, pages: dict[Path, Links]) -> None:
     assert {path.relative_to(site).as_posix() for path in pages} - MADE == {f"{page}.html" for page in ("README", *NAMED)}
+
+
+def test_a_notebook_is_a_page_of_its_cells(site: Path) -> None:
+    cells = json.loads((ROOT / "docs/notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    html = (site / "docs/notebook.html").read_text(encoding="utf-8")
+    shown = [unescape(re.sub("<[^>]+>", "", block)) for block in re.findall(r"<pre>(.*?)</pre>", html, re.DOTALL)]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert [one.strip() for one in shown] == [one.strip() for one in code]
+    lines = [line for cell in cells if cell["cell_type"] == "markdown" for line in "".join(cell["source"]).splitlines()]
+    titles = [line.lstrip("# ") for line in lines if line.startswith("#")]
+    assert len(titles) > 3
+    assert all(title in unescape(html) for title in titles)
 
 
 def test_links_lead_to_a_page_and_a_place_in_it(site: Path, pages: dict[Path, Links]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -122,7 +123,7 @@ def test_there_are_lines_of_each_kind() -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_every_setting_is_one(setting: str, tmp_path: Path) -> None:
+def test_every_setting_is_one(setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is taken beside a config with two retrievers, and changes it or says the default."""
     retrievers = {"bm25": {"kind": "local", "index": "i"}, "dense": {"kind": "local", "index": "i", "encoder": {"model": "m"}}}
     values = {
@@ -132,6 +133,8 @@ def test_every_setting_is_one(setting: str, tmp_path: Path) -> None:
     }  # fmt: skip
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(values))
+    shutil.copy(ROOT / "configs/plugins/rm3.py", tmp_path)
+    monkeypatch.chdir(tmp_path)
     key, _, value = setting.partition(": ")
     config = load_config(str(path), [f"{key}={value}"])
     for entry in config.rewrite.strategies:
