@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from cluster.errors import RetrieverError
+from dmqr.testing import RerankerContract
 from retrievers.batches import length_batches
 from retrievers.encoder import Encoder
 from retrievers.reranker import Reranker, open_reranker, reranker_identity
@@ -65,6 +66,20 @@ def pairs() -> tuple[list[str], list[str]]:
     return [query for query in QUERIES for _ in PASSAGES], PASSAGES * len(QUERIES)
 
 
+class TestEveryReranker(RerankerContract):
+    passages = PASSAGES
+
+    @pytest.fixture(autouse=True)
+    def given(self, settings: dict[str, Any], reranker: Reranker) -> None:
+        self._settings, self._reranker = RerankSettings(**settings), reranker
+
+    def settings(self) -> RerankSettings:
+        return self._settings
+
+    def opened(self) -> Reranker:
+        return self._reranker
+
+
 def test_one_number_for_each_pair(reranker: Reranker, pairs: tuple[list[str], list[str]]) -> None:
     scores = reranker.score(*pairs)
     assert scores.shape == (len(pairs[0]),)
@@ -87,10 +102,6 @@ def test_equal_pairs_have_equal_scores(reranker: Reranker) -> None:
     assert scores[0] == scores[2] != scores[1]
 
 
-def test_nothing_to_score(reranker: Reranker) -> None:
-    assert reranker.score([], []).shape == (0,)
-
-
 def test_lists_of_different_lengths(reranker: Reranker) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         reranker.score(QUERIES, PASSAGES[:1])
@@ -99,10 +110,6 @@ def test_lists_of_different_lengths(reranker: Reranker) -> None:
 def test_texts_longer_than_the_model_takes(reranker: Reranker) -> None:
     long = "sour dough rises " * 300
     assert np.isfinite(reranker.score([long, long, "yeast"], [long, "yeast", long])).all()
-
-
-def test_identity_is_known_before_anything_is_loaded(reranker: Reranker, settings: dict[str, Any]) -> None:
-    assert json.loads(json.dumps(reranker.identity())) == reranker.identity() == reranker_identity(RerankSettings(**settings))
 
 
 def test_a_query_that_leaves_no_room_is_cut_again(tiny_xlmr: str) -> None:

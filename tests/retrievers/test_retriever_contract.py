@@ -1,26 +1,24 @@
-"""What holds for every retriever. A new kind joins by a line in SETTINGS."""
+"""What holds for every retriever: the contract that a plug-in's author runs, and more. A new kind joins by a line in KINDS."""
 
 from __future__ import annotations
 
-import json
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cluster.errors import RetrieverError
+from dmqr.testing import RetrieverContract, hits_of
 from retrievers.hybrid.retriever import Hybrid
 from retrievers.joined import joined_text, repetitions
+from retrievers.kinds import RetrieverSettings
 from retrievers.retriever import (
     Embedder,
     JoinedText,
-    RankedLists,
     Retriever,
     SearchText,
     open_documents,
     open_retriever,
-    retriever_identity,
 )
 from retrievers.web.retriever import Web
 from tests.support.retrievers.blocks import typed
@@ -64,44 +62,28 @@ def retriever(settings: dict[str, Any]) -> Retriever:
     return open_retriever("under_test", typed(settings))
 
 
-def lists_of(found: RankedLists) -> list[list[tuple[str, float]]]:
-    ids = found.doc_ids.to_pylist()
-    return [list(zip(ids[a:b], found.scores[a:b].tolist(), strict=True)) for a, b in pairwise(found.offsets.tolist())]
+class TestEveryRetriever(RetrieverContract):
+    texts = TEXTS
+
+    @pytest.fixture(autouse=True)
+    def given(self, settings: dict[str, Any], retriever: Retriever) -> None:
+        self._settings, self._retriever = typed(settings), retriever
+
+    def settings(self) -> RetrieverSettings:
+        return self._settings
+
+    def opened(self) -> Retriever:
+        return self._retriever
 
 
-def test_lists_are_ordered_and_bounded(retriever: Retriever) -> None:
-    assert isinstance(retriever, Retriever)
-    for depth in (1, 3, 1000):
-        found = retriever.search(TEXTS, depth)
-        assert found.offsets.dtype == np.int64
-        assert found.scores.dtype == np.float64
-        assert found.offsets[-1] == len(found.doc_ids) == len(found.scores)
-        lists = lists_of(found)
-        assert len(lists) == len(TEXTS)
-        for hits in lists:
-            assert 0 < len(hits) <= depth
-            assert hits == sorted(hits, key=lambda hit: (-hit[1], hit[0]))
-            assert len({doc_id for doc_id, _ in hits}) == len(hits)
-
-
-def test_a_shallow_list_begins_a_deep_one(retriever: Retriever) -> None:
-    deep, shallow = lists_of(retriever.search(TEXTS, 8)), lists_of(retriever.search(TEXTS, 3))
-    assert [hits[:3] for hits in deep] == shallow
-
-
-def test_a_text_finds_the_same_alone_and_in_a_batch(retriever: Retriever) -> None:
-    batch = lists_of(retriever.search(TEXTS, 5))
-    assert batch[0] == batch[4]
-    for text, hits in zip(TEXTS, batch, strict=True):
-        (alone,) = lists_of(retriever.search([text], 5))
-        assert [doc_id for doc_id, _ in alone] == [doc_id for doc_id, _ in hits]
-        np.testing.assert_allclose([s for _, s in alone], [s for _, s in hits], atol=2e-6)
+def test_every_text_has_hits(retriever: Retriever) -> None:
+    assert all(hits_of(retriever.search(TEXTS, 3)))
 
 
 def test_finds_what_was_asked_for(retriever: Retriever) -> None:
     if isinstance(retriever, Web):
         pytest.skip("ids are of addresses")
-    best = [hits[0][0] for hits in lists_of(retriever.search(TEXTS, 3))]
+    best = [hits[0][0] for hits in hits_of(retriever.search(TEXTS, 3))]
     assert best[0] == "d02"
     assert best[1] in ("d03", "d04", "d05")
     assert best[3] == "d09"
@@ -110,16 +92,9 @@ def test_finds_what_was_asked_for(retriever: Retriever) -> None:
 def test_equal_passages_tie_and_stand_in_order(retriever: Retriever) -> None:
     if isinstance(retriever, Web):
         pytest.skip("scores are by rank")
-    (hits,) = lists_of(retriever.search([SearchText("sour dough and wild yeast")], 2))
+    (hits,) = hits_of(retriever.search([SearchText("sour dough and wild yeast")], 2))
     assert [doc_id for doc_id, _ in hits] == ["d03", "d10"]
     assert hits[0][1] == hits[1][1]
-
-
-def test_nothing_and_blank_texts_are_no_errors(retriever: Retriever) -> None:
-    empty = retriever.search([], 5)
-    assert empty.offsets.tolist() == [0]
-    assert len(empty.doc_ids) == len(empty.scores) == 0
-    assert len(lists_of(retriever.search([SearchText(""), SearchText(" \n")], 5))) == 2
 
 
 JOINED = JoinedText(SearchText("light of a lamp"), (SearchText("lamp, sea; moon lamp"), SearchText("yeast " * 40, "passage")))
@@ -131,14 +106,14 @@ def test_texts_searched_as_one_count_as_often_as_they_are_repeated(retriever: Re
     if isinstance(retriever, Embedder):
         pytest.skip("searches by vectors")
     assert repetitions(JOINED) == 2
-    single, one, again, other = lists_of(
+    single, one, again, other = hits_of(
         retriever.search([TEXTS[1], JOINED, SearchText(joined_text(JOINED)), JoinedText(None, (TEXTS[0], TEXTS[1]))], 8)
     )
-    assert [single] == lists_of(retriever.search([TEXTS[1]], 8))
+    assert [single] == hits_of(retriever.search([TEXTS[1]], 8))
     assert [doc_id for doc_id, _ in one] == [doc_id for doc_id, _ in again]
     np.testing.assert_allclose([score for _, score in one], [score for _, score in again], rtol=1e-6)
-    together = dict(lists_of(retriever.search([TEXTS[0]], 100))[0])
-    for doc_id, score in lists_of(retriever.search([TEXTS[1]], 100))[0]:
+    together = dict(hits_of(retriever.search([TEXTS[0]], 100))[0])
+    for doc_id, score in hits_of(retriever.search([TEXTS[1]], 100))[0]:
         together[doc_id] = together.get(doc_id, 0.0) + score
     for doc_id, score in other:
         assert score == pytest.approx(together[doc_id], rel=1e-5)
@@ -151,26 +126,12 @@ def test_a_joined_vector_is_the_mean_of_those_of_its_texts(retriever: Retriever)
     passages = retriever.embed([SearchText(". ".join(filter(None, PASSAGES[one])), "passage") for one in ids])
     mean = retriever.embed(JOINED.texts).mean(axis=0)
     wanted = dict(zip(ids, passages @ (mean / np.linalg.norm(mean)), strict=True))
-    single, hits = lists_of(retriever.search([TEXTS[1], JOINED], 5))
-    assert [one for one, _ in single] == [one for one, _ in lists_of(retriever.search([TEXTS[1]], 5))[0]]
+    single, hits = hits_of(retriever.search([TEXTS[1], JOINED], 5))
+    assert [one for one, _ in single] == [one for one, _ in hits_of(retriever.search([TEXTS[1]], 5))[0]]
     assert hits[0][0] == max(wanted, key=lambda one: wanted[one])
     for doc_id, score in hits:
         if doc_id != "e1":  # its text is empty
             assert score == pytest.approx(wanted[doc_id], abs=2e-5)
-
-
-def test_identity_is_known_before_anything_is_loaded(retriever: Retriever, settings: dict[str, Any]) -> None:
-    identity = retriever.identity()
-    assert json.loads(json.dumps(identity)) == identity == retriever_identity("under_test", typed(settings))
-    assert open_retriever("again", typed(settings), expect_identity=identity).identity() == identity
-
-
-def test_another_index_than_planned_is_refused(retriever: Retriever, settings: dict[str, Any]) -> None:
-    planned = retriever.identity() | {"corpus": "sha256:of another time"}
-    with pytest.raises(RetrieverError, match="was replaced since this run was planned") as refusal:
-        open_retriever("under_test", typed(settings), expect_identity=planned)
-    assert "of another time" in str(refusal.value)
-    assert "\n" not in str(refusal.value)
 
 
 def test_documents_give_the_text_of_hits(retriever: Retriever, settings: dict[str, Any]) -> None:

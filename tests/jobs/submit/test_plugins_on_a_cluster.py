@@ -35,6 +35,11 @@ def dmqr(place: Path, *words: object) -> Done:
     return done
 
 
+def log(place: Path) -> tuple[str, str]:
+    """The log by its whole path, under which a submitted job knows it."""
+    return "--set", f"log.path={place}/log.parquet"
+
+
 def test_it_runs_there_and_its_changed_code_is_another_run(nodes: Simulated, tmp_path: Path, corpus: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "counting.py").write_text("FACTOR = 1.0\n")
@@ -43,7 +48,7 @@ def test_it_runs_there_and_its_changed_code_is_another_run(nodes: Simulated, tmp
     (tmp_path / "own.yaml").write_text(page_file("own.yaml"))
     pq.write_table(pa.table({"query": QUERIES}), tmp_path / "log.parquet")
     dmqr(tmp_path, "index", "own.yaml", "--corpus", corpus)
-    small = ("--set", "cluster.shard_size=4", "--set", "retrieve.retrievers.overlap.least=1")
+    small = ("--set", "cluster.shard_size=4", "--set", "retrieve.retrievers.overlap.least=1", *log(tmp_path))
     here = dmqr(tmp_path, "run", "own.yaml", *small, "--set", f"output={tmp_path}/here").folder
     wide = (*small, "--set", "cluster.retrieve.workers=3")
     to = ("--address", nodes.address)
@@ -69,7 +74,7 @@ def test_strategies_in_python_beside_it(nodes: Simulated, tmp_path: Path, corpus
     pq.write_table(pa.table({"query": QUERIES}), tmp_path / "log.parquet")
     dmqr(tmp_path, "index", "own.yaml", "--corpus", corpus)
     made = "rewrite={strategies: [longest.py:Longest, {titles.py:Titles: {documents: 2}}]}"
-    small = ("--set", made, "--set", "cluster.shard_size=4", "--set", "ablate.subsets=leave_one_out")
+    small = ("--set", made, "--set", "cluster.shard_size=4", "--set", "ablate.subsets=leave_one_out", *log(tmp_path))
     wide, to = (*small, "--set", "cluster.rewrite.workers=3", "--set", "cluster.gate.workers=2"), ("--address", nodes.address)
     here = dmqr(tmp_path, "run", "own.yaml", *small, "--set", f"output={tmp_path}/here").folder
     there = dmqr(tmp_path, "submit", "own.yaml", *wide, *to).folder

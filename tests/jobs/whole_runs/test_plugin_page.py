@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ import yaml
 from jobs.__main__ import main
 from jobs.runs.folder import open_run
 from tests.support.jobs.in_process_runs import rows
+from tests.support.jobs.whole_runs import ROOT
 from tests.support.plugins import PAGE, page_file
 
 QUERIES = ["light of a lamp at sea", "wild yeast and bread", "the moon and the sea", "zzz"]
@@ -79,6 +83,19 @@ def test_every_line_of_the_page(place: Path, dmqr: Dmqr, passages: dict[str, str
             assert "overlap" in said
     first, second = (Path(folders[line]) for line in lines if " run " in line)
     assert (own_lists(first), own_lists(second)) == (by_hand(passages, 2), by_hand(passages, 1))
+
+
+def test_the_contract_that_the_page_shows(place: Path, dmqr: Dmqr) -> None:
+    (place / "test_overlap.py").write_text(page_file("test_overlap.py"))
+    dmqr("index", "own.yaml", "--corpus", "corpus.parquet")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_overlap.py"]
+    given: Any = {"cwd": place, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
+    done = subprocess.run(command, **given, check=False, timeout=900)
+    assert re.search(r"^1\d passed", done.stdout, re.MULTILINE), done.stdout[-3000:]
+    (place / "overlap.py").write_text(page_file("overlap.py").replace("lists_of(found, depth)", "lists_of(found, depth + 1)"))
+    done = subprocess.run(command, **given, check=False, timeout=900)
+    assert "test_lists_are_ordered_and_bounded" in done.stdout
+    assert done.returncode == 1
 
 
 def test_the_index_is_built_once_for_a_corpus(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,65 @@
+"""What holds for every reranker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from dmqr.testing.settings import HOSTILE, SettingsContract
+from retrievers.reranker import Reranker, open_reranker, reranker_identity
+from retrievers.rerankers.settings import RerankerSettings
+
+
+class RerankerContract(SettingsContract):
+    """What holds for every reranker."""
+
+    query = "light of a lamp at sea"
+    passages: Sequence[str] = (
+        "Lighthouses. A lens threw the light of a small lamp across the sea.", "Bread. Yeast is in no hurry.", "",
+        "Tides. The moon pulls the sea twice a day.",
+    )  # fmt: skip
+    least_difference = 1e-5
+    """Between scores of one pair in two batches: weights add up in another order."""
+
+    def settings(self) -> RerankerSettings:
+        """Returns the settings under test; to be overridden."""
+        raise NotImplementedError("return the settings under test, for example by reranker_settings_of(...)")
+
+    def opened(self) -> Reranker:
+        """Returns an open reranker; may be overridden to open it once."""
+        found = open_reranker(self.settings())
+        assert found is not None, "kind: none is no reranker"
+        return found
+
+    def test_a_pair_has_one_finite_score(self) -> None:
+        """In the order of the pairs, as float64."""
+        scores = self.opened().score([self.query] * len(self.passages), list(self.passages))
+        assert scores.shape == (len(self.passages),)
+        assert scores.dtype == np.float64
+        assert np.isfinite(scores).all(), "a score is a number"
+        assert len(set(scores.tolist())) > 1, "the passages of this contract differ, so do their scores; set others"
+
+    def test_a_pair_has_the_same_score_alone_and_in_a_batch(self) -> None:
+        """Which pairs are scored in one call depends on the shard, on the arms, and on what is stored."""
+        reranker, passages = self.opened(), [*self.passages, self.passages[0]]
+        batch = reranker.score([self.query] * len(passages), passages)
+        assert batch[0] == batch[-1]
+        alone = [float(reranker.score([self.query], [one])[0]) for one in passages]
+        np.testing.assert_allclose(alone, batch, atol=self.least_difference)
+
+    def test_nothing_has_no_scores(self) -> None:
+        """A shard may find nothing."""
+        assert self.opened().score([], []).shape == (0,)
+
+    def test_hostile_texts_are_no_errors(self) -> None:
+        """On either side of a pair."""
+        reranker = self.opened()
+        for queries, passages in ((HOSTILE, [self.passages[0]] * len(HOSTILE)), ([self.query] * len(HOSTILE), HOSTILE)):
+            assert np.isfinite(reranker.score(list(queries), list(passages))).all()
+
+    def test_identity_is_known_before_anything_is_loaded(self) -> None:
+        """JSON values, the same from both functions: scores are stored under it."""
+        planned = reranker_identity(self.settings())
+        assert json.loads(json.dumps(planned)) == planned == self.opened().identity()

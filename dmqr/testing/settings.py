@@ -1,0 +1,109 @@
+"""What holds for the settings of any plug-in; settings by the names that a config has; texts that tests of all kinds send."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from cluster.errors import DmqrError
+from cluster.plugins.code import PluginError
+from cluster.plugins.references import plugin
+from cluster.settings import REQUIRED, Settings
+from retrievers.kinds import AnyRetrieverSettings, RetrieverSettings
+from retrievers.rerankers.kinds import AnyRerankerSettings
+from retrievers.rerankers.settings import RerankerSettings
+from rewriters.engines.settings import AnyEngineSettings, EngineSettings
+from rewriters.python.strategy import PythonStrategy
+
+HOSTILE = (
+    "", " \n\t", "?", "a" * 5_000, "word " * 3_000, "\x00\x07 bell", 'unbalanced ( " [ {', "AND OR NOT * ~2 ^3 f:v \\ / <b>",
+    "ключ 鍵 مفتاح 🗝️ e\u0301", "\u202eright to left", "{query} {{x}} %s ${HOME}", "'; DROP TABLE x; --", "null", "0", "-1e999",
+)  # fmt: skip
+"""Texts that queries of a log have been seen to be."""
+
+
+def settings_of(kind: str, **values: Any) -> RetrieverSettings:
+    """Returns the settings of a retriever as a config has them; files of `kind` are relative to the current folder.
+
+    Raises:
+        ValueError: They are wrong, or there is no such code.
+    """
+    return _validated(AnyRetrieverSettings, kind, values)  # type: ignore[no-any-return]
+
+
+def engine_settings_of(kind: str, **values: Any) -> EngineSettings:
+    """Returns the settings of an engine as `settings_of` does those of a retriever."""
+    return _validated(AnyEngineSettings, kind, values)  # type: ignore[no-any-return]
+
+
+def reranker_settings_of(kind: str, **values: Any) -> RerankerSettings:
+    """Returns the settings of a reranker as `settings_of` does those of a retriever."""
+    return _validated(AnyRerankerSettings, kind, values)  # type: ignore[no-any-return]
+
+
+def strategy_of(source: str, **parameters: Any) -> PythonStrategy:
+    """Returns a strategy in Python, by what `rewrite.strategies` names it: `file.py:Class`, `module:Class`, an entry point.
+
+    Raises:
+        ValueError: There is no such code, or a parameter is wrong.
+    """
+    try:
+        made = plugin(source, "dmqr.strategies", _is_strategy, "a class that derives PythonStrategy")
+    except PluginError as error:
+        raise ValueError(str(error)) from error
+    return made(**parameters)  # type: ignore[no-any-return]
+
+
+def _is_strategy(one: Any) -> bool:
+    return isinstance(one, type) and issubclass(one, PythonStrategy)
+
+
+def _validated(model: Any, kind: str, values: Any) -> Any:
+    try:
+        return TypeAdapter(model).validate_python({"kind": kind, **values}, context=REQUIRED)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc'])) or kind}: {first['msg']}") from None
+
+
+def refusal_of(call: Callable[[], object], otherwise: str) -> str:
+    """Returns the line with which a call is refused; fails with `otherwise` where it is not."""
+    try:
+        call()
+    except DmqrError as error:
+        line = str(error)
+    else:
+        raise AssertionError(otherwise)
+    assert "\n" not in line, "an error is one line"
+    return line
+
+
+class SettingsContract:
+    """What holds for the settings of any plug-in."""
+
+    def settings(self) -> Any:
+        """Returns the settings under test; to be overridden."""
+        raise NotImplementedError("return the settings under test, for example by settings_of(...)")
+
+    def test_settings_are_frozen_and_go_through_a_pickle(self) -> None:
+        """A worker is given the settings, and nobody changes them."""
+        settings = self.settings()
+        assert isinstance(settings, Settings), "settings derive from the project's class"
+        assert type(settings).model_config.get("frozen"), "settings are frozen"
+        assert type(settings).model_config.get("extra") == "forbid", "a key that the class does not have is refused"
+        assert pickle.loads(pickle.dumps(settings)) == settings
+
+    def test_settings_go_to_another_process(self) -> None:
+        """Which has not heard of the plug-in, and runs in another folder."""
+        code = "import pickle, sys; print(type(pickle.load(sys.stdin.buffer)).__qualname__)"
+        path = [one for one in sys.path if one]
+        done = subprocess.run(
+            [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}; {code}"], input=pickle.dumps(self.settings()),
+            capture_output=True, check=False, cwd="/", timeout=600,
+        )  # fmt: skip
+        assert done.stdout.decode().strip() == type(self.settings()).__qualname__, done.stderr.decode()

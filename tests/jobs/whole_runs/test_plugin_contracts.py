@@ -1,0 +1,78 @@
+"""What docs/plugins.md shows keeps the contracts that authors run, and what does not keep them is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dmqr.testing import (
+    EngineContract,
+    RerankerContract,
+    StrategyContract,
+    engine_settings_of,
+    reranker_settings_of,
+    strategy_of,
+)
+from tests.support.plugins import page_file
+
+
+@pytest.fixture(autouse=True)
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("longest.py", "titles.py", "coverage.py", "echo.py"):
+        (tmp_path / name).write_text(page_file(name))
+    monkeypatch.chdir(tmp_path)
+
+
+class TestLongest(StrategyContract):
+    def settings(self) -> Any:
+        return strategy_of("longest.py:Longest", most=3)
+
+
+class TestTitles(StrategyContract):
+    def settings(self) -> Any:
+        return strategy_of("titles.py:Titles")
+
+
+class TestCoverage(RerankerContract):
+    def settings(self) -> Any:
+        return reranker_settings_of("coverage.py:Coverage")
+
+
+class TestEcho(EngineContract):
+    def settings(self) -> Any:
+        return engine_settings_of("echo.py:Echo")
+
+
+WRONG: dict[str, tuple[Any, str, str, Callable[[Any], None]]] = {
+    "too many texts": (TestLongest, 'ClassVar = {"n": 4}', 'ClassVar = {"n": 2}', lambda c: c.test_it_gives_texts()),
+    "another text each time": (
+        TestLongest, '" ".join(words)', '" ".join(words) + str(__import__("time").time_ns())',
+        lambda c: c.test_a_query_has_the_same_texts_again_and_whatever_was_asked_before(),
+    ),
+    "a score that is none": (
+        TestCoverage, "/ max(1, len(words))", '* float("nan")', lambda c: c.test_a_pair_has_one_finite_score()
+    ),
+    "a score by its place": (
+        TestCoverage, "return [self.share(query, passage.lower())", "return [len(queries) + self.share(query, passage.lower())",
+        lambda c: c.test_a_pair_has_the_same_score_alone_and_in_a_batch(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_breaks_a_contract_is_told(name: str, tmp_path: Path) -> None:
+    contract, right, wrong, check = WRONG[name]
+    for file in tmp_path.glob("*.py"):
+        file.write_text(file.read_text().replace(right, wrong))
+    with pytest.raises((AssertionError, ValueError)):
+        check(contract())
+
+
+def test_what_is_not_there_is_said() -> None:
+    with pytest.raises(ValueError, match=r"there is no file none\.py"):
+        strategy_of("none.py:None_")
+    with pytest.raises(ValueError, match="has no Cover; did you mean 'Coverage'"):
+        reranker_settings_of("coverage.py:Cover")
