@@ -19,8 +19,8 @@ from jobs.runs.starts import TIMES, node_time
 from jobs.terminal.formats import duration, percent
 
 BUSY = 0.5  # of their ready time: workers that work more than that are what others wait for
-BOX, TALL, GAP = 150.0, 40.0, 30.0  # width and height of a stage's box, and from box to box
-LEFT, WIDE = 176.0, 500.0  # of the bars: where they begin, and their width
+BOX, TALL, GAP = 190.0, 40.0, 30.0  # width and height of a stage's box, and from box to box
+LEFT, WIDE = 214.0, 500.0  # of the bars: where they begin, and their width
 BAR, STEP = 14.0, 5.0  # height of a bar, and from line to line of a hatched part
 TOP, SIDE = 4.0, 2.0
 WORDS = {"attributed": "worked", "start_up": "started up", "lost": "lost", "idle": "waited"}
