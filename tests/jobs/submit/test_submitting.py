@@ -87,6 +87,17 @@ def test_a_job_is_its_packages_its_config_and_the_small_files_that_it_names(job:
     assert config["output"] == str(tmp_path / "runs")
 
 
+def test_the_corpus_of_a_job_and_of_its_arms_is_found_from_where_it_is_sent(
+    server: FakeJobServer, job: str, tmp_path: Path
+) -> None:
+    arm = "ablate.arms={other: {corpus.path: other.csv, retrieve.retrievers.bm25.index: index/other}}"
+    assert submitted(server, job, "--detach", "--ablate", "--set", "corpus.path=[a.csv, b]", "--set", arm) == 0
+    (job_id,) = server.jobs
+    config = yaml.safe_load(server.sent(job_id)["submitted/config.yaml"])
+    assert config["corpus"]["path"] == [str(tmp_path / "a.csv"), str(tmp_path / "b")]
+    assert config["ablate"]["arms"]["other"]["corpus.path"] == str(tmp_path / "other.csv")
+
+
 def test_packages_are_installed_by_choice(server: FakeJobServer, job: str, tmp_path: Path) -> None:
     (tmp_path / "more.txt").write_text("# ours\nsix==1.17.0  # small\n\n")
     assert submitted(server, job, "--detach", "--pip", "more.txt", "attrs>=23") == 0
