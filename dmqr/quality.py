@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from cluster.errors import ConfigError
 from dmqr.shown import as_html, as_pandas
 
 if TYPE_CHECKING:
@@ -100,5 +101,10 @@ def quality_of(
         named = given_qrels(qrels, "qrels", key or folder.config.evaluate.key)
     notes: list[str] = []
     by = MeasuredBy.of(GroundTruth(notes.append, "qrels", named, key, answers, judged, dashes=""), folder)
-    by.check_any(folder, "qrels")
+    try:
+        by.check_any(folder, "qrels")
+    except ConfigError as error:
+        for words in notes:  # what the config names is not here
+            error.add_note(words)
+        raise
     return MeasuredQuality(measured(folder, by, measures), notes)

@@ -118,5 +118,5 @@ def test_the_demo_needs_no_clone(installed: Path, tmp_path: Path) -> None:
     shown = typed(installed, tmp_path, "dmqr", "demo", "--no-open", "--to", "demo")
     assert "nDCG@10          0.8540  (original alone 0.7827)" in shown
     assert Path(shown.splitlines()[-1]).parent == tmp_path / "demo" / "runs"
-    program = "import dmqr; print(dmqr.open('demo/runs/quickstart').quality().values['measures']['nDCG@10']['results'])"
-    assert typed(installed, tmp_path, "python", "-c", program).startswith("0.854")
+    program = "import dmqr; print(dmqr.open('runs/quickstart').quality().values['measures']['nDCG@10']['results'])"
+    assert typed(installed, tmp_path / "demo", "python", "-c", program).startswith("0.854")
