@@ -190,9 +190,9 @@ def test_defaults_of_elastic(values: Values) -> None:
     [
         (
             {"kind": "elastik", "index": "d"},
-            "retrieve.retrievers.x.kind: no kind 'elastik'; did you mean 'elastic'? (known: local",
+            "retrieve.retrievers.x.kind: no kind 'elastik'; did you mean 'elastic'? (known: elastic",
         ),
-        ({"index": "d"}, "retrieve.retrievers.x.kind: is missing (known: local, elastic, hybrid, web)"),
+        ({"index": "d"}, "retrieve.retrievers.x.kind: is missing (known: elastic, hybrid, local, web)"),
         ({"kind": "elastic"}, "retrieve.retrievers.x.index: is missing; add it"),
         (
             {"kind": "elastic", "index": "d", "url": "http://h"},
