@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from cluster.errors import RetrieverError
-from cluster.plugins.modules import identity_of, module_beside
+from cluster.errors import DmqrError, RetrieverError
+from cluster.plugins.modules import code_of, identity_of, module_beside, raised
 from retrievers.kinds import RetrieverSettings
 
 CODE = "code"
@@ -163,13 +163,15 @@ def open_documents(name: str, settings: RetrieverSettings, *, patient: bool = Fa
 
     Where `patient`, an unreachable server is tried for as long as a worker does.
     """
-    store: DocumentStore = _opener(settings, "open_documents").open_documents(name, settings, patient=patient)
+    with _own_errors(name, settings, "open_documents"):
+        store: DocumentStore = _opener(settings, "open_documents").open_documents(name, settings, patient=patient)
     return store
 
 
 def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
     """Returns the `Retriever.identity` without loading a model, after a check of the index against the settings."""
-    return with_code(settings, _opener(settings, "retriever_identity").retriever_identity(name, settings))
+    with _own_errors(name, settings, "retriever_identity"):
+        return with_code(settings, _opener(settings, "retriever_identity").retriever_identity(name, settings))
 
 
 def identity_differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> str:
@@ -200,7 +202,8 @@ def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[st
     `identity` is that of `retriever_identity`; it names the concrete index, even if an alias points to another one by now.
     """
     opener = _opener(settings, "retriever_identity")
-    facts: dict[str, Any] = opener.retriever_facts(name, settings, identity) if hasattr(opener, "retriever_facts") else {}
+    with _own_errors(name, settings, "retriever_facts"):
+        facts: dict[str, Any] = opener.retriever_facts(name, settings, identity) if hasattr(opener, "retriever_facts") else {}
     return facts
 
 
@@ -214,7 +217,22 @@ def _opener(settings: RetrieverSettings, needed: str) -> Any:
 
 def check_filters(name: str, settings: RetrieverSettings, fields: Iterable[str]) -> None:
     """Refuses fields that the retriever's index lacks, or whose whole values it cannot look for."""
-    _opener(settings, "check_filters").check_filters(name, settings, fields)
+    with _own_errors(name, settings, "check_filters"):
+        _opener(settings, "check_filters").check_filters(name, settings, fields)
+
+
+@contextmanager
+def _own_errors(name: str, settings: RetrieverSettings, function: str) -> Iterator[None]:
+    """Says in one line what a function of a plug-in raises, but for errors of ours and of connections, which say it."""
+    code = code_of(type(settings))
+    try:
+        yield
+    except (DmqrError, ConnectionError):
+        raise
+    except (Exception, SystemExit) as error:
+        if code is None:
+            raise
+        raise RetrieverError("plugin", f"retrieve.retrievers.{name}: {raised(code, error, f'{function} failed')}") from error
 
 
 @contextmanager

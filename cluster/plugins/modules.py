@@ -34,15 +34,17 @@ def load(code: Code) -> types.ModuleType:
     Raises:
         PluginError: It raises an error.
     """
-    name = _entered(code)
     try:
-        return importlib.import_module(name)
-    except Exception as error:  # whatever its code raises
-        where = _line_in(code, error)
-        raise PluginError(
-            f"{code.origin}{where} cannot be imported: {type(error).__name__}: {one_line(error, None)}; correct it, or install "
-            "what it needs"
-        ) from error
+        return importlib.import_module(_entered(code))
+    except ClusterError:  # another version than that of the job
+        raise
+    except (Exception, SystemExit) as error:  # whatever its code raises
+        raise PluginError(f"{raised(code, error, 'cannot be imported')}, or install what it needs") from error
+
+
+def raised(code: Code, error: BaseException, what: str) -> str:
+    """Returns what code of a plug-in raised, in one line: where, `what` could not be done, the error, a remedy."""
+    return f"{code.origin}{_line_in(code, error)} {what}: {type(error).__name__}: {one_line(error, None)}; correct it"
 
 
 def code_of(made: type) -> Code | None:
@@ -52,19 +54,36 @@ def code_of(made: type) -> Code | None:
 
 
 def identity_of(made: type) -> dict[str, str]:
-    """Returns what a class of a plug-in is known by, its name and the version of its code; {}: it is no plug-in's."""
+    """Returns what a class of a plug-in is known by: its name, its module's, and the version of its code; {}: it is none's.
+
+    The module counts, since one version of code may have several classes of one name.
+    """
     code = code_of(made)
-    return {} if code is None else {"class": made.__qualname__, "code": code.version}
+    if code is None:
+        return {}
+    module = made.__module__.partition(".")[2] if code.files else made.__module__
+    return {"class": made.__qualname__, "module": module, "code": code.version}
 
 
 def module_beside(made: type, name: str) -> types.ModuleType:
-    """Returns a module by its name as code of a class's own module imports it; "": that module."""
+    """Returns a module by its name as code of a class's own module imports it; "": that module.
+
+    Raises:
+        ClusterError: It is a plug-in's, and raises an error.
+    """
     code = code_of(made)
     if not name:
         return sys.modules[made.__module__]
-    if code is not None and name.partition(".")[0] in code.locals:
-        return importlib.import_module(f"{_entered(code).partition('.')[0]}.{name}")
-    return importlib.import_module(name)
+    if code is None:
+        return importlib.import_module(name)
+    beside = name.partition(".")[0] in code.locals
+    try:
+        return importlib.import_module(f"{_entered(code).partition('.')[0]}.{name}" if beside else name)
+    except ClusterError:
+        raise
+    except (Exception, SystemExit) as error:
+        line = raised(code, error, f"names the module {name}, which cannot be imported")
+        raise ClusterError("plugin", f"{line}, or install what it needs") from error
 
 
 def installed_folders() -> list[str]:
@@ -118,15 +137,21 @@ def _entered(code: Code) -> str:
     return code.module
 
 
-def _line_in(code: Code, error: Exception) -> str:
-    """Returns ` (FILE, line N)`, where in the code's files the error was raised; "": in none of them."""
+def _line_in(code: Code, error: BaseException) -> str:
+    """Returns ` (FILE, line N)`, where in the code's files or package the error was raised; "": in none of them."""
     found, trace = "", error.__traceback__
     shown = {_shown(code, place): place for place, _ in code.files}
     while trace is not None:
         if (place := shown.get(trace.tb_frame.f_code.co_filename)) is not None:
             found = f" ({place}, line {trace.tb_lineno})"
+        elif not code.files and _is_of(code, module := str(trace.tb_frame.f_globals.get("__name__"))):
+            found = f" ({module}, line {trace.tb_lineno})"
         trace = trace.tb_next
     return found
+
+
+def _is_of(code: Code, module: str) -> bool:
+    return module.partition(".")[0] == code.module.partition(".")[0]
 
 
 def _shown(code: Code, place: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import re
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,13 @@ def reference_code(reference: str, group: str) -> tuple[Code, str]:
         raise PluginError(f"{reference!r} is of {both}; uninstall one, or name its class as {points[0].value}")
     if not points:
         raise PluginError(f"there is no {reference!r}{nearest(reference, entry_points(group))}")
-    module_name, _, name = points[0].value.partition(":")
+    try:
+        module_name, name = points[0].module, points[0].attr  # without extras
+    except AttributeError:  # it has not the form of an entry point
+        name = ""
+    if not name:
+        value = f"{reference!r} is {points[0].value!r} in the entry points of {_distribution_of(points[0])}"
+        raise PluginError(f"{value}, which names no class; write it there as package.module:Class")
     return _module_code(module_name, _distribution_of(points[0])), name
 
 
@@ -94,7 +101,21 @@ def plugin(reference: str, group: str, fits: Callable[[Any], bool], wanted: str)
     if not fits(found):
         kind = f"the class {name}" if isinstance(found, type) else f"{name}, of the type {type(found).__name__}"
         raise PluginError(f"{code.origin}: {kind} is not {wanted}; name one, or derive it")
+    if isinstance(found, type) and not _is_found(found):
+        known_as = f"{found.__module__.rpartition('.')[2]}.{found.__qualname__}"
+        raise PluginError(
+            f"{code.origin}: the class {name} is not to be found under its own name, {known_as}, by which other processes "
+            "import it; define it at the top of a module, under the name that it is assigned to"
+        )
     return found
+
+
+def _is_found(made: type) -> bool:
+    """Returns whether a class is found by the name that it has itself, as unpickling looks for it."""
+    there: Any = sys.modules.get(made.__module__)
+    for part in made.__qualname__.split("."):
+        there = getattr(there, part, None)
+    return there is made
 
 
 def known_names(house: Iterable[str], group: str) -> list[str]:
@@ -109,7 +130,7 @@ def _module_code(name: str, distribution: str) -> Code:
     try:
         spec = importlib.util.find_spec(top)
         there = spec is not None and importlib.util.find_spec(name) is not None
-    except Exception as error:  # the code of a parent package
+    except (Exception, SystemExit) as error:  # the code of a parent package
         why = f"{type(error).__name__}: {one_line(error, None)}"
         raise PluginError(f"module {name} cannot be imported: {why}; correct it, or install what it needs") from error
     if spec is None or not there:

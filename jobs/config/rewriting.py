@@ -71,10 +71,14 @@ class RewriteSettings(Settings):
             raise ValueError("engine is missing; name one, or set strategies: [] to search with the original only")
         if self.joint_prompt is not None and self.calls != "joint":
             raise ValueError("joint_prompt: no joint prompt is sent with calls: separate; remove it, or set calls: joint")
-        names = [named(entry).name for entry in self.strategies]
+        entries = [named(entry) for entry in self.strategies]
+        names = [entry.name for entry in entries]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice or "original" in names:
-            why = "twice; list it once" if twice else "(the original is always retrieved); remove it"
+            why = "(the original is always retrieved); remove it"
+            if twice:
+                of = list(dict.fromkeys(entry.source for entry in entries if entry.name == twice[0]))
+                why = "twice; list it once" if len(of) == 1 else f"twice ({', '.join(of)}); give one of them another `name`"
             raise ValueError(f"strategies: {(twice or ['original'])[0]!r} must not stand there {why}")
         return self
 

@@ -87,7 +87,7 @@ def config_files(config: Config, config_path: str, *, any_night: bool) -> Config
         folder = f"plugins/{files.code.version.partition(':')[2][:12]}"
         for place, content in files.code.files:
             key = f"{_UNSAFE.sub('-', f'{folder}/{place}')}"[:253]
-            found.data[key], found.paths[key] = content.decode(), f"{folder}/{place}"
+            found.data[key], found.paths[key] = _text(content, files.code.origin, place), f"{folder}/{place}"
         found.sent.append(named)
         return f"{CONFIG_FOLDER}/{folder}/{files.module_file}:{files.name}"
 
@@ -106,6 +106,14 @@ def _changes(before: dict[str, Any], after: dict[str, Any], *keys: str) -> Itera
             yield from _changes(before[key], value, *keys, key)
         else:
             yield f"{'.'.join([*keys, key])}={json.dumps(value, ensure_ascii=False)}"
+
+
+def _text(content: bytes, origin: str, place: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = f"{Path(origin).parent / place}: is not UTF-8, as the texts of a ConfigMap are; save it as UTF-8"
+        raise ConfigError("config-file", line) from error
 
 
 def _read(path: Path) -> str:

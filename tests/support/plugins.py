@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from cluster.plugins.references import plugin
+from cluster.settings import Settings
 from tests.support.jobs.whole_runs import ROOT
 
 PAGE = ROOT / "docs" / "plugins.md"
@@ -58,6 +60,13 @@ def installed(folder: Path, name: str, files: dict[str, str], entry_points: str)
 
     for top in tops:
         modules._INSTALLED.pop(top, None)
+
+
+def found(reference: str) -> Any:
+    """The class of settings that a reference, or an entry point of the group `dmqr.tests`, names."""
+    return plugin(
+        reference, "dmqr.tests", lambda one: isinstance(one, type) and issubclass(one, Settings), "a class of Settings"
+    )
 
 
 def refusal(call: Any, *arguments: Any) -> str:

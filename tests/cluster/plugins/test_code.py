@@ -14,9 +14,8 @@ from hypothesis import strategies as some
 
 from cluster.plugins.code import PluginError, file_code
 from cluster.plugins.modules import code_of, identity_of, load, module_beside
-from cluster.plugins.references import plugin, reference_code, with_absolute_files
-from cluster.settings import Settings
-from tests.support.plugins import in_another_process, installed, refusal
+from cluster.plugins.references import reference_code, with_absolute_files
+from tests.support.plugins import found, in_another_process, installed, refusal
 
 MAIN = '''
 import json
@@ -129,12 +128,6 @@ PACKAGE = {
     "own_package/words.py": "WORD = 'w1'\n",
 }
 POINTS = "[dmqr.tests]\nown = own_package.search:Own\n"
-
-
-def found(reference: str) -> Any:
-    return plugin(
-        reference, "dmqr.tests", lambda one: isinstance(one, type) and issubclass(one, Settings), "a class of Settings"
-    )
 
 
 def test_a_package_is_found_by_its_entry_point_or_its_module(tmp_path: Path) -> None:

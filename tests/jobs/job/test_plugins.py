@@ -206,3 +206,43 @@ def test_a_config_map_has_the_file(load: Load, tmp_path: Path) -> None:
     assert setting.startswith("retrieve.retrievers.own.kind=")
     assert f"/{place}:OverlapSettings" in setting
     assert "retrieve.retrievers.own.kind" not in " ".join(unseen_paths(config, sent=found.sent))
+
+
+def test_an_error_of_its_code_is_one_line_with_its_place(load: Load, tmp_path: Path) -> None:
+    text = page_file("overlap.py")
+    wrong = text.replace('return {"kind": "overlap"', 'return {}["no"] or {"kind": "overlap"')
+    (tmp_path / "conf" / "overlap.py").write_text(wrong)
+    line = 1 + wrong[: wrong.index('{}["no"]')].count("\n")
+    with pytest.raises(RetrieverError) as raised:
+        prepare(load(), "job.yaml")
+    assert raised.value.code == "plugin"
+    place = f"{tmp_path}/conf/overlap.py (overlap.py, line {line})"
+    assert str(raised.value) == f"retrieve.retrievers.own: {place} retriever_identity failed: KeyError: 'no'; correct it"
+
+
+def test_a_config_of_before_is_read_where_its_code_ends_the_process(load: Load, tmp_path: Path) -> None:
+    recorded = load().model_dump()
+    (tmp_path / "conf" / "overlap.py").write_text("raise SystemExit(3)\n")
+    assert Config.model_validate(recorded).model_dump() == recorded
+    with pytest.raises(ConfigError, match=r"overlap\.py, line 1\) cannot be imported: SystemExit: 3"):
+        load()
+
+
+def test_a_config_map_has_no_file_that_is_not_utf8(load: Load, tmp_path: Path) -> None:
+    text = "# -*- coding: latin-1 -*-\n# caf\u00e9\n" + page_file("overlap.py")
+    (tmp_path / "conf" / "overlap.py").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"conf/overlap\.py: is not UTF-8, .*; save it as UTF-8"):
+        config_files(load(), str(tmp_path / "conf" / "job.yaml"), any_night=False)
+
+
+def test_two_versions_of_a_strategy_want_two_names(load: Load, tmp_path: Path) -> None:
+    sources = []
+    for folder in ("v1", "v2"):
+        (tmp_path / "conf" / folder).mkdir()
+        (tmp_path / "conf" / folder / "longest.py").write_text(page_file("longest.py") + f"# {folder}\n")
+        sources.append(f"{folder}/longest.py:Longest")
+    both = ", ".join(f"{tmp_path}/conf/{source}" for source in sources)
+    with pytest.raises(ConfigError) as raised:
+        load(rewrite={"strategies": sources})
+    assert f"'longest' must not stand there twice ({both}); give one of them another `name`" in str(raised.value)
+    assert len(load(rewrite={"strategies": [sources[0], {sources[1]: {"name": "other"}}]}).rewrite.strategies) == 2
