@@ -10,8 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
+from cluster.named_content import content_of
 from cluster.plugins.modules import identity_of
-from cluster.settings import NOT_IDENTITY, Names, Settings
+from cluster.settings import NOT_IDENTITY, Names, Settings, field_names
 
 DRIFT = 0.15
 """Default of `guards.drift`; measured in docs/strategies.md."""
@@ -21,12 +22,16 @@ def identity_fields(part: BaseModel) -> dict[str, Any]:
     """Returns the identity fields of a section of the config that differ from their defaults, as plain values.
 
     A field whose `left_out` is an earlier default is left out with that value, too. Of a plug-in its class and the version of
-    its code stand in place of the name by which the config finds it.
+    its code stand in place of the name by which the config finds it, the content of files in place of their paths, and a file
+    with a key does not count.
     """
     found: dict[str, Any] = {}
     plugin = identity_of(type(part))
+    names = field_names(type(part)) if plugin else {}
     for name, field in type(part).model_fields.items():
-        value = getattr(part, name)
+        if (what := names.get(name)) is Names.KEY:
+            continue
+        value = content_of(what, getattr(part, name))
         extra = field.json_schema_extra
         counts = not isinstance(extra, dict) or extra.get("identity", True)
         if not counts or (not field.is_required() and value == field.get_default(call_default_factory=True)):

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from cluster.errors import RetrieverError
+from cluster.named_content import content_of
 from cluster.plugins.modules import identity_of
-from cluster.settings import NOT_IDENTITY, Names, Settings
+from cluster.settings import NOT_IDENTITY, Names, Settings, field_names
+from retrievers.models import model_identity
 
 if TYPE_CHECKING:
     from retrievers.settings import AnyEncoderSettings
@@ -112,10 +115,29 @@ class RerankerSettings(Settings):
 
 
 def _deciding(settings: BaseModel, but: set[str]) -> dict[str, Any]:
-    """Returns the values of settings that decide results, inner ones included, as JSON values."""
-    dumped, found = settings.model_dump(mode="json"), {}
+    """Returns the values of settings that decide results, inner ones included, as JSON values.
+
+    Of files and weights these are their content. A file with a key decides nothing.
+    """
+    dumped, found, names = settings.model_dump(mode="json"), dict[str, Any](), field_names(type(settings))
     for name, field in type(settings).model_fields.items():
-        extra, value = field.json_schema_extra, getattr(settings, name)
-        if name not in but and not (isinstance(extra, dict) and extra.get("identity") is False):
-            found[name] = _deciding(value, set()) if isinstance(value, BaseModel) else dumped[name]
+        extra, value, what = field.json_schema_extra, getattr(settings, name), names.get(name)
+        unmarked = not (isinstance(extra, dict) and extra.get("identity") is False)
+        # the project's own sections mark weights, since their identity counts in place of the name
+        weights = what is Names.MODEL and not identity_of(type(settings))
+        if name in but or what is Names.KEY or not (unmarked or weights):
+            continue
+        if isinstance(value, BaseModel):
+            found[name] = _deciding(value, set())
+        else:
+            known = content_of(what, dumped[name])
+            found[name] = _weights(known) if what is Names.MODEL and known == dumped[name] else known
     return found
+
+
+def _weights(name: Any) -> Any:
+    """Returns the identity of the weights of a hub or a package; a name that leads to none as it is."""
+    try:
+        return model_identity(name) if isinstance(name, str) else name
+    except RetrieverError:  # whoever loads it says so
+        return name

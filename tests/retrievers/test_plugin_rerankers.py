@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
@@ -71,3 +72,31 @@ def test_a_service_without_scores_is_refused() -> None:
         wrong = hosted(model="judge-2", base_url=service.address, attempts=1)
         with pytest.raises(RetrieverError, match=r"gives no scores: .*no such judge"):
             open_reranker(wrong)
+
+
+def test_it_is_known_by_the_content_of_its_files_and_not_by_its_key(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from typing import Annotated\n\nfrom cluster.settings import Names\n"
+        "from retrievers.rerankers.settings import RerankerSettings\n\n\nclass Own(RerankerSettings):\n"
+        "    words: Annotated[str, Names.TEXT]\n    weights: Annotated[str, Names.MODEL]\n"
+        '    key: Annotated[str, Names.KEY] = "key"\n'
+    )
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "model.pt").write_bytes(b"1")
+    for name in ("words.txt", "copy.txt"):
+        (tmp_path / name).write_text("sea\n")
+
+    def known(words: str = "words.txt", key: str = "key") -> dict[str, object]:
+        values = {"words": f"{tmp_path}/{words}", "weights": f"{tmp_path}/weights", "key": key}
+        own: RerankerSettings = TypeAdapter(AnyRerankerSettings).validate_python(
+            {"kind": f"{tmp_path}/own.py:Own", **values}, context=REQUIRED
+        )
+        return own.known_by()
+
+    first = known()
+    assert known("copy.txt", "another") == first
+    (tmp_path / "weights" / "model.pt").write_bytes(b"22")
+    second = known()
+    assert second != first
+    (tmp_path / "words.txt").write_text("bread\n")
+    assert known() != second
