@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from importlib import import_module
-from typing import Annotated, Any, Self, Union, cast
+from typing import Annotated, Any, ClassVar, Self, Union, cast
 
 from pydantic import (
     BaseModel,
@@ -81,6 +81,9 @@ class Settings(BaseModel):
     """A section of a config."""
 
     model_config = FROZEN
+    of_absent: ClassVar[Mapping[str, Any]] = {}
+    """Fields that some of its classes have and others are asked for, with their annotations; of a plug-in that is not here
+    they are read by these."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Takes the code of a plug-in's class with it."""
@@ -250,13 +253,23 @@ class _Nothing(BaseModel):
     """What no value is, beside a plug-in's settings."""
 
 
+class _AsItStands(Settings):
+    """A section of a plug-in that is not here."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
 def absent(base: type[Settings], refusal: type[DmqrError], values: Any, why: str) -> Settings:
     """Returns the settings of a plug-in that is not here: its values as they stand; its `opener` raises `refusal`."""
 
     def opener(_: Settings) -> str:
         raise refusal("plugin", why)
 
-    fields = {"kind": (str, ...)}
+    fields: dict[str, Any] = {"kind": (str, ...)}
+    for name, annotation in base.of_absent.items():
+        if isinstance(values, dict) and name in values:
+            either: Any = Union[annotation, _AsItStands, Any]  # noqa: UP007 - of a value
+            fields[name] = (Annotated[either, Field(union_mode="left_to_right")], ...)
     config = ConfigDict(extra="allow", frozen=True)
     made: Any = create_model(f"Absent{base.__name__}", __base__=base, **fields)  # type: ignore[call-overload]
     made.model_config = config

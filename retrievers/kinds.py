@@ -27,6 +27,11 @@ class RetrieverSettings(Settings):
     """Whether its documents have fields to filter by."""
     may_be_part: ClassVar[bool] = True
     """Whether a hybrid may be made of it: it searches one index of its own."""
+    of_absent: ClassVar[Mapping[str, Any]] = {
+        "together": bool,
+        "score_floor": float | None,
+        "encoder": AnyEncoderSettings | None,
+    }
     of_the_web: ClassVar[bool] = False
     """Whether it searches the web, whose pages come with the hits."""
     kind: Annotated[str, Names.CODE]

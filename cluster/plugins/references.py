@@ -30,14 +30,26 @@ def is_reference(name: str) -> bool:
     return ":" in name
 
 
-def with_absolute_files(value: Any, folder: Path) -> Any:
-    """Returns values of a config in which each `file.py:Class`, also as a key, has the path of a file in or below a folder."""
+def with_absolute_files(value: Any, folder: Path, key: str = "") -> Any:
+    """Returns values of a config in which the path of each `file.py:Class` is that of a file in or below a folder.
+
+    These stand where code is named, at keys `kind` and below `strategies`, also of an arm's dotted keys; other texts stay as
+    they are. `key` is that of the values.
+    """
+    last = key.rpartition(".")[2]
     if isinstance(value, str):
-        found = named_file(value)
-        return value if found is None else f"{(folder / Path(found[0]).expanduser()).resolve()}:{found[1]}"
+        return _in_folder(value, folder) if last in ("kind", "strategies") else value
     if isinstance(value, dict):
-        return {with_absolute_files(key, folder): with_absolute_files(one, folder) for key, one in value.items()}
-    return [with_absolute_files(one, folder) for one in value] if isinstance(value, list) else value
+        return {
+            _in_folder(name, folder) if last == "strategies" else name: with_absolute_files(one, folder, str(name))
+            for name, one in value.items()
+        }
+    return [with_absolute_files(one, folder, key) for one in value] if isinstance(value, list) else value
+
+
+def _in_folder(reference: Any, folder: Path) -> Any:
+    found = named_file(reference) if isinstance(reference, str) else None
+    return reference if found is None else f"{(folder / Path(found[0]).expanduser()).resolve()}:{found[1]}"
 
 
 def entry_points(group: str) -> dict[str, list[importlib.metadata.EntryPoint]]:

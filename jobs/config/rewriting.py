@@ -11,7 +11,7 @@ from cluster.settings import NOT_IDENTITY, Names, Settings
 from rewriters.engines.python.settings import NoEngineSettings
 from rewriters.engines.settings import AnyEngineSettings, EngineSettings
 from rewriters.pool import named
-from rewriters.python.load import is_code
+from rewriters.python.load import may_be_code
 from rewriters.scores.gate import GateSettings
 from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings, is_path
 
@@ -105,9 +105,13 @@ class RewriteSettings(Settings):
 
     @property
     def _are_code(self) -> bool:
-        """Returns whether no model is asked for anything."""
+        """Returns whether no model is asked for anything.
+
+        An unknown name counts as code: a run of before is read without the package that had it, and a job is refused when its
+        strategies are loaded.
+        """
         asks = self.select.in_request or self.select.typed_by == "llm"
-        return not asks and all(is_code(named(entry).source) for entry in self.strategies)
+        return not asks and all(may_be_code(named(entry).source) for entry in self.strategies)
 
     @property
     def chooses(self) -> bool:

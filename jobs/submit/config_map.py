@@ -80,8 +80,8 @@ def config_files(config: Config, config_path: str, *, any_night: bool) -> Config
         found.sent.append(named)
         return places[file.absolute()]
 
-    def code(named: str) -> str:
-        files = sent_code(named)
+    def code(named: str, group: str) -> str:
+        files = sent_code(named, group)
         if files is None or found.size + sum(len(content) for _, content in files.code.files) > _MOST_MAP_BYTES:
             return named
         folder = f"plugins/{files.code.version.partition(':')[2][:12]}"

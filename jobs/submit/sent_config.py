@@ -15,22 +15,33 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from cluster.errors import ConfigError
-from cluster.plugins.code import Code, PluginError, file_code
-from cluster.plugins.modules import code_of, installed_distributions
-from cluster.plugins.references import named_file
-from cluster.settings import Names
+from cluster.errors import ConfigError, RewriterError
+from cluster.plugins.code import Code, PluginError
+from cluster.plugins.modules import installed_distributions, load
+from cluster.plugins.references import entry_points, is_reference, named_file, reference_code
+from cluster.settings import REQUIRED, Kinds, Names
 from cluster.storage import remote
 from jobs.config.config import BESIDE_RUNS, Config
 from jobs.config.load import Field
+from jobs.job.rewriting import config_error
 from jobs.job.shipping import absolute_path, package_folders
-from retrievers.kinds import KINDS
+from retrievers.kinds import KINDS, RetrieverSettings
 from retrievers.rerankers.kinds import RERANKERS
-from rewriters.engines.settings import ENGINES
+from retrievers.rerankers.settings import RerankerSettings
+from rewriters.engines.settings import ENGINES, EngineSettings
+from rewriters.pool import file_engine, named
+from rewriters.python.load import GROUP, code_class, is_code
 from rewriters.settings import is_path
 
 FOLDER = "submitted"
 """Folder of the config, prices.yaml and `files/` in what is sent."""
+ChangedCode = Callable[[str, str], str]
+"""A reference to code, or an entry point, and the group of the latter -> what stands in its place."""
+_REGISTRIES: tuple[tuple[type, Kinds], ...] = (
+    (RetrieverSettings, KINDS),
+    (EngineSettings, ENGINES),
+    (RerankerSettings, RERANKERS),
+)
 MOST_BYTES = 1 << 20  # of a file that is sent; Ray keeps what is sent in the memory of the head
 
 
@@ -62,9 +73,9 @@ def sent_config(config: Config) -> SentConfig:
         files[place] = file
         return place
 
-    def code(reference: str) -> str:
+    def code(reference: str, group: str) -> str:
         """Returns a reference to the copy of a plug-in's file, beside that of the config."""
-        if (found := sent_code(reference)) is None:
+        if (found := sent_code(reference, group)) is None:
             return reference
         folder = f"plugins/{found.code.version.partition(':')[2][:12]}"
         files.update({f"{FOLDER}/{folder}/{place}": file for place, file in found.files.items()})
@@ -75,7 +86,20 @@ def sent_config(config: Config) -> SentConfig:
     return SentConfig(values, files)
 
 
-def with_texts(config: Config, text: Callable[[str], str], code: Callable[[str], str] = str) -> dict[str, Any]:
+def as_sent(config: Config, sent: SentConfig) -> Config:
+    """Returns a config as its job will read it, with the files and the code of this machine, which are the same there."""
+    values = _Paths(config, str, absolute_path, _as_it_stands).changed()
+    values.setdefault("cluster", {})["address"] = "auto"
+    if "ablate" in sent.values:  # the code of arms is known by its copies
+        values["ablate"] = sent.values["ablate"]
+    return Config.model_validate(values, context=REQUIRED)
+
+
+def _as_it_stands(reference: str, _: str) -> str:
+    return reference
+
+
+def with_texts(config: Config, text: Callable[[str], str], code: ChangedCode = _as_it_stands) -> dict[str, Any]:
     """Returns a config as values, with every path that may be a text file's replaced by what `text` returns for it.
 
     What names code that may be in a file is replaced by what `code` returns.
@@ -105,20 +129,27 @@ class SentCode(NamedTuple):
         return f"{self.code.module}.py"
 
 
-def sent_code(reference: str) -> SentCode | None:
-    """Returns the files of what a config names by `kind`, `file.py:Class`; None: it is a kind of ours, or of a package."""
-    for kinds in (KINDS, ENGINES, RERANKERS):
-        made = kinds.models().get(reference)
-        code = None if made is None else code_of(made)
-        if made is not None and code is not None and code.files:
-            return SentCode(code, made.__qualname__)
-    named_by_path = named_file(reference)
-    if named_by_path is None or not Path(named_by_path[0]).is_file():
+def sent_code(reference: str, group: str) -> SentCode | None:
+    """Returns the files of what a config names: a class, or an entry point of a group.
+
+    None: it is a kind of ours, is not here, or is of a package, which is imported here, so that it is sent as this project is.
+
+    Raises:
+        ConfigError: Its code cannot be used.
+    """
+    if not is_reference(reference) and reference not in entry_points(group):
+        return None
+    file = named_file(reference)
+    if file is not None and not Path(file[0]).is_file():
         return None
     try:
-        return SentCode(file_code(Path(named_by_path[0])), named_by_path[1])
+        code, name = reference_code(reference, group)
+        if not code.files:
+            load(code)
+            return None
     except PluginError as error:
         raise ConfigError("plugin", f"{reference}: {error}") from error
+    return SentCode(code, name)
 
 
 def named_texts(config: Config) -> list[str]:
@@ -136,9 +167,7 @@ def named_texts(config: Config) -> list[str]:
 class _Paths:
     """The paths of a config, changed: those of text files by `text`, references to code by `code`, the others by `other`."""
 
-    def __init__(
-        self, config: Config, text: Callable[[str], str], other: Callable[[str], str], code: Callable[[str], str]
-    ) -> None:
+    def __init__(self, config: Config, text: Callable[[str], str], other: Callable[[str], str], code: ChangedCode) -> None:
         self._config, self._text, self._other, self._code = config, text, other, code
 
     def changed(self) -> dict[str, Any]:
@@ -146,10 +175,17 @@ class _Paths:
         self._values = self._config.model_dump(mode="json", exclude_unset=True)
         values: dict[str, Any] = self._part(self._values, Field(Config))
         for arm in (ablate := values.get("ablate", {})).get("arms", {}).values():
-            arm |= {key: self._part(value, self._field(key, arm), key) for key, value in arm.items()}
+            arm |= {key: self._at(key, value, arm) for key, value in arm.items()}
         for key, several in ablate.get("grid", {}).items():
-            ablate["grid"][key] = [self._part(one, self._field(key, {}), key) for one in several]
+            ablate["grid"][key] = [self._at(key, one, {}) for one in several]
         return values
+
+    def _at(self, key: str, value: Any, arm: Mapping[str, Any]) -> Any:
+        """Returns the value of a key in dotted form."""
+        above, _, last = key.rpartition(".")
+        if last == "kind" and isinstance(value, str):
+            return self._kind(value, self._field(above, arm))
+        return self._part(value, self._field(key, arm))
 
     def _field(self, key: str, arm: Mapping[str, Any]) -> Field:
         """Returns the field at a key in dotted form; kinds on the way are those of the arm, else of the config."""
@@ -159,26 +195,53 @@ class _Paths:
             values = inner if isinstance(inner := values.get(part), dict) else {}
         return field
 
-    def _part(self, value: Any, field: Field, key: str = "") -> Any:
-        if isinstance(value, str) and key.rpartition(".")[2] == "kind":
-            return self._code(value)
+    def _part(self, value: Any, field: Field) -> Any:
         if field.names is Names.STRATEGIES and isinstance(value, list):
             return [self._strategy(one) for one in value]
         if isinstance(value, dict):
-            return {name: self._part(one, field.inside(name, value.get("kind")), name) for name, one in value.items()}
+            kind = value.get("kind")
+            return {
+                name: self._kind(one, field)
+                if name == "kind" and isinstance(one, str)
+                else self._part(one, field.inside(name, kind))
+                for name, one in value.items()
+            }
         if isinstance(value, list):
             return [self._part(one, field) for one in value]
         return self._path(value, field.names) if isinstance(value, str) else value
 
-    def _strategy(self, entry: Any) -> Any:
-        if isinstance(entry, dict):
-            return {self._source(source): parameters for source, parameters in entry.items()}
-        return self._source(entry) if isinstance(entry, str) else entry
+    def _kind(self, kind: str, field: Field) -> str:
+        """Returns a kind; `field` is the place of the section."""
+        models = field.model.values() if isinstance(field.model, dict) else [field.model]
+        for base, kinds in _REGISTRIES:
+            if kind not in kinds.classes and any(isinstance(one, type) and issubclass(one, base) for one in models):
+                return self._code(kind, kinds.group)
+        return kind
 
-    def _source(self, source: str) -> str:
-        if named_file(source) is not None:
-            return self._code(source)
-        return self._text(source) if is_path(source) else source
+    def _strategy(self, entry: Any) -> Any:
+        """Returns an entry of strategies; one whose code or parameters are elsewhere keeps its name."""
+        try:
+            wanted = named(entry)
+        except ValueError:  # of an arm, which whoever makes it refuses
+            return entry
+        source, parameters = wanted.source, dict(wanted.parameters)
+        if is_code(source):
+            try:
+                parameters = self._part(parameters, Field(code_class(source)))
+            except RewriterError as error:
+                raise config_error(error) from error
+            source = self._code(source, GROUP)
+        elif isinstance(engine := parameters.get("engine"), dict):
+            parameters["engine"] = self._part(engine, Field(ENGINES.models()))
+        elif is_path(source) and (own := file_engine(source)):
+            # its paths stay as they stand, but code that the file names is elsewhere
+            kind = self._kind(str(own.get("kind")), Field(ENGINES.models()))
+            parameters |= {} if kind == own.get("kind") else {"engine": own | {"kind": kind}}
+        source = self._text(source) if is_path(source) else source
+        changed = named({source: parameters} if parameters else source)
+        if changed.name != wanted.name:
+            parameters["name"] = wanted.name
+        return {source: parameters} if parameters else source
 
     def _path(self, value: str, what: Names | None) -> str:
         if what is Names.TEXT:  # a name without a file of that name is one of ours

@@ -19,7 +19,7 @@ from jobs.job.rewriting import config_error, read_rewriting
 from jobs.job.steps import asked_steps
 from jobs.log.judgements import read_answers, read_qrels
 from jobs.submit.ids import Verb, attempts, metadata, next_id, submission_id
-from jobs.submit.sent_config import SentConfig, named_texts, sent_config, write_package
+from jobs.submit.sent_config import SentConfig, as_sent, named_texts, sent_config, write_package
 from jobs.submit.storage import lost_run
 from rewriters.rewriter import Rewriter
 
@@ -75,7 +75,7 @@ def submission(config: Config, config_path: str, verb: Verb, command: str, packa
         read_answers(config.evaluate.answers, config.evaluate.key)
     if config.judge is not None and config.judge.calibration and Path(config.judge.calibration).is_file():
         read_qrels(config.judge.calibration, "judge.calibration", config.evaluate.key)
-    resolved = Config.model_validate(sent.values)
+    resolved = as_sent(config, sent)
     base = submission_id(resolved, _rewriting(config), verb, asked_steps(config))
     return Submission(base, sent, config_path, verb, metadata(resolved, command), packages)
 

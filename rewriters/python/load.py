@@ -31,6 +31,11 @@ def is_code(source: str) -> bool:
     return names_code(source) or (not (is_path(source) or source in house()) and source in entry_points(GROUP))
 
 
+def may_be_code(source: str) -> bool:
+    """Returns whether the name of a strategy is that of code, or may be an entry point of a package that is not here."""
+    return names_code(source) or not (is_path(source) or source in house())
+
+
 @cache
 def house() -> frozenset[str]:
     """Returns the names of the built-in strategies, which no entry point can take."""
@@ -43,6 +48,20 @@ def code_name(source: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", made).lower() if names_code(source) else source
 
 
+def code_class(source: str) -> type[PythonStrategy]:
+    """Returns the class of a strategy that is code.
+
+    Raises:
+        RewriterError: There is no such code, or it is no strategy.
+    """
+    wanted = "a strategy: a class that derives rewriters.python.strategy.PythonStrategy"
+    try:
+        made: type[PythonStrategy] = plugin(source, GROUP, _fits, wanted)
+    except PluginError as error:
+        raise RewriterError("strategy", str(error)) from error
+    return made
+
+
 def load_code(source: str, name: str, parameters: Mapping[str, Any]) -> Strategy:
     """Returns a strategy that is code, under a name.
 
@@ -50,10 +69,7 @@ def load_code(source: str, name: str, parameters: Mapping[str, Any]) -> Strategy
         RewriterError: There is no such code, it is no strategy, or it has no such parameter.
         ValidationError: The value of a parameter or of one of the class's fields is wrong.
     """
-    try:
-        made = plugin(source, GROUP, _fits, "a strategy: a class that derives rewriters.python.strategy.PythonStrategy")
-    except PluginError as error:
-        raise RewriterError("strategy", str(error)) from error
+    made = code_class(source)
     own, where = list(made.model_fields), f"strategy {code_name(source)!r}"
     for key in made.fields:
         if key not in _OF_CLASS:
@@ -64,7 +80,7 @@ def load_code(source: str, name: str, parameters: Mapping[str, Any]) -> Strategy
     for key in own:
         if key in (*_OF_CLASS, "name"):
             raise RewriterError("strategy", f"{where}: its class has a field {key!r}, which every strategy has; rename it")
-    if not plain_name(code_name(source)) or ("name" in parameters and not plain_name(name)):
+    if not plain_name(code_name(source)) or ("name" in parameters and not _plainly_named(name)):
         line = f"{where}: its name {name!r} must be {PLAIN_NAME}, and none of {', '.join(sorted(RESERVED))}"
         raise RewriterError("strategy", line)
     code = PythonSettings.of(made.model_validate({key: value for key, value in parameters.items() if key in own}))
@@ -73,6 +89,12 @@ def load_code(source: str, name: str, parameters: Mapping[str, Any]) -> Strategy
     set_here = {"name": name, "base": code_name(source), "prompt": prompt, "output": "array", "own_file": True}
     strategy = Strategy.model_validate(fields | set_here)
     return strategy.model_copy(update={"engine": code})
+
+
+def _plainly_named(name: str) -> bool:
+    """Returns whether a name is plain, or plain with parameters, as a submitted config has that of code that is elsewhere."""
+    stem, begins, parameters = name.partition("(")
+    return plain_name(stem) and (not begins or parameters.endswith(")"))
 
 
 def _fits(found: Any) -> bool:

@@ -1,0 +1,183 @@
+"""The code of plug-ins in what is sent of a config: all of it is there, under names by which it is the same job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from cluster.plugins.modules import installed_folders
+from jobs.config.config import Config
+from jobs.config.load import load_config
+from jobs.job.keys import fingerprint
+from jobs.job.prepare import prepare
+from jobs.submit.config_map import config_files
+from jobs.submit.sent_config import sent_config, write_package
+from jobs.submit.submit import submission
+from tests.support.plugins import installed, page_file
+
+Values = dict[str, Any]
+Write = Callable[..., Config]
+STRATEGY = """\
+from typing import Annotated
+
+from cluster.settings import Names
+from rewriters.python.strategy import PythonStrategy
+
+
+class Said(PythonStrategy):
+    words: Annotated[str, Names.TEXT] = ""
+    table: Annotated[str, Names.FILE] = ""
+
+    def rewrite(self, query):
+        return [query.text]
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: Values) -> Write:
+    """Writes the config of a job over the retriever of docs/plugins.md, and reads it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "overlap.py").write_text(page_file("overlap.py"))
+    (tmp_path / "overlap.json").write_text('{"corpus": "sha256:c", "texts": {"d1": "the sea"}}')
+    pq.write_table(pa.table({"query": ["sea", "bread"]}), "log.parquet")
+    values |= {
+        "log": {"path": str(tmp_path / "log.parquet"), "query_column": "query"},
+        "retrieve": {"retrievers": {"own": {"kind": "overlap.py:OverlapSettings", "index": "overlap.json"}}},
+        "rewrite": {"strategies": []},
+        "rerank": {"kind": "none"},
+    }
+
+    def written(**more: Any) -> Config:
+        (tmp_path / "job.yaml").write_text(yaml.safe_dump(values | more))
+        return load_config("job.yaml")
+
+    return written
+
+
+def send(config: Config, folder: Path) -> Path:
+    """Writes what is sent into a new folder; gives the path of the config in it."""
+    folder.mkdir()
+    return folder / write_package(folder, sent_config(config), "job.yaml", Path("prices.yaml"))
+
+
+def received(place: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """The config as the job reads it, in the folder that it was sent, when the files of here are gone."""
+    for file in [*Path().glob("*.py"), *Path().glob("words.txt"), *Path("conf").glob("*")]:
+        file.unlink()
+    monkeypatch.chdir(place.parents[1])
+    return load_config(str(place.relative_to(place.parents[1])))
+
+
+def there(config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """The config, sent and read there."""
+    return received(send(config, folder), monkeypatch)
+
+
+def made(config: Config) -> str:
+    return fingerprint(prepare(config, "job.yaml").identity)
+
+
+@pytest.mark.parametrize("name", ["said_here:Said", "told"])
+def test_a_strategy_of_one_module(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    points = "[dmqr.strategies]\ntold = said_here:Said\n"
+    with installed(tmp_path / "site", "said-here", {"said_here.py": STRATEGY}, points):
+        config = write(rewrite={"strategies": [name, {name: {"weight": 2}}]})
+        names, known = config.rewrite.planned, made(config)
+        place = send(config, tmp_path / "there")
+    (tmp_path / "site" / "said_here.py").unlink()
+    config = received(place, monkeypatch)
+    assert config.rewrite.planned == names
+    assert made(config) == known
+
+
+def test_a_module_as_a_part_of_a_hybrid(write: Write, tmp_path: Path) -> None:
+    with installed(tmp_path / "site", "solo", {"solo.py": page_file("overlap.py")}, ""):
+        part = {"kind": "solo:OverlapSettings", "index": "overlap.json"}
+        config = write(retrieve={"retrievers": {"both": {"kind": "hybrid", "of": {"a": part, "b": part | {"least": 2}}}}})
+        sent = sent_config(config)
+        assert {file.name for file in sent.files.values()} == {"solo.py"}
+        assert sent.values["retrieve"]["retrievers"]["both"]["kind"] == "hybrid"
+        assert sent.values["retrieve"]["retrievers"]["both"]["of"]["b"]["kind"].endswith("/solo.py:OverlapSettings")
+
+
+def test_a_package_that_an_arm_alone_names(write: Write, tmp_path: Path) -> None:
+    files = {"armed/__init__.py": "", "armed/overlap.py": page_file("overlap.py")}
+    with installed(tmp_path / "site", "armed", files, ""):
+        arms = {"b": {"retrieve.retrievers.own.kind": "armed.overlap:OverlapSettings"}}
+        submission(write(ablate={"arms": arms}), "job.yaml", "ablate", "dmqr submit", {})
+        assert str(tmp_path / "site" / "armed") in installed_folders()
+
+
+def test_paths_among_the_parameters_of_code(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "said.py").write_text(STRATEGY)
+    (tmp_path / "words.txt").write_text("sea\n")
+    (tmp_path / "table.tsv").write_text("sea\tocean\n")
+    config = write(rewrite={"strategies": ["said.py:Said", {"said.py:Said": {"words": "words.txt", "table": "table.tsv"}}]})
+    names, known = config.rewrite.planned, made(config)
+    job = submission(config, "job.yaml", "run", "dmqr submit", {})
+    assert job.base
+    _, entry = sent_config(config).values["rewrite"]["strategies"]
+    ((_, parameters),) = entry.items()
+    assert parameters["table"] == str(tmp_path / "table.tsv")
+    assert parameters["words"].startswith("submitted/files/")
+    config = there(config, tmp_path / "there", monkeypatch)
+    assert config.rewrite.planned == names == ["said", "said(table=table.tsv,words=words.txt)"]
+    assert made(config) == known
+
+
+def test_an_engine_that_the_file_of_a_strategy_names(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "echo.py").write_text(page_file("echo.py"))
+    fields = {"label": "Mine", "prompt": "Say it again: {query}", "engine": {"kind": "echo.py:Echo", "model": "echo-3"}}
+    (tmp_path / "conf" / "mine.yaml").write_text(yaml.safe_dump(fields))
+    engine = {"kind": "conf/echo.py:Echo"}
+    config = write(rewrite={"engine": engine, "strategies": ["./conf/mine.yaml"]})
+    known = made(config)
+    config = there(config, tmp_path / "there", monkeypatch)
+    assert config.rewrite.planned == ["mine"]
+    assert made(config) == known
+
+
+def test_the_class_is_named_as_the_config_names_it(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.py").write_text("import b\n" + page_file("overlap.py"))
+    (tmp_path / "b.py").write_text("import a\n" + page_file("overlap.py"))
+    (tmp_path / "over.py").write_text("from overlap import *\nfrom overlap import OverlapSettings as Own\n")
+    own = {"index": "overlap.json"}
+    kinds = {"one": "a.py:OverlapSettings", "two": "b.py:OverlapSettings", "three": "over.py:Own"}
+    config = write(retrieve={"retrievers": {name: own | {"kind": kind} for name, kind in kinds.items()}})
+    retrievers = sent_config(config).values["retrieve"]["retrievers"]
+    assert {name: one["kind"].rpartition("/")[2] for name, one in retrievers.items()} == kinds
+    known = {name: type(one).__module__.rpartition(".")[2] for name, one in config.retrieve.retrievers.items()}
+    config = there(config, tmp_path / "there", monkeypatch)
+    assert {name: type(one).__module__.rpartition(".")[2] for name, one in config.retrieve.retrievers.items()} == known
+
+
+def test_a_bi_encoder_takes_the_encoder_of_a_retriever_that_is_sent(write: Write, tmp_path: Path) -> None:
+    text = page_file("overlap.py").replace("    least: int", "    encoder: EncoderSettings\n    least: int", 1)
+    (tmp_path / "dense.py").write_text(
+        text.replace("from retrievers.kinds", "from retrievers.settings import EncoderSettings\nfrom retrievers.kinds", 1)
+    )
+    own = {"kind": "dense.py:OverlapSettings", "index": "overlap.json", "encoder": {"model": "no/such"}}
+    config = write(retrieve={"retrievers": {"own": own}}, rerank={"kind": "bi_encoder"})
+    assert config.rerank.kind == "bi_encoder"
+    first = submission(config, "job.yaml", "run", "dmqr submit", {}).base
+    with (tmp_path / "dense.py").open("a") as file:
+        file.write("# another version\n")
+    assert submission(load_config("job.yaml"), "job.yaml", "run", "dmqr submit", {}).base != first
+    recorded = config.model_dump()
+    (tmp_path / "dense.py").unlink()
+    read = Config.model_validate(recorded)
+    assert read.model_dump() == recorded
+    assert read.retrieve.retrievers["own"].encoder == config.retrieve.retrievers["own"].encoder
+
+
+def test_a_config_map_has_the_code_of_strategies(write: Write, tmp_path: Path) -> None:
+    with installed(tmp_path / "site", "said-there", {"said_there.py": STRATEGY}, ""):
+        found = config_files(write(rewrite={"strategies": ["said_there:Said"]}), "job.yaml", any_night=False)
+    assert STRATEGY in found.data.values()
