@@ -271,7 +271,7 @@ def absent(base: type[Settings], refusal: type[DmqrError], values: Any, why: str
             either: Any = Union[annotation, _AsItStands, Any]  # noqa: UP007 - of a value
             fields[name] = (Annotated[either, Field(union_mode="left_to_right")], ...)
     config = ConfigDict(extra="allow", frozen=True)
-    made: Any = create_model(f"Absent{base.__name__}", __base__=base, **fields)  # type: ignore[call-overload]
+    made: Any = create_model(f"Absent{base.__name__}", __base__=base, **fields)
     made.model_config = config
     made.model_rebuild(force=True)
     made.opener = property(opener)

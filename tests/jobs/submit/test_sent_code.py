@@ -31,7 +31,7 @@ from rewriters.python.strategy import PythonStrategy
 
 
 class Said(PythonStrategy):
-    words: Annotated[str, Names.TEXT] = ""
+    phrases: Annotated[str, Names.TEXT] = ""
     table: Annotated[str, Names.FILE] = ""
 
     def rewrite(self, query):
@@ -118,16 +118,16 @@ def test_paths_among_the_parameters_of_code(write: Write, tmp_path: Path, monkey
     (tmp_path / "said.py").write_text(STRATEGY)
     (tmp_path / "words.txt").write_text("sea\n")
     (tmp_path / "table.tsv").write_text("sea\tocean\n")
-    config = write(rewrite={"strategies": ["said.py:Said", {"said.py:Said": {"words": "words.txt", "table": "table.tsv"}}]})
+    config = write(rewrite={"strategies": ["said.py:Said", {"said.py:Said": {"phrases": "words.txt", "table": "table.tsv"}}]})
     names, known = config.rewrite.planned, made(config)
     job = submission(config, "job.yaml", "run", "dmqr submit", {})
     assert job.base
     _, entry = sent_config(config).values["rewrite"]["strategies"]
     ((_, parameters),) = entry.items()
     assert parameters["table"] == str(tmp_path / "table.tsv")
-    assert parameters["words"].startswith("submitted/files/")
+    assert parameters["phrases"].startswith("submitted/files/")
     config = there(config, tmp_path / "there", monkeypatch)
-    assert config.rewrite.planned == names == ["said", "said(table=table.tsv,words=words.txt)"]
+    assert config.rewrite.planned == names == ["said", "said(phrases=words.txt,table=table.tsv)"]
     assert made(config) == known
 
 
