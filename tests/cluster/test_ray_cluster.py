@@ -42,7 +42,7 @@ def test_what_is_copied_is_there_and_enough_to_install() -> None:
     copied = {source for source in CLUSTER["file_mounts"].values() if not source.startswith("~")}
     assert all((ROOT / source).exists() for source in copied)
     steps = [one.text.split() for one in instructions(ROOT / "cluster/Dockerfile") if one.name == "COPY"]
-    assert copied == {source for *sources, _ in steps for source in sources if source in CONTEXT} - {"configs"}
+    assert copied == {source for *sources, _ in steps for source in sources if source in CONTEXT}
     assert all("PIP_CONSTRAINT=~/dmqr/cluster/constraints.txt" in one for one in CLUSTER["setup_commands"] if "pip " in one)
 
 

