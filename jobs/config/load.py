@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from cluster.cause import one_line
 from cluster.errors import ConfigError, nearest
-from cluster.plugins.references import with_absolute_files
+from cluster.plugins.references import is_reference, with_absolute_files
 from cluster.settings import FORM, NO_KIND, NO_PLUGIN, REQUIRED, Kinds, Names, field_names
 from jobs.config.config import MOST_LABEL, NAME, Config
 from jobs.log.settings import day
@@ -227,7 +227,7 @@ def problem(path: str, error: ValidationError) -> tuple[str, str]:
         what = "is missing; add it"
     elif first["type"] == "union_tag_not_found":
         shown.append("kind")
-        what = "is missing (known: " + ", ".join(model) + ")"
+        what = "is missing (known: " + ", ".join(one for one in model if not is_reference(one)) + ")"
     elif first["type"] == "union_tag_invalid":
         shown.append("kind")
         kind = str(first["ctx"]["tag"])

@@ -106,10 +106,10 @@ def rows(index: Path) -> list[dict[str, Any]]:
     ("name", "data"),
     [
         ("corpus.csv", as_csv(ROWS)),
-        ("corpus.tsv.gz", gzip.compress(as_csv(ROWS, "\t"))),
+        ("corpus.tsv.gz", gzip.compress(as_csv(ROWS, "\t"), mtime=0)),
         ("corpus.csv.zst", pa.compress(as_csv(ROWS, ";"), "zstd", asbytes=True)),
         ("corpus.ndjson", as_lines(ROWS)),
-        ("corpus.json.gz", gzip.compress(as_lines(ROWS))),
+        ("corpus.json.gz", gzip.compress(as_lines(ROWS), mtime=0)),
     ],
 )
 def test_an_index_of_any_form(
