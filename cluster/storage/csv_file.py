@@ -22,6 +22,7 @@ from cluster.errors import UnavailableError
 from cluster.storage import open_file
 from cluster.storage.packed import PACKED, unpacked
 from cluster.storage.s3_duckdb import bounded_duckdb, reason
+from cluster.storage.sql import text_literal
 
 CSV_ENDINGS = tuple(f".{name}{packed}" for name in ("csv", "tsv") for packed in ("", *PACKED))
 RECORD_BYTES = 1 << 24  # of a record, at most
@@ -173,7 +174,7 @@ def _table(path: str, header: CsvHeader, *, nulls_in_quotes: bool = False) -> st
         "hive_partitioning": "false",
     }
     given = ", ".join(f"{name} = {value}" for name, value in settings.items())
-    return f"read_csv('{path.replace(chr(39), chr(39) * 2)}', {given})"
+    return f"read_csv({text_literal(path)}, {given})"
 
 
 def _fault(error: Exception) -> CsvFault:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,9 @@ from cluster.errors import RetrieverError, UnavailableError
 from cluster.storage import open_file, remote
 from cluster.storage.csv_file import CSV_ENDINGS, CsvFault, count_rows, csv_batches, csv_header
 from cluster.storage.s3_duckdb import bounded_duckdb, reason
+from cluster.storage.sql import identifier, text_literal
 from jobs.log.files import JSON_ENDINGS, form_of
+from retrievers.corpora.builds import Progress
 from retrievers.corpora.files import Source
 from retrievers.settings import CorpusSettings
 
@@ -38,8 +40,6 @@ _ARROW = {
     "BOOLEAN": pa.bool_(),
 }
 _MIXED = "JSON"
-
-Progress = Callable[[str, int, int], None]
 
 
 def is_text_table(path: str) -> bool:
@@ -141,7 +141,7 @@ def _check_distinct(path: str, names: Sequence[str]) -> None:
 
 
 def _of_json(path: str, columns: CorpusSettings) -> _TextRows:
-    objects = f"read_json_objects({_text(path)}, format = 'newline_delimited')"
+    objects = f"read_json_objects({text_literal(path)}, format = 'newline_delimited')"
     with bounded_duckdb(_MEMORY, 1) as connection:
         total, told = connection.execute(f"SELECT count(*), json_group_structure(json) FROM {objects}").fetchone() or (0, None)
     if not total:
@@ -155,7 +155,7 @@ def _of_json(path: str, columns: CorpusSettings) -> _TextRows:
             _check_mixed(path, name, whole_numbers=column == "doc_id")
     types = {name: _type(kind) for name, kind in kinds.items()}
     table = _table(path, {name: _MIXED if kind is None else kind for name, kind in types.items()})
-    picked = (_name(name) + ("->>'$'" if kind is None else "") + f" AS {_name(name)}" for name, kind in types.items())
+    picked = (identifier(name) + ("->>'$'" if kind is None else "") + f" AS {identifier(name)}" for name, kind in types.items())
     schema = pa.schema([(name, _arrow(kind)) for name, kind in types.items()])
     return _TextRows(schema, total, _selected(f"SELECT {', '.join(picked)} FROM {table}"))
 
@@ -179,7 +179,9 @@ def _arrow(kind: str | None) -> pa.DataType:
 def _check_mixed(path: str, name: str, *, whole_numbers: bool) -> None:
     """Checks that a column that is mixed or nested, and will be text, has text and perhaps whole numbers."""
     with bounded_duckdb(_MEMORY, 1) as connection:
-        found = connection.execute(f"SELECT DISTINCT json_type({_name(name)}) FROM {_table(path, {name: _MIXED})}").fetchall()
+        found = connection.execute(
+            f"SELECT DISTINCT json_type({identifier(name)}) FROM {_table(path, {name: _MIXED})}"
+        ).fetchall()
     odd = {kind for (kind,) in found if kind} - {"VARCHAR", "NULL"} - ({"UBIGINT", "BIGINT"} if whole_numbers else set())
     if odd:
         wanted, kinds = "string or integer" if whole_numbers else "string", ", ".join(sorted(odd)).lower()
@@ -190,18 +192,10 @@ def _check_mixed(path: str, name: str, *, whole_numbers: bool) -> None:
 
 def _table(path: str, types: Mapping[str, str]) -> str:
     """Returns SQL of a file's fields with these types."""
-    read = ", ".join(f"{_text(name)}: '{kind}'" for name, kind in types.items())
-    return f"read_json({_text(path)}, format = 'newline_delimited', columns = {{{read}}})"
+    read = ", ".join(f"{text_literal(name)}: '{kind}'" for name, kind in types.items())
+    return f"read_json({text_literal(path)}, format = 'newline_delimited', columns = {{{read}}})"
 
 
 def _selected(query: str) -> Iterator[pa.RecordBatch]:
     with bounded_duckdb(_MEMORY, 1, ordered=True) as connection:
         yield from connection.sql(query).to_arrow_reader(_ROWS)
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
-def _name(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'

@@ -24,6 +24,7 @@ from cluster.http import encodable
 from cluster.storage import object_at, open_file, remote
 from cluster.storage.packed import unpacked
 from cluster.storage.s3_duckdb import bounded_duckdb, reason
+from cluster.storage.sql import identifier, text_literal
 from jobs.log.files import LogFile, check_file_version, replaced, unchanged
 
 HEAD_OBJECTS, HEAD_BYTES = 1000, 1 << 20  # of a file, whose fields tell what it holds
@@ -189,8 +190,8 @@ def json_batches(file: LogFile, texts: Sequence[str], lists: Sequence[str], rows
     if fields is None:
         return
     named = [name for name in (*texts, *lists) if name in fields.names]
-    expressions = {name: _list(name) if name in lists else f"{_quoted(name)}->>'$'" for name in named}
-    columns = ", ".join(f"{expression} AS {_quoted(name)}" for name, expression in expressions.items())
+    expressions = {name: _list(name) if name in lists else f"{identifier(name)}->>'$'" for name in named}
+    columns = ", ".join(f"{expression} AS {identifier(name)}" for name, expression in expressions.items())
     # a row per object even where all columns come from partitions
     select = f"SELECT {columns or 'NULL AS nothing'} FROM {objects([file.path], fields, named)}"
     read = 0
@@ -240,18 +241,18 @@ def _unreadable(file: LogFile, error: Exception) -> LogError:
 
 def objects(paths: Sequence[str], fields: LineFields, names: Sequence[str]) -> str:
     """Returns SQL of a table: these fields, of type JSON, of the objects of files of one shape."""
-    files = ", ".join(f"'{_escaped(path)}'" for path in paths)
-    inside = ", ".join(f"{_quoted(name)} JSON" for name in names)
+    files = ", ".join(text_literal(path) for path in paths)
+    inside = ", ".join(f"{identifier(name)} JSON" for name in names)
     if not names:
         columns = "'_id': 'JSON'"
     elif fields.wrapped:
-        columns = f"'_source': '{_escaped(f'STRUCT({inside})')}'"
+        columns = f"'_source': {text_literal(f'STRUCT({inside})')}"
     else:
-        columns = ", ".join(f"'{_escaped(name)}': 'JSON'" for name in names)
+        columns = ", ".join(f"{text_literal(name)}: 'JSON'" for name in names)
     table = f"read_json([{files}], format = 'newline_delimited', columns = {{{columns}}})"
     if not fields.wrapped or not names:
         return table
-    picked = ", ".join(f"_source.{_quoted(name)} AS {_quoted(name)}" for name in names)
+    picked = ", ".join(f"_source.{identifier(name)} AS {identifier(name)}" for name in names)
     return f"(SELECT {picked} FROM {table})"
 
 
@@ -271,13 +272,5 @@ def check_version(file: LogFile) -> None:
 
 
 def _list(name: str) -> str:
-    column = _quoted(name)
+    column = identifier(name)
     return f"CASE WHEN json_type({column}) = 'ARRAY' THEN {column}->>'$[*]' ELSE [{column}->>'$'] END"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _escaped(text: str) -> str:
-    return text.replace("'", "''")

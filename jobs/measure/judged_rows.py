@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import bounded_duckdb, no_room, reason
+from cluster.storage.sql import text_literal
 from jobs.chain.arms.arms import RUN
 from jobs.chain.cuts import cuts_of
 from jobs.log.judgements import Judgements, Key
@@ -187,8 +188,8 @@ def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) 
     Its lists are fused as in the run, without hits below a floor, and cut after `kept` documents, as the results are.
     """
     settings, cuts = run.config.fuse, cuts_of(run.config, {})
-    floors = [(name.replace("'", "''"), cuts.of(ORIGINAL, name)[1]) for name in run.config.retrieve.retrievers]
-    above = [f" AND (retriever != '{name}' OR score >= '{floor!r}'::DOUBLE)" for name, floor in floors if floor is not None]
+    floors = [(text_literal(name), cuts.of(ORIGINAL, name)[1]) for name in run.config.retrieve.retrievers]
+    above = [f" AND (retriever != {name} OR score >= '{floor!r}'::DOUBLE)" for name, floor in floors if floor is not None]
     columns = ("position", "retriever", "doc_id", "score")
     condition = f"strategy = '{ORIGINAL}' AND rank <= {settings.depth}{''.join(above)} ORDER BY query_id, retriever, rank"
     for rows in _rows(connection, run, ("runs",), columns, condition):

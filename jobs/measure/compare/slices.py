@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cluster.storage.sql import text_literal
 from jobs.measure.arrays import Floats
 from jobs.measure.evaluate.traffic import traffic_thirds
 from jobs.measure.frame import Frame
@@ -182,7 +183,7 @@ def _query_types(run: RunFolder, frame: Frame) -> Values | None:
         return _looked_up(run, frame, "queries", columns)
     if "selections" not in run.tables:
         return None
-    place = "CASE arm " + " ".join(f"WHEN {_quoted(arm)} THEN {n}" for n, arm in enumerate(frame.arms)) + " END"
+    place = "CASE arm " + " ".join(f"WHEN {text_literal(arm)} THEN {n}" for n, arm in enumerate(frame.arms)) + " END"
     return _looked_up(run, frame, "selections", f"arg_min(query_type, {place}) FILTER (query_type IS NOT NULL)")
 
 
@@ -190,10 +191,10 @@ def _column(run: RunFolder, frame: Frame, name: str) -> Values | None:
     """Returns a kept column's value of each key's query; None if the ablation kept no such column."""
     if not _has_column(run, "queries", "values"):
         return None
-    value = f'any_value("values"[{_quoted(name)}])'
+    value = f'any_value("values"[{text_literal(name)}])'
     with database(run) as connection:
         known = connection.execute(
-            f'SELECT count(*) FROM read_parquet(?) WHERE map_contains("values", {_quoted(name)})', [run.tables["queries"]]
+            f'SELECT count(*) FROM read_parquet(?) WHERE map_contains("values", {text_literal(name)})', [run.tables["queries"]]
         ).fetchone()
     return _looked_up(run, frame, "queries", value) if known and known[0] else None
 
@@ -214,10 +215,6 @@ def _has_column(run: RunFolder, table: str, column: str) -> bool:
     with database(run) as connection:
         found = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [run.tables[table]]).fetchall()
     return column in {name for name, *_ in found}
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _parts(values: Values) -> list[tuple[str, Places]]:

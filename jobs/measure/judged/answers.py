@@ -13,6 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from cluster.storage.sql import text_literal
 from jobs.chain.arms.judging import ACCURACY, CRITERIA, NUGGETS
 from jobs.counts import WITHOUT_GOLD
 from jobs.log.judgements import JudgedBy, Judgements
@@ -114,12 +115,12 @@ def _graded(connection: duckdb.DuckDBPyConnection, run: RunFolder, kind: str, sa
         scores = nugget_scores(connection, run, sample)
         return GradedAnswers(MEASURES, scores.values, scores.models, scores.queries)
     kinds = _criteria(connection, run) if kind == CRITERIA else [kind]
-    columns = ", ".join(f"max(grade) FILTER (kind = {_quoted(one)})" for one in kinds)
+    columns = ", ".join(f"max(grade) FILTER (kind = {text_literal(one)})" for one in kinds)
     names = tuple(one.removeprefix(f"{CRITERIA}/") for one in kinds)
     measures = (CRITERIA, *names) if len(names) != 1 else names
     if not kinds:
         return GradedAnswers(measures, {}, frozenset())
-    wanted = f"arm IS NOT NULL AND sample = {int(sample)} AND kind IN ({', '.join(map(_quoted, kinds))})"
+    wanted = f"arm IS NOT NULL AND sample = {int(sample)} AND kind IN ({', '.join(map(text_literal, kinds))})"
     columns = f"query_id, arm, any_value(model), {columns}"
     rows = list(_rows(connection, run, "judgements", columns, f"{wanted} GROUP BY query_id, arm"))
     mean = (lambda grades: [float(np.mean(grades)), *grades]) if len(measures) > len(names) else list
@@ -158,7 +159,3 @@ def _rows(
         found = connection.execute(f"SELECT {columns} FROM read_parquet(?) WHERE {condition}", [files])
         while rows := found.fetchmany(10_000):
             yield from rows
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
