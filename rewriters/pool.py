@@ -19,12 +19,12 @@ import yaml
 from pydantic import ValidationError
 
 from cluster.errors import RewriterError, nearest
-from cluster.plugins.references import known_names, with_absolute_files
+from cluster.plugins.references import known_names, names_class, with_absolute_files
 from cluster.settings import REQUIRED
 from rewriters.marks import Marks
-from rewriters.python.load import GROUP, code_name, is_code, load_code
+from rewriters.python.load import GROUP, code_name, house, is_code, load_code
 from rewriters.reading.answer import label_key
-from rewriters.settings import DecodingSettings, is_path, names_code
+from rewriters.settings import DecodingSettings, is_path
 from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Strategy, Words, plain_name, render, variables
 
 Entry = str | Mapping[str, Mapping[str, Any]]
@@ -56,7 +56,7 @@ class Named(NamedTuple):
     @property
     def stem(self) -> str:
         """Returns the strategy's name without parameters."""
-        if names_code(self.source):
+        if names_class(self.source):
             return code_name(self.source)
         return Path(self.source).stem if is_path(self.source) else self.source
 
@@ -86,7 +86,7 @@ def named(entry: Entry) -> Named:
 
 def shipped() -> list[str]:
     """Returns the sorted names of the built-in strategies."""
-    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+    return sorted(house())
 
 
 @cache

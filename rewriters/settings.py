@@ -5,13 +5,13 @@ Those of the engines are in `engines/settings.py`.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
 from cluster.named_content import content_of
 from cluster.plugins.modules import identity_of
+from cluster.plugins.references import names_class
 from cluster.settings import NOT_IDENTITY, Names, Settings, field_names
 
 DRIFT = 0.15
@@ -69,17 +69,9 @@ class DecodingSettings(Settings):
     """What a model's chat template is given beside the messages."""
 
 
-_CODE = re.compile(r"([^:\s][^:]*\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
-
-
-def names_code(source: str) -> bool:
-    """Returns whether a name of strategies is that of a class: `file.py:Class` or `module:Class`."""
-    return _CODE.fullmatch(source) is not None
-
-
 def is_path(source: str) -> bool:
     """Returns whether a name of strategies or rules is the path of a file of the user with what they are."""
-    return ("/" in source or source.endswith((".yaml", ".yml"))) and not names_code(source)
+    return ("/" in source or source.endswith((".yaml", ".yml"))) and not names_class(source)
 
 
 class SelectionOfStrategies(Settings):

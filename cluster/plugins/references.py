@@ -26,8 +26,13 @@ def named_file(reference: str) -> tuple[str, str] | None:
 
 
 def is_reference(name: str) -> bool:
-    """Returns whether a name has the form `module:Class` or `file.py:Class`."""
+    """Returns whether a name is meant as `module:Class` or `file.py:Class`, well formed or not."""
     return ":" in name
+
+
+def names_class(name: str) -> bool:
+    """Returns whether a name has the form `module:Class` or `file.py:Class`."""
+    return any(form.fullmatch(name) for form in (_FILE, _MODULE))
 
 
 def with_absolute_files(value: Any, folder: Path, key: str = "") -> Any:

@@ -67,13 +67,12 @@ def drive(
 
 def _stopped(error: Exception, log: LogFiles, again: str) -> Stopped:
     """Returns what a job that failed is stopped by."""
-    if isinstance(error, UnavailableError):
-        words = f"{system(error)}; what is committed stays; then go on with: {again}"
-        return Stopped("storage-away", words, graceful=False)
     if isinstance(error, OSError):
         words = f"{system(error)}; what is committed stays; then go on with: {again}"
     else:
         words = f"{cause(error)}; what is committed stays; details in {log.where}; go on with: {again}"
+    if isinstance(error, UnavailableError):
+        return Stopped("storage-away", words, graceful=False)
     return Stopped("stopped-failure", words, graceful=False)
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from cluster.errors import RewriterError, nearest
 from cluster.plugins.code import PluginError
-from cluster.plugins.references import entry_points, plugin
+from cluster.plugins.references import entry_points, names_class, plugin
 from rewriters.engines.python.settings import PythonSettings
 from rewriters.python.strategy import PythonStrategy
-from rewriters.settings import is_path, names_code
+from rewriters.settings import is_path
 from rewriters.strategy import PLAIN_NAME, RESERVED, Strategy, plain_name
 
 GROUP = "dmqr.strategies"
@@ -28,12 +28,12 @@ _OF_CLASS = (*FIELDS, "label", "order")
 
 def is_code(source: str) -> bool:
     """Returns whether the name of a strategy is that of code: `file.py:Class`, `module:Class` or an entry point."""
-    return names_code(source) or (not (is_path(source) or source in house()) and source in entry_points(GROUP))
+    return names_class(source) or (not (is_path(source) or source in house()) and source in entry_points(GROUP))
 
 
 def may_be_code(source: str) -> bool:
     """Returns whether the name of a strategy is that of code, or may be an entry point of a package that is not here."""
-    return names_code(source) or not (is_path(source) or source in house())
+    return names_class(source) or not (is_path(source) or source in house())
 
 
 @cache
@@ -45,7 +45,7 @@ def house() -> frozenset[str]:
 def code_name(source: str) -> str:
     """Returns the strategy's name by that of its code: `./rules.py:LongTail` is long_tail, an entry point its own."""
     made = source.rpartition(":")[2]
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", made).lower() if names_code(source) else source
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", made).lower() if names_class(source) else source
 
 
 def code_class(source: str) -> type[PythonStrategy]:
