@@ -25,9 +25,8 @@ from typing import NamedTuple
 
 import psutil
 import pyarrow.parquet as pq
-import yaml
 from results import measured_on, peak_mib, put_section
-from small_jobs import DEPTH, KEEP, KINDS, REPOSITORY, RRF, prepare
+from small_jobs import KINDS, REPOSITORY, prepare, write_config
 from small_jobs import SIDES as SIDE_NAMES
 
 DEFAULTS = {"queries": "1000,10000,100000", "shard_sizes": "1000", "sides": "none,local", "rounds": 1}
@@ -57,20 +56,9 @@ def recorded(folder: Path, queries: int) -> None:
 
 def configured(folder: Path, side: str, queries: int, shard_size: int, number: int) -> Path:
     """Writes the config of a run; returns its path."""
-    values = {
-        "name": f"{side}-{queries}-{shard_size}-{number}",
-        "log": {"path": f"log-{queries}.parquet", "query_column": "query"},
-        "rewrite": {"engine": {"kind": "recorded", "path": f"answers-{queries}.jsonl"}, "strategies": list(KINDS)},
-        "retrieve": {"depth": DEPTH, "retrievers": {"bm25": {"kind": "local", "index": "index"}}},
-        "fuse": {"method": "rrf", "k": RRF, "keep": KEEP, "redundancy": "none"},
-        "rerank": {"kind": "none"},
-        "output": "runs",
-        "store": None,
-        "cluster": {"address": side, "shard_size": shard_size},
-    }
-    path = folder / f"{values['name']}.yaml"
-    path.write_text(yaml.safe_dump(values))
-    return path
+    engine = {"kind": "recorded", "path": f"answers-{queries}.jsonl"}
+    name = f"{side}-{queries}-{shard_size}-{number}"
+    return write_config(folder, name, queries, engine, {"address": side, "shard_size": shard_size})
 
 
 def timed(command: list[str], folder: Path) -> Figures:

@@ -17,9 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import yaml
 from results import measured_on, put_section, table
-from small_jobs import DEPTH, KEEP, KINDS, REPOSITORY, RRF, SECONDS, prepare, serving, timed
+from small_jobs import REPOSITORY, SECONDS, prepare, serving, timed, write_config
 
 SHARD = 50
 os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(REPOSITORY)}
@@ -27,30 +26,16 @@ os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "PYT
 
 def configured(folder: Path, address: str, workers: int, in_flight: int, queries: int) -> Path:
     """Writes the config of a run; returns its path."""
+    engine = {"kind": "openai", "base_url": address, "model": "tiny", "max_in_flight": in_flight}
     pool = {"workers": workers, "cpus": 0.1}
-    values = {
-        "name": f"of-{workers}",
-        "log": {"path": f"log-{queries}.parquet", "query_column": "query"},
-        "rewrite": {
-            "engine": {"kind": "openai", "base_url": address, "model": "tiny", "max_in_flight": in_flight},
-            "strategies": list(KINDS),
-        },
-        "retrieve": {"depth": DEPTH, "retrievers": {"bm25": {"kind": "local", "index": "index"}}},
-        "fuse": {"method": "rrf", "k": RRF, "keep": KEEP, "redundancy": "none"},
-        "rerank": {"kind": "none"},
-        "output": "runs",
-        "store": None,
-        "cluster": {"address": "auto", "shard_size": SHARD, "rewrite": pool, "retrieve": pool},
-    }
-    path = folder / f"{values['name']}.yaml"
-    path.write_text(yaml.safe_dump(values))
-    return path
+    cluster = {"address": "auto", "shard_size": SHARD, "rewrite": pool, "retrieve": pool}
+    return write_config(folder, f"of-{workers}", queries, engine, cluster)
 
 
 def rate(folder: Path, name: str) -> float:
     """Returns queries a second between the first commit and the last."""
     manifests = list(folder.glob(f"runs/{name}-*/commits/*.json"))
-    ordered = sorted((path.stat().st_mtime, json.loads(path.read_text())["rows"]["queries"]) for path in manifests)
+    ordered = sorted((path.stat().st_mtime, json.loads(path.read_text())["counts"]["queries"]) for path in manifests)
     return sum(queries for _, queries in ordered[1:]) / (ordered[-1][0] - ordered[0][0])
 
 

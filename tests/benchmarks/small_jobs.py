@@ -197,8 +197,14 @@ def prepare(folder: Path, sizes: list[int], documents: int = 5000) -> None:
 def configure(folder: Path, address: str, options: argparse.Namespace, side: str, size: int, number: int) -> Path:
     """Writes the config of a run; returns its path."""
     engine = {"kind": "openai", "base_url": address, "model": "tiny", "max_in_flight": options.in_flight}
+    cluster = {"address": side if side == "local" else "none", "shard_size": options.shard_size}
+    return write_config(folder, f"{side}-{size}-{number}", size, engine, cluster)
+
+
+def write_config(folder: Path, name: str, size: int, engine: dict[str, Any], cluster: dict[str, Any]) -> Path:
+    """Writes the config of a run over the first queries, with the documents of `prepare`; returns its path."""
     values = {
-        "name": f"{side}-{size}-{number}",
+        "name": name,
         "log": {"path": f"log-{size}.parquet", "query_column": "query"},
         "rewrite": {"engine": engine, "strategies": list(KINDS)},
         "retrieve": {"depth": DEPTH, "retrievers": {"bm25": {"kind": "local", "index": "index"}}},
@@ -206,9 +212,9 @@ def configure(folder: Path, address: str, options: argparse.Namespace, side: str
         "rerank": {"kind": "none"},
         "output": "runs",
         "store": None,
-        "cluster": {"address": side if side == "local" else "none", "shard_size": options.shard_size},
+        "cluster": cluster,
     }
-    path = folder / f"{side}-{size}-{number}.yaml"
+    path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(values))
     return path
 
