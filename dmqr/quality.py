@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,34 @@ class MeasuredQuality:
     def notes(self) -> list[str]:
         """What the figures include, leave out and assume, a sentence each."""
         return [*self._missing, *self.values.get("notes", ())]
+
+    def write_trec(self, path: str | os.PathLike[str], *, header: bool = True) -> list[str]:
+        """Writes what `dmqr evaluate --trec` does, of a run a file, of an ablation a folder; returns the paths of the files.
+
+        Args:
+            path: of the file or the folder.
+            header: whether files of arms begin with ir_metadata, which ir_measures, pytrec_eval and ranx do not read.
+
+        Raises:
+            ConfigError: an id has white space, or no list is judged.
+        """
+        found = self._measured.write_trec(os.fspath(path), header=header)
+        if not found:
+            raise ConfigError("argument", f"write_trec {os.fspath(path)}: no list is judged; give judgements of results")
+        return found
+
+    def write_latex(self, path: str | os.PathLike[str]) -> None:
+        """Writes the tables of an ablation's arms for LaTeX, as `dmqr evaluate --latex` does.
+
+        Raises:
+            ConfigError: it is a run, which has no arms.
+        """
+        from jobs.verbs.evaluate import MeasuredRun
+
+        if isinstance(self._measured, MeasuredRun):
+            what = f"{self._measured.folder.storage.root} is a run; such a table is of an ablation's arms"
+            raise ConfigError("argument", f"write_latex: {what}")
+        self._measured.write_latex(os.fspath(path))
 
     def to_pandas(self) -> pd.DataFrame:
         """Returns `table` as a pandas DataFrame.

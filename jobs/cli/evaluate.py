@@ -29,6 +29,8 @@ def evaluate(options: argparse.Namespace) -> int:
         by.check_any(folder, "QRELS")
     if options.trec and by.judgements is None:
         raise ConfigError("argument", "--trec: writes the results of what is judged, and nothing is; give QRELS")
+    if options.no_header and not (options.trec and folder.is_ablation):
+        raise ConfigError("argument", "--no-header: is of --trec of an ablation, whose files have a header; leave it out")
     if options.latex and not folder.is_ablation:
         raise ConfigError("argument", f"--latex: {folder.storage.root} is a run; such a table is of an ablation's arms")
     found = measured(folder, by, options.measures)
@@ -39,19 +41,15 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def _write(options: argparse.Namespace, found: MeasuredRun | MeasuredArms) -> None:
     """Writes the files for other tools."""
-    from jobs.measure.export import tables, trec
-    from jobs.measure.export.latex import write_latex
+    from jobs.measure.export import tables
     from jobs.verbs.evaluate import MeasuredRun
 
-    if isinstance(found, MeasuredRun):
-        if options.per_query:
-            tables.write_wide(options.per_query, found.folder, *found.frames)
-        if options.trec and found.frame is not None:
-            trec.write_run(options.trec, found.folder, found.frame)
-        return
     if options.per_query:
-        tables.write_long(options.per_query, *found.frames)
-    if options.trec and found.lists is not None:
-        trec.write_trec(options.trec, found.folder, found.lists)
-    if options.latex:
-        write_latex(options.latex, *found.found)
+        if isinstance(found, MeasuredRun):
+            tables.write_wide(options.per_query, found.folder, *found.frames)
+        else:
+            tables.write_long(options.per_query, *found.frames)
+    if options.trec:
+        found.write_trec(options.trec, header=not options.no_header)
+    if options.latex and not isinstance(found, MeasuredRun):
+        found.write_latex(options.latex)

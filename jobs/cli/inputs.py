@@ -69,6 +69,20 @@ def ground_truth(options: argparse.Namespace, where: str) -> GroundTruth:
     return GroundTruth(note, where, judged=getattr(options, "judged", False), **given)
 
 
+def shown_by(options: argparse.Namespace) -> list[str] | None:
+    """Returns the measures of `--measures`, checked before a job begins; None: there are none.
+
+    Raises:
+        ConfigError: one cannot be computed.
+    """
+    from jobs.job.measure_checks import check_measures
+
+    given: list[str] | None = options.measures
+    if given is not None:
+        check_measures(given)
+    return given
+
+
 def check_samples(options: argparse.Namespace) -> None:
     """Checks `--samples`.
 

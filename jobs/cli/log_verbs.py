@@ -51,4 +51,5 @@ def command_words(options: argparse.Namespace, verb: str, *first: str) -> list[s
         from jobs.config.load import yesterday
 
         words += ["--date", options.date or yesterday()]
-    return words + (["--label", options.label] if options.label else [])
+    words += ["--label", options.label] if options.label else []
+    return words + (["--measures", ",".join(measures)] if (measures := getattr(options, "measures", None)) else [])

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from cluster.errors import ConfigError, DmqrError
-from jobs.cli.inputs import check_samples, ground_truth, prices_of
+from jobs.cli.inputs import check_samples, ground_truth, prices_of, shown_by
 from jobs.cli.job_verbs import logs, stop
 from jobs.cli.log_verbs import again, caller, load
 from jobs.cli.printing import print_json, print_page, show
@@ -103,9 +103,9 @@ def run(options: argparse.Namespace) -> int:
     from jobs.verbs.building import building
     from jobs.verbs.whole_run import whole_run
 
-    config = load(options)
+    config, measures = load(options), shown_by(options)
     called = caller(again(options))
-    found = whole_run(prepare(config, options.config, building(called, "run")), called)
+    found = whole_run(prepare(config, options.config, building(called, "run")), called, measures=measures)
     return show(options, found.values, found.page, found.folder.storage.root)
 
 
@@ -116,9 +116,9 @@ def ablate(options: argparse.Namespace) -> int:
     from jobs.verbs.building import building
     from jobs.verbs.whole_ablation import whole_ablation
 
-    config = load(options)
+    config, measures = load(options), shown_by(options)
     called = caller(again(options, "ablate"))
-    found = whole_ablation(prepare_ablation(config, options.config, building(called, "ablate")), called)
+    found = whole_ablation(prepare_ablation(config, options.config, building(called, "ablate")), called, measures)
     return show(options, lambda: closing_values(found), lambda: closing_page(found), found.folder.storage.root)
 
 

@@ -94,6 +94,18 @@ class MeasuredRun:
 
         return wide_table(self.folder, self.frames, where)
 
+    def write_trec(self, path: str, *, header: bool = True) -> list[str]:
+        """Writes the results as a TREC run file and returns its path, in a list; nothing where no list is judged.
+
+        `header`: runs have none, whatever it says.
+        """
+        from jobs.measure.export.trec import write_run
+
+        if self.frame is None:
+            return []
+        write_run(path, self.folder, self.frame)
+        return [path]
+
 
 @dataclass(frozen=True)
 class MeasuredArms:
@@ -131,6 +143,21 @@ class MeasuredArms:
         from jobs.measure.export.tables import long_table
 
         return long_table(*self.frames)
+
+    def write_trec(self, path: str, *, header: bool = True) -> list[str]:
+        """Writes the results of each arm as a TREC run file into a folder; returns their paths, none where no list is judged.
+
+        `header`: whether they begin with ir_metadata.
+        """
+        from jobs.measure.export.trec import write_trec
+
+        return [] if self.lists is None else list(write_trec(path, self.folder, self.lists, header=header).values())
+
+    def write_latex(self, path: str) -> None:
+        """Writes the tables of the arms for LaTeX."""
+        from jobs.measure.export.latex import write_latex
+
+        write_latex(path, *self.found)
 
 
 def measured(folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | None = None) -> MeasuredRun | MeasuredArms:

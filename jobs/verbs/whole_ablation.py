@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jobs.verbs.caller import Caller
@@ -15,8 +16,13 @@ if TYPE_CHECKING:
     from jobs.terminal.log_files import LogFiles
 
 
-def whole_ablation(ablation: Job, caller: Caller) -> ComparedArms:
+def whole_ablation(ablation: Job, caller: Caller, measures: Sequence[str] | None = None) -> ComparedArms:
     """Gathers what the arms of a checked ablation need, answers each, compares them and writes the report.
+
+    Args:
+        ablation: checked.
+        caller: who called it.
+        measures: to compare the arms by; None: those of its config. They change nothing of what is stored.
 
     Raises:
         Stopped: it ended early.
@@ -36,7 +42,7 @@ def whole_ablation(ablation: Job, caller: Caller) -> ComparedArms:
         settings, prices, found = prepared.config.evaluate, prepared.prices, None
         with finished(folder, log, caller, "the ablation is finished, the comparison of its arms failed"):
             judgements = prepared.judgements or judged_relevance(folder)
-            found = compared(folder, judgements, measured_by(settings, judgements), prices, gold_answers(settings))
+            found = compared(folder, judgements, measured_by(settings, judgements, measures), prices, gold_answers(settings))
         if found is None:  # at least what the arms have made and cost
             found = compared(folder, None, settings, prices, by_judge=False)
         progress.phase("writing the report")

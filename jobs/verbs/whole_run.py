@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.verbs.caller import Caller
 from jobs.verbs.drive import drive, finished
+from jobs.verbs.inputs import measured_by
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,13 +47,14 @@ class WholeRun:
         return closing_table(self.folder, self.prices, self.evaluation, self.said, self.answers)
 
 
-def whole_run(prepared: Prepared, caller: Caller, verb: str = "run") -> WholeRun:
+def whole_run(prepared: Prepared, caller: Caller, verb: str = "run", measures: Sequence[str] | None = None) -> WholeRun:
     """Brings a checked run to its end, measures it and writes its report.
 
     Args:
         prepared: the run.
         caller: who called it.
         verb: what was called: `run`, or `replay`.
+        measures: to measure by; None: those of its config.
 
     Raises:
         Stopped: it ended early.
@@ -77,7 +79,9 @@ def whole_run(prepared: Prepared, caller: Caller, verb: str = "run") -> WholeRun
         evaluation, judged = None, None
         answers: list[AnswerQuality] = []
         with finished(folder, log, caller, "the run is finished, its evaluation failed") as said:
-            evaluation, judged = measured(folder, prepared.judgements or judged_relevance(folder))
+            judgements = prepared.judgements or judged_relevance(folder)
+            settings = measured_by(prepared.config.evaluate, judgements, measures)
+            evaluation, judged = measured(folder, judgements, settings.measures)
             answers = measured_answers(folder, gold_answers(folder.config.evaluate))
         for one in (evaluation, *answers):
             if one is not None and one.warning is not None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import ir_measures
 import pyarrow.parquet as pq
 import pytest
 
@@ -152,6 +153,61 @@ def test_an_ablation(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert isinstance(opened, dmqr.Ablation)
     assert as_json(opened.values) == as_json(ablation.values)
     assert "rrf" in opened._repr_html_()
+
+
+def test_a_finished_job_is_shown_by_other_measures(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    asked = ["R@1", "AP"]
+    run = dmqr.run("job.yaml", IN_PROCESS)
+    evaluated = printed(capfd, "evaluate", run.folder, "--measures", ",".join(asked))["measures"]
+    shown = printed(capfd, "run", "job.yaml", *FLAGS, "--measures", ",".join(asked))
+    assert shown["folder"] == run.folder
+    assert shown["evaluation"]["measures"] == evaluated
+    assert list(evaluated) == asked
+    edited = printed(capfd, "run", "job.yaml", *FLAGS, "--set", "evaluate.measures=[AP]")
+    assert list(edited["evaluation"]["measures"]) == ["AP"]
+    arms = ["--set", 'ablate={"arms": {"rrf": {"fuse.method": "rrf"}}}', *FLAGS]
+    by_config = printed(capfd, "ablate", "job.yaml", *arms)
+    by_others = printed(capfd, "ablate", "job.yaml", *arms, "--measures", ",".join(asked))
+    assert by_others["folder"] == by_config["folder"]
+    assert by_others["comparison"]["measures"] == asked
+    compared = printed(capfd, "evaluate", by_config["folder"], "--measures", ",".join(asked))
+    assert by_others["comparison"]["arms"] == compared["arms"]
+    folders = sorted(Path("runs").iterdir())
+    for verb in ("run", "ablate"):
+        assert main([verb, "job.yaml", *FLAGS, "--set", "name=other", "--measures", "nDGC@10"]) == 2
+        assert "ir_measures knows no 'nDGC'" in capfd.readouterr().err
+    assert sorted(Path("runs").iterdir()) == folders
+
+
+def test_run_files_are_read_by_ir_measures(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    arms = {"ablate": {"arms": {"rrf": {"fuse.method": "rrf"}}}, **IN_PROCESS}
+    ablation, run = dmqr.ablate("job.yaml", arms), dmqr.run("job.yaml", IN_PROCESS)
+    assert main(["evaluate", ablation.folder, "--trec", "by_cli", "--no-header"]) == 0
+    paths = ablation.quality().write_trec(Path("by_python"), header=False)
+    assert sorted(Path("by_cli").iterdir()) == sorted(Path("by_cli", Path(path).name) for path in paths)
+    lines = (line.split("\t") for line in Path("qrels.tsv").read_text().splitlines())
+    qrels = [ir_measures.Qrel(key, doc_id, int(grade)) for key, doc_id, grade in lines]
+    measures = [ir_measures.parse_measure(name) for name in ("nDCG@10", "RR@10")]
+    means = {(row["arm"], row["measure"]): row["mean"] for row in ablation.quality().table.to_pylist()}
+    (of_run,) = run.quality().write_trec("run.trec")
+    for path in (*paths, of_run):
+        found = ir_measures.calc_aggregate(measures, qrels, list(ir_measures.read_trec_run(path)))
+        if path == of_run:
+            wanted = {row["measure"]: row["results"] for row in run.quality().table.to_pylist()}
+        else:
+            assert Path(path).read_bytes() == Path("by_cli", Path(path).name).read_bytes()
+            wanted = {name: mean for (arm, name), mean in means.items() if arm == Path(path).stem}
+        assert {str(name): value for name, value in found.items()} == pytest.approx(
+            {str(name): wanted[str(name)] for name in measures}
+        )
+    ablation.quality().write_latex("table.tex")
+    assert main(["evaluate", ablation.folder, "--latex", "by_cli.tex"]) == 0
+    assert Path("table.tex").read_text() == Path("by_cli.tex").read_text()
+    with pytest.raises(dmqr.ConfigError, match="is a run; such a table is of an ablation's arms"):
+        run.quality().write_latex("table.tex")
+    capfd.readouterr()
+    assert main(["evaluate", run.folder, "--trec", "run.trec", "--no-header"]) == 2
+    assert "--no-header: is of --trec of an ablation" in capfd.readouterr().err
 
 
 def test_an_index_is_built_once(here: Path) -> None:

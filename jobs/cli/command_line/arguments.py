@@ -14,7 +14,15 @@ from typing import NamedTuple
 import shtab
 
 from jobs.cli.command_line.cluster_arguments import HEAD, add, add_job, add_submission
-from jobs.cli.command_line.measure_arguments import add_diff, add_evaluate, add_json, add_report, add_run, add_tune
+from jobs.cli.command_line.measure_arguments import (
+    add_diff,
+    add_evaluate,
+    add_json,
+    add_measures,
+    add_report,
+    add_run,
+    add_tune,
+)
 from jobs.cli.command_line.parser import PROGRAM, REQUIRED, Parser
 from jobs.cli.command_line.store_arguments import add_store
 from jobs.cli.inputs import named_config
@@ -137,6 +145,11 @@ def _work(one: argparse.ArgumentParser) -> None:
     add_json(one)
 
 
+def _measured_work(one: argparse.ArgumentParser) -> None:
+    _work(one)
+    add_measures(one)
+
+
 def _plan(one: argparse.ArgumentParser) -> None:
     _work(one)
     words = "pay for so many queries of which something is missing, keep it in the store, and say by it what the others cost"
@@ -243,12 +256,14 @@ VERBS = {
     ),
     "plan": Verb("say what a run would do and cost, and refuse what it would refuse", f"dmqr plan {QUICKSTART}", _plan),
     "run": Verb(
-        "do what is missing of the job; a killed run goes on, a finished one is shown again", f"dmqr run {QUICKSTART}", _work
+        "do what is missing of the job; a killed run goes on, a finished one is shown again",
+        f"dmqr run {QUICKSTART}",
+        _measured_work,
     ),
     "ablate": Verb(
         "compare variants of a config (arms): gather once what they share, answer each, test the differences",
         "dmqr ablate configs/ablate.yaml",
-        _work,
+        _measured_work,
     ),
     "submit": Verb(
         "submit run or ablate to a Ray cluster and follow it; submitted twice, a job is followed, or goes on",

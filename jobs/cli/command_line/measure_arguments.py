@@ -25,7 +25,8 @@ def _key(one: argparse.ArgumentParser) -> None:
     add(one, "--key", choices=("log_id", "query_id", "query"), help=words)
 
 
-def _measures(one: argparse.ArgumentParser) -> None:
+def add_measures(one: argparse.ArgumentParser) -> None:
+    """Adds `--measures`."""
     words = "with commas, as ir_measures names them, like nDCG@10,R@100; the first one leads (default: evaluate.measures)"
     add(one, "--measures", metavar="NAME,...", type=_names, help=words)
 
@@ -48,12 +49,14 @@ def add_evaluate(one: argparse.ArgumentParser) -> None:
     words = "people's grades of some results, to compare the judge's with (default: the config's judge.calibration)"
     add(one, "--calibration", metavar="FILE", help=words)
     _key(one)
-    _measures(one)
+    add_measures(one)
     _gold(one)
     add(one, "--per-query", metavar="FILE", help="write the measures of each judged log row or query; .parquet or .csv")
     words = "write the run's results (not the original's; all that were kept) of what is judged as a TREC run file;"
     words += " a topic is the judged log_id, else the query_id"
     add(one, "--trec", metavar="FILE", help=words + "; of an ablation: a folder of one file per arm")
+    words = "write the TREC run files of an ablation without ir_metadata before the lines, for readers that know no comments"
+    add(one, "--no-header", action="store_true", help=words)
     add(one, "--latex", metavar="FILE", help="write the table of an ablation's arms for LaTeX")
     add(one, "--trec-rag", metavar="FILE", help="write the answers as the TREC RAG track takes them: JSON lines")
     words = "write question, contexts, answer and ground_truth of each answer, as RAGAS reads them; .jsonl or .parquet"
@@ -78,7 +81,7 @@ def add_diff(one: argparse.ArgumentParser) -> None:
         add(one, dest, metavar="RUN", help=words)
     add(one, "qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of B's config)")
     _key(one)
-    _measures(one)
+    add_measures(one)
     _gold(one, "B's")
     add(one, "--samples", type=int, default=10, metavar="N", help="queries in each list of queries (default: 10)")
     add(one, "--prices", metavar="FILE", help="of both runs; default: prices.yaml beside B's config")
@@ -106,6 +109,6 @@ def add_report(one: argparse.ArgumentParser) -> None:
     add(one, "--all-requests", action="store_true", help="show each request of these, not one of each kind")
     add(one, "--qrels", metavar="FILE", help="judgements (default: the config's)")
     _key(one)
-    _measures(one)
+    add_measures(one)
     _gold(one)
     add(one, "--prices", metavar="FILE", help="default: prices.yaml beside the config")
