@@ -1,23 +1,27 @@
 """What a run's driver needs for its shards alone: seconds of each phase, and its peak memory, with stages that do nothing.
 
-    python tests/benchmarks/scale_driver.py [--shards 1000 10000 100000] [--address none local] [--in-flight 64]
+    python tests/benchmarks/scale_driver.py [--shards 1000 10000 100000] [--address none cluster] [--in-flight 64]
 
 A job of one query a shard, planned, begun, committed and closed by the run's own code. Its three stages are of the job's shape
 (one without a pool, one with, one that commits) and pass rows through; the last one stores small files of five tables and a
 manifest of the size of one with three strategies, two retrievers and a reranker. Then, each in a process of its own: the same
 command for the closed run; for a run of which all but `_SUCCESS.json` is there; and the run opened as the report opens it.
-Peak is VmHWM of the process; `none` runs the stages in it, `local` on Ray.
+Peak is VmHWM of the process, CPU its seconds of a processor; `none` runs the stages in it, `local` on a Ray of its own,
+`cluster` on three simulated nodes of 8 logical CPUs.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -173,9 +177,27 @@ def again(folder: Path) -> dict[str, float]:
 WORK = {"run": ran, "finished": ran, "closed again": again, "opened": opened}
 
 
+@contextlib.contextmanager
+def nodes(address: str) -> Iterator[str]:
+    """Yields the address of the config; for `cluster` that of three nodes, which end with the body."""
+    if address != "cluster":
+        yield address
+        return
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, "include_dashboard": False})
+    try:
+        for _ in range(2):
+            cluster.add_node(num_cpus=8)
+        os.environ["RAY_ADDRESS"] = cluster.address
+        yield "auto"
+    finally:
+        cluster.shutdown()
+
+
 def measured(address: str, shards: int, in_flight: int) -> None:
-    """Prints the seconds of the phases and the peak of each process."""
-    with tempfile.TemporaryDirectory(prefix="dmqr-scale-") as name:
+    """Prints the seconds of the phases, and the peak and CPU seconds of each process."""
+    with tempfile.TemporaryDirectory(prefix="dmqr-scale-") as name, nodes(address) as to:
         folder = Path(name)
         pq.write_table(pa.table({"query": [f"query number {number}" for number in range(shards)]}), folder / "log.parquet")
         config = {
@@ -185,7 +207,7 @@ def measured(address: str, shards: int, in_flight: int) -> None:
             "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": str(folder / "index")}}},
             "rerank": {"kind": "none"},
             "output": str(folder / "runs"),
-            "cluster": {"shard_size": 1, "address": address},
+            "cluster": {"shard_size": 1, "address": to},
         }
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"}
@@ -200,20 +222,22 @@ def measured(address: str, shards: int, in_flight: int) -> None:
             found = json.loads(said.splitlines()[-1])
             phases = ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in found["seconds"].items())
             whole = time.monotonic() - began
-            print(f"{address}, {shards:,} shards, {what}: {whole:.1f} s, peak {found['peak']:,} MB ({phases})", flush=True)
+            used = f"{found['cpu']:.1f} of CPU, peak {found['peak']:,} MB"
+            print(f"{address}, {shards:,} shards, {what}: {whole:.1f} s, {used} ({phases})", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shards", type=int, nargs="+", default=[1_000, 10_000, 100_000])
-    parser.add_argument("--address", nargs="+", default=["none", "local"], choices=["none", "local"])
+    parser.add_argument("--address", nargs="+", default=["none", "cluster"], choices=["none", "local", "cluster"])
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     Empty.in_flight = options.in_flight
     if options.child:
         what, folder = options.child
-        print(json.dumps({"seconds": WORK[what](Path(folder)), "peak": int(peak_mib())}))
+        seconds, used = WORK[what](Path(folder)), resource.getrusage(resource.RUSAGE_SELF)
+        print(json.dumps({"seconds": seconds, "peak": int(peak_mib()), "cpu": used.ru_utime + used.ru_stime}))
         return
     for address in options.address:
         for shards in options.shards:
