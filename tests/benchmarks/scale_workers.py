@@ -5,8 +5,8 @@
 Nodes are raylets on this machine, so that what grows here is what waits: a server answers each request after 200 ms; a worker
 has `--in-flight` requests at a time. Each run has `--a-worker` queries for each of its workers, in shards of 50, so that all
 should take as long. The rate is of the second half of the shards, by the times of their manifests: in the first one workers
-still start, each for seconds of a core. The ideal is workers x in flight / 200 ms. Writes its section of RESULTS.md where nothing
-is given.
+still start, each for seconds of a core. The ideal is workers x in flight / 200 ms. Writes its section of RESULTS.md where
+nothing is given.
 """
 
 from __future__ import annotations
