@@ -1,12 +1,14 @@
 """Runs of more and more queries with recorded answers: whether time is linear and memory is flat.
 
     python tests/benchmarks/scale_queries.py [--queries 1000,10000,100000] [--shard-sizes 1000] [--sides none,local]
+                                              [--log-rows 0]
 
 Queries of words that Zipf's law would give, four recorded rewrites each, BM25 over 5,000 documents, fused, not reranked,
 without a store. Each run is a process of its own. The table has, of each: seconds (the median of `--rounds`, 1),
 milliseconds of each query that it has more than the size before, CPU seconds (without Ray), the peak (VmHWM) of the driver, of
 which the places of the recording are some 350 bytes a query, and the largest peak of another process of the run (with Ray: a
-worker or a daemon). With the defaults it writes its section of RESULTS.md.
+worker or a daemon). With `--log-rows` each log has so many rows: each query once, and again as Zipf's law says. With the
+defaults it writes its section of RESULTS.md.
 """
 
 from __future__ import annotations
@@ -23,13 +25,15 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 from results import measured_on, peak_mib, put_section
 from small_jobs import KINDS, REPOSITORY, prepare, write_config
 from small_jobs import SIDES as SIDE_NAMES
 
-DEFAULTS = {"queries": "1000,10000,100000", "shard_sizes": "1000", "sides": "none,local", "rounds": 1}
+DEFAULTS = {"queries": "1000,10000,100000", "shard_sizes": "1000", "sides": "none,local", "rounds": 1, "log_rows": 0}
 
 
 class Figures(NamedTuple):
@@ -52,6 +56,15 @@ def recorded(folder: Path, queries: int) -> None:
             texts = (f"about {query}", ", ".join(query.split()), f"{query} {more}", " ".join(query.split()[:2]))
             completion = json.dumps(dict(zip(KINDS, texts, strict=True)))
             file.write(json.dumps({"query": query, "completions": {"dmqr": completion}}) + "\n")
+
+
+def repeated(folder: Path, queries: int, rows: int) -> None:
+    """Writes the log with so many rows, of which each query has at least one."""
+    path = folder / f"log-{queries}.parquet"
+    once, chance = pq.read_table(path)["query"], numpy.random.default_rng(3)
+    shares = 1 / numpy.arange(1, queries + 1)
+    more = chance.choice(queries, max(0, rows - queries), p=shares / shares.sum())
+    pq.write_table(pa.table({"query": pa.concat_arrays([*once.chunks, once.combine_chunks().take(pa.array(more))])}), path)
 
 
 def configured(folder: Path, side: str, queries: int, shard_size: int, number: int) -> Path:
@@ -106,6 +119,8 @@ def main() -> None:
         prepare(folder, sizes)
         for size in sizes:
             recorded(folder, size)
+            if options.log_rows:
+                repeated(folder, size, options.log_rows)
         config = configured(folder, "none", sizes[0], shard_sizes[0], 0)
         timed([sys.executable, "-m", "jobs", "index", config.name, "--corpus", "corpus.parquet"], folder)
         for number in range(options.rounds):
