@@ -30,6 +30,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Use a text file with tab-separated columns log_id (or what `evaluate.key` says), doc_id, grade, or TREC's four; "
             "each pair once.",
         ),
+        "data-set": (
+            "A file that `dmqr import` was given is not in the set's published format.",
+            "Correct the record that the line names, or take the file as it is published: [Data sets](data-sets.md).",
+        ),
     },
     "The log": {
         "log-missing": (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import keyword
 import os
 import select
 import signal
@@ -72,7 +73,8 @@ def _reader_is_gone() -> bool:
 def _run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
     try:
-        function = verbs.try_ if options.verb == "try" else getattr(verbs, options.verb, None) or _of_own_file(options.verb)
+        name = f"{options.verb}_" if keyword.iskeyword(options.verb) else options.verb  # try, import
+        function = getattr(verbs, name, None) or _of_own_file(name)
         return int(function(options))
     except DmqrError as error:
         return say(options.verb, error, error.exit_code)

@@ -74,7 +74,7 @@ def test_every_link_leads_somewhere(page: str) -> None:
 
 def test_every_verb_and_table_is_explained() -> None:
     for verb in VERBS:
-        assert re.search(rf"^\| `dmqr {verb}(`| (\w+ )?(CONFIG|RUN))", README, re.MULTILINE), verb
+        assert re.search(rf"^\| `dmqr {verb}(`| (\w+ )?(CONFIG|RUN|SET))", README, re.MULTILINE), verb
     for table in STORED:
         assert re.search(rf"^\|[^|]*`{table}/`[^|]*\|", README, re.MULTILINE), table
 

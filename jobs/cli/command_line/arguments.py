@@ -14,6 +14,7 @@ from typing import NamedTuple
 import shtab
 
 from jobs.cli.command_line.cluster_arguments import HEAD, add, add_job, add_submission
+from jobs.cli.command_line.import_arguments import add_import
 from jobs.cli.command_line.measure_arguments import (
     add_diff,
     add_evaluate,
@@ -244,6 +245,11 @@ def _clicks(one: argparse.ArgumentParser) -> None:
 QUICKSTART = "configs/quickstart.yaml"
 VERBS = {
     "demo": Verb("run the sample in a folder of its own, and open its page", "dmqr demo --no-open", _demo),
+    "import": Verb(
+        "make log, corpus, answers, judgements and config of a published data set's file",
+        "dmqr import hotpotqa configs/sample/hotpotqa.json --to runs/hotpotqa",
+        add_import,
+    ),
     "index": Verb(
         "build the index that the config's retrievers name",
         f"dmqr index {QUICKSTART}",
