@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dmqr.quality import MeasuredQuality
     from dmqr.results import Ablation, Run
     from dmqr.rows import Planned, Rewrites
+    from dmqr.sets import SetsAblation, SetsQuality
     from jobs.config.config import Config
 
 __all__ = [
@@ -47,6 +48,8 @@ __all__ = [
     "RewriterError",
     "Rewrites",
     "Run",
+    "SetsAblation",
+    "SetsQuality",
     "Stopped",
     "UnavailableError",
     "ablate",
@@ -60,7 +63,7 @@ __all__ = [
 logging.getLogger("dmqr").addHandler(logging.NullHandler())  # else Python prints warnings where no handler is set up
 
 _LATER = {"Ablation": "dmqr.results", "Config": "jobs.config.config", "Planned": "dmqr.rows", "MeasuredQuality": "dmqr.quality"}
-_LATER |= {"Rewrites": "dmqr.rows", "Run": "dmqr.results"}
+_LATER |= {"Rewrites": "dmqr.rows", "Run": "dmqr.results", "SetsAblation": "dmqr.sets", "SetsQuality": "dmqr.sets"}
 
 
 def __getattr__(name: str) -> Any:

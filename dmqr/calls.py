@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dmqr.results import Ablation, Run
     from dmqr.rows import Planned, Rewrites
+    from dmqr.sets import SetsAblation
     from jobs.config.config import Config
     from jobs.config.given import ConfigSource
     from jobs.verbs.caller import Caller
@@ -63,19 +64,24 @@ def ablate(
     label: str | None = None,
     progress: OnProgress | None = None,
     **overrides: Any,
-) -> Ablation:
+) -> Ablation | SetsAblation:
     """Gathers what the arms of a config need, answers each, compares them, writes the page, and returns the ablation.
 
-    Arguments and errors are those of `run`.
+    Of a config with `ablate.sets` it is one over sets. Arguments and errors are those of `run`.
     """
     from dmqr.results import Ablation
+    from dmqr.sets import SetsAblation
     from jobs.config.given import file_of
     from jobs.run.ablation import prepare_ablation
     from jobs.verbs.building import building
     from jobs.verbs.whole_ablation import whole_ablation
+    from jobs.verbs.whole_sets import whole_sets
 
     given = _config(config, settings, overrides, date, label)
     caller = _caller("ablate", config, settings, overrides, date or given.log.date, label, progress)
+    if given.ablate.sets:
+        over = whole_sets(given, file_of(config), caller, building(caller, "ablate"))
+        return SetsAblation(over.folder, over)
     job = prepare_ablation(given, file_of(config), building(caller, "ablate"))
     found = whole_ablation(job, caller)
     return Ablation(found.folder, found, job.prepared.warnings)
@@ -188,7 +194,7 @@ def rewrite(
     return Rewrites(found)
 
 
-def open(folder: str | os.PathLike[str]) -> Run | Ablation:
+def open(folder: str | os.PathLike[str]) -> Run | Ablation | SetsAblation:
     """Returns a run, or an ablation, that lies in a folder, finished or not.
 
     Args:
@@ -198,10 +204,14 @@ def open(folder: str | os.PathLike[str]) -> Run | Ablation:
         ConfigError: there is none, or it is damaged.
     """
     from dmqr.results import Ablation, Run
+    from dmqr.sets import SetsAblation
     from jobs.runs.folder import open_run
+    from jobs.runs.sets.folder import open_sets
     from jobs.verbs.inputs import prices_of_run
     from jobs.verbs.whole_run import WholeRun
 
+    if (over := open_sets(os.fspath(folder))) is not None:
+        return SetsAblation(over)
     found = open_run(os.fspath(folder))
     return Ablation(found) if found.is_ablation else Run(WholeRun(found, prices_of_run(found)))
 

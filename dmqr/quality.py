@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from jobs.log.judgements import Judgements, Key
     from jobs.runs.folder import RunFolder
     from jobs.verbs.evaluate import MeasuredArms, MeasuredRun
+    from jobs.verbs.evaluate_sets import MeasuredSets
 
 
 class MeasuredQuality:
     """What was measured."""
 
-    def __init__(self, measured: MeasuredRun | MeasuredArms, notes: Sequence[str]) -> None:
+    def __init__(self, measured: MeasuredRun | MeasuredArms | MeasuredSets, notes: Sequence[str]) -> None:
         """Takes what was measured, and what was found missing on the way."""
         self._measured, self._missing = measured, list(notes)
 

@@ -25,18 +25,19 @@ class Planned:
 
     @property
     def folder(self) -> str:
-        """The folder that the run would have."""
+        """The folder that the run would have; over sets that of all."""
         return str(self.values["folder"])
 
     def __repr__(self) -> str:
         """Returns the folder and what is left to do."""
-        return f"Planned({self.folder!r}, {self.values['left']['queries']:,} queries left)"
+        left = sum(one["left"]["queries"] for one in self.values.get("sets", {"": self.values}).values())
+        return f"Planned({self.folder!r}, {left:,} queries left)"
 
     def _repr_html_(self) -> str:
         """Returns what `dmqr plan` prints."""
-        from jobs.plan.table import plan_table
+        from jobs.plan.table import plan_tables
 
-        return as_html(plan_table(self.values), *(f"warning: {words}" for words in self.warnings))
+        return as_html(plan_tables(self.values), *(f"warning: {words}" for words in self.warnings))
 
 
 class Rewrites:

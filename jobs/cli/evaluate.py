@@ -9,6 +9,7 @@ from cluster.errors import ConfigError
 from jobs.cli.answer_files import answer_files, file_values
 from jobs.cli.inputs import ground_truth
 from jobs.cli.printing import show
+from jobs.cli.sets import evaluate_sets
 
 if TYPE_CHECKING:
     from jobs.verbs.evaluate import MeasuredArms, MeasuredRun
@@ -18,10 +19,13 @@ def evaluate(options: argparse.Namespace) -> int:
     """Measures a run's results and answers, or compares the arms of an ablation by them."""
     from jobs.measure.export import tables
     from jobs.runs.folder import open_run
+    from jobs.runs.sets.folder import open_sets
     from jobs.verbs.evaluate import MeasuredBy, measured
 
     if options.per_query:
         tables.check_ending(options.per_query, "--per-query")
+    if (over := open_sets(options.run)) is not None:
+        return evaluate_sets(options, over)
     folder = open_run(options.run)
     by = MeasuredBy.of(ground_truth(options, "QRELS"), folder)
     files = answer_files(options, folder, by.gold)

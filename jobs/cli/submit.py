@@ -93,6 +93,9 @@ def _render(options: argparse.Namespace) -> int:
             "argument", "--date: a CronJob fills in the date of each night; leave it out, or render kuberay for this one"
         )
     config = load(options)
+    if options.ablate and config.ablate.sets:
+        what = f"the config has sets ({', '.join(config.ablate.sets)}), and manifests are of one ablation"
+        raise ConfigError("argument", f"--render: {what}; submit it with --address, or render a config for each set")
     files = config_files(config, options.config, any_night=is_cron)
     if files.size > APPLIED_BYTES:
         _note(f"warning: the ConfigMap has {files.size:,} bytes: kubectl apply takes it with --server-side only")

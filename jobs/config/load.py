@@ -21,6 +21,7 @@ from cluster.errors import ConfigError, nearest
 from cluster.plugins.references import is_reference, with_absolute_files
 from cluster.settings import FORM, NO_KIND, NO_PLUGIN, REQUIRED, Kinds, Names, field_names
 from jobs.config.config import MOST_LABEL, NAME, Config
+from jobs.config.sets import complete_sets
 from jobs.log.settings import day
 
 _CODES = {
@@ -83,6 +84,7 @@ def config_of(
             words = f"use up to {MOST_LABEL} letters, digits, dots, dashes and underscores"
             raise ConfigError("argument", f"--label {label!r}: cannot stand in the name of a folder; {words}")
         values["label"] = label
+    complete_sets(values, where)
     log = values.get("log")
     if isinstance(log, dict) and "{date}" in str(log.get("path")):
         log.setdefault("date", "{date}")

@@ -60,6 +60,29 @@ class ReportSettings(Settings):
     one document which was graded; all: each, which makes a long page."""
 
 
+class TableSettings(Settings):
+    """The table of an ablation for a paper (table.tex, `evaluate --latex`)."""
+
+    arms: list[str] | dict[str, str] = []
+    """Arms in their order, or arm -> how it is called in the table; []: all, the baseline and then the best first."""
+    measures: list[str] = []
+    """Of `evaluate.measures`, in their order; []: all."""
+    digits: Annotated[int, Field(ge=1, le=6)] = 4
+    """Decimal places of the means."""
+    percent: bool = False
+    """Means times 100: 62.4 for .624, with `digits: 1`."""
+    marks: Literal["either", "direction", "none"] = "either"
+    """Of a difference to the baseline that is significant after correction: daggers in either direction; direction: arrows up
+    and down; none."""
+    caption: str | None = None
+    """As LaTeX has it, in place of one that says what was measured and tested; that stands below the table then."""
+    label: str | None = None
+    """Of the table, to refer to."""
+    wins: bool = True
+    """Of several sets: on how many an arm's mean of the first measure is higher, equal and lower than the baseline's."""
+
+
+SetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Subsets = Literal["none", "all", "leave_one_out", "add_one"]
 
 
@@ -76,6 +99,12 @@ class AblateSettings(Settings):
     (the original and one), none."""
     samples: Annotated[int, Field(ge=1)] = 1
     """How often the config itself is an arm, each time with answers of its own: the noise floor."""
+    sets: dict[SetName, dict[str, Any]] = {}
+    """A name chosen by you -> what differs in a data set: `log`, `corpus` (a path, or their keys), `index` (one, or retriever
+    -> index), `qrels`, `answers`, `key`, or dotted keys such as `rewrite.engine.path`. The arms are compared on each set and
+    over all. `{set}` in a text of the config stands for the set's name; then a list of names may be enough."""
+    table: TableSettings = TableSettings()
+    """The table for a paper."""
     keep: Annotated[int, Field(gt=0)] | None = None
     """Documents written per query and arm: results, and in tails/ what stands behind them; null: to the deepest rank that a
     measure of `evaluate.measures` reads."""

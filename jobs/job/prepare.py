@@ -13,6 +13,7 @@ from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
 from cluster.shared_folder import check_shared
 from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import MOST_LABEL, Config
+from jobs.config.set_configs import set_warnings
 from jobs.job import engine
 from jobs.job.indexes import (
     States,
@@ -187,7 +188,7 @@ def _prepare(
         name,
         facts,
         rewriting,
-        of_encoders + warnings + unpriced_models(config, prices, rewriting.pool),
+        of_encoders + warnings + unpriced_models(config, prices, rewriting.pool) + set_warnings(config),
         prices_file=prices_file,
         searched=searched,
         states={one.place: noted[one.name] for one in searched if noted[one.name] is not None},

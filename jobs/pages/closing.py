@@ -15,7 +15,7 @@ from cluster.costs import Prices
 from cluster.errors import ConfigError, DmqrError
 from cluster.storage.s3_duckdb import kept_duckdb
 from jobs.clicks.interactions import clicked
-from jobs.config.settings import EvaluateSettings
+from jobs.config.settings import EvaluateSettings, TableSettings
 from jobs.counts import QUANTITIES, by_arm
 from jobs.job.judged_ids import qualified_judgements
 from jobs.log.judgements import Judgements
@@ -128,11 +128,17 @@ def compared(
     )
 
 
-def write_pages(found: ComparedArms, *, texts: bool, samples: int) -> None:
-    """Writes report.html into the ablation's folder, and, where arms were measured, table.tex and per_query.parquet."""
+def write_pages(found: ComparedArms, *, texts: bool, samples: int, table: TableSettings | None = None) -> None:
+    """Writes report.html into the ablation's folder, and, where arms were measured, table.tex and per_query.parquet.
+
+    `table`: of table.tex; None: that of the ablation's config.
+
+    Raises:
+        ConfigError: the table names an arm or a measure that does not exist, or tables cannot be read.
+    """
     found.folder.storage.put(REPORT, ablation_report(found, texts=texts, samples=samples).encode())
     if found.measured:
-        write_latex(found.folder.storage.url(TABLE), *found.measured)
+        write_latex(found.folder.storage.url(TABLE), *found.measured, table=table or found.folder.config.ablate.table)
         write_long(found.folder.storage.url(PER_QUERY), *(one.frame for one in found.measured))
 
 

@@ -33,7 +33,7 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     arms = arms_of(config)
     check_measures(config.evaluate.measures)
     deepest = deepest_rank(config.evaluate.measures)
-    _check_baseline(config, arms)
+    _check_named(config, arms)
     prepared = prepare(config, config_path, lambda _: ready([arm.config for arm in arms]))
     looked = config.ablate.keep or deepest
     _check_samples(config, prepared.rewriting)
@@ -97,11 +97,13 @@ def _noted_arm(arm: Arm, compiled: Compiled) -> dict[str, object]:
     }
 
 
-def _check_baseline(config: Config, arms: list[Arm]) -> None:
+def _check_named(config: Config, arms: list[Arm]) -> None:
     names = [arm.name for arm in arms]
     if config.evaluate.baseline not in names:
         known = nearest(config.evaluate.baseline, names)
         raise ConfigError("config-value", f"evaluate.baseline: no arm {config.evaluate.baseline!r}{known}")
+    if wrong := next((arm for arm in config.ablate.table.arms if arm not in names), None):
+        raise ConfigError("config-value", f"ablate.table.arms: no arm {wrong!r}{nearest(wrong, names)}")
 
 
 def _warnings(arms: Sequence[Arm]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jobs.measure.evaluate.evaluate import Evaluation
     from jobs.measure.frame import Frame
     from jobs.runs.folder import RunFolder
+    from jobs.runs.sets.folder import SetsFolder
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ class MeasuredArms:
         """Writes the tables of the arms for LaTeX."""
         from jobs.measure.export.latex import write_latex
 
-        write_latex(path, *self.found)
+        write_latex(path, *self.found, table=self.folder.config.ablate.table)
 
 
 def measured(folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | None = None) -> MeasuredRun | MeasuredArms:
@@ -200,6 +201,6 @@ def _measured_arms(folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | 
     return MeasuredArms(folder, lists, answers, judged)
 
 
-def with_state(folder: RunFolder, values: dict[str, Any]) -> dict[str, Any]:
+def with_state(folder: RunFolder | SetsFolder, values: dict[str, Any]) -> dict[str, Any]:
     """Returns values of a run behind its folder and its state."""
     return {"run": folder.storage.root, "state": folder.state} | values

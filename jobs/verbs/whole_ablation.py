@@ -47,7 +47,8 @@ def whole_ablation(ablation: Job, caller: Caller, measures: Sequence[str] | None
             found = compared(folder, None, settings, prices, by_judge=False)
         progress.phase("writing the report")
         with finished(folder, log, caller, "the report was not written"):
-            write_pages(found, texts=prepared.config.report.texts, samples=prepared.config.report.samples)
+            shown = prepared.config.report
+            write_pages(found, texts=shown.texts, samples=shown.samples, table=prepared.config.ablate.table)
         return found
 
     return drive("ablate", prepared, caller, lambda progress, log: run(ablation, progress, caller.again, log), closed)

@@ -5,7 +5,7 @@ The report's page, the LaTeX table and the exports read them here, so that all s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -78,13 +78,16 @@ def standing(comparison: Comparison) -> Standing:
     means = _by_name(frame.arms, frame.measures, frame.values.mean(axis=2))
     able = [arm for arm in frame.arms if arm not in comparison.oracles and families.get(arm) != REPEATED]
     noise = frame.noise or (0.0,) * len(frame.measures)
-    places = {measure: _places(means, able, measure, least) for measure, least in zip(frame.measures, noise, strict=True)}
+    by_measure = {
+        measure: places({arm: means[arm][measure] for arm in able}, least)
+        for measure, least in zip(frame.measures, noise, strict=True)
+    }
     return Standing(
         comparison,
         means,
         _by_name(frame.arms, frame.measures, frame.condensed.mean(axis=2)),
-        {measure: first for measure, (first, _) in places.items()},
-        {measure: second for measure, (_, second) in places.items()},
+        {measure: first for measure, (first, _) in by_measure.items()},
+        {measure: second for measure, (_, second) in by_measure.items()},
         comparison.oracles,
         {(one.arm, one.measure): one for one in comparison.differences if one.arm != comparison.baseline},
         {one.arm: one.weighted_mean for one in comparison.differences if one.measure == frame.measures[0]},
@@ -96,14 +99,17 @@ def _by_name(arms: Iterable[str], measures: Iterable[str], values: Floats) -> di
     return {arm: dict(zip(names, row, strict=True)) for arm, row in zip(arms, values.tolist(), strict=True)}
 
 
-def _places(
-    means: dict[str, dict[str, float]], arms: list[str], measure: str, noise: float
-) -> tuple[frozenset[str], frozenset[str]]:
+def places(means: Mapping[str, float], noise: float = 0.0, digits: int = PLACES) -> tuple[frozenset[str], frozenset[str]]:
     """Returns the arms with the greatest and with the second greatest printed mean; no second where all are equal.
 
     Arms nearer to these than the judge's noise share their place: it does not order them.
+
+    Args:
+        means: arm -> mean, of those that may be called best.
+        noise: of the judge.
+        digits: of a printed mean.
     """
-    printed = {arm: round(means[arm][measure], PLACES) for arm in arms}
+    printed = {arm: round(value, digits) for arm, value in means.items()}
     found: list[frozenset[str]] = []
     for _ in range(2):
         greatest = max(printed.values(), default=0.0)

@@ -63,6 +63,11 @@ def write_wide(path: str, run: RunFolder, *frames: Frame) -> None:
     """
     check_ending(path)
     table = wide_table(run, frames, f"--per-query {path}")
+    write_table_file(path, table)
+
+
+def write_table_file(path: str, table: pa.Table) -> None:
+    """Writes a table to a local file or an object on S3, Parquet or CSV by its ending."""
     _write(path, table.schema, [table])
 
 

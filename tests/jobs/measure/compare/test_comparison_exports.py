@@ -18,9 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import ConfigError
+from jobs.config.settings import TableSettings
 from jobs.measure.compare.comparison import Comparison
 from jobs.measure.export import trec
-from jobs.measure.export.latex import latex, latex_table, write_latex
+from jobs.measure.export.latex import latex_table, write_latex
+from jobs.measure.export.latex_cells import latex
 from jobs.measure.export.tables import write_long
 from jobs.measure.export.trec import run_tags, write_trec
 from tests.support.jobs.report_ablations import ARMS, MEASURES, ArmOf, ablation_at, comparison_of, query_id, values_of
@@ -68,6 +70,29 @@ def test_the_table_has_the_means_with_best_second_and_daggers() -> None:
     assert lines.index(r"\toprule") < lines.index(r"\midrule") < lines.index(r"\bottomrule")
     for words in ("against original", "paired $t$-test", "Holm", "Benjamini-Hochberg", "4 judged queries"):
         assert words in table
+
+
+def test_arms_measures_digits_and_marks_of_a_table_are_by_choice() -> None:
+    comparison = comparison_of(ARMS, values_of(ARMS, 60))
+    chosen = TableSettings(
+        arms={"keyword": "Keywords", "original": "Query"}, measures=["R@10"], digits=1, percent=True, marks="direction",
+        caption="Ours.", label="tab:x",
+    )  # fmt: skip
+    table = latex_table(comparison, table=chosen)
+    rows = [line for line in table.splitlines() if line.endswith(r"\\")]
+    assert [row.split(" & ")[0] for row in rows] == ["Arm", "Keywords", "Query"]
+    mean = 100 * comparison.by_arm["original", "R@10"].mean
+    assert rows[2] == rf"Query & \textbf{{{mean:.1f}}} \\"
+    p = comparison.by_arm["keyword", "R@10"].corrected
+    assert p is not None
+    assert rows[1].count(r"\downarrow") == (p < 0.05) + (p < 0.01)
+    assert r"\caption{Ours.}" in table
+    assert r"\label{tab:x}" in table
+    assert "Holm" in table.partition(r"\end{tabular}")[2]
+    with pytest.raises(ConfigError, match=r"ablate\.table\.arms: 'nobody' is no arm"):
+        latex_table(comparison, table=TableSettings(arms=["nobody"]))
+    with pytest.raises(ConfigError, match=r"ablate\.table\.measures: 'AP' is not measured"):
+        latex_table(comparison, table=TableSettings(measures=["AP"]))
 
 
 def test_means_over_log_rows_are_said_to_be() -> None:

@@ -1,0 +1,132 @@
+"""An ablation over several data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dmqr.quality import MeasuredQuality
+from dmqr.results import Ablation
+from dmqr.shown import as_html
+
+if TYPE_CHECKING:
+    from jobs.config.config import Config
+    from jobs.pages.sets.compared import ComparedSets
+    from jobs.runs.sets.folder import SetsFolder
+
+
+class SetsAblation:
+    """An ablation over sets: an `Ablation` of each, and their comparison."""
+
+    def __init__(self, folder: SetsFolder, compared: ComparedSets | None = None) -> None:
+        """Takes the folder of all; None: arms are compared when that is asked for."""
+        self._folder, self._known = folder, compared
+        self.warnings: list[str] = []
+        """What its configs name and is not here; known once it is compared."""
+
+    @property
+    def folder(self) -> str:
+        """The folder, a path or a URL; those of the sets lie in it."""
+        return self._folder.storage.root
+
+    @property
+    def arms(self) -> list[str]:
+        """The names of the arms, as the first set has them; the first one is the config itself."""
+        return next(iter(self.sets.values())).arms
+
+    @property
+    def state(self) -> str:
+        """`finished`, or the status."""
+        return self._folder.state
+
+    @property
+    def finished(self) -> bool:
+        """Whether all sets are finished."""
+        return self._folder.finished
+
+    @property
+    def config(self) -> Config:
+        """The resolved config, with its sets."""
+        return self._folder.config
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What `run.json` holds."""
+        return self._folder.record
+
+    @property
+    def report(self) -> str | None:
+        """The path or URL of the page of all; None: there is none yet."""
+        from jobs.runs.folder import REPORT
+
+        there = self._folder.storage.stat(REPORT) is not None
+        return self._folder.storage.url(REPORT) if there else None
+
+    @cached_property
+    def sets(self) -> Mapping[str, Ablation]:
+        """Name -> the ablation of a set.
+
+        Raises:
+            ConfigError: one has not begun.
+        """
+        return {name: Ablation(one) for name, one in self._folder.opened().items()}
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """What `dmqr ablate --json` prints; one that was opened is measured by the judgements of its config."""
+        return self._compared.values()
+
+    @cached_property
+    def _compared(self) -> ComparedSets:
+        from jobs.verbs.evaluate_sets import measured_sets
+
+        return measured_sets(self._folder, self.warnings.append).compared if self._known is None else self._known
+
+    def quality(self, *, measures: Sequence[str] | None = None, judged: bool = False) -> SetsQuality:
+        """Compares the arms as `dmqr evaluate` does; each set by what its config names.
+
+        Args:
+            measures: as ir_measures names them, like `["nDCG@10", "R@100"]`; None: those of the config.
+            judged: whether to measure by the judge's grades alone.
+
+        Raises:
+            ConfigError: a measure cannot be computed, a file cannot be read, or a set has not begun.
+        """
+        from jobs.verbs.evaluate_sets import measured_sets
+
+        notes: list[str] = []
+        return SetsQuality(measured_sets(self._folder, notes.append, measures, judged=judged), notes)
+
+    def __repr__(self) -> str:
+        """Returns the folder and the state."""
+        return f"SetsAblation({self.folder!r}, {self.state})"
+
+    def _repr_html_(self) -> str:
+        """Returns the tables over sets."""
+        return as_html(self._compared.page(), *(f"warning: {words}" for words in self.warnings))
+
+
+class SetsQuality(MeasuredQuality):
+    """What was measured of an ablation over sets.
+
+    `table` has a row per arm, measure and set, with the figures of the comparison with the baseline on it, and one with `set`
+    null for the mean over sets with its tests; `kind` is what was measured: lists, answers, ...
+    """
+
+    @property
+    def notes(self) -> list[str]:
+        """What the figures include, leave out and assume, a sentence each."""
+        said = [note for one in self.values["comparisons"].values() for note in one["notes"]]
+        return [*self._missing, *dict.fromkeys(said)]
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        rows = []
+        for kind, found in self.values["comparisons"].items():
+            for arm in found["arms"]:
+                for measure, over in arm["measures"].items():
+                    for name, figures in {None: over, **over["sets"]}.items():
+                        plain = {key: value for key, value in figures.items() if not isinstance(value, dict | list)}
+                        rows.append({"kind": kind, "set": name, "arm": arm["arm"], "measure": measure} | plain)
+        columns = dict.fromkeys(key for row in rows for key in row)
+        yield from ({key: row.get(key) for key in columns} for row in rows)

@@ -1,0 +1,130 @@
+"""The means of arms over several data sets as a LaTeX table: arms as rows, sets and measures as columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cluster.storage.whole_file import written
+from jobs.config.settings import TableSettings
+from jobs.measure.compare.difference import GRID, QUESTIONS, Difference
+from jobs.measure.export.latex_cells import (
+    SIGNS,
+    chosen_arms,
+    chosen_measures,
+    framed,
+    in_place,
+    joined,
+    latex,
+    levels,
+    mean_words,
+    shown_name,
+    significance,
+    tables_of,
+)
+from jobs.measure.measured_depth import MARK
+from jobs.measure.notes import judge_notes
+from jobs.measure.sets.over_sets import SetsComparison
+
+MOST_ROWS = 50
+_MEAN = "Mean"
+_DEFAULT = TableSettings()
+
+
+def sets_latex_table(found: SetsComparison, table: TableSettings = _DEFAULT, rows: int = MOST_ROWS) -> str:
+    r"""Returns the arms by all sets and measures as a LaTeX table (booktabs): best bold, second best underlined, marks.
+
+    Columns are grouped by set, the mean over sets last. Needs `\usepackage{booktabs}` and, for quotation marks in names,
+    `\usepackage[T1]{fontenc}`.
+
+    Args:
+        found: with at least one measured set.
+        table: choice of arms and measures, digits, marks, caption, label.
+        rows: the most arms, where none are chosen; the caption says how many are left out.
+
+    Raises:
+        ConfigError: a chosen arm or measure does not exist.
+    """
+    measures = chosen_measures(table, found.measures)
+    arms, left_out = chosen_arms(table, found.ordered(), found.baseline, rows)
+    groups: list[str | None] = [*found.sets, *([None] if len(found.sets) > 1 else [])]
+    wins = table.wins and len(found.sets) > 1
+    width = len(measures)
+    digits = table.digits + 2 * table.percent
+    places = {(name, measure): found.places(name, measure, arms, digits) for name in groups for measure in measures}
+    heads = [rf"\multicolumn{{{width}}}{{c}}{{{latex(name or _MEAN)}}}" for name in groups]
+    rules = [rf"\cmidrule(lr){{{2 + width * n}-{1 + width * (n + 1)}}}" for n in range(len(groups))]
+    lines = [
+        " & ".join(["", *heads, *[""] * wins]) + r" \\",
+        " ".join(rules),
+        " & ".join(["Arm", *[latex(measure) for _ in groups for measure in measures], *["W/T/L"] * wins]) + r" \\",
+        r"\midrule",
+    ]
+    for number, arm in enumerate(arms):
+        cells = [
+            in_place(mean_words(found.mean(arm, name, measure), table), places[name, measure].get(arm, ""))
+            + _marks(found, arm, name, measure, table)
+            for name in groups
+            for measure in measures
+        ]
+        one = found.over[arm, measures[0]]
+        won = "--" if arm == found.baseline else f"{one.wins}/{one.ties}/{one.losses}"
+        lines.append(" & ".join([shown_name(table, arm), *cells, *[won] * wins]) + r" \\")
+        if number == 0 and not table.arms and len(arms) > 1:
+            lines.append(r"\midrule")
+    columns = "l" + "r" * (width * len(groups)) + "c" * wins
+    return framed(lines, columns, _said(found, table, arms, measures, left_out), table)
+
+
+def _marks(found: SetsComparison, arm: str, name: str | None, measure: str, table: TableSettings) -> str:
+    one = found.tested(arm, name, measure)
+    if arm == found.baseline:
+        return ""
+    if not isinstance(one, Difference):
+        return significance(one.difference, one.corrected, table)
+    p = None if one.within_noise else one.corrected
+    return significance(one.difference, p, table) + SIGNS[MARK] * (one.looked is not None)
+
+
+def _said(found: SetsComparison, table: TableSettings, arms: list[str], measures: list[str], left_out: int) -> str:
+    """Returns what was measured and tested, in sentences."""
+    counts = joined([f"{latex(name)} ({len(one.frame.keys):,})" for name, one in found.sets.items()])
+    said = [f"Means over the judged queries of {counts}; queries without results count zero"]
+    if len(found.sets) > 1:
+        said.append(f"{_MEAN}: over sets, each with the same weight")
+    said.append("Best in bold, second best underlined")
+    if marks := levels(table):
+        tests = "on each set paired $t$-test"
+        if len(found.sets) > 1:
+            tests += ", over sets $t$-test of the mean with the sets as strata"
+        families = {found.families[arm] for arm in arms}
+        corrections = [f"Holm's correction ({len(_tested(found, QUESTIONS))} arms)"] * bool(families & set(QUESTIONS))
+        corrections += [f"Benjamini-Hochberg $q$ ({len(_tested(found, (GRID,)))} arms)"] * (GRID in families)
+        baseline = shown_name(table, found.baseline)
+        said.append(f"{marks} against {baseline}: {tests}, by measure; {', '.join(corrections) or 'uncorrected'}")
+    if table.wins and len(found.sets) > 1:
+        said.append(f"W/T/L: sets on which {latex(measures[0])} is higher, equal and lower")
+    judges = [note for one in found.sets.values() for note in judge_notes(one.frame.judge)]
+    said += dict.fromkeys(map(latex, judges))
+    bounds = [shown_name(table, arm) for arm in arms if arm in found.oracles]
+    said += [f"Upper bounds that choose by judgements: {joined(bounds)}"] * bool(bounds)
+    cut = any(one.by_arm[arm, measure].looked for one in found.sets.values() for arm in arms for measure in measures)
+    said += [f"{SIGNS[MARK]} of lists that were cut above the depth of the measure"] * cut
+    said += [f"{left_out:,} arms with lower {latex(found.first)} are left out"] * bool(left_out)
+    return ". ".join(said) + "."
+
+
+def _tested(found: SetsComparison, families: tuple[str, ...]) -> list[str]:
+    left_out = {found.baseline, *found.oracles, *found.untested}
+    return [arm for arm in found.arms if found.families[arm] in families and arm not in left_out]
+
+
+def write_sets_latex(path: str, *comparisons: SetsComparison, table: TableSettings = _DEFAULT) -> None:
+    """Writes `sets_latex_table` of each to a local file or an object on S3.
+
+    Raises:
+        ConfigError: a chosen arm or measure does not exist.
+    """
+    each = zip(comparisons, tables_of(table, [one.measures for one in comparisons]), strict=True)
+    tables = [sets_latex_table(one, of) for one, of in each if of is not None]
+    with written(path) as file:
+        Path(file).write_text("\n".join(tables), encoding="utf-8")

@@ -1,0 +1,65 @@
+"""What is to be said of a comparison over sets: what was left out, what was tested, and what that does not say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from jobs.measure.compare.difference import GRID, QUESTIONS, Comparison
+from jobs.measure.sets.stratified import LEAST_SETS
+from jobs.measure.significance import ALPHA
+from jobs.terminal.formats import and_more
+
+if TYPE_CHECKING:
+    from jobs.measure.sets.over_sets import SetsComparison
+
+
+def over_sets_notes(found: SetsComparison, sets: Mapping[str, Comparison], without: Sequence[str]) -> list[str]:
+    """Returns the notes, a sentence each.
+
+    Args:
+        found: of the measured sets.
+        sets: those with a comparison, whether something was measured or not.
+        without: those that have none, as without judgements.
+    """
+    notes = [f"warning: {name} is not measured, and is in no mean: {one.warning}" for name, one in sets.items()
+             if name not in found.sets]  # fmt: skip
+    notes += [f"warning: {name} is not measured, and is in no mean: nothing judges it" for name in without]
+    if not found.sets:
+        return notes
+    every = list(dict.fromkeys(arm for one in found.sets.values() for arm in one.frame.arms))
+    if apart := [arm for arm in every if arm not in found.arms]:
+        notes.append(f"not in the table, since some sets have no arm of that name: {and_more(apart)}")
+    measures = list(dict.fromkeys(name for one in found.sets.values() for name in one.frame.measures))
+    if apart := [name for name in measures if name not in found.measures]:
+        notes.append(f"not in the table, since some sets are not measured by it: {and_more(apart)}")
+    keys = [f"{name} {len(one.frame.keys):,}" for name, one in found.sets.items()]
+    notes.append(f"judged keys: {', '.join(keys)}; each set has the same weight in a mean")
+    return notes + _tested(found)
+
+
+def _tested(found: SetsComparison) -> list[str]:
+    count = len(found.sets)
+    tests = [one for one in found.over.values() if one.corrected is not None]
+    notes = [
+        f"over sets: difference to {found.baseline} of the means over sets, its 95 % interval and p by a t-test with the sets "
+        "as strata: of these sets, not of sets that were not measured"
+    ]
+    apart = sum((one.p < ALPHA) != (one.p_randomised < ALPHA) for one in tests)
+    notes.append(f"checked by randomisation within sets: {apart:,} of {len(tests):,} tests come out differently at {ALPHA}")
+    if any(one.p_holm is not None for one in found.over.values()):
+        notes.append(f"p is Holm's over the arms of {', '.join(QUESTIONS)}, each measure a family of its own")
+    if any(one.q is not None for one in found.over.values()):
+        notes.append(f"q is Benjamini and Hochberg's over the arms of the {GRID}, each measure a family of its own")
+    if count < LEAST_SETS:
+        notes.append(
+            f"no test over sets as draws: of {count:,} its p is {2 / 2**count:.2g} at least; it takes {LEAST_SETS} sets or more"
+        )
+    moved = sorted({one.arm for one in tests if not math.isnan(one.p_heterogeneity) and one.p_heterogeneity < ALPHA})
+    if moved:
+        notes.append(
+            f"differs between sets by more than chance (Cochran's Q, p < {ALPHA}, uncorrected): {and_more(moved)}; their mean "
+            "over sets hides that"
+        )
+    return notes

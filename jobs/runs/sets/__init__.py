@@ -1,0 +1,1 @@
+"""An ablation over several data sets as it lies in storage."""

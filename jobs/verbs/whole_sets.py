@@ -1,0 +1,93 @@
+"""An ablation over several data sets that is brought to its end: one after the other, then one table of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.job.prepare import leave
+from jobs.verbs.caller import Caller
+
+if TYPE_CHECKING:
+    from cluster.storage import Storage
+    from jobs.config.config import Config
+    from jobs.job.prepare import Prepared, Ready
+    from jobs.pages.sets.compared import ComparedSets
+
+
+def whole_sets(
+    config: Config, config_path: str, caller: Caller, ready: Ready = leave, measures: Sequence[str] | None = None
+) -> ComparedSets:
+    """Brings the ablation of each set to its end, in a folder below that of all, compares the arms over sets, and writes pages.
+
+    All sets are checked before any work is done. One that is stopped goes on with the same call; finished ones are not done
+    again.
+
+    Args:
+        config: with `ablate.sets`.
+        config_path: its file.
+        caller: who called it.
+        ready: may build indexes that are missing.
+        measures: to compare the arms by; None: those of the config. They change nothing of what is stored.
+
+    Raises:
+        Stopped: one set ended early, which the line names.
+        DmqrError: one was refused; likewise.
+    """
+    from cluster.storage import open_storage
+    from jobs.config.set_configs import of_set, sets_of
+    from jobs.pages.closing import ComparedArms
+    from jobs.pages.sets.compared import compared_sets, write_set_pages
+    from jobs.run.ablation import prepare_ablation
+    from jobs.runs.sets.folder import record_sets
+    from jobs.verbs.whole_ablation import whole_ablation
+
+    configs, checked = sets_of(config), {}
+    for name, one in configs.items():
+        with of_set(name):
+            checked[name] = prepare_ablation(one, config_path, ready).prepared
+    named = {name: one.run_id for name, one in checked.items()}
+    whole, place = sets_place(config, checked)
+    storage = open_storage(place)
+
+    def record(status: str) -> None:
+        record_sets(storage, whole, config, str(Path(config_path).absolute()), named, status)
+
+    found: dict[str, ComparedArms] = {}
+    with _held(storage, record):
+        for name, one in configs.items():
+            with of_set(name):  # checked anew, since an index may have changed while the sets before were worked on
+                job = prepare_ablation(one.model_copy(update={"output": storage.root}), config_path, ready)
+                found[name] = whole_ablation(job, caller, measures)
+        compared = compared_sets(storage.root, found)
+        write_set_pages(compared)
+        record("finished")
+    return compared_sets(storage.root, found)
+
+
+def sets_place(config: Config, checked: Mapping[str, Prepared]) -> tuple[str, str]:
+    """Returns name and place of the folder of an ablation over sets, by what decides the results of each."""
+    from cluster.storage import open_storage
+    from jobs.job.keys import fingerprint, run_id
+
+    name = run_id(config, {"sets": {of: fingerprint(one.identity) for of, one in checked.items()}})
+    return name, open_storage(config.output).url(name)
+
+
+@contextmanager
+def _held(storage: Storage, record: Callable[[str], None]) -> Iterator[None]:
+    """Holds the folder while the body works on it, and records how it ended."""
+    from cluster.run.lease import Lease
+
+    lease = Lease.acquire(storage)
+    try:
+        record("running")
+        try:
+            yield
+        except BaseException:
+            record("stopped")
+            raise
+    finally:
+        lease.release()
