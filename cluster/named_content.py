@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from cluster.plugins.files import hash_of_files
 from cluster.settings import Names
 
 _BY_CONTENT = (Names.FILE, Names.TEXT, Names.MODEL)
@@ -26,24 +25,10 @@ def content_of(what: Names | None, value: Any) -> Any:
         files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
         if not all(map(Path.is_file, files)):
             return value
-        return f"sha256:{_digest(tuple((_place(one, path), str(one), *_state(one)) for one in files))}"
+        return f"sha256:{hash_of_files({_place(one, path): one for one in files})}"
     except OSError:  # whoever opens it says why it cannot be read
         return value
 
 
 def _place(file: Path, named: Path) -> str:
     return "" if file == named else file.relative_to(named).as_posix()
-
-
-def _state(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
-
-
-@lru_cache(maxsize=256)  # a file is read again when its size or its time differs
-def _digest(files: tuple[tuple[str, str, int, int], ...]) -> str:
-    whole = hashlib.sha256()
-    for place, path, *_ in files:
-        with Path(path).open("rb") as file:
-            whole.update(f"{place}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    return whole.hexdigest()[:32]

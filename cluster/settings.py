@@ -26,7 +26,7 @@ from pydantic_core import PydanticCustomError, core_schema
 from cluster.cause import one_line
 from cluster.errors import ConfigError, DmqrError, nearest
 from cluster.plugins.code import PluginError
-from cluster.plugins.modules import pickled
+from cluster.plugins.modules import own_errors, pickled
 from cluster.plugins.references import entry_points, is_reference, known_names, plugin
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True)
@@ -238,7 +238,12 @@ class Kinds:
         annotated: Any = Annotated
         union = annotated[annotated[made, Tag(kind)] | annotated[_Nothing, Tag("")], Discriminator(lambda _: kind)]
         adapter: TypeAdapter[Any] = TypeAdapter(union)
-        return cast(Settings, adapter.validate_python(value, context=context))
+        known = (PydanticCustomError, ValidationError)
+        try:
+            with own_errors(made, f"{made.__name__} cannot be made of these values", self.refusal, but=known):
+                return cast(Settings, adapter.validate_python(value, context=context))
+        except DmqrError as error:
+            raise PydanticCustomError(NO_PLUGIN, "{line}", {"line": str(error)}) from error
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Validates by the class of the value's kind."""

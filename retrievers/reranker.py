@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from cluster.errors import RetrieverError
+from cluster.plugins.modules import own_errors
 from retrievers.encoder import encoder_identity, open_encoder
 from retrievers.rerankers.cross_encoder import (
     CrossEncoder,
@@ -73,7 +75,8 @@ def reranker_identity(settings: RerankerSettings, device: str = "cpu") -> dict[s
         RetrieverError: There is no such model, it is no reranker, or a setting belongs to another architecture.
     """
     if not isinstance(settings, RerankSettings):
-        settings.check()
+        with _own_errors(settings, "check"):
+            settings.check()
         return settings.known_by()
     if settings.kind == "none":
         return {"kind": "none"}
@@ -113,12 +116,18 @@ def _bi_identity(settings: AnyEncoderSettings, device: str) -> dict[str, Any]:
         return {"kind": "bi_encoder", "encoder": encoder_identity(settings, device)}
 
 
+def _own_errors(settings: RerankerSettings, method: str) -> AbstractContextManager[None]:
+    """Says in one line what a method of a plug-in raises."""
+    return own_errors(type(settings), f"{type(settings).__name__}.{method} failed", RetrieverError, "rerank")
+
+
 class OfPlugin:
     """The reranker of a plug-in; what it gives is checked, and equal pairs are scored once per call."""
 
     def __init__(self, settings: RerankerSettings, device: str = "cpu") -> None:
         """Has the plug-in load what it needs."""
-        self._settings, self._opened = settings, settings.open(device)
+        with _own_errors(settings, "open"):
+            self._settings, self._opened = settings, settings.open(device)
 
     def identity(self) -> dict[str, Any]:
         """Returns the code by content, and the settings that decide scores."""

@@ -12,7 +12,7 @@ settings. They raise RetrieverError if there is no index, or none that fits the 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from cluster.errors import DmqrError, RetrieverError
-from cluster.plugins.modules import code_of, identity_of, module_beside, raised
+from cluster.errors import RetrieverError
+from cluster.plugins.modules import code_of, identity_of, module_beside, own_errors
 from retrievers.kinds import RetrieverSettings
 
 CODE = "code"
@@ -146,9 +146,14 @@ def open_retriever(
     An encoder runs on `device`, "cpu" or "cuda:0". `expect_identity` is the `Retriever.identity` when the run was planned: an
     index with another one is refused; None: any.
     """
-    opener = _opener(settings, "open_retriever").open_retriever
     planned = None if expect_identity is None else {key: value for key, value in expect_identity.items() if key != CODE}
-    retriever: Retriever = opener(name, settings, device=device, expect_identity=planned)
+    with _own_errors(name, settings, "open_retriever"):
+        opener = _opener(settings, "open_retriever")
+        opened: Any = opener.open_retriever(name, settings, device=device, expect_identity=planned)
+    if code_of(type(settings)) is not None and not isinstance(opened, Retriever):
+        line = f"open_retriever gives {type(opened).__name__}, and should give what has search and identity; correct it"
+        raise RetrieverError("plugin", f"retrieve.retrievers.{name}: {opener.__file__}: {line}")
+    retriever: Retriever = opened
     return retriever
 
 
@@ -221,18 +226,9 @@ def check_filters(name: str, settings: RetrieverSettings, fields: Iterable[str])
         _opener(settings, "check_filters").check_filters(name, settings, fields)
 
 
-@contextmanager
-def _own_errors(name: str, settings: RetrieverSettings, function: str) -> Iterator[None]:
-    """Says in one line what a function of a plug-in raises, but for errors of ours and of connections, which say it."""
-    code = code_of(type(settings))
-    try:
-        yield
-    except (DmqrError, ConnectionError):
-        raise
-    except (Exception, SystemExit) as error:
-        if code is None:
-            raise
-        raise RetrieverError("plugin", f"retrieve.retrievers.{name}: {raised(code, error, f'{function} failed')}") from error
+def _own_errors(name: str, settings: RetrieverSettings, function: str) -> AbstractContextManager[None]:
+    """Says in one line what a function of a plug-in raises."""
+    return own_errors(type(settings), f"{function} failed", RetrieverError, f"retrieve.retrievers.{name}")
 
 
 @contextmanager

@@ -1,23 +1,24 @@
-"""The code of a plug-in as files: what it is known by, and what other processes are sent.
+"""The code of a plug-in as files: what it is known by, and what other processes are sent, which are the same.
 
-Of a file these are the file and the modules beside it that it imports, however deep; of an installed package its modules. The
-standard library and this project's packages are never taken for modules beside a file.
+Of a file these are the file and the modules beside it that it imports, however deep; of an installed package its files, in all
+folders of a namespace package. How it is installed makes no difference. The standard library and this project's packages are
+never taken for modules beside a file.
 """
 
 from __future__ import annotations
 
 import ast
-import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from cluster.cause import one_line
+from cluster.plugins.files import FileState, file_state, hash_of_contents, hash_of_files, package_files
 
 OURS = ("cluster", "dmqr", "jobs", "retrievers", "rewriters")
 """The packages of this project."""
-_COMPILED = (".so", ".pyd")
 
 
 class PluginError(Exception):
@@ -30,17 +31,15 @@ class Code:
 
     Attributes:
         module: The name of its module; of a file without the prefix under which it is loaded.
-        version: A hash of the content of its files, of an installed package with the distribution's name and version.
+        version: A hash of the places and the content of its files.
         files: Place beside the module's file -> content, sorted; empty for an installed package, which is imported.
         origin: Where it is from, for messages.
-        distribution: Name and version of the distribution of a package; "": it is none's.
     """
 
     module: str
     version: str
     files: tuple[tuple[str, bytes], ...]
     origin: str
-    distribution: str = ""
 
     @property
     def locals(self) -> frozenset[str]:
@@ -51,8 +50,12 @@ class Code:
         return frozenset(top for place, _ in self.files if _beside(top := Path(place).parts[0].removesuffix(".py")))
 
 
-def file_code(path: Path, *, alone: bool = False) -> Code:
-    """Returns the code of a file, with the modules beside it that it imports; where `alone`, without.
+def file_code(path: Path, tops: Set[str] | None = None) -> Code:
+    """Returns the code of a file, with the modules beside it that it imports.
+
+    Args:
+        path: Of the file.
+        tops: The top names of the modules that may be taken for its own; None: all that lie beside it.
 
     Raises:
         PluginError: There is no such file, it or a module beside it cannot be read, or is not Python.
@@ -65,40 +68,59 @@ def file_code(path: Path, *, alone: bool = False) -> Code:
         place = left.pop()
         if place.as_posix() in found:
             continue
-        content, tree = _read(path.parent / place)
-        found[place.as_posix()] = content
-        if not alone:
-            left += [one for parts in _imported(tree, place) for one in _places(path.parent, parts)]
-    files = tuple(sorted(found.items()))
-    return Code(path.stem, _digest(files), files, str(path))
+        one = _module(path.parent / place)
+        found[place.as_posix()] = one.content
+        imported = [parts for parts in one.imported_at(place) if tops is None or parts[0] in tops]
+        left += [one for parts in imported for one in _places(path.parent, parts)]
+    files = dict(sorted(found.items()))
+    return Code(path.stem, f"sha256:{hash_of_contents(files)}", tuple(files.items()), str(path))
 
 
-def package_code(module: str, folder: Path, distribution: str) -> Code:
-    """Returns the code of a module of a package in a folder; `distribution` is its name and version, "" without one."""
+def package_code(module: str, folders: Sequence[Path], origin: str) -> Code:
+    """Returns the code of a module of a package that lies in these folders."""
     try:
-        paths = sorted(one for one in folder.rglob("*") if one.suffix in (".py", *_COMPILED) and one.is_file())
-        files = tuple((one.relative_to(folder).as_posix(), one.read_bytes()) for one in paths)
+        return Code(module, f"sha256:{hash_of_files(package_files(folders))}", (), origin)
     except OSError as error:
-        raise _unreadable(folder, error) from error
-    return Code(module, _digest((("", distribution.encode()), *files)), (), distribution or str(folder), distribution)
+        raise _unreadable(Path(error.filename or folders[0]), error) from error
 
 
-def _digest(files: tuple[tuple[str, bytes], ...]) -> str:
-    whole = hashlib.sha256()
-    for place, content in files:
-        whole.update(f"{place}\0{hashlib.sha256(content).hexdigest()}\n".encode())
-    return f"sha256:{whole.hexdigest()[:32]}"
+@dataclass(frozen=True)
+class _Module:
+    """A file of Python.
+
+    Attributes:
+        content: Of the file.
+        names: What it imports, also in functions: dots at the beginning, and parts of a name.
+    """
+
+    content: bytes
+    names: tuple[tuple[int, tuple[str, ...]], ...]
+
+    def imported_at(self, place: Path) -> Iterator[tuple[str, ...]]:
+        """Yields what it imports where it lies at a place, as parts of a name below the folder of the files."""
+        package = place.parent.parts
+        for dots, parts in self.names:
+            if whole := (*(package[: len(package) - dots + 1] if dots else ()), *parts):
+                yield whole
 
 
-def _read(path: Path) -> tuple[bytes, ast.Module]:
+def _module(path: Path) -> _Module:
+    """Returns a file of Python, which is read again when it has changed."""
     try:
-        content = path.read_bytes()
-        return content, ast.parse(content, str(path))
+        return _read(file_state(path))
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+@lru_cache(maxsize=512)
+def _read(state: FileState) -> _Module:
+    content = Path(state.path).read_bytes()
+    try:
+        return _Module(content, tuple(_imported(ast.parse(content, state.path))))
     except (SyntaxError, ValueError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise PluginError(f"{path}{line} is not Python: {one_line(getattr(error, 'msg', error), None)}; correct it") from error
+        why = one_line(getattr(error, "msg", error), None)
+        raise PluginError(f"{state.path}{line} is not Python: {why}; correct it") from error
 
 
 def _is_file(path: Path) -> bool:
@@ -112,23 +134,20 @@ def _unreadable(path: Path, error: OSError) -> PluginError:
     return PluginError(f"{path} cannot be read: {error.strerror}; make it readable, or correct the path")
 
 
-def _imported(tree: ast.Module, place: Path) -> Iterator[tuple[str, ...]]:
-    """Yields what a module of the files imports, also in functions, as parts of a name below the folder of the files.
+def _imported(tree: ast.Module) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yields what a module imports, as `_Module.names`.
 
     What a class names as its `opener` or `builder` is imported when it is opened or built.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
-            yield from (tuple(name.partition(":")[0].split(".")) for name in _opening(node))
+            yield from ((0, tuple(name.partition(":")[0].split("."))) for name in _opening(node))
         elif isinstance(node, ast.Import):
-            for alias in node.names:
-                yield tuple(alias.name.split("."))
+            yield from ((0, tuple(alias.name.split("."))) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            package = place.parent.parts
-            start = package[: len(package) - node.level + 1] if node.level else ()
-            whole = (*start, *(node.module or "").split(".")) if node.module else start
-            yield whole
-            yield from ((*whole, alias.name) for alias in node.names)
+            whole = tuple((node.module or "").split(".")) if node.module else ()
+            yield node.level, whole
+            yield from ((node.level, (*whole, alias.name)) for alias in node.names)
 
 
 def _opening(made: ast.ClassDef) -> Iterator[str]:

@@ -15,12 +15,13 @@ import importlib.util
 import pickle
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from cluster.cause import one_line
-from cluster.errors import ClusterError
+from cluster.errors import ClusterError, DmqrError
 from cluster.plugins.code import Code, PluginError, package_code
 
 PREFIX = "dmqr_code_"
@@ -45,6 +46,38 @@ def load(code: Code) -> types.ModuleType:
 def raised(code: Code, error: BaseException, what: str) -> str:
     """Returns what code of a plug-in raised, in one line: where, `what` could not be done, the error, a remedy."""
     return f"{code.origin}{_line_in(code, error)} {what}: {type(error).__name__}: {one_line(error, None)}; correct it"
+
+
+@contextmanager
+def own_errors(
+    made: type, what: str, refusal: type[DmqrError], where: str = "", but: tuple[type[BaseException], ...] = ()
+) -> Iterator[None]:
+    """Says in one line what code of a plug-in raises: `what` failed, of the class `made`, under the key `where` of the config.
+
+    Errors of ours and of connections, which say it themselves, pass, and so do those of `but`, and all where `made` is no
+    plug-in's.
+    """
+    try:
+        yield
+    except (DmqrError, ConnectionError, *but):
+        raise
+    except (Exception, SystemExit) as error:
+        if (code := code_of(made)) is None:
+            raise
+        raise refusal("plugin", f"{where}{': ' if where else ''}{raised(code, error, what)}") from error
+
+
+def error_of_plugin(error: BaseException) -> ClusterError | None:
+    """Returns an error that was raised in code of a plug-in, or below it, as one of one line; None: in none.
+
+    One of a connection says itself what is away.
+    """
+    trace, found = error.__traceback__, None
+    while trace is not None and not isinstance(error, ConnectionError):
+        top = str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0]
+        found = _FILES.get(top) or _INSTALLED.get(top) or found
+        trace = trace.tb_next
+    return None if found is None else ClusterError("plugin", raised(found, error, "failed"))
 
 
 def code_of(made: type) -> Code | None:
@@ -86,14 +119,16 @@ def module_beside(made: type, name: str) -> types.ModuleType:
         raise ClusterError("plugin", f"{line}, or install what it needs") from error
 
 
-def installed_folders() -> list[str]:
-    """Returns the folders of the packages of plug-ins that this process has loaded by their own names."""
-    return [next(iter(sys.modules[top].__path__)) for top in sorted(_INSTALLED)]
+def installed_packages() -> dict[str, list[Path]]:
+    """Returns the packages of plug-ins that this process has loaded by their own names: name -> its folders."""
+    return {top: package_folders(top) for top in sorted(_INSTALLED)}
 
 
-def installed_distributions() -> list[str]:
-    """Returns the names of the distributions of these packages."""
-    return sorted({code.distribution.partition(" ")[0] for code in _INSTALLED.values() if code.distribution})
+def package_folders(top: str) -> list[Path]:
+    """Returns the folders of a package: several of a namespace package."""
+    spec = importlib.util.find_spec(top)
+    places = () if spec is None else spec.submodule_search_locations or ()
+    return [Path(one) for one in dict.fromkeys(places) if Path(one).is_dir()]  # else what an editable install hooks into
 
 
 def pickled(one: Any) -> tuple[Any, ...] | None:
@@ -126,8 +161,21 @@ def _entered(code: Code) -> str:
         return f"{package}.{code.module}"
     top = code.module.partition(".")[0]
     if top not in _INSTALLED:
-        here = package_code(code.module, Path(next(iter(importlib.import_module(top).__path__))), code.distribution)
-        if here.version != code.version:
+        module = importlib.import_module(top)
+        folders = package_folders(top)
+        if not folders:
+            raise ClusterError(
+                "plugin",
+                f"{code.origin}: the package {top} lies in no folder, but is found by a hook of its installation; install it "
+                "anew: pip install, or pip install --config-settings editable_mode=compat -e",
+            )
+        if getattr(module, "__file__", None) and {*map(Path, module.__path__)} - {*folders}:
+            raise ClusterError(
+                "plugin",
+                f"{code.origin}: the package {top} adds folders to its __path__, whose code is not known; remove its "
+                "__init__.py, so that it is a namespace package, or put its code into one folder",
+            )
+        if package_code(code.module, folders, code.origin).version != code.version:
             raise ClusterError(
                 "plugin",
                 f"{code.origin}: the package {top} is another version in this process than in that of the job; install the "

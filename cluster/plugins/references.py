@@ -13,7 +13,7 @@ from typing import Any
 from cluster.cause import one_line
 from cluster.errors import nearest
 from cluster.plugins.code import OURS, Code, PluginError, file_code, package_code
-from cluster.plugins.modules import load
+from cluster.plugins.modules import installed_packages, load, package_folders
 
 _FILE = re.compile(r"(?P<path>[^:\s][^:]*\.py):(?P<name>[A-Za-z_]\w*)")
 _MODULE = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
@@ -152,16 +152,30 @@ def _module_code(name: str, distribution: str) -> Code:
         raise PluginError(f"module {name} cannot be imported: {why}; correct it, or install what it needs") from error
     if spec is None or not there:
         raise PluginError(f"there is no module {name} (no package of the environment has it); install it, or correct the name")
-    of = distribution or _distribution_with(top)
     if spec.submodule_search_locations is None:
-        return file_code(Path(str(spec.origin)), alone=bool(of))
-    return package_code(name, Path(next(iter(spec.submodule_search_locations))), of)
+        return file_code(Path(str(spec.origin)), _tops_beside(Path(str(spec.origin)).parent, top))
+    folders = package_folders(top)
+    return package_code(name, folders, distribution or " and ".join(map(str, folders)))
+
+
+def _tops_beside(folder: Path, top: str) -> frozenset[str] | None:
+    """Returns the top names of what may belong to a single module in a folder: of an installed one those of its distribution.
+
+    None: whatever lies there may, since distributions are not installed in it.
+    """
+    if not any(folder.glob("*.dist-info")):
+        return None
+    known = importlib.metadata.packages_distributions()
+    mine = {*known.get(top, ())}
+    return frozenset({top, *(one for one, names in known.items() if mine & {*names})})
+
+
+def installed_distributions() -> list[str]:
+    """Returns the names of the distributions whose entry points name plug-ins in packages that this process has loaded."""
+    tops = {*installed_packages()}
+    points = [one for one in importlib.metadata.entry_points() if one.group.startswith("dmqr.")]
+    return sorted({one.dist.name for one in points if one.dist and re.split(r"[.:\s]", one.value.strip())[0] in tops})
 
 
 def _distribution_of(point: importlib.metadata.EntryPoint) -> str:
     return "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
-
-
-def _distribution_with(top: str) -> str:
-    names = importlib.metadata.packages_distributions().get(top, [])
-    return " and ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(set(names)))

@@ -19,7 +19,7 @@ from jobs.chain.journal import JournalKeeper, Key
 from jobs.job.devices import on_devices
 from jobs.job.engine import open_worker_engine
 from jobs.tables import LOST
-from rewriters.engines import Completion, Request
+from rewriters.engines import Completion, Request, errors_of_engine
 from rewriters.engines.settings import EngineSettings
 from rewriters.outcome.retries import tries_so_far
 
@@ -98,9 +98,12 @@ class Completer:
         self._opened = {key: open_worker_engine(settings) for key, settings in placed.items()}  # equal ones once
         self._engines = {name: self._opened[settings.model_dump_json()] for name, settings in engines.items()}
         self._providers = {name: getattr(settings, "provider", None) for name, settings in engines.items()}
+        self._settings = engines
         self.start_up: dict[str, float] = {}
-        for one in self._opened.values():
-            for step, seconds in one.start().items():
+        for settings_of_one, one in zip(placed.values(), self._opened.values(), strict=True):
+            with errors_of_engine(settings_of_one, "start"):
+                steps = one.start()
+            for step, seconds in steps.items():
                 self.start_up[step] = self.start_up.get(step, 0.0) + seconds
         self._storage, self._start, self._gpus = storage, start, gpus
         self._busy = BusyTime()
@@ -168,7 +171,7 @@ class Completer:
         sends = Sends(store, self._allowance, self._key, self._first_price)
         try:
             with self._busy.share() as share:
-                answers = (one for name, asked in by_engine.items() for one in self._engines[name].complete(asked, sends))
+                answers = (one for name, asked in by_engine.items() for one in self._answers(name, asked, sends))
                 for request, completion in answers:
                     seconds = share()  # since the answer before: latencies overlap, machine time does not
                     key = self._key(request)
@@ -185,6 +188,11 @@ class Completer:
                 heartbeat((done + answered) / whole, store.spent)  # a block that is given up has cost this
         if answered < len(missing):
             raise BlockHalted
+
+    def _answers(self, name: str, asked: list[Request], sends: Sends) -> Iterator[tuple[Request, Completion]]:
+        """Yields what an engine answers."""
+        with errors_of_engine(self._settings[name], "complete"):
+            yield from self._engines[name].complete(asked, sends)
 
     def _count(self, spent: Totals, c: Completion, seconds: float) -> tuple[float, float]:
         """Adds a completion's costs to `spent`; returns their price in USD, and at the dearest tier; 0 without prices.

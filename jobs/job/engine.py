@@ -18,7 +18,7 @@ from cluster.storage.s3 import S3Storage
 from jobs.job.shipping import with_paths
 from retrievers.models import local_folder, model_identity
 from retrievers.retriever import error_context
-from rewriters.engines import Engine, open_engine
+from rewriters.engines import Engine, errors_of_engine, open_engine
 from rewriters.engines.settings import EngineSettings
 
 MAX_BLOCKS = 8  # shards in flight per worker: each is held in memory and delivered by a process
@@ -38,7 +38,8 @@ def resolve(engine: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
     worker_engine = open_worker_engine(settings)
     try:
         code = identity_of(type(settings))  # of a plug-in
-        return settings, worker_engine.identity() | weights | ({"code": code} if code else {})
+        with errors_of_engine(settings, "identity"):
+            return settings, worker_engine.identity() | weights | ({"code": code} if code else {})
     finally:
         worker_engine.close()
 
@@ -81,7 +82,8 @@ def check(settings: EngineSettings, local: bool) -> None:
         return
     engine = open_worker_engine(settings)
     try:
-        engine.check()
+        with errors_of_engine(settings, "check"):
+            engine.check()
     finally:
         engine.close()
 

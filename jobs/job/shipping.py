@@ -9,7 +9,7 @@ import cluster
 import jobs
 import retrievers
 import rewriters
-from cluster.plugins.modules import installed_folders
+from cluster.plugins.modules import installed_packages
 from cluster.settings import Names, Settings
 from retrievers.models import at_commit
 
@@ -37,10 +37,15 @@ def absolute_path(path: str) -> str:
     return path if "://" in path else str(Path(path).absolute())
 
 
+def own_folders() -> list[str]:
+    """Returns the folders of this project's packages that worker machines need."""
+    return [str(Path(package.__path__[0])) for package in (cluster, jobs, retrievers, rewriters)]
+
+
 def package_folders() -> list[str]:
     """Returns the folders of packages to be shipped to worker machines that have not installed them.
 
     They are the four of this project, and those of plug-ins that this process has imported; files of plug-ins are sent with
     their settings.
     """
-    return [*(str(Path(package.__path__[0])) for package in (cluster, jobs, retrievers, rewriters)), *installed_folders()]
+    return [*own_folders(), *(str(one) for folders in installed_packages().values() for one in folders)]

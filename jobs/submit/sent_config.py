@@ -17,14 +17,15 @@ import yaml
 
 from cluster.errors import ConfigError, RewriterError
 from cluster.plugins.code import Code, PluginError
-from cluster.plugins.modules import installed_distributions, load
-from cluster.plugins.references import entry_points, is_reference, named_file, reference_code
+from cluster.plugins.files import package_files
+from cluster.plugins.modules import installed_packages, load
+from cluster.plugins.references import entry_points, installed_distributions, is_reference, named_file, reference_code
 from cluster.settings import REQUIRED, Kinds, Names
 from cluster.storage import remote
 from jobs.config.config import BESIDE_RUNS, Config
 from jobs.config.load import Field
 from jobs.job.rewriting import config_error
-from jobs.job.shipping import absolute_path, package_folders
+from jobs.job.shipping import absolute_path, own_folders
 from retrievers.kinds import KINDS, RetrieverSettings
 from retrievers.rerankers.kinds import RERANKERS
 from retrievers.rerankers.settings import RerankerSettings
@@ -260,9 +261,12 @@ def write_package(folder: Path, sent: SentConfig, config_name: str, prices: Path
 
     It will be the job's current folder, on the head and on every node with a worker. The file of prices need not exist.
     """
-    for package in map(Path, package_folders()):
+    for package in map(Path, own_folders()):
         shutil.copytree(package, folder / package.name, ignore=_LEFT_OUT)
-    for place, file in sent.files.items():
+    of_plugins = {
+        f"{top}/{place}": file for top, at in installed_packages().items() for place, file in package_files(at).items()
+    }
+    for place, file in (of_plugins | sent.files).items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, folder / place)
     place = f"{FOLDER}/{config_name}"

@@ -10,12 +10,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
-from cluster.plugins.modules import module_beside
+from cluster.plugins.modules import module_beside, own_errors
 from retrievers.corpora.corpus import DOCUMENTS, Written, joined, open_arrow, write_documents
 from retrievers.corpora.files import Source, corpus_files, corpus_schema
 from retrievers.kinds import RetrieverSettings
@@ -48,6 +48,7 @@ class BuildInputs(NamedTuple):
     replace: bool = True
 
 
+@runtime_checkable
 class Summary(Protocol):
     """What a build says of itself."""
 
@@ -157,10 +158,15 @@ class OwnBuild:
         with tempfile.TemporaryDirectory(prefix="dmqr-index-", dir=given.folder) as folder:
             schema = corpus_schema(files, given.columns)
             written = write_documents(files, schema, Path(folder), given.progress, given.columns)
-            summary: Summary = self._builder.build_index(
-                self.name, self._settings, ReadCorpus(written, Path(folder)), given.progress
-            )
-            return summary
+            where = f"retrieve.retrievers.{self.name}"
+            with own_errors(type(self._settings), "build_index failed", RetrieverError, where):
+                given_back: Any = self._builder.build_index(
+                    self.name, self._settings, ReadCorpus(written, Path(folder)), given.progress
+                )
+            if not isinstance(given_back, Summary):
+                line = f"{self._builder.__file__}: build_index gives {type(given_back).__name__}"
+                raise RetrieverError("plugin", f"{where}: {line}; return corpus.built() or corpus.there()")
+            return given_back
 
     def shown(self, summary: Summary) -> str:
         """Returns the name of the retriever."""
@@ -192,7 +198,9 @@ def index_builds(retrievers: Mapping[str, RetrieverSettings], filters: Sequence[
         kinds.setdefault(builder.__name__, (builder, {}))[1][name] = settings
     for builder, of_kind in kinds.values():
         if hasattr(builder, "index_builds"):
-            found.builds.extend(builder.index_builds(of_kind, filters))
+            name, settings = next(iter(of_kind.items()))
+            with own_errors(type(settings), "index_builds failed", RetrieverError, f"retrieve.retrievers.{name}"):
+                found.builds.extend(builder.index_builds(of_kind, filters))
         elif hasattr(builder, "build_index"):
             if filters and (bad := next((name for name, one in of_kind.items() if not one.filterable), None)):
                 raise RetrieverError("config-value", f"retrieve.retrievers.{bad}: has no fields to filter by; remove filters")

@@ -13,10 +13,12 @@ the failure of the engine itself is raised.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from cluster.plugins.modules import module_beside
+from cluster.errors import RewriterError
+from cluster.plugins.modules import module_beside, own_errors
 from rewriters.engines.settings import EngineSettings
 from rewriters.python.given import GivenQuery
 
@@ -140,6 +142,17 @@ def open_engine(settings: EngineSettings) -> Engine:
     Raises:
         RewriterError: A value cannot work.
     """
-    module, _, name = settings.opener.partition(":")
-    engine: Engine = getattr(module_beside(type(settings), module), name)(settings.opened_with)
+    module, _, name = getattr(settings, "opener", "").partition(":")
+    found = module_beside(type(settings), module)
+    if not hasattr(found, name):
+        wrong = f"has no class {name}" if name else f"{type(settings).__name__} names no engine"
+        remedy = 'give it `opener: ClassVar[str] = ":Engine"`, with the name of the class of the engine'
+        raise RewriterError("plugin", f"{found.__file__}: {wrong}; {remedy}")
+    with errors_of_engine(settings, "__init__"):
+        engine: Engine = getattr(found, name)(settings.opened_with)
     return engine
+
+
+def errors_of_engine(settings: EngineSettings, method: str) -> AbstractContextManager[None]:
+    """Says in one line what a method of a plug-in's engine raises."""
+    return own_errors(type(settings), f"{settings.opener.rpartition(':')[2]}.{method} failed", RewriterError)

@@ -8,8 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from cluster.errors import RewriterError, nearest
 from cluster.plugins.code import PluginError
+from cluster.plugins.modules import own_errors
 from cluster.plugins.references import entry_points, names_class, plugin
 from rewriters.engines.python.settings import PythonSettings
 from rewriters.python.strategy import PythonStrategy
@@ -83,7 +86,8 @@ def load_code(source: str, name: str, parameters: Mapping[str, Any]) -> Strategy
     if not plain_name(code_name(source)) or ("name" in parameters and not _plainly_named(name)):
         line = f"{where}: its name {name!r} must be {PLAIN_NAME}, and none of {', '.join(sorted(RESERVED))}"
         raise RewriterError("strategy", line)
-    code = PythonSettings.of(made.model_validate({key: value for key, value in parameters.items() if key in own}))
+    with own_errors(made, f"{made.__name__} cannot be made of these parameters", RewriterError, but=(ValidationError,)):
+        code = PythonSettings.of(made.model_validate({key: value for key, value in parameters.items() if key in own}))
     fields = {"label": made.__name__, **made.fields, **{key: value for key, value in parameters.items() if key in FIELDS}}
     prompt = "".join(f"{{{column}}}\n" for column in made.columns) + "{query}"
     set_here = {"name": name, "base": code_name(source), "prompt": prompt, "output": "array", "own_file": True}

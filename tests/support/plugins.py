@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from cluster.plugins import modules
 from cluster.plugins.references import plugin
 from cluster.settings import Settings
 from tests.support.jobs.whole_runs import ROOT
@@ -54,10 +55,13 @@ def installed(folder: Path, name: str, files: dict[str, str], entry_points: str)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         yield folder
+    forget(*tops)
+
+
+def forget(*tops: str) -> None:
+    """Forgets packages that this process has imported."""
     for module in [one for one in sys.modules if one.partition(".")[0] in tops]:
         del sys.modules[module]
-    from cluster.plugins import modules
-
     for top in tops:
         modules._INSTALLED.pop(top, None)
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from cluster.errors import RewriterError
 from cluster.http import encodable
+from cluster.plugins.modules import own_errors
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.python.settings import NoEngineSettings, PythonSettings
 from rewriters.python.given import FirstLists, GivenQuery
@@ -43,7 +45,9 @@ class PythonEngine:
         if self._rewrite:
             return {}
         began = perf_counter()
-        self._rewrite.append(self._strategy.open())
+        made = type(self._strategy)
+        with own_errors(made, f"{made.__name__}.open failed", RewriterError):
+            self._rewrite.append(self._strategy.open())
         return {"load": perf_counter() - began}
 
     def complete(self, requests: Sequence[Request], gate: SendGate | None = None) -> Iterator[tuple[Request, Completion]]:

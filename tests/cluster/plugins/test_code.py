@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -161,14 +162,6 @@ def test_a_process_with_another_version_of_the_package_refuses_it(tmp_path: Path
         )
 
 
-def test_a_single_module_of_a_distribution_is_a_file_of_its_own(tmp_path: Path) -> None:
-    text = "import words\nfrom cluster.settings import Settings\nclass Own(Settings):\n    size: int = 1\n"
-    files = {"own_alone.py": text, "words.py": ""}
-    with installed(tmp_path, "own-alone", files, "[dmqr.tests]\nalone = own_alone:Own\n"):
-        assert [place for place, _ in reference_code("alone", "dmqr.tests")[0].files] == ["own_alone.py"]
-        assert found("alone")(size=2).size == 2
-
-
 def test_what_is_not_there_is_one_line_with_a_remedy(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.py"
     assert "there is no file" in refusal(found, f"{wrong}:Own")
@@ -223,3 +216,24 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_bytes(b"x = '\xff'\n")
     with pytest.raises(PluginError, match="is not Python"):
         file_code(tmp_path / "own.py")
+
+
+def test_a_file_is_read_again_only_where_it_has_changed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    real = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or real(path))  # type: ignore[func-returns-value]
+    now = time.time_ns()
+    monkeypatch.setattr("cluster.plugins.files.time.time_ns", lambda: now)
+    first = file_code(folder / "own.py")
+    assert len(read) == len(first.files)
+    now += 1
+    file_code(folder / "own.py")
+    assert len(read) == 2 * len(first.files)  # written just now, so that it may be written again within the same tick
+    now += 3_600_000_000_000
+    read.clear()
+    assert [file_code(folder / "own.py") for _ in range(3)] == [first] * 3
+    assert sorted(read) == sorted(Path(place).name for place, _ in first.files)
+    (folder / "words.py").write_text("WORD = 'w22'\n")
+    read.clear()
+    assert file_code(folder / "own.py").version != first.version
+    assert read == ["words.py"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from cluster.plugins.modules import installed_folders
+from cluster.plugins.modules import installed_packages
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.job.keys import fingerprint
@@ -19,7 +21,7 @@ from jobs.job.prepare import prepare
 from jobs.submit.config_map import config_files
 from jobs.submit.sent_config import sent_config, write_package
 from jobs.submit.submit import submission
-from tests.support.plugins import installed, page_file
+from tests.support.plugins import forget, installed, page_file
 
 Values = dict[str, Any]
 Write = Callable[..., Config]
@@ -111,7 +113,42 @@ def test_a_package_that_an_arm_alone_names(write: Write, tmp_path: Path) -> None
     with installed(tmp_path / "site", "armed", files, ""):
         arms = {"b": {"retrieve.retrievers.own.kind": "armed.overlap:OverlapSettings"}}
         submission(write(ablate={"arms": arms}), "job.yaml", "ablate", "dmqr submit", {})
-        assert str(tmp_path / "site" / "armed") in installed_folders()
+        assert installed_packages()["armed"] == [tmp_path / "site" / "armed"]
+
+
+PACKED = {"packed/__init__.py": "", "packed/overlap.py": page_file("overlap.py"), "packed/.ipynb_checkpoints/overlap.py": "x"}
+
+
+@pytest.mark.parametrize("kind", ["packed.overlap:OverlapSettings", "packed"])
+def test_a_package_is_the_same_job_when_it_is_sent(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    own = {"retrievers": {"own": {"kind": kind, "index": "overlap.json"}}}
+    points = "[dmqr.retrievers]\npacked = packed.overlap:OverlapSettings\n"
+    with installed(tmp_path / "site", "packed", PACKED, points):
+        config = write(retrieve=own)
+        known, place = made(config), send(config, tmp_path / "there")
+        assert sorted(one.name for one in (tmp_path / "there" / "packed").iterdir()) == ["__init__.py", "overlap.py"]
+    shutil.rmtree(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "there")
+    importlib.invalidate_caches()
+    try:
+        assert made(received(place, monkeypatch)) == known
+    finally:
+        forget("packed")
+
+
+def test_a_namespace_package_is_sent_whole(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "more" / "wide").mkdir(parents=True)
+    (tmp_path / "more" / "wide" / "words.py").write_text("")
+    text = "import wide.words\n" + page_file("overlap.py")
+    with installed(tmp_path / "site", "wide", {"wide/overlap.py": text}, ""), pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path / "more")
+        send(
+            write(retrieve={"retrievers": {"own": {"kind": "wide.overlap:OverlapSettings", "index": "overlap.json"}}}),
+            tmp_path / "there",
+        )
+    assert sorted(one.name for one in (tmp_path / "there" / "wide").iterdir()) == ["overlap.py", "words.py"]
 
 
 def test_paths_among_the_parameters_of_code(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
