@@ -1,14 +1,56 @@
-"""The content of what a field of settings names, where a name tells too little: one path may hold this now and that later."""
+"""What decides results of settings: the fields that count, and the content of what they name.
+
+A name tells too little: one path may hold this now and that later.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
 
 from cluster.plugins.files import hash_of_files
-from cluster.settings import Names
+from cluster.plugins.modules import identity_of
+from cluster.settings import Names, field_names
 
 _BY_CONTENT = (Names.FILE, Names.TEXT, Names.MODEL)
+
+
+class Deciding(NamedTuple):
+    """A field that decides results.
+
+    Attributes:
+        name: Of the field.
+        value: Its value; of files their content.
+        is_default: Whether it is the field's default, or its `left_out`, an earlier one.
+    """
+
+    name: str
+    value: Any
+    is_default: bool
+
+
+def deciding_fields(part: BaseModel, weights: Callable[[str], Any] | None = None) -> Iterator[Deciding]:
+    """Yields the fields of a section that decide results: those that are not marked `NOT_IDENTITY`.
+
+    Of a plug-in files count by content, and a file with a key does not count. The sections of this project mark what names
+    files, since their content counts elsewhere; with `weights`, which returns the identity of those of a hub or of a package,
+    their weights count here.
+    """
+    plugin, names = bool(identity_of(type(part))), field_names(type(part))
+    for name, field in type(part).model_fields.items():
+        extra, what, value = field.json_schema_extra, names.get(name), getattr(part, name)
+        noted = extra if isinstance(extra, dict) else {}
+        of_ours = weights is not None and what is Names.MODEL and not plugin
+        if (plugin and what is Names.KEY) or not (noted.get("identity", True) or of_ours):
+            continue
+        known = content_of(what, value) if plugin or of_ours else value
+        if weights is not None and what is Names.MODEL and known == value:
+            known = weights(value) if isinstance(value, str) else value
+        is_default = not field.is_required() and known == field.get_default(call_default_factory=True)
+        yield Deciding(name, known, is_default or ("left_out" in noted and known == noted["left_out"]))
 
 
 def content_of(what: Names | None, value: Any) -> Any:
@@ -25,7 +67,7 @@ def content_of(what: Names | None, value: Any) -> Any:
         files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
         if not all(map(Path.is_file, files)):
             return value
-        return f"sha256:{hash_of_files({_place(one, path): one for one in files})}"
+        return f"sha256:{hash_of_files((_place(one, path), one) for one in files)}"
     except OSError:  # whoever opens it says why it cannot be read
         return value
 

@@ -6,7 +6,6 @@ A model is named by a folder, by `package:NAME` (an installed package that carri
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import os
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cluster.errors import RetrieverError
+from cluster.plugins.files import hash_of_files
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
 _TEXT_FILES = {".json", ".txt", ".model", ".tiktoken", ".jinja"}
@@ -131,7 +131,7 @@ def module_weights(folder: Path) -> Path:
 
 
 def _identity_of(files: Iterable[Path]) -> str:
-    return f"sha256:{_content_hash(tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files))}"
+    return f"sha256:{hash_of_files((file.name, file) for file in files)}"
 
 
 def at_commit(name: str) -> str:
@@ -215,15 +215,6 @@ def _model_files(folder: Path) -> list[Path]:
         if weights:
             return sorted(weights + [f for f in files if f.suffix in _TEXT_FILES])
     raise RetrieverError("model-missing", f"model {folder}: no weights there (no *.safetensors, no *.bin); copy them there")
-
-
-@lru_cache(maxsize=64)
-def _content_hash(files: tuple[tuple[str, int, int], ...]) -> str:
-    whole = hashlib.sha256()
-    for path, _, _ in files:
-        with open(path, "rb") as f:
-            whole.update(f"{Path(path).name}\0{hashlib.file_digest(f, 'sha256').hexdigest()}\n".encode())
-    return whole.hexdigest()[:32]
 
 
 def _hub_parts(name: str) -> tuple[str, str | None]:

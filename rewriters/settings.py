@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from cluster.named_content import content_of
+from cluster.named_content import deciding_fields
 from cluster.plugins.modules import identity_of
 from cluster.plugins.references import names_class
-from cluster.settings import NOT_IDENTITY, Names, Settings, field_names
+from cluster.settings import NOT_IDENTITY, Names, Settings
 
 DRIFT = 0.15
 """Default of `guards.drift`; measured in docs/strategies.md."""
@@ -25,23 +25,10 @@ def identity_fields(part: BaseModel) -> dict[str, Any]:
     its code stand in place of the name by which the config finds it, the content of files in place of their paths, and a file
     with a key does not count.
     """
-    found: dict[str, Any] = {}
     plugin = identity_of(type(part))
-    names = field_names(type(part)) if plugin else {}
-    for name, field in type(part).model_fields.items():
-        if (what := names.get(name)) is Names.KEY:
-            continue
-        value = content_of(what, getattr(part, name))
-        extra = field.json_schema_extra
-        counts = not isinstance(extra, dict) or extra.get("identity", True)
-        if not counts or (not field.is_required() and value == field.get_default(call_default_factory=True)):
-            continue
-        if isinstance(extra, dict) and "left_out" in extra and value == extra["left_out"]:
-            continue
-        plain = _plain(value)
-        if plain != {}:  # empty: a section without identity fields that differ from their defaults
-            found[name] = plain
-    return found | ({"kind": plugin} if plugin else {})
+    plain = {one.name: _plain(one.value) for one in deciding_fields(part) if not one.is_default}
+    # an empty section is one without identity fields that differ from their defaults
+    return {name: value for name, value in plain.items() if value != {}} | ({"kind": plugin} if plugin else {})
 
 
 def _plain(value: Any) -> Any:

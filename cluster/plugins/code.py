@@ -79,7 +79,7 @@ def file_code(path: Path, tops: Set[str] | None = None) -> Code:
 def package_code(module: str, folders: Sequence[Path], origin: str) -> Code:
     """Returns the code of a module of a package that lies in these folders."""
     try:
-        return Code(module, f"sha256:{hash_of_files(package_files(folders))}", (), origin)
+        return Code(module, f"sha256:{hash_of_files(package_files(folders).items())}", (), origin)
     except OSError as error:
         raise _unreadable(Path(error.filename or folders[0]), error) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -39,9 +39,9 @@ def file_state(path: Path) -> FileState:
     return FileState(str(path), found.st_size, found.st_mtime_ns, found.st_ctime_ns, now if lately else 0)
 
 
-def hash_of_files(files: Mapping[str, Path]) -> str:
-    """Returns 32 hex digits for files by place: of their places and their content."""
-    return _hash(tuple((place, file_state(path)) for place, path in files.items()))
+def hash_of_files(files: Iterable[tuple[str, Path]]) -> str:
+    """Returns 32 hex digits for files with their places: of these and of their content."""
+    return _joined((place, _hash_of_file(file_state(path))) for place, path in files)
 
 
 def hash_of_contents(contents: Mapping[str, bytes]) -> str:
@@ -74,18 +74,13 @@ def _below(folder: Path, above: frozenset[str]) -> Iterator[Path]:
                 yield from _below(folder / entry.name, above)
 
 
-@lru_cache(maxsize=256)
-def _hash(files: tuple[tuple[str, FileState], ...]) -> str:
-    return _joined((place, _hash_of_file(state)) for place, state in files)
-
-
 @lru_cache(maxsize=4096)
 def _hash_of_file(state: FileState) -> str:
     with open(state.path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _joined(hashes: Iterator[tuple[str, str]]) -> str:
+def _joined(hashes: Iterable[tuple[str, str]]) -> str:
     whole = hashlib.sha256()
     for place, one in hashes:
         whole.update(f"{place}\0{one}\n".encode())

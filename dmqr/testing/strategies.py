@@ -8,7 +8,7 @@ from typing import ClassVar
 from dmqr.testing.settings import HOSTILE, SettingsContract
 from rewriters.python.given import FirstHit, FirstLists
 from rewriters.python.strategy import PythonStrategy
-from rewriters.python.texts import WeightedText, weighted_texts
+from rewriters.python.texts import OpenedCode, WeightedText
 from rewriters.query import Query
 
 
@@ -32,13 +32,15 @@ class StrategyContract(SettingsContract):
 
     def rewritten(self, *texts: str, lists: FirstLists | None = None) -> list[list[WeightedText]]:
         """Returns the texts of queries, as a run checks them, by the strategy opened once."""
+        queries, read, opened = self._given(texts, lists)
+        return [opened.texts([query], [read])[0] for query in queries]
+
+    def _given(
+        self, texts: Sequence[str], lists: FirstLists | None = None
+    ) -> tuple[list[Query], FirstLists | None, OpenedCode]:
         strategy = self.settings()
-        rewrite, found, most = strategy.open(), [], int(strategy.fields.get("n", 1))
-        for number, text in enumerate(texts):
-            query = Query(f"q{number}", text, None, self.values)
-            given = rewrite(query) if strategy.reads is None else rewrite(query, self.lists if lists is None else lists)
-            found.append(weighted_texts(given, most))
-        return found
+        queries = [Query(f"q{number}", text, None, self.values) for number, text in enumerate(texts)]
+        return queries, None if strategy.reads is None else self.lists if lists is None else lists, OpenedCode(strategy)
 
     def test_it_gives_texts(self) -> None:
         """Texts, or pairs of a text and its weight; at most so many as its `n` says; some of these queries have one."""
@@ -49,6 +51,17 @@ class StrategyContract(SettingsContract):
         once = self.rewritten(*self.queries)
         assert self.rewritten(*self.queries) == once
         assert self.rewritten(*reversed(self.queries)) == once[::-1]
+
+    def test_a_batch_has_the_texts_of_each_query_alone(self) -> None:
+        """Which queries are asked together depends on the shard and on what is stored; only of a strategy with `many`."""
+        queries, read, opened = self._given([*self.queries, *HOSTILE, self.queries[0]])
+        if opened.batch > 1:
+            alone = [opened.texts([query], [read])[0] for query in queries]
+            for size in (2, 3, len(queries)):
+                parts = [queries[begin : begin + size] for begin in range(0, len(queries), size)]
+                assert [one for part in parts for one in opened.texts(part, [read] * len(part))] == alone, (
+                    f"in batches of {size}"
+                )
 
     def test_hostile_queries_are_no_errors(self) -> None:
         """Whatever a log has: what raises is an error of its query."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from cluster.errors import RetrieverError
-from cluster.named_content import content_of
+from cluster.named_content import deciding_fields
 from cluster.plugins.modules import identity_of
-from cluster.settings import NOT_IDENTITY, Names, Settings, field_names
+from cluster.settings import NOT_IDENTITY, Names, Settings
 from retrievers.models import model_identity
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ class RerankerSettings(Settings):
 
     def known_by(self) -> dict[str, Any]:
         """Returns what decides the scores of a plug-in, as JSON values: its code by content, and the settings of its own."""
-        return {"kind": "plugin", **identity_of(type(self)), "settings": _deciding(self, _OF_ORDER)}
+        settings = {name: value for name, value in _deciding(self).items() if name not in _OF_ORDER}
+        return {"kind": "plugin", **identity_of(type(self)), "settings": settings}
 
     def check(self) -> None:
         """Raises RetrieverError if no pair can be scored; a job calls it first."""
@@ -114,30 +115,18 @@ class RerankerSettings(Settings):
         raise NotImplementedError(f"{type(self).__name__} has no method score")
 
 
-def _deciding(settings: BaseModel, but: set[str]) -> dict[str, Any]:
-    """Returns the values of settings that decide results, inner ones included, as JSON values.
-
-    Of files and weights these are their content. A file with a key decides nothing.
-    """
-    dumped, found, names = settings.model_dump(mode="json"), dict[str, Any](), field_names(type(settings))
-    for name, field in type(settings).model_fields.items():
-        extra, value, what = field.json_schema_extra, getattr(settings, name), names.get(name)
-        unmarked = not (isinstance(extra, dict) and extra.get("identity") is False)
-        # the project's own sections mark weights, since their identity counts in place of the name
-        weights = what is Names.MODEL and not identity_of(type(settings))
-        if name in but or what is Names.KEY or not (unmarked or weights):
-            continue
-        if isinstance(value, BaseModel):
-            found[name] = _deciding(value, set())
-        else:
-            known = content_of(what, dumped[name])
-            found[name] = _weights(known) if what is Names.MODEL and known == dumped[name] else known
+def _deciding(settings: BaseModel) -> dict[str, Any]:
+    """Returns the values of settings that decide results, inner ones included, as JSON values."""
+    dumped, found = settings.model_dump(mode="json"), dict[str, Any]()
+    for name, value, _ in deciding_fields(settings, _weights):
+        own = getattr(settings, name)
+        found[name] = _deciding(own) if isinstance(own, BaseModel) else dumped[name] if value == own else value
     return found
 
 
-def _weights(name: Any) -> Any:
+def _weights(name: str) -> str:
     """Returns the identity of the weights of a hub or a package; a name that leads to none as it is."""
     try:
-        return model_identity(name) if isinstance(name, str) else name
+        return model_identity(name)
     except RetrieverError:  # whoever loads it says so
         return name

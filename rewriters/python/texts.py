@@ -1,12 +1,15 @@
-"""The texts that code of the user gives: how they are written as an answer, and read from one."""
+"""The texts that code of the user gives: how it is asked, and how they are written as an answer and read from one."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from rewriters.python.given import FirstLists
+from rewriters.python.strategy import PythonStrategy
+from rewriters.query import Query
 from rewriters.reading.checks import unwanted_reason, without_control
 from rewriters.reading.ladder import Parsed, Unread
 from rewriters.strategy import Strategy
@@ -24,6 +27,35 @@ class WeightedText(NamedTuple):
 
     text: str
     weight: float = 1.0
+
+
+class OpenedCode:
+    """What a strategy's `open` has returned: asked for one query, or for several at a time."""
+
+    def __init__(self, strategy: PythonStrategy) -> None:
+        """Opens the strategy."""
+        self._most, self._reads = int(strategy.fields.get("n", 1)), strategy.reads is not None
+        opened = strategy.open()
+        self._many = getattr(opened, "many", None)
+        self._one, self.batch = opened, max(1, strategy.batch) if self._many is not None else 1
+
+    def texts(self, queries: Sequence[Query], lists: Sequence[FirstLists | None]) -> list[list[WeightedText]]:
+        """Returns the texts of queries with their first lists, None where it reads none: of one, or of a batch.
+
+        Raises:
+            Exception: Whatever the code raises; TypeError, ValueError: it gives something else than texts.
+        """
+        if self._many is None:
+            ((query,), (read,)) = queries, lists
+            given = [self._one(query, read) if self._reads else self._one(query)]
+        else:
+            answer = self._many(list(queries), list(lists)) if self._reads else self._many(list(queries))
+            if isinstance(answer, str) or not isinstance(answer, Iterable):
+                raise TypeError(f"many gives {type(answer).__name__}, and should give a list for each query")
+            given = list(answer)
+            if len(given) != len(queries):
+                raise ValueError(f"many gives {len(given)} lists for {len(queries)} queries")
+        return [weighted_texts(one, self._most) for one in given]
 
 
 def weighted_texts(given: Any, most: int) -> list[WeightedText]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import RewriterError
-from rewriters.engines import Request
+from rewriters.engines import Completion, Request
 from rewriters.engines.python.engine import PythonEngine
 from rewriters.engines.python.settings import PythonSettings
 from rewriters.guards.guards import GuardRules
 from rewriters.pool import load, load_pool, named
-from rewriters.python.given import FirstHit, GivenQuery, Reads
+from rewriters.python.given import FirstHit, FirstLists, GivenQuery, Reads
 from rewriters.python.strategy import PythonStrategy
 from rewriters.python.texts import read_written, weighted_texts, written
 from rewriters.python.words import weighted_words
@@ -190,3 +191,62 @@ def test_a_model_is_loaded_once_and_errors_name_the_line() -> None:
     assert all(completion.attempts == completion.prompt_tokens == 0 for _, completion in answered)
     assert Loads.opened == [1]
     engine.close()
+
+
+class Batched(PythonStrategy):
+    batch: ClassVar[int] = 3
+    sizes: ClassVar[list[int]] = []
+
+    def many(self, queries: Sequence[Query]) -> list[list[str]]:
+        Batched.sizes.append(len(queries))
+        return [[f"{10 // (query.text != 'bad')} {query.text}"] for query in queries]
+
+
+class Counted(Batched):
+    def many(self, queries: Sequence[Query]) -> list[list[str]]:
+        return super().many(queries)[1:]
+
+
+class Reading(PythonStrategy):
+    @property
+    def reads(self) -> Reads:
+        return Reads(texts=False)
+
+    def open(self) -> Any:
+        return self
+
+    def many(self, queries: Sequence[Query], lists: Sequence[FirstLists]) -> Any:
+        return ([f"{query.text} {hits['bm25'][0].doc_id}"] for query, hits in zip(queries, lists, strict=True))
+
+
+def answers(strategy: PythonStrategy, texts: Sequence[str], lists: Any = None) -> list[Completion]:
+    engine = PythonEngine(PythonSettings.of(strategy))
+    engine.start()
+    asked = [Request(text, text, "own", text, "", given=GivenQuery(Query(text, text), lists)) for text in texts]
+    answered = list(engine.complete(asked))
+    assert [request for request, _ in answered] == asked
+    return [completion for _, completion in answered]
+
+
+def test_batches_are_asked_together_and_an_error_is_of_its_query() -> None:
+    Batched.sizes.clear()
+    found = answers(Batched(), ["a", "b", "c", "d", "bad", "e", "f"])
+    assert Batched.sizes == [3, 3, 1, 1, 1, 1]  # the second batch fails, and each of its queries is asked alone
+    assert [one.text for one in found if one.error_reason is None] == [f'[["10 {text}", 1.0]]' for text in "abcdef"]
+    assert [one.error_reason for one in found] == [None] * 4 + ["raised"] + [None] * 2
+    assert "test_python_strategies.py, line " in str(found[4].error_message)
+    assert "ZeroDivisionError" in str(found[4].error_message)
+
+
+def test_a_batch_gives_a_list_for_each_query() -> None:
+    messages = {one.error_message for one in answers(Counted(), ["a", "b"])}
+    assert messages == {"ValueError: many gives 0 lists for 1 queries"}
+
+
+def test_a_batch_is_given_the_lists_and_one_without_them_fails_alone() -> None:
+    def lists(given: Sequence[GivenQuery]) -> list[FirstLists | None]:
+        return [None if one.query.text == "b" else {"bm25": (FirstHit(f"d-{one.query.text}", 1.0),)} for one in given]
+
+    found = answers(Reading(), ["a", "b", "c"], lists)
+    assert [one.text for one in found] == ['[["a d-a", 1.0]]', None, '[["c d-c", 1.0]]']
+    assert "the lists of the original are missing" in str(found[1].error_message)
