@@ -35,7 +35,7 @@ BELOW = {"dmqr": {"jobs"}, "dmqr/testing": {"retrievers", "rewriters"}, "jobs": 
 LEAVES = {
     "cluster.cause", "cluster.error_codes", "cluster.errors", "cluster.http", "cluster.named_content", "cluster.outages",
     "cluster.settings",
-    "cluster.plugins.code", "cluster.plugins.modules", "cluster.plugins.references",
+    "cluster.plugins.code", "cluster.plugins.files", "cluster.plugins.modules", "cluster.plugins.references",
 }  # fmt: skip
 # The rooms of jobs/, the ground floor first: a room imports those of lower floors, and of its own floor without a circle.
 FLOORS = (

@@ -20,11 +20,10 @@ HERE = ["cluster.address=none"]  # in this process: so little work is done befor
 def demo(options: argparse.Namespace) -> int:
     """Writes the sample into a folder, runs it there, and opens its page."""
     from jobs.config.load import load_config
-    from jobs.index.index import index
     from jobs.job.prepare import prepare
     from jobs.runs.folder import REPORT
-    from jobs.terminal.log_files import logged
-    from jobs.verbs.sample import CORPUS, QUICKSTART, write_sample
+    from jobs.verbs.building import building
+    from jobs.verbs.sample import QUICKSTART, write_sample
     from jobs.verbs.whole_run import whole_run
 
     folder = Path(options.to or tempfile.mkdtemp(prefix="dmqr-demo-")).absolute()
@@ -32,10 +31,9 @@ def demo(options: argparse.Namespace) -> int:
     write_sample(folder)
     os.chdir(folder)  # paths of a config are relative to the current folder
     config = load_config(QUICKSTART, HERE)
-    with logged("demo") as (progress, _):
-        index(config, [CORPUS], progress)
     again = shlex.join([*shlex.split(program()), "demo", "--to", str(folder)])
-    found = whole_run(prepare(config, QUICKSTART), caller(again), "demo")
+    called = caller(again)
+    found = whole_run(prepare(config, QUICKSTART, building(called, "demo")), called, "demo")
     code = show(options, found.values, found.page, found.folder.storage.root)
     page = Path(found.folder.storage.url(REPORT))
     if options.no_open or not _opened(page):

@@ -15,9 +15,12 @@ from jobs.chain.arms.arms import arms_of
 from jobs.config.config import Config
 from jobs.config.set_configs import sets_of
 from jobs.config.settings import AblateSettings
+from jobs.terminal.formats import and_more
 from retrievers.corpora.builds import index_builds
 from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.settings import CorpusSettings
+
+_NAMED = 3  # paths
 
 
 class NamedCorpus(NamedTuple):
@@ -37,13 +40,22 @@ class NamedCorpus(NamedTuple):
     retrievers: dict[str, RetrieverSettings]
     key: str = "--corpus"
 
+    @property
+    def shown_paths(self) -> str:
+        """Returns its paths, for messages."""
+        return and_more(self.paths, _NAMED)
+
+    @property
+    def shown(self) -> str:
+        """Returns what it is called among others."""
+        return (self.shown_paths or "that") + (f" of collection {self.collection}" if self.collection else "")
+
 
 def named_corpora(config: Config, corpus: Sequence[str]) -> list[NamedCorpus]:
-    """Returns what is to be built, in the order of the config's collections; of those without a corpus nothing.
+    """Returns what is to be built, in the order of the config's collections, also of those that no path is for.
 
     Raises:
         ConfigError: A path names no collection, or one that the config lacks.
-        RetrieverError: An index is of several collections.
     """
     retrieve = config.retrieve
     if not retrieve.collections:
@@ -58,16 +70,14 @@ def named_corpora(config: Config, corpus: Sequence[str]) -> list[NamedCorpus]:
                 "argument", f"--corpus {word}: names no collection of the config; write it as {first}=PATH{known}"
             )
         paths.setdefault(name, []).append(path)
-    _check_apart(config)
     return [
         NamedCorpus(
             name,
-            paths[name],
+            paths.get(name, []),
             one.corpus or config.corpus,
             all_indexed({key: retrieve.retrievers[key] for key in one.retrievers}),
         )
         for name, one in retrieve.collections.items()
-        if name in paths
     ]
 
 
@@ -98,8 +108,8 @@ def check_indexes(corpora: Sequence[NamedCorpus], filters: Sequence[str]) -> Non
             if (other := owners.setdefault(place, corpus)) is not corpus:
                 raise RetrieverError(
                     "index-shared",
-                    f"index {place}: is to be built of {', '.join(other.paths)} and of {', '.join(corpus.paths)}, for two arms "
-                    "or collections; give each an index of its own",
+                    f"index {place}: is of two corpora, {other.shown} and {corpus.shown}, and is built of one; give each an "
+                    "index of its own, or build it with a config without collections",
                 )
 
 
@@ -131,17 +141,3 @@ def _own(config: Config) -> list[NamedCorpus]:
         for name, one in retrieve.collections.items()
         if one.corpus is not None and one.corpus.paths
     ]
-
-
-def _check_apart(config: Config) -> None:
-    """Checks that no index is of two collections: what is built of one corpus would replace what is built of the other."""
-    owners: dict[str, str] = {}
-    for name, one in config.retrieve.collections.items():
-        of_one = all_indexed({key: config.retrieve.retrievers[key] for key in one.retrievers})
-        for place in {built.place for built in index_builds(of_one, list(config.retrieve.filters)).builds}:
-            if (other := owners.setdefault(place, name)) != name:
-                raise RetrieverError(
-                    "index-shared",
-                    f"index {place}: is of the collections {other} and {name}, and is built of one corpus; give each an index "
-                    "of its own, or build it with a config without collections",
-                )

@@ -23,8 +23,8 @@ from jobs.index.source_notes import note_source, source_of
 from jobs.index.sources import passages
 from jobs.job.opening import stored_index
 from jobs.terminal.live_display import LiveDisplay
-from retrievers.corpora.builds import BuildInputs, IndexBuild, Progress, Summary, index_builds
-from retrievers.corpora.files import Source, corpus_files, corpus_schema
+from retrievers.corpora.builds import BuildInputs, IndexBuild, Summary, index_builds
+from retrievers.corpora.files import Progress, Source, corpus_files, corpus_schema
 from retrievers.corpora.filters import check_columns
 from retrievers.kinds import all_indexed
 from retrievers.local.build import Elsewhere, IndexSummary
@@ -137,7 +137,7 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
             "argument", "--corpus: is missing, and the config names no corpus (corpus.path); give one, or name it there"
         )
     check_indexes(corpora, filters)
-    return [row for one in corpora for row in built_of(config, one, progress)]
+    return [row for one in corpora if one.paths for row in built_of(config, one, progress)]
 
 
 def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, replace: bool = True) -> list[dict[str, Any]]:

@@ -21,7 +21,6 @@ from jobs.index.corpora import NamedCorpus, check_indexes, configured_corpora
 from jobs.index.index import built_of, shown_progress
 from jobs.index.source_notes import index_entry, note_source, noted_source, source_of
 from jobs.index.sources import passages
-from jobs.terminal.formats import and_more
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.logs import event
 from retrievers.corpora.corpus import Content, content_of
@@ -32,7 +31,6 @@ from retrievers.local.fields import local_indexes
 from retrievers.local.index import index_path
 
 WAIT_SECONDS = 1.0  # between two looks at whether another process has built an index
-_NAMED = 3  # paths
 
 
 def names_corpora(configs: Sequence[Config]) -> bool:
@@ -69,7 +67,7 @@ class _LocalCorpus:
 
     def __init__(self, corpus: NamedCorpus, progress: LiveDisplay) -> None:
         self._corpus, self._progress = corpus, progress
-        self._shown = and_more(corpus.paths, _NAMED)
+        self._shown = corpus.shown_paths
         self._source = source_of(corpus)
         self._content: Content | None = None
         self._checked: set[str] = set()

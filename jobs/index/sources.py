@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from cluster.errors import RetrieverError
 from cluster.storage import object_at, open_file, open_storage, remote
 from jobs.index.text_tables import as_parquet, is_text_table, text_tables
 from jobs.terminal.formats import and_more
-from retrievers.corpora.files import Source, corpus_files, is_corpus_file
+from retrievers.corpora.files import Progress, Source, corpus_files, is_corpus_file
 from retrievers.passages.corpus import Passages, split_documents, write_passages
 from retrievers.passages.documents import READERS, ending
 from retrievers.passages.files import FoundFiles, TextFile, chosen, text_files
@@ -34,9 +34,7 @@ class Sources(NamedTuple):
     notes: list[str]
 
 
-def passages(
-    corpus: Sequence[str], columns: CorpusSettings, folder: Path, progress: Callable[[str, int, int], None]
-) -> Sources:
+def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progress: Progress) -> Sources:
     """Returns the Parquet files of a corpus; what is none, and rows that are to be split, are written as such first.
 
     Args:

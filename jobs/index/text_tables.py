@@ -25,8 +25,7 @@ from cluster.storage.csv_file import CSV_ENDINGS, CsvFault, count_rows, csv_batc
 from cluster.storage.s3_duckdb import bounded_duckdb, reason
 from cluster.storage.sql import identifier, text_literal
 from jobs.log.files import JSON_ENDINGS, form_of
-from retrievers.corpora.builds import Progress
-from retrievers.corpora.files import Source
+from retrievers.corpora.files import Progress, Source
 from retrievers.settings import CorpusSettings
 
 _ENDINGS = (*JSON_ENDINGS, *CSV_ENDINGS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cluster.errors import ConfigError
 
-QUICKSTART, CORPUS = "configs/quickstart.yaml", "configs/sample/corpus.parquet"
+QUICKSTART = "configs/quickstart.yaml"
 
 
 def configs_folder(root: Path = Path(__file__).parents[2]) -> Path:

@@ -7,7 +7,7 @@ or, where each has its own, `build_index(name, settings, corpus, progress)`, whi
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -17,15 +17,12 @@ import pyarrow as pa
 from cluster.errors import RetrieverError
 from cluster.plugins.modules import module_beside, own_errors
 from retrievers.corpora.corpus import DOCUMENTS, Written, joined, open_arrow, write_documents
-from retrievers.corpora.files import Source, corpus_files, corpus_schema
+from retrievers.corpora.files import Progress, Source, corpus_files, corpus_schema
 from retrievers.kinds import RetrieverSettings
 from retrievers.settings import CorpusSettings
 
 if TYPE_CHECKING:
     from retrievers.elastic.passages import PassLoader
-
-Progress = Callable[[str, int, int], None]
-"""Hears the phase, the amount done and the total."""
 
 
 class BuildInputs(NamedTuple):

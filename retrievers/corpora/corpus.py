@@ -9,7 +9,7 @@ import hashlib
 import json
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cluster.errors import RetrieverError
-from retrievers.corpora.files import COLUMNS, Source, open_source, reading
+from retrievers.corpora.files import COLUMNS, Progress, Source, open_source, reading
 from retrievers.settings import CorpusSettings
 
 DOCUMENTS = "documents.arrow"
@@ -56,7 +56,7 @@ def write_documents(
     files: Sequence[Path | Source],
     schema: pa.Schema,
     folder: Path,
-    progress: Callable[[str, int, int], None],
+    progress: Progress,
     columns: CorpusSettings = COLUMNS,
 ) -> Written:
     """Writes DOCUMENTS (sorted by doc_id in code point order), DOC_IDS (one batch) and DUPLICATES into an empty folder.
@@ -131,7 +131,7 @@ class Content(NamedTuple):
 def content_of(
     files: Sequence[Path | Source],
     schema: pa.Schema,
-    progress: Callable[[str, int, int], None],
+    progress: Progress,
     columns: CorpusSettings = COLUMNS,
 ) -> Content:
     """Returns what `write_documents` would say of a corpus; writes nothing. Arguments and errors are those of it."""

@@ -19,6 +19,8 @@ from cluster.errors import RetrieverError
 from retrievers.settings import CorpusSettings
 
 COLUMNS = CorpusSettings()
+Progress = Callable[[str, int, int], None]
+"""Hears the phase, the amount done and the total."""
 
 
 class Source(NamedTuple):

@@ -22,9 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
-from retrievers.corpora.builds import Progress
 from retrievers.corpora.corpus import DOCUMENTS, group_equal_hashes, joined, open_arrow, write_documents
-from retrievers.corpora.files import COLUMNS, Paths, corpus_files, corpus_schema, doc_id_type
+from retrievers.corpora.files import COLUMNS, Paths, Progress, corpus_files, corpus_schema, doc_id_type
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.failures import RequestRefused, ServerUnavailable
 from retrievers.elastic.fields import Fields

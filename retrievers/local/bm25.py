@@ -6,7 +6,7 @@ scores, and which of them are among the hits, depends on a partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from retrievers.analyzer import Analyzer
 from retrievers.corpora.corpus import joined
+from retrievers.corpora.files import Progress
 from retrievers.corpora.filters import Filters
 from retrievers.joined import joined_text
 from retrievers.retriever import Alive, JoinedText, RankedLists, SearchText, distinct, no_heartbeat, ranked_lists, top_rows
@@ -46,7 +47,7 @@ def build_bm25(
     analyzer: Analyzer,
     total: int,
     folder: Path,
-    progress: Callable[[str, int, int], None],
+    progress: Progress,
     similarity: Bm25Settings,
 ) -> None:
     """Writes a bm25s index; the same corpus gives the same bytes.

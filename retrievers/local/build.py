@@ -23,7 +23,7 @@ from cluster.errors import RetrieverError
 from retrievers.analysis.detection import SAMPLE, Told, corpus_analyzer, other_language
 from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
 from retrievers.corpora.corpus import DOCUMENTS, Written, joined, open_arrow, sampled, write_documents
-from retrievers.corpora.files import COLUMNS, Paths, corpus_files, corpus_schema, doc_id_type
+from retrievers.corpora.files import COLUMNS, Paths, Progress, corpus_files, corpus_schema, doc_id_type
 from retrievers.encoder import encoder_identity, open_encoder
 from retrievers.local.bm25 import bm25_formula, build_bm25, weighted_documents
 from retrievers.local.build_folder import build_folder, publish
@@ -36,8 +36,6 @@ from retrievers.settings import CorpusSettings
 _BATCH_DOCUMENTS = 1024  # per call of analyzer and encoder, and between two calls of progress
 VECTORS = "vectors.npy"
 _PACKAGES = ("bm25s", "PyStemmer", "numpy", "pyarrow", "torch", "transformers", "FlagEmbedding")
-
-Progress = Callable[[str, int, int], None]
 
 
 class IndexSummary(NamedTuple):

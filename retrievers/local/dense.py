@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from retrievers.corpora.files import Progress
 from retrievers.corpora.filters import Filters
 from retrievers.encoder import RecentVectors, TextEncoder, encoded_passages
 from retrievers.joined import search_vectors
@@ -20,9 +21,7 @@ _DECIMALS = 6
 _MOST_CANDIDATES = 20  # for each hit that is asked for: bounds the memory where many documents have one vector
 
 
-def build_vectors(
-    texts: Iterable[list[str]], encoder: TextEncoder, total: int, path: Path, progress: Callable[[str, int, int], None]
-) -> None:
+def build_vectors(texts: Iterable[list[str]], encoder: TextEncoder, total: int, path: Path, progress: Progress) -> None:
     """Encodes texts, in row order and in batches, as passages into a memory-mapped array of NumPy's format, float32.
 
     `total` is the number of texts; `progress` is called with "dense", texts done, texts in all.

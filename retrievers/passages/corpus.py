@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.errors import RetrieverError
-from retrievers.corpora.files import Source, corpus_schema, open_source, reading
+from retrievers.corpora.files import Progress, Source, corpus_schema, open_source, reading
 from retrievers.models import resolve_model
 from retrievers.passages.documents import read_document
 from retrievers.passages.files import TextFile
@@ -20,7 +20,6 @@ from retrievers.settings import CorpusSettings, SplitSettings
 
 _ROWS = 1024  # passages written at a time, and documents of Parquet read at a time
 
-Progress = Callable[[str, int, int], None]
 Starts = Callable[[str], Sequence[int]]
 
 

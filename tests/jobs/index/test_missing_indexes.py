@@ -148,7 +148,7 @@ def test_the_indexes_of_arms_are_built_and_one_of_two_corpora_is_refused(config:
     assert {index: entry["documents"] for index, entry in found.items()} == {"index": 2, "german": 2, "other": 3}
     assert found["german"]["fields"]["bm25"]["analyzer"].startswith("german")
     line = refusal(config(f"{name}.index={tmp_path}/new"), config(f"{name}.index={tmp_path}/new", f"corpus.path={other}"))
-    assert f"index {tmp_path}/new: is to be built of " in line
+    assert f"index {tmp_path}/new: is of two corpora, " in line
     assert not (tmp_path / "new").exists()
     same = f"{name}.index={tmp_path}/new"
     assert "share the index" in refusal(config(same), config(same, f"{name}.analyzer=german"))

@@ -622,7 +622,10 @@ def test_a_corpus_without_a_collection_is_refused(
 def test_an_index_is_of_one_collection(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["index", path, "--set", "retrieve.retrievers.pills.index=law", "--corpus", "law=law.parquet"]) == 2
-    assert "is of the collections law and med, and is built of one corpus" in capsys.readouterr().err
+    assert (
+        "is of two corpora, law.parquet of collection law and that of collection med, and is built of one;"
+        in capsys.readouterr().err
+    )
 
 
 def test_texts_are_of_one_corpus_inside_a_collection(path: str) -> None:
