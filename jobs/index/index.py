@@ -24,13 +24,12 @@ from jobs.index.sources import passages
 from jobs.job.opening import stored_index
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.corpora.builds import BuildInputs, IndexBuild, Summary, index_builds
-from retrievers.corpora.files import Progress, Source, corpus_files, corpus_schema
+from retrievers.corpora.files import Progress, corpus_files, corpus_schema
 from retrievers.corpora.filters import check_columns
 from retrievers.kinds import all_indexed
 from retrievers.local.build import Elsewhere, IndexSummary
 from retrievers.local.builds import FolderBuild
 from retrievers.local.index import INDEX, SOURCE_NOTE
-from retrievers.settings import CorpusSettings
 
 _OURS = ("data-", "lease/", INDEX, SOURCE_NOTE, PROBE)
 
@@ -155,7 +154,9 @@ def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, repl
         if filters:
             columns = corpus_schema(corpus_files(prepared.sources), corpus.columns).names
             check_columns(f"corpus {corpus.paths[0]}", columns, filters)
-        built = [_build(config, corpus.columns, prepared.sources, one, progress, replace=replace) for one in indexes.builds]
+        show = shown_progress(progress, "index")
+        given = BuildInputs(prepared.sources, corpus.columns, folder, show, replace=replace, source=source)
+        built = [_build(config, given, one, progress) for one in indexes.builds]
     for one in indexes.builds:
         if isinstance(one, FolderBuild):
             note_source(one.folder, source)
@@ -166,19 +167,11 @@ def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, repl
     return [named | one | {"done": f"{one['done']}{notes}"} for one in built]
 
 
-def _build(
-    config: Config,
-    corpus: CorpusSettings,
-    sources: Sequence[str | Source],
-    one: IndexBuild,
-    progress: LiveDisplay,
-    *,
-    replace: bool,
-) -> dict[str, Any]:
+def _build(config: Config, given: BuildInputs, one: IndexBuild, progress: LiveDisplay) -> dict[str, Any]:
     """Builds an index from Parquet files."""
     load = index_actors.ActorLoader(config) if one.encodes and index_actors.uses_actors(config) else None
     with work_folder() as work:
-        given = BuildInputs(sources, corpus, work, shown_progress(progress, one.name), load, replace)
+        given = given._replace(folder=work, progress=shown_progress(progress, one.name), load=load)
         in_bucket = one if isinstance(one, FolderBuild) and remote(one.folder) else None
         summary: Summary = one.build(given) if in_bucket is None else build_on_s3(in_bucket, given)
     return {"index": one.shown(summary), "documents": summary.documents} | _done(summary)

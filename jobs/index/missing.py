@@ -1,17 +1,18 @@
-"""The local indexes of configs that name their corpora: one that is missing is built, one of another corpus is refused.
+"""The indexes of configs that name their corpora: a local one that is missing is built, one of another corpus is refused.
 
 An index that is there is never replaced: that is `dmqr index`'s alone. Where several jobs want the same index, one builds it
-and the others wait.
+and the others wait. One that is not in a folder, as in Elasticsearch, is compared by the note that its build has left in it.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from cluster.errors import RetrieverError
+from cluster.plugins.modules import own_errors
 from cluster.run.lease import holder
 from cluster.storage import remote
 from cluster.storage.copies import work_folder
@@ -23,6 +24,7 @@ from jobs.index.source_notes import index_entry, note_source, noted_source, sour
 from jobs.index.sources import passages
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.logs import event
+from retrievers.corpora.builds import CorpusNote, builder_of, index_builds
 from retrievers.corpora.corpus import Content, content_of
 from retrievers.corpora.files import corpus_files, corpus_schema
 from retrievers.kinds import RetrieverSettings
@@ -34,40 +36,53 @@ WAIT_SECONDS = 1.0  # between two looks at whether another process has built an 
 
 
 def names_corpora(configs: Sequence[Config]) -> bool:
-    """Returns whether configs name corpora of local indexes that they search."""
-    return bool(_local_corpora(configs))
+    """Returns whether configs name corpora of indexes that they search, which can be compared with them."""
+    return bool(_known_corpora(configs))
 
 
 def ready_indexes(configs: Sequence[Config], progress: LiveDisplay) -> None:
     """Builds the local indexes that are missing, of the corpora that configs of a job name, and checks the others.
 
     Raises:
-        RetrieverError: An index is of another corpus than the config names, or cannot be built.
+        RetrieverError: An index is of another corpus than the config names, or cannot be built; one that is not local is not
+            there, or its server is away.
     """
-    found = _local_corpora(configs)
+    found = _known_corpora(configs)
     check_indexes(found, ())
-    corpora = [_LocalCorpus(one, progress) for one in found]
+    corpora = [_IndexedCorpus(one, progress) for one in found]
     for one in corpora:  # refuse before anything is built
         one.missing()
+        one.check_noted()
     for one in corpora:
         one.ready(configs[0])
 
 
-def _local_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
-    """Returns the corpora of local indexes, with the retrievers of these alone."""
+def _known_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
+    """Returns the corpora of local indexes, and of those that keep notes, with the retrievers of these alone."""
     found = []
     for one in configured_corpora(configs):
-        local = {name: retriever for name, retriever in one.retrievers.items() if local_indexes({name: retriever})}
-        found += [one._replace(retrievers=local)] if local else []
+        known = {
+            name: retriever for name, retriever in one.retrievers.items() if _is_local(retriever) or _keeps_note(retriever)
+        }
+        found += [one._replace(retrievers=known)] if known else []
     return found
 
 
-class _LocalCorpus:
-    """A corpus, whose rows are read once, and the local indexes that are to be of it."""
+def _is_local(settings: RetrieverSettings) -> bool:
+    return settings.folder is not None
+
+
+def _keeps_note(settings: RetrieverSettings) -> bool:
+    return not _is_local(settings) and hasattr(builder_of(settings), "noted_corpus")
+
+
+class _IndexedCorpus:
+    """A corpus, whose rows are read once, and the indexes that are to be of it."""
 
     def __init__(self, corpus: NamedCorpus, progress: LiveDisplay) -> None:
         self._corpus, self._progress = corpus, progress
         self._shown = corpus.shown_paths
+        self._local = {name: one for name, one in corpus.retrievers.items() if _is_local(one)}
         self._source = source_of(corpus)
         self._content: Content | None = None
         self._checked: set[str] = set()
@@ -93,32 +108,53 @@ class _LocalCorpus:
     def missing(self) -> dict[str, RetrieverSettings]:
         """Returns the retrievers of indexes that are not there; checks the other indexes."""
         found = {}
-        for name, one in self._corpus.retrievers.items():
+        for name, one in self._local.items():
             for folder in local_indexes({name: one}):
                 entry = index_entry(folder)
                 if entry is None:
                     found[name] = one
                 elif folder not in self._checked:
-                    self._check(folder, entry)
+                    known = CorpusNote(entry["corpus"], entry["documents"], noted_source(folder, entry["corpus"]))
+                    self._check(f"index {folder}", known, partial(note_source, folder))
                     self._checked.add(folder)
         return found
 
-    def _check(self, folder: str, entry: Mapping[str, Any]) -> None:
+    def check_noted(self) -> None:
+        """Checks the indexes that keep notes; says of one without a note that its corpus is not known."""
+        for name, one in self._corpus.retrievers.items():
+            if name in self._local:
+                continue
+            (build,) = index_builds({name: one}, ()).builds
+            if build.place in self._checked:
+                continue
+            self._checked.add(build.place)
+            builder, where = builder_of(one), f"retrieve.retrievers.{name}: index {build.place}"
+            with own_errors(type(one), "noted_corpus failed", RetrieverError, f"retrieve.retrievers.{name}"):
+                known = builder.noted_corpus(name, one)
+            if known is None:
+                of = f"{self._shown} ({self._corpus.key})"
+                words = f"{where}: was not built by dmqr index, so whether it is of {of} is not known"
+                event("warning", words, logging.WARNING)
+            else:
+                self._check(where, known, partial(builder.note_source, name, one))
+
+    def _check(self, index: str, known: CorpusNote, note: Callable[[str], object]) -> None:
+        """Checks that an index, by what it knows of its corpus, is of this one; then notes the files there."""
         corpus = self._corpus
         if self._source is None:
-            words = f"{corpus.key}: {self._shown} is not here, so whether index {folder} is of it is not known"
+            words = f"{corpus.key}: {self._shown} is not here, so whether {index} is of it is not known"
             event("warning", words, logging.WARNING)
             return
-        if noted_source(folder, entry["corpus"]) == self._source:
+        if known.source == self._source:
             return
         content = self._content = self._content or self._read()
-        if content.hash != entry["corpus"]:
+        if content.hash != known.content:
             raise RetrieverError(
                 "index-other",
-                f"index {folder}: was built from another corpus ({entry['documents']:,} documents) than {self._shown} "
+                f"{index}: was built from another corpus ({known.documents:,} documents) than {self._shown} "
                 f"({content.documents:,}; {corpus.key}); build it anew with: dmqr index CONFIG, or name another index",
             )
-        note_source(folder, self._source)
+        note(self._source)
 
     def _read(self) -> Content:
         """Returns what the rows of the corpus are, as an index would have them."""

@@ -40,7 +40,7 @@ def planned(
     """
     from jobs.config.settings import AblateSettings
     from jobs.index.missing import ready_indexes
-    from jobs.job.prepare import prepare
+    from jobs.job.prepare import leave, prepare
     from jobs.plan.plan import plan
     from jobs.run.ablation import prepare_ablation
 
@@ -49,9 +49,9 @@ def planned(
     if config.ablate.sets:
         return _planned_sets(config, config_path, progress, sample, where)
     ready = partial(ready_indexes, progress=progress)  # what a run would find in the store is known by its indexes' content
-    prepared = prepare(config, config_path, ready)
-    warn(prepared.warnings)
     ablation = None if config.ablate == AblateSettings() and not arms else prepare_ablation(config, config_path, ready)
+    prepared = prepare(config, config_path, leave if ablation else ready)
+    warn(prepared.warnings)
     return PlannedWork(plan(prepared, progress, ablation, sample), prepared.warnings)
 
 

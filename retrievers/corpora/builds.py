@@ -1,7 +1,8 @@
 """The indexes that `dmqr index` builds: what a kind of retrievers says of them, and what a build is given.
 
 The module of a kind (`RetrieverSettings.builder`) has `index_builds(retrievers, filters)`, where retrievers may share an index;
-or, where each has its own, `build_index(name, settings, corpus, progress)`, which is all that a plug-in needs to say.
+or, where each has its own, `build_index(name, settings, corpus, progress)`, which is all that a plug-in needs to say. Where
+indexes keep a note of their corpus, it has `noted_corpus(name, settings)` and `note_source(name, settings, source)`, too.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class BuildInputs(NamedTuple):
         progress: Hears how far it is.
         load: Loads passages with their vectors on a cluster; None: in this process.
         replace: Whether it may replace a local index; else one that is there was built by another process meanwhile.
+        source: What tells the corpus's files from others without reading them; None: they are not all here.
     """
 
     sources: Sequence[str | Source]
@@ -43,6 +45,21 @@ class BuildInputs(NamedTuple):
     progress: Progress
     load: PassLoader | None = None
     replace: bool = True
+    source: str | None = None
+
+
+class CorpusNote(NamedTuple):
+    """What an index notes of the corpus that it was built of.
+
+    Attributes:
+        content: The hash of all rows.
+        documents: Their number.
+        source: `BuildInputs.source` of a build of these rows; None: it is not known.
+    """
+
+    content: str
+    documents: int
+    source: str | None
 
 
 @runtime_checkable
@@ -170,6 +187,11 @@ class OwnBuild:
         return self.name
 
 
+def builder_of(settings: RetrieverSettings) -> Any:
+    """Returns the module that builds the indexes of a kind."""
+    return module_beside(type(settings), settings.builder or settings.opener)
+
+
 class IndexBuilds(NamedTuple):
     """The indexes of some retrievers.
 
@@ -191,7 +213,7 @@ def index_builds(retrievers: Mapping[str, RetrieverSettings], filters: Sequence[
     found = IndexBuilds([], {})
     kinds: dict[str, tuple[Any, dict[str, RetrieverSettings]]] = {}
     for name, settings in retrievers.items():
-        builder = module_beside(type(settings), settings.builder or settings.opener)
+        builder = builder_of(settings)
         kinds.setdefault(builder.__name__, (builder, {}))[1][name] = settings
     for builder, of_kind in kinds.values():
         if hasattr(builder, "index_builds"):

@@ -27,7 +27,7 @@ from retrievers.corpora.files import COLUMNS, Paths, Progress, corpus_files, cor
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.failures import RequestRefused, ServerUnavailable
 from retrievers.elastic.fields import Fields
-from retrievers.elastic.index import FORMAT, NOTE, ElasticIndex, find_index
+from retrievers.elastic.index import FORMAT, NOTE, ElasticIndex, find_index, put_note
 from retrievers.elastic.passages import InProcessLoader, LoadCounts, PassLoader, text_hash
 from retrievers.elastic.summary import ElasticSummary
 from retrievers.encoder import encoder_dim, encoder_identity
@@ -49,6 +49,7 @@ def build_elastic_index(
     progress: Progress | None = None,
     load: PassLoader | None = None,
     columns: CorpusSettings = COLUMNS,
+    source: str | None = None,
 ) -> ElasticSummary:
     """Builds the index, resumes its build, or finds it complete; then points the alias to it.
 
@@ -59,6 +60,7 @@ def build_elastic_index(
         progress: Called with the phase ("read", "load"), documents done, documents in all.
         load: Loads the batches of a pass; None: `InProcessLoader`.
         columns: Of the corpus.
+        source: What tells its files from others; noted in the index.
 
     Raises:
         RetrieverError: What is wrong with the corpus, the model or the server; the alias is unchanged.
@@ -67,11 +69,12 @@ def build_elastic_index(
     load = load or InProcessLoader()
     with (
         tempfile.TemporaryDirectory(prefix="dmqr-index-", dir=folder) as work,
-        contextlib.closing(ElasticBuild(fields, corpus_paths, Path(work), report, columns)) as build,
+        contextlib.closing(ElasticBuild(fields, corpus_paths, Path(work), report, columns, source)) as build,
     ):
         counts = LoadCounts()
         if build.complete:
             build.apply_final_settings()
+            build.note_source()
         else:
             build.create_index()
             for batches in build.passes():
@@ -86,10 +89,16 @@ class ElasticBuild:
     """One build, step by step; the caller loads the batches of `passes` as `loader_settings` say."""
 
     def __init__(
-        self, fields: Fields, corpus_paths: Paths, folder: Path, report: Progress, columns: CorpusSettings = COLUMNS
+        self,
+        fields: Fields,
+        corpus_paths: Paths,
+        folder: Path,
+        report: Progress,
+        columns: CorpusSettings = COLUMNS,
+        source: str | None = None,
     ) -> None:
         """Copies the corpus into `folder` and looks for the index on the server."""
-        self._fields = fields
+        self._fields, self._source = fields, source
         name, self._settings = fields.first
         self._where = f"retrieve.retrievers.{name}"
         self._alias = self._settings.index
@@ -208,6 +217,11 @@ class ElasticBuild:
             wanted = {"number_of_replicas": replicas, "refresh_interval": None, "blocks.write": True}
             self._request("PUT", f"/{self._index}/_settings", {"index": wanted})
 
+    def note_source(self) -> None:
+        """Notes in a complete index which files it is of now."""
+        if self._existing is not None and self._source is not None:
+            put_note(self._connection, self._existing, self._source)
+
     def _merge(self) -> None:
         """Merges each shard to one segment: each segment costs every search time, kNN most of all.
 
@@ -299,5 +313,6 @@ class ElasticBuild:
             "vector_field": self._fields.vector_field,
             "encoder": self._encoder_identity,
             "encoder_name": self._fields.encoder.model if self._fields.dense else None,
+            "source": self._source,
             "complete": complete,
         }

@@ -110,6 +110,13 @@ def ready_index(connection: Connection, name: str) -> ElasticIndex:
     return found
 
 
+def put_note(connection: Connection, index: ElasticIndex, source: str) -> None:
+    """Notes in an index that was built here which files it is of, where it does not say so."""
+    if index.note is not None and index.note.get("source") != source:
+        body = {"_meta": {NOTE: index.note | {"source": source}}}
+        connection.request("PUT", f"/{quote(index.name, safe='')}/_mapping", body)
+
+
 def gone(connection: Connection, index: str, kind: str) -> RetrieverError | None:
     """Returns the error for an index that was removed or closed, if `kind` says so."""
     if kind not in ("index_not_found_exception", "index_closed_exception"):
