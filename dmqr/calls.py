@@ -166,6 +166,8 @@ def rewrite(
 ) -> Rewrites:
     """Returns the rewrites of some queries, as `dmqr try` makes them; no log is read, and nothing is retrieved.
 
+    No index is needed, unless a gate or a strategy reads what a query finds.
+
     Args:
         queries: their texts.
         config: as of `run`.
@@ -176,7 +178,7 @@ def rewrite(
         overrides: as of `run`.
 
     Raises:
-        DmqrError: a run of the config would be refused, or would reject one of the queries.
+        DmqrError: a run would refuse what the config says of rewriting, or would reject one of the queries.
     """
     from dmqr.rows import Rewrites
     from jobs.config.given import file_of

@@ -71,7 +71,8 @@ class CorpusSettings(Settings):
 
     path: Annotated[Annotated[Paths, Field(min_length=1)] | None, NOT_IDENTITY, Names.FILE] = None
     """Files or folders, here or on S3: tables (Parquet, JSON lines, CSV) or documents. A local index that is missing is built
-    from it by `run`, `try`, `ablate` and `plan`, and one of another corpus is refused; null: `index --corpus` names it."""
+    from it by `run`, `try`, `ablate` and `plan`, and one of another corpus is refused, also in Elasticsearch; null: `index
+    --corpus` names it."""
     id_column: Annotated[str, Field(min_length=1)] = "doc_id"
     """The column of the documents' ids: text or integers."""
     title_column: Annotated[str, Field(min_length=1)] | None = "title"

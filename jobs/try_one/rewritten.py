@@ -12,6 +12,7 @@ from jobs.job.prepare import Ready, leave
 from jobs.tables import STORED
 from jobs.try_one.stages import LoadedConfig, Phase
 from jobs.try_one.trial import NOTHING, Given
+from jobs.try_one.unsearched import rewriting_alone
 
 
 class RewrittenQueries(NamedTuple):
@@ -33,6 +34,8 @@ def rewritten(
 ) -> RewrittenQueries:
     """Returns the rewrites of the queries; a query that stands twice has its rows twice, and is paid for once.
 
+    Indexes are looked at only where a gate or a strategy reads what the query finds.
+
     Args:
         queries: their texts.
         config: what they are rewritten by.
@@ -42,9 +45,9 @@ def rewritten(
         ready: may build indexes that are missing.
 
     Raises:
-        DmqrError: `run` would refuse the config, or reject a query.
+        DmqrError: `run` would refuse what the config says of rewriting, or reject a query.
     """
-    with LoadedConfig(config, config_file, config.name, given, ready) as loaded:
+    with LoadedConfig(rewriting_alone(config), config_file, config.name, given, ready) as loaded:
         ids = [loaded.query_id(query) for query in queries]
         found: dict[str, dict[str, Any]] = {}
         if queries:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,9 @@ def test_rewrites_are_those_of_try(here: Path, capfd: pytest.CaptureFixture[str]
     queries = ["how to boil eggs", "why is the sky blue", "how to boil eggs", "nobody recorded this"]
     found = dmqr.rewrite(queries, "job.yaml", rewrite__calls="joint")
     assert capfd.readouterr() == ("", "")
+    shutil.move("index", "elsewhere")
+    assert dmqr.rewrite(queries, "job.yaml", rewrite__calls="joint").table == found.table  # without the index, too
+    shutil.move("elsewhere", "index")
     for query in queries[:2]:
         (shown,) = printed(capfd, "try", "job.yaml", query)
         mine = [row for row in found if row["query"] == query]
