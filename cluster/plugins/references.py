@@ -173,7 +173,8 @@ def _tops_beside(folder: Path, top: str) -> frozenset[str] | None:
 def installed_distributions() -> list[str]:
     """Returns the names of the distributions whose entry points name plug-ins in packages that this process has loaded."""
     tops = {*installed_packages()}
-    points = [one for one in importlib.metadata.entry_points() if one.group.startswith("dmqr.")]
+    groups = [one for one in importlib.metadata.entry_points().groups if one.startswith("dmqr.")]
+    points = [one for group in groups for one in importlib.metadata.entry_points(group=group)]
     return sorted({one.dist.name for one in points if one.dist and re.split(r"[.:\s]", one.value.strip())[0] in tops})
 
 

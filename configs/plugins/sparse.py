@@ -18,7 +18,6 @@ from pydantic import Field
 
 from cluster.errors import RetrieverError
 from cluster.settings import NOT_IDENTITY, Names
-from retrievers.elastic.builds import note_source, noted_corpus  # noqa: F401 - found here, for `corpus.path`
 from retrievers.elastic.bulk import BulkLoader, create_action
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import ElasticDocuments

@@ -13,7 +13,7 @@ from retrievers.settings import RerankSettings
 from rewriters.settings import SelectAll
 
 
-class Unsearched(RetrieverSettings):
+class NotSearched(RetrieverSettings):
     """Stands for a retriever that is not searched."""
 
     opener: ClassVar[str] = __name__
@@ -35,7 +35,7 @@ class Unsearched(RetrieverSettings):
         return {}
 
 
-def retriever_identity(name: str, settings: Unsearched) -> dict[str, Any]:
+def retriever_identity(name: str, settings: NotSearched) -> dict[str, Any]:
     """Returns its kind."""
     return {"kind": settings.kind}
 
@@ -47,7 +47,7 @@ def rewriting_alone(config: Config) -> Config:
     """
     if searched_first(config):
         return config
-    retrievers = {name: Unsearched() for name in config.retrieve.retrievers}
+    retrievers = {name: NotSearched() for name in config.retrieve.retrievers}
     chooses_later = {} if config.rewrite.predictor is None else {"select": SelectAll(kind="all")}
     later = dict.fromkeys((*STEPS, "judge"))
     return config.model_copy(

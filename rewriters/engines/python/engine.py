@@ -25,7 +25,7 @@ _PORTION = 64  # queries whose documents are read together
 _WORDS = 300  # characters of an error
 
 
-class _Asked(NamedTuple):
+class _AskedCode(NamedTuple):
     """A request, and the lists that the code reads of it."""
 
     request: Request
@@ -69,7 +69,7 @@ class PythonEngine:
         read_together = max(size, _PORTION)
         for begin in range(0, len(requests), read_together):
             portion = requests[begin : begin + read_together]
-            asked = [_Asked(*one) for one in zip(portion, self._lists(portion), strict=True)]
+            asked = [_AskedCode(*one) for one in zip(portion, self._lists(portion), strict=True)]
             for first in range(0, len(asked), size):
                 yield from self._completed(asked[first : first + size])
 
@@ -87,7 +87,7 @@ class PythonEngine:
         reads = next((one.lists for one in given if one.lists is not None), None)
         return [None] * len(portion) if self._settings.reads is None or reads is None else reads(given)
 
-    def _completed(self, batch: Sequence[_Asked]) -> Iterator[tuple[Request, Completion]]:
+    def _completed(self, batch: Sequence[_AskedCode]) -> Iterator[tuple[Request, Completion]]:
         together = [one for one in batch if self._may_be_asked(one)]
         if len(together) > 1:
             began = perf_counter()
@@ -102,7 +102,7 @@ class PythonEngine:
             texts = found.get(id(one))
             yield one.request, self._completion(one) if texts is None else self._answer(texts, seconds)
 
-    def _completion(self, one: _Asked) -> Completion:
+    def _completion(self, one: _AskedCode) -> Completion:
         began = perf_counter()
         try:
             if not self._may_be_asked(one):
@@ -118,10 +118,10 @@ class PythonEngine:
     def _answer(self, texts: list[WeightedText], seconds: float) -> Completion:
         return Completion(written(texts), "stop", self._settings.shown, seconds=seconds, attempts=0)
 
-    def _may_be_asked(self, one: _Asked) -> bool:
+    def _may_be_asked(self, one: _AskedCode) -> bool:
         return self._settings.reads is None or one.lists is not None
 
-    def _texts(self, asked: Sequence[_Asked]) -> list[list[WeightedText]]:
+    def _texts(self, asked: Sequence[_AskedCode]) -> list[list[WeightedText]]:
         with self._lock:
             return self._opened[0].texts([one.query for one in asked], [one.lists for one in asked])
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import DmqrError, RetrieverError, RewriterError
@@ -46,7 +48,7 @@ NO = '{}["no"]\n'
 def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "overlap.json").write_text('{"corpus": "sha256:c", "texts": {"d1": "the sea"}}')
-    (tmp_path / "corpus.jsonl").write_text('{"doc_id": "d1", "text": "the sea"}\n')
+    pq.write_table(pa.table({"doc_id": ["d1"], "text": ["the sea"]}), "corpus.parquet")
     return tmp_path
 
 
@@ -67,7 +69,7 @@ def test_what_is_opened_is_a_retriever(at: Path) -> None:
 
 def built(at: Path, path: str) -> object:
     (build,) = index_builds({"own": settings_of(f"{path}:OverlapSettings", index="new.json")}, []).builds
-    return build.build(BuildInputs(["corpus.jsonl"], CorpusSettings(), at, lambda *_: None))
+    return build.build(BuildInputs(["corpus.parquet"], CorpusSettings(), at, lambda *_: None))
 
 
 def test_an_index_that_cannot_be_built(at: Path) -> None:
@@ -106,7 +108,7 @@ def test_an_engine_that_cannot_be_used(at: Path, old: str, what: str, call: Call
 )
 def test_an_engine_whose_class_is_not_there(at: Path, opener: str, wrong: str) -> None:
     (at / "echo.py").write_text(page_file("echo.py").replace('    opener: ClassVar[str] = ":EchoEngine"\n', opener))
-    line = line_of(lambda: open_worker_engine(engine_settings_of("echo.py:Echo")), RewriterError)
+    line = line_of(lambda: open_worker_engine(engine_settings_of(f"{at}/echo.py:Echo")), RewriterError)
     assert (
         line == f'{at}/echo.py: {wrong}; give it `opener: ClassVar[str] = ":Engine"`, with the name of the class of the engine'
     )
@@ -167,6 +169,6 @@ def test_whatever_else_it_raises_is_one_line_of_the_command_line(
     values["rewrite"] = {"strategies": []}
     values["rerank"] = {"kind": "none"}
     values["retrieve"] = {"retrievers": {"own": {"kind": f"{path}:OverlapSettings", "index": "overlap.json"}}}
-    assert main(["index", config_file(values), "--corpus", "corpus.jsonl"]) == 2
+    assert main(["index", config_file(values), "--corpus", "corpus.parquet"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == f"dmqr index: {path} (overlap.py, line {line}) failed: KeyError: 'no'; correct it [plugin]"
