@@ -238,9 +238,9 @@ class Kinds:
         annotated: Any = Annotated
         union = annotated[annotated[made, Tag(kind)] | annotated[_Nothing, Tag("")], Discriminator(lambda _: kind)]
         adapter: TypeAdapter[Any] = TypeAdapter(union)
-        known = (PydanticCustomError, ValidationError)
+        refused = (PydanticCustomError, ValidationError)
         try:
-            with own_errors(made, f"{made.__name__} cannot be made of these values", self.refusal, but=known):
+            with own_errors(made, f"{made.__name__} cannot be made of these values", self.refusal, but=refused):
                 return cast(Settings, adapter.validate_python(value, context=context))
         except DmqrError as error:
             raise PydanticCustomError(NO_PLUGIN, "{line}", {"line": str(error)}) from error

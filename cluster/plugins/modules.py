@@ -57,9 +57,10 @@ def own_errors(
     Errors of ours and of connections, which say it themselves, pass, and so do those of `but`, and all where `made` is no
     plug-in's.
     """
+    passing: tuple[type[BaseException], ...] = (DmqrError, ConnectionError, *but)
     try:
         yield
-    except (DmqrError, ConnectionError, *but):
+    except passing:
         raise
     except (Exception, SystemExit) as error:
         if (code := code_of(made)) is None:
