@@ -46,6 +46,13 @@ class MeasuredQuality:
         return pa.Table.from_pylist(list(self._rows()))
 
     @property
+    def pairs(self) -> pa.Table:
+        """A `pyarrow.Table` with a row per measure and every two arms of an ablation, where pairs are compared; else empty."""
+        import pyarrow as pa
+
+        return pa.Table.from_pylist(self.values.get("pairs", []))
+
+    @property
     def per_query(self) -> pa.Table:
         """A `pyarrow.Table` of each judged key: what `dmqr evaluate --per-query` writes."""
         return self._measured.per_query("per_query")
@@ -69,6 +76,25 @@ class MeasuredQuality:
         if not found:
             raise ConfigError("argument", f"write_trec {os.fspath(path)}: no list is judged; give judgements of results")
         return found
+
+    def unjudged(self, depth: int = 10) -> pa.Table:
+        """Returns a `pyarrow.Table` of what nobody has judged among the first `depth` results of all arms.
+
+        Its rows are those of the sheet that `dmqr evaluate --unjudged` writes: those first that move most arms most.
+
+        Raises:
+            ConfigError: no list is judged; or it is an ablation over sets, which have judgements of their own each.
+        """
+        import pyarrow as pa
+
+        from jobs.verbs.evaluate import unjudged
+        from jobs.verbs.evaluate_sets import MeasuredSets
+
+        if isinstance(self._measured, MeasuredSets):
+            what = f"{self._measured.folder.storage.root} is an ablation over sets; ask the ablation of one set"
+            raise ConfigError("argument", f"unjudged: {what}")
+        columns = unjudged(self._measured, depth).columns()
+        return pa.table({name: pa.array(values, pa.int64() if name == "grade" else None) for name, values in columns.items()})
 
     def write_latex(self, path: str | os.PathLike[str]) -> None:
         """Writes the tables of an ablation's arms for LaTeX, as `dmqr evaluate --latex` does.
@@ -120,6 +146,7 @@ def quality_of(
     answers: str | None,
     *,
     judged: bool,
+    compared: Mapping[str, Any] | None = None,
 ) -> MeasuredQuality:
     """Returns the quality of a run or an ablation; arguments and errors are those of `Run.quality`."""
     from jobs.log.judgements import given_qrels
@@ -137,4 +164,4 @@ def quality_of(
         for words in notes:  # what the config names is not here
             error.add_note(words)
         raise
-    return MeasuredQuality(measured(folder, by, measures), notes)
+    return MeasuredQuality(measured(folder, by, measures, compared), notes)

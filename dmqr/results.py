@@ -127,6 +127,9 @@ class Stored:
         measures: Sequence[str] | None = None,
         answers: str | None = None,
         judged: bool = False,
+        baseline: str | None = None,
+        baselines: Mapping[str, str] | None = None,
+        pairs: bool | None = None,
     ) -> MeasuredQuality:
         """Measures it as `dmqr evaluate` does.
 
@@ -136,13 +139,17 @@ class Stored:
             measures: as ir_measures names them, like `["nDCG@10", "R@100"]`; None: those of its config.
             answers: a file of gold answers; None: that of its config.
             judged: whether to measure by the grades of its judge alone.
+            baseline: the arm that the arms of an ablation are compared with; None: as its config says.
+            baselines: an arm or a family, like `bm25*` -> the arm that they are compared with in its place; likewise.
+            pairs: whether to compare every two arms, too; likewise.
 
         Raises:
             ConfigError: there is nothing to measure by, or it cannot be read, or names nothing of the log.
         """
         from dmqr.quality import quality_of
 
-        return quality_of(self._folder, qrels, key, measures, answers, judged=judged)
+        compared = {"baseline": baseline, "baselines": None if baselines is None else dict(baselines), "pairs": pairs}
+        return quality_of(self._folder, qrels, key, measures, answers, judged=judged, compared=compared)
 
     def __repr__(self) -> str:
         """Returns the folder and the state."""

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
 from jobs.cli.answer_files import answer_files, file_values
-from jobs.cli.inputs import ground_truth
+from jobs.cli.inputs import ground_truth, how_compared
 from jobs.cli.printing import show
 from jobs.cli.sets import evaluate_sets
 
 if TYPE_CHECKING:
+    from jobs.measure.export.unjudged import Unjudged
     from jobs.verbs.evaluate import MeasuredArms, MeasuredRun
 
 
@@ -37,10 +38,30 @@ def evaluate(options: argparse.Namespace) -> int:
         raise ConfigError("argument", "--no-header: is of --trec of an ablation, whose files have a header; leave it out")
     if options.latex and not folder.is_ablation:
         raise ConfigError("argument", f"--latex: {folder.storage.root} is a run; such a table is of an ablation's arms")
-    found = measured(folder, by, options.measures)
+    found = measured(folder, by, options.measures, how_compared(options, folder))
     _write(options, found)
-    values = lambda: found.values() | file_values(files)  # noqa: E731
-    return show(options, values, found.page, *map(str, files), of=folder)
+    left = _left_to_judge(options, found)
+    said = {} if left is None else {"unjudged": {"path": options.unjudged} | left.values()}
+    values = lambda: found.values() | file_values(files) | said  # noqa: E731
+    lines = [*map(str, files), *([] if left is None else [f"{options.unjudged}: {left.said}"])]
+    return show(options, values, found.page, *lines, of=folder)
+
+
+def _left_to_judge(options: argparse.Namespace, found: MeasuredRun | MeasuredArms) -> Unjudged | None:
+    """Writes what is not judged among the first results; returns it. None: it is not asked for."""
+    from jobs.measure.export.unjudged import DEPTH, write_unjudged
+    from jobs.verbs.evaluate import unjudged
+
+    if options.unjudged is None:
+        if options.unjudged_depth is not None:
+            raise ConfigError("argument", f"--unjudged-depth {options.unjudged_depth}: is of --unjudged; leave it out")
+        return None
+    depth = DEPTH if options.unjudged_depth is None else options.unjudged_depth
+    if depth < 1:
+        raise ConfigError("argument", f"--unjudged-depth {depth}: is less than 1; give 1 or more")
+    left = unjudged(found, depth)
+    write_unjudged(options.unjudged, left)
+    return left
 
 
 def _write(options: argparse.Namespace, found: MeasuredRun | MeasuredArms) -> None:

@@ -83,6 +83,19 @@ def shown_by(options: argparse.Namespace) -> list[str] | None:
     return given
 
 
+def how_compared(options: argparse.Namespace, folder: RunFolder) -> dict[str, Any]:
+    """Returns what `--baseline` and `--pairs` say of the comparison of arms.
+
+    Raises:
+        ConfigError: the folder is that of a run, or no arm is called so.
+    """
+    from jobs.verbs.inputs import named_baselines
+
+    if options.pairs and not folder.is_ablation:
+        raise ConfigError("argument", f"--pairs: {folder.storage.root} is a run, which has no arms; leave it out")
+    return named_baselines(options.baseline, folder, "--baseline") | {"pairs": options.pairs or None}
+
+
 def check_samples(options: argparse.Namespace) -> None:
     """Checks `--samples`.
 

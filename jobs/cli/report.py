@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from cluster.errors import ConfigError
-from jobs.cli.inputs import check_samples, ground_truth, prices_of
+from jobs.cli.inputs import check_samples, ground_truth, how_compared, prices_of
 from jobs.cli.sets import report_sets
 
 
@@ -19,7 +19,7 @@ def report(options: argparse.Namespace) -> int:
     from jobs.runs.folder import REPORT, open_run
     from jobs.runs.sets.folder import open_sets
     from jobs.terminal.formats import unpriced
-    from jobs.verbs.inputs import check_matched, gold_of, judged_or_named, measured_by
+    from jobs.verbs.inputs import check_matched, compared_by, gold_of, judged_or_named, measured_by
     from jobs.verbs.report import write_page, write_report
 
     if (over := open_sets(options.run)) is not None:
@@ -27,7 +27,7 @@ def report(options: argparse.Namespace) -> int:
     folder = open_run(options.run)
     prices = prices_of(options, folder)
     check_samples(options)
-    given = ground_truth(options, "--qrels")
+    given, arms = ground_truth(options, "--qrels"), how_compared(options, folder)
     judgements, gold = judged_or_named(given, folder), gold_of(given, folder)
     shown = folder.config.report.model_dump() | ({"texts": False} if options.no_texts else {})
     shown |= {} if options.samples is None else {"samples": options.samples}
@@ -37,7 +37,8 @@ def report(options: argparse.Namespace) -> int:
         if options.all_requests:
             what = f"{folder.storage.root} is an ablation, whose page shows no requests"
             raise ConfigError("argument", f"--all-requests: {what}; leave it out")
-        found = compared(folder, judgements, measured_by(folder.config.evaluate, judgements, options.measures), prices, gold)
+        settings = measured_by(compared_by(folder.config.evaluate, arms), judgements, options.measures)
+        found = compared(folder, judgements, settings, prices, gold)
         if judgements is not None and found.comparison is not None and (options.qrels or options.key):
             check_matched(judgements, found.comparison.warning, found.comparison.frame.not_committed)
         if options.out is None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _OF_ONE = (
     "qrels", "key", "answers", "calibration", "trec_rag", "ragas", "rows", "nuggetizer", "umbrela", "arm", "prices", "samples",
-    "all_requests",
+    "all_requests", "baseline", "pairs", "unjudged", "unjudged_depth",
 )  # fmt: skip
 
 

@@ -38,6 +38,11 @@ class EvaluateSettings(Settings):
     measures that ir_measures knows."""
     baseline: str = "original"
     """The arm that `ablate` compares the others with."""
+    baselines: dict[str, str] = {}
+    """An arm, or a family of arms like `bm25*` -> the arm that they are compared with in place of `baseline`; the first that
+    fits decides. An arm that others are compared with is compared with none, unless a family that it is of says so."""
+    pairs: bool = False
+    """Compare every two arms, too; then the tests are corrected over all pairs."""
     min_effect: Annotated[float, Field(gt=0)] = 0.01
     """Smallest difference of a measure that matters; within it, arms are called equivalent."""
     slices: list[str] = []
@@ -89,6 +94,9 @@ Subsets = Literal["none", "all", "leave_one_out", "add_one"]
 class AblateSettings(Settings):
     """The arms of `ablate`, beside those that are always there: the config itself, the original, each single strategy."""
 
+    leave_out: list[str] = []
+    """Which of the arms that are always there to leave out: names, or families like `*`. The config itself (`full`) is then
+    not compared, and its lists are made and kept all the same."""
     arms: dict[str, dict[str, Any]] = {}
     """A name chosen by you -> what it changes: keys of the config in dotted form, with their values. `rewrite.select` also
     takes `{kind: oracle_k, k: 2}`: the best k strategies of each query by its judgements, a bound."""
@@ -99,6 +107,9 @@ class AblateSettings(Settings):
     (the original and one), none."""
     samples: Annotated[int, Field(ge=1)] = 1
     """How often the config itself is an arm, each time with answers of its own: the noise floor."""
+    seeds: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=1)]] = 1
+    """How often arms are answered, each time with a seed of its own, in place of `samples`: a number for all arms, or an arm or
+    a family of arms like `bm25*` -> a number. Means, deviations and tests are over these answers."""
     sets: dict[SetName, dict[str, Any]] = {}
     """A name chosen by you -> what differs in a data set: `log`, `corpus` (a path, or their keys), `index` (one, or retriever
     -> index), `qrels`, `answers`, `key`, or dotted keys such as `rewrite.engine.path`. The arms are compared on each set and

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from cluster.errors import ConfigError, UnavailableError
 from cluster.storage import open_file
+from jobs.log.sheets import judged_lines
 from rewriters.normalise import normalise
 
 Key = Literal["log_id", "query_id", "query"]
@@ -54,6 +55,8 @@ class Judgements(NamedTuple):
 def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") -> Judgements:
     """Reads judgements: lines of tab-separated `key doc_id grade`, or TREC's `key 0 doc_id grade`, in UTF-8.
 
+    Sheets of documents to be judged (`jobs/log/sheets.py`) are read as far as their grades are filled in.
+
     Args:
         path: a local file or an object on S3.
         where: the config key or argument that named the file; begins every error message.
@@ -64,7 +67,7 @@ def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") ->
             earlier line.
     """
     grades: dict[str, dict[str, int]] = {}
-    for number, line in _lines(path, where):
+    for number, line in judged_lines(_lines(path, where), key, f"{where}: {path}"):
         _read_line(line, key, f"{where}: {path}: line {number}", grades)
     if not grades:
         raise ConfigError("judgements", f"{where}: {path}: holds no judgement; write lines of '{key}<TAB>doc_id<TAB>grade'")

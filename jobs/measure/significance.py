@@ -13,7 +13,7 @@ Benjamini-Hochberg's correction the best.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,8 +50,8 @@ class PairedTest:
     """(series,): its upper end."""
     p: Floats
     """(series,): two-sided; 1 where no key differs."""
-    freedom: float
-    """Degrees of freedom; 0 with fewer than two clusters."""
+    freedom: Floats
+    """(series,): degrees of freedom; 0 with fewer than two clusters."""
 
     def interval(self, place: int) -> tuple[float, float] | None:
         """Returns the interval of one series; None where it is unknown."""
@@ -159,15 +159,13 @@ def paired_test(series: Floats, clusters: Numbers, weights: Floats | None = None
         weights: (keys,), above 0, with a sum of 1; None: all keys count alike.
         level: of the interval.
     """
-    from scipy import stats
-
     keys = len(clusters)
     clusters = np.unique(clusters, return_inverse=True)[1]
     series = np.where(np.abs(series) <= TIE, 0.0, series)
     mean = np.full(len(series), np.nan) if not keys else series.mean(axis=1) if weights is None else series @ weights
     if not clusters.any():
         unknown = np.full(len(series), np.nan)
-        return PairedTest(mean, unknown, unknown, unknown, unknown, 0.0)
+        return PairedTest(mean, unknown, unknown, unknown, unknown, np.zeros(len(series)))
     each = np.full(keys, 1 / keys) if weights is None else weights
     total, own = np.bincount(clusters, each).astype(np.float64), np.bincount(clusters, each**2).astype(np.float64)
     correction = 1 / (1 - 2 * total + total**2 * own.sum() / own)
@@ -175,9 +173,17 @@ def paired_test(series: Floats, clusters: Numbers, weights: Floats | None = None
     error = np.sqrt(residuals**2 @ correction)
     freedom = _freedom(total, own, correction)
     error[(error <= TIE) & (np.abs(mean) > TIE)] = np.nan
-    reach = stats.t.ppf((1 + level) / 2, freedom) * error
-    p = 2 * stats.t.sf(np.abs(_ratio(mean, error)), freedom)
-    return PairedTest(mean, error, mean - reach, mean + reach, p, float(freedom))
+    return with_intervals(PairedTest(mean, error, mean, mean, mean, np.full(len(series), freedom)), level)
+
+
+def with_intervals(test: PairedTest, level: float = LEVEL) -> PairedTest:
+    """Returns a test with the interval and the p of its means, errors and degrees of freedom."""
+    from scipy import stats
+
+    known = np.where(test.freedom > 0, test.freedom, np.nan)
+    reach = stats.t.ppf((1 + level) / 2, known) * test.error
+    p = 2 * stats.t.sf(np.abs(_ratio(test.mean, test.error)), known)
+    return replace(test, low=test.mean - reach, high=test.mean + reach, p=p)
 
 
 def _freedom(total: Floats, own: Floats, correction: Floats) -> float:
@@ -236,10 +242,9 @@ def equivalence_p(test: PairedTest, margin: float) -> Floats:
     """
     from scipy import stats
 
-    if not test.freedom:
-        return np.full(len(test.mean), np.nan)
-    above = stats.t.sf(_ratio(test.mean + margin, test.error), test.freedom)
-    below = stats.t.cdf(_ratio(test.mean - margin, test.error), test.freedom)
+    known = np.where(test.freedom > 0, test.freedom, np.nan)
+    above = stats.t.sf(_ratio(test.mean + margin, test.error), known)
+    below = stats.t.cdf(_ratio(test.mean - margin, test.error), known)
     greater: Floats = np.maximum(above, below)
     return greater
 

@@ -220,7 +220,8 @@ def arm_choices(folder: RunFolder) -> dict[str, dict[str, int]]:
 
 
 def _by_arm(folder: RunFolder) -> dict[str, Counter[str]]:
-    return by_arm(folder.counts, [one["name"] for one in folder.record["ablation"]["arms"]])
+    arms = [one["name"] for one in folder.record["ablation"]["arms"] if one.get("seed_of") is None]
+    return by_arm(folder.counts, arms)
 
 
 def _worth(folder: RunFolder) -> tuple[Sequence[Worth], str | None]:

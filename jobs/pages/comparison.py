@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.measure.compare.difference import Comparison, Difference
+from jobs.measure.compare.difference import DEVIATION, Comparison, Difference
 from jobs.measure.compare.standing import standing
 from jobs.measure.measured_depth import MARK
 from jobs.measure.notes import HEADINGS, ends_in_words, interval_words
@@ -20,6 +20,7 @@ from jobs.terminal.formats import figure, known, plain
 
 MOST_ARMS = 20  # rows of the tables; the baseline and `full` are always among them
 MOST_MEASURES = 5  # columns of the second table
+MOST_PAIRS = 15  # rows of the table of pairs
 _WIDTH = 76
 _ARM_WIDTH = 26
 BEST, SECOND = "¹", "²"
@@ -36,9 +37,11 @@ def comparison_table(comparison: Comparison) -> RenderableType:
         parts += ["", _means_table(comparison, shown)]
     if comparison.slices:
         parts += ["", _slice_table(comparison)]
+    if comparison.pairs:
+        parts += ["", _pair_table(comparison)]
     left_out = len(comparison.frame.arms) - len(shown)
     notes = [
-        f"{BEST} best, {SECOND} second best; + better, - worse than {comparison.baseline} (p or q < {ALPHA}), = equivalent"
+        f"{BEST} best, {SECOND} second best; + better, - worse than {comparison.against} (p or q < {ALPHA}), = equivalent"
         + f", {UNORDERED} nearer than the judge's noise" * bool(comparison.frame.noise),
         *([f"{left_out:,} more arms are not shown: --json and the report have them"] if left_out else []),
         *comparison.notes,
@@ -99,6 +102,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
     values = {
         **judged_by,
         "baseline": comparison.baseline,
+        "baselines": {arm: comparison.base_of(arm) for arm in frame.arms},
         "min_effect": comparison.min_effect,
         "measures": list(frame.measures),
         **counts,
@@ -106,6 +110,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
         "clusters": frame.drawn,
         "arms": arms,
         "slices": [asdict(one) for one in comparison.slices],
+        "pairs": [asdict(one) for one in comparison.pairs],
         "notes": list(comparison.notes),
     }
     return cast(dict[str, Any], known(values))
@@ -140,7 +145,7 @@ def _shown(comparison: Comparison) -> list[str]:
     """Returns the best arms by the first measure, best first, with the baseline and `full`."""
     first = comparison.frame.measures[0]
     ranked = sorted(comparison.frame.arms, key=lambda arm: -comparison.by_arm[arm, first].mean)
-    always = {comparison.baseline, "full"} & set(ranked)
+    always = {*comparison.of_baselines, "full"} & set(ranked)
     chosen = always | set([arm for arm in ranked if arm not in always][: MOST_ARMS - len(always)])
     return [arm for arm in ranked if arm in chosen]
 
@@ -157,16 +162,19 @@ def _first_table(comparison: Comparison, shown: list[str]) -> Table:
     best = marks(comparison, first)
     grid = any(comparison.by_arm[arm, first].q is not None for arm in shown)
     table = _table("")
-    for title in (first, "difference", interval_words(), "p or q" if grid else "p", ""):
+    seeds = any(comparison.by_arm[arm, first].deviation is not None for arm in shown)
+    for title in (first, *[DEVIATION] * seeds, "difference", interval_words(), "seen from", "p or q" if grid else "p", ""):
         table.add_column(title, justify="left" if not title else "right", no_wrap=True)
     for arm in shown:
         one = comparison.by_arm[arm, first]
-        base = arm == comparison.baseline
+        base = comparison.is_baseline(arm)
         table.add_row(
             Text(plain(comparison.named(arm))),
             f"{figure(one.mean)}{_after(one, best.get(arm, '')):<2}",
+            *["" if one.deviation is None else figure(one.deviation)] * seeds,
             "baseline" if base else figure(one.difference, "+"),
             "-" if base or math.isnan(one.low) else ends_in_words((one.low, one.high)),
+            "" if one.detectable is None else figure(one.detectable),
             "bound" if arm in comparison.oracles else "same" if arm in comparison.untested else _probability(one.corrected),
             sign(one),
         )
@@ -193,16 +201,39 @@ def _means_table(comparison: Comparison, shown: list[str]) -> Table:
     return table
 
 
+def _pair_table(comparison: Comparison) -> Table:
+    """Returns the pairs of arms that differ clearly by the first measure, the surest first, and the count of the others."""
+    first = comparison.frame.measures[0]
+    pairs = [one for one in comparison.pairs if one.measure == first]
+    clear = sorted((one for one in pairs if one.verdict), key=lambda one: (one.corrected, one.p))
+    table = _table("better")
+    table.add_column("than", overflow="fold", max_width=_ARM_WIDTH)
+    for title in (first, interval_words(), "p or q" if any(one.q is not None for one in pairs) else "p"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for one in clear[:MOST_PAIRS]:
+        up = one.verdict == "better"
+        arms = (one.arm, one.other) if up else (one.other, one.arm)
+        ends = (one.low, one.high) if up else (-one.high, -one.low)
+        cells = figure(abs(one.difference), "+"), ends_in_words(ends), _probability(one.corrected)
+        table.add_row(*(Text(plain(comparison.named(arm))) for arm in arms), *cells)
+    equal = sum(one.equivalent and not one.verdict for one in pairs)
+    said = [f"{len(clear):,} of {len(pairs):,} pairs of arms differ clearly by {first}, {equal:,} others are equivalent"]
+    said += ["not all are shown: --json and the report have them"] * (len(clear) > MOST_PAIRS)
+    table.caption = Text("; ".join(said))
+    return table
+
+
 def _slice_table(comparison: Comparison) -> Table:
-    """Returns the first measure slice by slice, of the baseline and one more arm: `full`, or the best where that is it."""
-    ranked = [arm for arm in _shown(comparison) if arm not in {comparison.baseline, *comparison.oracles}]
+    """Returns the first measure slice by slice, of one more arm, `full`, or the best where that is none, and its baseline."""
+    ranked = [arm for arm in _shown(comparison) if not comparison.is_baseline(arm) and arm not in comparison.oracles]
     other = "full" if "full" in ranked else (ranked or [comparison.baseline])[0]
+    baseline = comparison.base_of(other)
     table = _table("slices")
-    for title in ("keys", comparison.baseline, other, "difference"):
+    for title in ("keys", baseline, other, "difference"):
         table.add_column(Text(plain(title)), justify="right", no_wrap=True, overflow="ellipsis", max_width=16)
     for one in comparison.slices:
         mean, difference = one.means[other]
-        cells = (f"{one.keys:,}{'?' if one.few else ' '}", figure(one.means[comparison.baseline][0]), figure(mean))
+        cells = (f"{one.keys:,}{'?' if one.few else ' '}", figure(one.means[baseline][0]), figure(mean))
         table.add_row(Text(plain(f"{one.name}: {one.value}")), *cells, figure(difference, "+"))
     if any(one.few for one in comparison.slices):
         table.caption = Text("?: too few keys for the means to say much")

@@ -11,12 +11,13 @@ from jobs.chain.arms.compile import Compiled, compile_arms
 from jobs.chain.arms.opened import digest
 from jobs.chain.arms.pools import pooled_config
 from jobs.config.config import Config
+from jobs.job.baselines import arm_baselines, check_pairs
 from jobs.job.keys import SCHEMA_VERSION, VERSIONS, run_id
 from jobs.job.measure_checks import check_measures, deepest_rank
 from jobs.job.prepare import Prepared, Ready, leave, log_columns, prepare
 from jobs.log.check import has_values
 from jobs.run.job import Job
-from rewriters.rewriter import Rewriting
+from jobs.run.seeds import check_samples, with_seeds
 
 # Of `evaluate.slices`: known without a column of the log. Where it has one of that name, that is meant.
 SLICES = ("query_type", "frequency", "difficulty", "words", "language")
@@ -30,13 +31,13 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     Raises:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: it cannot be run.
     """
-    arms = arms_of(config)
+    arms = with_seeds(config, arms_of(config))
     check_measures(config.evaluate.measures)
     deepest = deepest_rank(config.evaluate.measures)
     _check_named(config, arms)
     prepared = prepare(config, config_path, lambda _: ready([arm.config for arm in arms]))
     looked = config.ablate.keep or deepest
-    _check_samples(config, prepared.rewriting)
+    check_samples(config, prepared.rewriting)
     compiled = compile_arms(arms, looked, sources=config.ablate.sources)
     arms = list(compiled.arms)
     pooled = pooled_config(config, arms, looked)
@@ -97,11 +98,11 @@ def _noted_arm(arm: Arm, compiled: Compiled) -> dict[str, object]:
     }
 
 
-def _check_named(config: Config, arms: list[Arm]) -> None:
-    names = [arm.name for arm in arms]
-    if config.evaluate.baseline not in names:
-        known = nearest(config.evaluate.baseline, names)
-        raise ConfigError("config-value", f"evaluate.baseline: no arm {config.evaluate.baseline!r}{known}")
+def _check_named(config: Config, arms: Sequence[Arm]) -> None:
+    compared = [arm for arm in arms if not arm.left_out and arm.seed_of is None]
+    names = [arm.name for arm in compared]
+    arm_baselines(config.evaluate, names)
+    check_pairs(config.evaluate, sum(not arm.members and arm.family != "samples" for arm in compared))
     if wrong := next((arm for arm in config.ablate.table.arms if arm not in names), None):
         raise ConfigError("config-value", f"ablate.table.arms: no arm {wrong!r}{nearest(wrong, names)}")
 
@@ -111,22 +112,3 @@ def _warnings(arms: Sequence[Arm]) -> tuple[str, ...]:
     overlap = [one.name for one in arms if one.config.used_redundancy not in ("none", one.config.fuse.redundancy)]
     names = "every arm" if len(overlap) == len(arms) else ", ".join(overlap)
     return (f"fuse.redundancy: overlap in place of cosine, since no retriever is dense: {names}",) if overlap else ()
-
-
-def _check_samples(config: Config, rewriting: Rewriting) -> None:
-    """Checks that further samples can differ from the first answers: else the noise floor would be 0, whatever it is."""
-    if config.ablate.samples == 1:
-        return
-    why = "nothing is rewritten, so samples are all the same; set samples: 1"
-    for strategy in rewriting.pool:
-        decoding = {**rewriting.decoding, **strategy.decoding}
-        engine = strategy.engine or config.rewrite.engine
-        if engine is not None and engine.is_code:
-            why = "code gives the same texts each time; rewrite by a model, too, or set samples: 1"
-        elif engine is not None and engine.is_recorded:
-            why = "recorded answers are the same each time; name a live engine, or set samples: 1"
-        elif decoding["temperature"] == 0:
-            why = "answers at temperature 0 are all the same; raise rewrite.decoding.temperature, or set samples: 1"
-        else:
-            return
-    raise ConfigError("config-value", f"ablate.samples: {config.ablate.samples}: {why}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ConfigError
-from jobs.verbs.inputs import GroundTruth, check_matched, gold_of, judged_or_named, measured_by
+from jobs.verbs.inputs import GroundTruth, check_matched, compared_by, gold_of, judged_or_named, measured_by
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jobs.measure.answers.quality import AnswerQuality
     from jobs.measure.compare.comparison import Comparison
     from jobs.measure.evaluate.evaluate import Evaluation
+    from jobs.measure.export.unjudged import Unjudged
     from jobs.measure.frame import Frame
     from jobs.runs.folder import RunFolder
     from jobs.runs.sets.folder import SetsFolder
@@ -71,6 +72,8 @@ class MeasuredRun:
     """Of its lists; None: they are not judged."""
     lists: Evaluation | None
     answers: Sequence[AnswerQuality]
+    judgements: Judgements | None = None
+    """That the lists are measured by."""
 
     @property
     def frames(self) -> list[Frame]:
@@ -116,6 +119,8 @@ class MeasuredArms:
     lists: Comparison | None
     answers: Comparison | None
     judged: Sequence[Comparison]
+    judgements: Judgements | None = None
+    """That the lists are measured by."""
 
     @property
     def found(self) -> list[Comparison]:
@@ -161,13 +166,21 @@ class MeasuredArms:
         write_latex(path, *self.found, table=self.folder.config.ablate.table)
 
 
-def measured(folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | None = None) -> MeasuredRun | MeasuredArms:
+def measured(
+    folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | None = None, compared: Mapping[str, Any] | None = None
+) -> MeasuredRun | MeasuredArms:
     """Measures a run, or compares the arms of an ablation, by these measures; None: those of its config.
+
+    `compared`: how arms are compared, as `compared_by` takes it.
 
     Raises:
         ConfigError: nothing that is given is of its log, a measure cannot be computed, or a file cannot be read.
     """
-    return _measured_arms(folder, by, measures) if folder.is_ablation else measured_run(folder, by, measures)
+    if folder.is_ablation:
+        return _measured_arms(folder, by, measures, compared or {})
+    for name in (name for name, value in (compared or {}).items() if value is not None):
+        raise ConfigError("argument", f"{name}: {folder.storage.root} is a run, which has no arms; leave it out")
+    return measured_run(folder, by, measures)
 
 
 def measured_run(folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | None = None) -> MeasuredRun:
@@ -183,14 +196,14 @@ def measured_run(folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | No
         check_matched(by.judgements, lists.warning, lists.not_committed)
     if by.gold is not None and answers and by.gold_given:
         check_matched(by.gold.judged, answers[0].warning, answers[0].frame.not_committed)
-    return MeasuredRun(folder, frame, lists, answers)
+    return MeasuredRun(folder, frame, lists, answers, by.judgements)
 
 
-def _measured_arms(folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | None) -> MeasuredArms:
+def _measured_arms(folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | None, given: Mapping[str, Any]) -> MeasuredArms:
     from jobs.measure.answers.comparison import compare_answers, compare_judged
     from jobs.measure.compare.comparison import compare
 
-    settings = measured_by(folder.config.evaluate, by.judgements, measures)
+    settings = measured_by(compared_by(folder.config.evaluate, given), by.judgements, measures)
     lists = None if by.judgements is None else compare(folder, by.judgements, settings)
     answers = compare_answers(folder, by.gold, settings)
     judged = compare_judged(folder, settings, lists=by.judgements is not None and by.judgements.judge is None)
@@ -198,7 +211,25 @@ def _measured_arms(folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | 
         check_matched(by.judgements, lists.warning, lists.frame.not_committed)
     if by.gold is not None and answers is not None and by.gold_given:
         check_matched(by.gold.judged, answers.warning, answers.frame.not_committed)
-    return MeasuredArms(folder, lists, answers, judged)
+    return MeasuredArms(folder, lists, answers, judged, by.judgements)
+
+
+def unjudged(found: MeasuredRun | MeasuredArms, depth: int) -> Unjudged:
+    """Returns what is not judged among the first results.
+
+    Raises:
+        ConfigError: no list is judged, or files of the run cannot be read.
+    """
+    from jobs.measure.export.unjudged import unjudged_of
+
+    frame = found.frame if isinstance(found, MeasuredRun) else None
+    if isinstance(found, MeasuredArms) and found.lists is not None:
+        frame = found.lists.frame
+    if found.judgements is None or frame is None:
+        raise ConfigError(
+            "argument", "unjudged: no list is judged, so that nothing is left to judge; give judgements of results"
+        )
+    return unjudged_of(found.folder, found.judgements, frame, depth)
 
 
 def with_state(folder: RunFolder | SetsFolder, values: dict[str, Any]) -> dict[str, Any]:

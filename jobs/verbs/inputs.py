@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from cluster.costs import Prices
@@ -93,6 +93,41 @@ def measured_by(
     if measures is None:
         measures = settings.measures if judgements is None else judgements.measures(settings.measures)
     return settings.model_copy(update={"measures": list(measures)})
+
+
+def compared_by(settings: EvaluateSettings, given: Mapping[str, Any]) -> EvaluateSettings:
+    """Returns the settings with those of a caller: `baseline`, `baselines`, `pairs`; None: as they were.
+
+    With a baseline alone, that of all arms is meant.
+    """
+    changes = {name: value for name, value in given.items() if value is not None}
+    if "baseline" in changes:
+        changes.setdefault("baselines", {})
+    return settings.model_copy(update=changes)
+
+
+def named_baselines(words: Sequence[str] | None, folder: RunFolder, flag: str) -> dict[str, Any]:
+    """Returns what words like `original` or `bm25*=original_bm25` say of baselines, as `compared_by` takes it.
+
+    Raises:
+        ConfigError: the folder is that of a run, or a word names no arm.
+    """
+    if words is None:
+        return {}
+    if not folder.is_ablation:
+        raise ConfigError("argument", f"{flag}: {folder.storage.root} is a run, which has no arms; leave it out")
+    arms = {name for arm in folder.record["ablation"]["arms"] for name in (arm["name"], *(arm.get("also") or ()))}
+    found: dict[str, Any] = {"baselines": {}}
+    for word in words:
+        ends = [place for place, sign in enumerate(word) if sign == "=" and word[place + 1 :] in arms and place]
+        if word in arms:
+            found["baseline"] = word
+        elif ends:
+            found["baselines"][word[: ends[0]]] = word[ends[0] + 1 :]
+        else:
+            what = f"{flag} {word}: {word.rpartition('=')[2]!r} is no arm{nearest(word.rpartition('=')[2], arms)}"
+            raise ConfigError("argument", what)
+    return found
 
 
 def of_run(judgements: Judgements, folder: RunFolder) -> Judgements:

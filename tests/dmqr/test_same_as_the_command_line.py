@@ -214,6 +214,69 @@ def test_run_files_are_read_by_ir_measures(here: Path, capfd: pytest.CaptureFixt
     assert "--no-header: is of --trec of an ablation" in capfd.readouterr().err
 
 
+def test_baselines_of_families_and_pairs(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    arms = {
+        "arms": {"fused a": {"fuse.method": "rrf"}, "fused b": {"fuse.method": "best"}, "short": {"retrieve.depth": 1}},
+        "leave_out": ["full", "general"],
+    }
+    by_config = {"ablate": arms, "evaluate.baselines": {"fused*": "fused a"}, "evaluate.pairs": True, **IN_PROCESS}
+    ablation = dmqr.ablate("job.yaml", by_config)
+    assert ablation.arms[0] == "full"  # whose lists are kept
+    found = ablation.quality()
+    compared = {row["arm"]: row["baseline"] for row in found.table.to_pylist()}
+    assert "full" not in compared
+    assert "general" not in ablation.arms
+    assert (compared["fused b"], compared["short"], compared["fused a"]) == ("fused a", "original", "fused a")
+    assert as_json(found.pairs.to_pylist()) == as_json(found.values["pairs"])
+    assert {(row["arm"], row["other"]) for row in found.pairs.to_pylist()} >= {("original", "fused a")}
+    page = Path(ablation.folder, "report.html").read_text()
+    assert 'data-csv="pairs"' in page
+    assert "arms were not measured" not in page
+    plain = dmqr.ablate("job.yaml", {"ablate": arms, **IN_PROCESS})
+    assert plain.folder == ablation.folder  # what is compared with what changes nothing that is stored
+    assert plain.quality(baselines={"fused*": "fused a"}, pairs=True).values == found.values
+    words = ["--baseline", "fused*=fused a", "--baseline", "original", "--pairs"]
+    assert printed(capfd, "evaluate", plain.folder, *words) == as_json(found.values)
+    capfd.readouterr()
+    assert main(["report", plain.folder, "--baseline", "short", "--out", "other.html"]) == 0
+    assert "against <bdi>short</bdi>" in Path("other.html").read_text()
+    for wrong in ("--baseline", "shrt"), ("--baseline", "fused*=fused c"):
+        assert main(["evaluate", plain.folder, *wrong]) == 2
+        assert "is no arm; did you mean" in capfd.readouterr().err
+    run = dmqr.run("job.yaml", IN_PROCESS)
+    for flag in ("--pairs",), ("--baseline", "full"):
+        assert main(["evaluate", run.folder, *flag]) == 2
+        assert "is a run, which has no arms" in capfd.readouterr().err
+    with pytest.raises(dmqr.ConfigError, match=r"pairs: .* is a run, which has no arms"):
+        run.quality(pairs=True)
+
+
+def test_what_is_left_to_judge(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    arms = {"ablate": {"arms": {"rrf": {"fuse.method": "rrf"}}}, **IN_PROCESS, "evaluate.key": "query"}
+    Path("qrels.tsv").write_text("How to  boil EGGS\td1\t1\n")
+    for work in (dmqr.ablate("job.yaml", arms), dmqr.run("job.yaml", {**IN_PROCESS, "evaluate.key": "query"})):
+        shown = printed(capfd, "evaluate", work.folder, "--unjudged", "sheet.tsv")
+        sheet = [line.split("\t") for line in Path("sheet.tsv").read_text().splitlines()]
+        assert sheet[0] == ["query", "doc_id", "grade", "arms", "rank", "weight", "text"]
+        table = work.quality().unjudged()
+        assert table.column_names == sheet[0]
+        assert [[row["query"], row["doc_id"], row["text"]] for row in table.to_pylist()] == [
+            [row[0], row[1], row[-1]] for row in sheet[1:]
+        ]
+        assert all(row[-1] for row in sheet[1:])  # texts are those of the index
+        assert shown["unjudged"]["documents"] == len(sheet) - 1 > 0
+        assert main(["evaluate", work.folder, "--unjudged", "other.tsv"]) == 0
+        assert f"other.tsv: not judged: {len(sheet) - 1} documents of 1 keys" in capfd.readouterr().out
+        filled = "".join("\t".join([*row[:2], "0", *row[3:]]) + "\n" for row in sheet[1:])
+        Path("more.tsv").write_text(Path("qrels.tsv").read_text() + "\t".join(sheet[0]) + "\n" + filled)
+        after = printed(capfd, "evaluate", work.folder, "more.tsv", "--unjudged", "none.tsv")
+        assert after["unjudged"]["documents"] == 0
+        assert Path("none.tsv").read_text().count("\n") == 1
+        for wrong in ("--unjudged-depth", "3"), ("--unjudged", "a.tsv", "--unjudged-depth", "0"):
+            assert main(["evaluate", work.folder, *wrong]) == 2
+            assert "--unjudged-depth" in capfd.readouterr().err
+
+
 def test_an_index_is_built_once(here: Path) -> None:
     (built,) = dmqr.index("job.yaml", "corpus.parquet", {"retrieve.retrievers.bm25.index": "another"})
     assert built["documents"] == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import combinations, product
 from math import prod
 from typing import Any, Literal
@@ -46,6 +47,9 @@ class Arm:
         k: Of an oracle: the number of strategies.
         also: Names of generated arms that are this one, and are not made.
         same_as: The earlier arm that this one is under another name.
+        seeds: How often it is answered; the further answers are arms of their own, of the family `samples`.
+        seed_of: Of a further answer: the arm.
+        left_out: Whether it is made for its lists alone, and compared with no arm.
     """
 
     name: str
@@ -57,6 +61,9 @@ class Arm:
     k: int | None = None
     also: tuple[str, ...] = ()
     same_as: str | None = None
+    left_out: bool = False
+    seeds: int = 1
+    seed_of: str | None = None
 
     @property
     def strategies(self) -> list[str]:
@@ -80,6 +87,9 @@ class Arm:
             "members": list(self.members),
             "also": list(self.also),
             "same_as": self.same_as,
+            **({"left_out": True} if self.left_out else {}),
+            **({"seeds": self.seeds} if self.seeds > 1 else {}),
+            **({"seed_of": self.seed_of} if self.seed_of is not None else {}),
         }
 
 
@@ -95,10 +105,8 @@ def arms_of(config: Config) -> list[Arm]:
     if many > MOST_ARMS:
         words = "make the grid smaller, or take other subsets"
         raise ConfigError("config-value", f"ablate: {many:,} arms are more than {MOST_ARMS:,}; {words}")
-    made.add(FULL, "always", {})
-    made.add(BASELINE, "always", {"rewrite.strategies": []})
-    for entry in made.pool:
-        made.add(named(entry).name, "always", made.subset([entry], original=False))
+    for name, changes in made.always():
+        made.add(name, "always", changes)
     for name, changes in made.subsets(config.ablate.subsets):
         made.add(name, "subsets", changes)
     for number in range(2, config.ablate.samples + 1):
@@ -128,7 +136,8 @@ class _Maker:
             return
         alone = family in ("always", "subsets") and _ORIGINAL_OFF.items() <= changes.items()
         config = self._config(f"{where}: {name}", changes, without_original=alone)
-        self.arms[name] = Arm(name, family, config, dict(changes), sample)
+        left_out = name == FULL and any(fnmatchcase(name, pattern) for pattern in self.config.ablate.leave_out)
+        self.arms[name] = Arm(name, family, config, dict(changes), sample, left_out=left_out)
 
     def add_named(self, name: str, changes: Mapping[str, Any]) -> None:
         """Adds an arm that the config names; an oracle brings the arms of which it chooses."""
@@ -151,6 +160,19 @@ class _Maker:
             members.append(self.subset_name(chosen, original=True))
             self.add(members[-1], "subsets", self.subset(chosen, original=True))
         self.arms[name] = Arm(name, "arms", self.config, dict(changes), members=tuple(members), k=k)
+
+    def always(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yields names and changes of the arms that are always there, but those that are left out; `full` is made anyway."""
+        always: dict[str, dict[str, Any]] = {FULL: {}, BASELINE: {"rewrite.strategies": []}}
+        always |= {named(entry).name: self.subset([entry], original=False) for entry in self.pool}
+        patterns = self.config.ablate.leave_out
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in always):
+                what = f"ablate.leave_out: no arm that is always there is called {pattern!r}{nearest(pattern, list(always))}"
+                raise ConfigError("config-value", f"{what}; others are left out where they are named")
+        for name, changes in always.items():
+            if name == FULL or not any(fnmatchcase(name, pattern) for pattern in patterns):
+                yield name, changes
 
     def subset(self, entries: Sequence[Any], *, original: bool) -> dict[str, Any]:
         """Returns the changes of an arm with some of the strategies for every query, with or without the original's lists."""

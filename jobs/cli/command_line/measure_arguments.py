@@ -31,6 +31,12 @@ def add_measures(one: argparse.ArgumentParser) -> None:
     add(one, "--measures", metavar="NAME,...", type=_names, help=words)
 
 
+def _compared(one: argparse.ArgumentParser) -> None:
+    words = "the arm that an ablation's arms are compared with, or FAMILY=ARM, like 'bm25*=original_bm25'; once for each"
+    add(one, "--baseline", action="append", metavar="ARM", help=f"{words} (default: evaluate.baseline and .baselines)")
+    add(one, "--pairs", action="store_true", help="compare every two arms of an ablation, too")
+
+
 def _gold(one: argparse.ArgumentParser, of: str = "the run's") -> None:
     words = "gold answers, for EM and F1: log_id (or what --key says), answer (tabs)"
     add(one, "--answers", metavar="FILE", help=f"{words} (default: those of {of} config)")
@@ -50,6 +56,7 @@ def add_evaluate(one: argparse.ArgumentParser) -> None:
     add(one, "--calibration", metavar="FILE", help=words)
     _key(one)
     add_measures(one)
+    _compared(one)
     _gold(one)
     add(one, "--per-query", metavar="FILE", help="write the measures of each judged log row or query; .parquet or .csv")
     words = "write the run's results (not the original's; all that were kept) of what is judged as a TREC run file;"
@@ -57,6 +64,10 @@ def add_evaluate(one: argparse.ArgumentParser) -> None:
     add(one, "--trec", metavar="FILE", help=words + "; of an ablation: a folder of one file per arm")
     words = "write the TREC run files of an ablation without ir_metadata before the lines, for readers that know no comments"
     add(one, "--no-header", action="store_true", help=words)
+    words = "write the first results of all arms that nobody has judged as a sheet to fill in, which is read as judgements then"
+    add(one, "--unjudged", metavar="FILE", help=words)
+    words = "results of an arm that --unjudged looks at (default: 10)"
+    add(one, "--unjudged-depth", type=int, metavar="N", help=words)
     add(one, "--latex", metavar="FILE", help="write the table of an ablation's arms for LaTeX")
     add(one, "--trec-rag", metavar="FILE", help="write the answers as the TREC RAG track takes them: JSON lines")
     words = "write question, contexts, answer and ground_truth of each answer, as RAGAS reads them; .jsonl or .parquet"
@@ -110,5 +121,6 @@ def add_report(one: argparse.ArgumentParser) -> None:
     add(one, "--qrels", metavar="FILE", help="judgements (default: the config's)")
     _key(one)
     add_measures(one)
+    _compared(one)
     _gold(one)
     add(one, "--prices", metavar="FILE", help="default: prices.yaml beside the config")

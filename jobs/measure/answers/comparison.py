@@ -5,12 +5,12 @@ The tests, slices and notes are those of lists.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jobs.chain.arms.judging import CRITERIA
 from jobs.config.settings import EvaluateSettings
 from jobs.measure.answers.frame import GoldAnswers, answer_frame, answering
-from jobs.measure.compare.comparison import baseline_of, compare_frame, compare_judged_lists
+from jobs.measure.compare.comparison import baselines_of, compare_frame, compare_judged_lists
 from jobs.measure.compare.difference import Comparison
 from jobs.measure.frame import Frame, arms_of
 from jobs.measure.judged.answers import judged_answer_frames
@@ -50,12 +50,15 @@ def compare_judged(run: RunFolder, settings: EvaluateSettings, *, lists: bool = 
 
 
 def _compared(run: RunFolder, frame: Frame, settings: EvaluateSettings) -> Comparison:
-    arms, wanted = frame.arms, baseline_of(run, settings)
-    baseline = wanted if wanted in arms else arms[0]
-    return compare_frame(run, frame, settings, baseline, _notes(run, arms, wanted, baseline))
+    arms, wanted = frame.arms, baselines_of(run, settings)
+    lacking = sorted({wanted[arm] for arm in arms} - set(arms))
+    # the first that answers, of those that are compared with the same one
+    instead = {base: next(arm for arm in arms if wanted[arm] == base) for base in lacking}
+    baselines = {arm: instead.get(wanted[arm], wanted[arm]) for arm in arms}
+    return compare_frame(run, frame, settings, baselines, _notes(run, arms, instead))
 
 
-def _notes(run: RunFolder, arms: Sequence[str], wanted: str, baseline: str) -> list[str]:
+def _notes(run: RunFolder, arms: Sequence[str], instead: Mapping[str, str]) -> list[str]:
     without = [arm["name"] for arm in arms_of(run) if arm["name"] not in arms]
     notes = [f"no LLM answers for {and_more(without)}: not measured here"] if without else []
-    return notes + ([f"compared with {baseline}, since {wanted} has no answers"] if baseline != wanted else [])
+    return notes + [f"compared with {arm}, since {wanted} has no answers" for wanted, arm in instead.items()]

@@ -1,25 +1,29 @@
 """The comparison of an ablation's arms with their baseline: means, differences, tests, slices, and what is to be said of them.
 
-Families of tests, each measure on its own: the arms with a question of their own (those that are always there, `ablate.arms`
-and the subsets) against the baseline, adjusted by Holm's method; and the grid, which is explored, by false discovery rates.
+Each arm is compared with one other, its baseline: all with one, or families of arms with baselines of their own. Families of
+tests, each measure on its own: the arms with a question of their own (those that are always there, `ablate.arms` and the
+subsets) against their baselines, adjusted by Holm's method; and the grid, which is explored, by false discovery rates. Where
+every two arms are compared (`pairs.py`), the corrections are over all pairs.
 Samples (noise), oracle arms (bounds that the judgements chose) and further names of an arm test nothing and are in no family.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from cluster.errors import ConfigError, nearest
 from jobs.config.settings import EvaluateSettings
+from jobs.job.baselines import arm_baselines, check_pairs
 from jobs.log.judgements import Judgements
 from jobs.measure.arrays import Floats
 from jobs.measure.compare.comparison_notes import comparison_notes
-from jobs.measure.compare.difference import GRID, QUESTIONS, Comparison, Difference
+from jobs.measure.compare.corrections import GRID, QUESTIONS, SAMPLES, adjusted, seen_from
+from jobs.measure.compare.difference import Comparison, Difference
+from jobs.measure.compare.pairs import ArmPair, pairs_of
 from jobs.measure.compare.slices import Slice, slices_of
 from jobs.measure.frame import JUDGED_LISTS, Frame, arms_of, measure
 from jobs.measure.judged.noise import with_noise
@@ -29,10 +33,7 @@ from jobs.measure.significance import (
     cluster_sums,
     effects,
     equivalence_p,
-    false_discovery_rates,
-    holm,
     needed_keys,
-    paired_test,
     randomised_p,
 )
 from jobs.measure.unknown import unknown_documents
@@ -45,15 +46,12 @@ def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings) 
     """Returns the comparison of an ablation's arms.
 
     Raises:
-        ConfigError: a measure or the baseline does not exist, or files of the ablation cannot be read.
+        ConfigError: a measure or a baseline does not exist, or files of the ablation cannot be read.
     """
-    names = [arm["name"] for arm in arms_of(run)]
-    baseline = baseline_of(run, settings)
-    if baseline not in names:
-        raise ConfigError("config-value", f"evaluate.baseline: {baseline!r} is no arm{nearest(baseline, names)}")
+    baselines = baselines_of(run, settings)
     frame = with_noise(run, measure(run, judgements, settings.measures))
     frame = replace(frame, unknown=unknown_documents(run, judgements))
-    return compare_frame(run, frame, settings, baseline)
+    return compare_frame(run, frame, settings, baselines)
 
 
 def compare_judged_lists(run: RunFolder, settings: EvaluateSettings) -> Comparison | None:
@@ -72,74 +70,114 @@ def compare_judged_lists(run: RunFolder, settings: EvaluateSettings) -> Comparis
     return replace(one, frame=replace(one.frame, kind=JUDGED_LISTS))
 
 
-def baseline_of(run: RunFolder, settings: EvaluateSettings) -> str:
-    """Returns the arm that the others are compared with, by the name that it has among the arms."""
-    also = {arm["name"]: arm["also"] for arm in arms_of(run) if arm.get("also")}
-    return next((arm for arm, others in also.items() if settings.baseline in others), settings.baseline)
+def baselines_of(run: RunFolder, settings: EvaluateSettings) -> dict[str, str]:
+    """Returns arm -> the arm that it is compared with, by the names that they have among the arms.
+
+    Raises:
+        ConfigError: a baseline is no arm.
+    """
+    arms = arms_of(run)
+    return arm_baselines(
+        settings, [arm["name"] for arm in arms], {other: arm["name"] for arm in arms for other in arm.get("also") or ()}
+    )
 
 
 def compare_frame(
-    run: RunFolder, frame: Frame, settings: EvaluateSettings, baseline: str, notes: Sequence[str] = ()
+    run: RunFolder, frame: Frame, settings: EvaluateSettings, baselines: Mapping[str, str], notes: Sequence[str] = ()
 ) -> Comparison:
     """Returns the comparison of the arms of a frame, by any measures.
 
     Args:
         run: the ablation.
         frame: of some of its arms.
-        settings: the smallest difference that matters, and the slices.
-        baseline: one of the arms.
+        settings: the smallest difference that matters, the slices, and whether every two arms are compared.
+        baselines: arm of the frame -> one of them.
         notes: what else is to be said, before all.
 
     Raises:
         ConfigError: files of the ablation cannot be read.
     """
+    baselines = {arm: baselines[arm] for arm in frame.arms}
     arms = [arm for arm in arms_of(run) if arm["name"] in frame.arms]
     also = {arm["name"]: arm["also"] for arm in arms if arm.get("also")}
-    slices, said = slices_of(run, frame, settings.slices, baseline) if frame.keys else ([], [])
     families = {arm["name"]: arm["family"] for arm in arms}
     oracles = frozenset(arm["name"] for arm in arms if arm.get("members"))
     parts = {arm["name"]: arm["reads_part_of"] for arm in arms if arm.get("reads_part_of")}
     same_as = {arm["name"]: arm["same_as"] for arm in arms if arm.get("same_as")}
+    baseline = max((arm for arm in frame.arms if baselines[arm] == arm), key=list(baselines.values()).count)
     one = Comparison(
-        frame, baseline, settings.min_effect, families, oracles, (), tuple(slices), (), parts, same_as, also
+        frame, baseline, settings.min_effect, families, oracles, (), (), (), parts, same_as, also, baselines
     )  # fmt: skip
+    if not frame.keys:
+        return replace(one, notes=(*notes, *comparison_notes(one)))
     untested = oracles | one.untested
-    found = differences(frame, baseline, settings.min_effect, families, untested) if frame.keys else []
-    one = replace(one, differences=tuple(found))
+    slices, said = slices_of(run, frame, settings.slices, baselines, untested)
+    pairs: list[ArmPair] = []
+    if settings.pairs:
+        compared = [arm for arm in frame.arms if arm not in {*oracles, *same_as} and families[arm] != SAMPLES]
+        check_pairs(settings, len(compared))
+        pairs = pairs_of(frame, compared, families, settings.min_effect)
+    found = differences(frame, baselines, settings.min_effect, families, untested)
+    found = over_pairs(found, pairs, same_as) if pairs else found
+    one = replace(one, differences=tuple(found), slices=tuple(slices), pairs=tuple(pairs))
     return replace(one, notes=(*notes, *comparison_notes(one), *said))
 
 
+def _of_seeds(frame: Frame, arm: str, measure: int) -> dict[str, Any]:
+    """Returns what a difference says of the seeds of an arm."""
+    if arm not in frame.seeds:
+        return {}
+    means = frame.seeds[arm].values[:, measure].mean(axis=1)
+    return {"seeds": len(means), "deviation": float(np.std(means, ddof=1)), "seed_means": tuple(means.tolist())}
+
+
+def over_pairs(found: Sequence[Difference], pairs: Sequence[ArmPair], same_as: Mapping[str, str]) -> list[Difference]:
+    """Returns differences whose corrections are those of their pairs, so that one comparison has one p."""
+    of = {(*sorted((one.arm, one.other)), one.measure): one for one in pairs}
+
+    def corrected(one: Difference) -> Difference:
+        arms = sorted(same_as.get(arm, arm) for arm in (one.arm, one.baseline))
+        pair = of.get((*arms, one.measure))
+        if pair is None or (one.p_holm is None and one.q is None):
+            return one
+        return replace(one, p_holm=pair.p_holm, q=pair.q, detectable=pair.detectable)
+
+    return [corrected(one) for one in found]
+
+
 def differences(
-    frame: Frame, baseline: str, min_effect: float, families: Mapping[str, str], untested: frozenset[str]
+    frame: Frame, baselines: Mapping[str, str], min_effect: float, families: Mapping[str, str], untested: frozenset[str]
 ) -> list[Difference]:
-    """Returns the differences to the baseline, by arm and measure.
+    """Returns the differences to the baselines, by arm and measure.
 
     Args:
         frame: with at least one key.
-        baseline: an arm of it.
+        baselines: arm -> the arm that it is compared with, itself: with none.
         min_effect: the smallest difference that matters.
         families: arm -> family.
         untested: arms outside the families: oracles, and further names of an arm.
     """
-    by_measure = [_of_measure(frame, place, baseline, min_effect, families, untested) for place in range(len(frame.measures))]
+    by_measure = [_of_measure(frame, place, baselines, min_effect, families, untested) for place in range(len(frame.measures))]
     return [by_measure[measure][arm] for arm in range(len(frame.arms)) for measure in range(len(frame.measures))]
 
 
 def _of_measure(
-    frame: Frame, place: int, baseline: str, min_effect: float, families: Mapping[str, str], untested: frozenset[str]
-) -> list[Difference]:
-    base, keys = frame.arms.index(baseline), len(frame.keys)
+    frame: Frame, place: int, baselines: Mapping[str, str], min_effect: float, families: Mapping[str, str],
+    untested: frozenset[str],
+) -> list[Difference]:  # fmt: skip
+    number, keys = {arm: n for n, arm in enumerate(frame.arms)}, len(frame.keys)
+    base = [number[baselines[arm]] for arm in frame.arms]
     values, condensed = frame.values[:, place], frame.condensed[:, place]
-    series = values - values[base]
-    test, by_traffic = paired_test(series, frame.clusters), paired_test(series, frame.clusters, frame.weights)
-    known = test.freedom > 0
+    series, compared = values - values[base], list(enumerate(base))
+    test, by_traffic = (frame.difference_test(compared, place, weights=weights) for weights in (None, frame.weights))
+    known = bool((test.freedom > 0).all())
     randomised = randomised_p(cluster_sums(series, frame.clusters)) if known else test.p
     with np.errstate(divide="ignore", invalid="ignore"):
         needed = needed_keys(np.nan_to_num(test.mean / (test.error * math.sqrt(keys)), posinf=np.inf))
-    in_question, in_grid = (
-        [n for n in _members(frame, baseline, wanted, families, untested) if known] for wanted in (QUESTIONS, (GRID,))
-    )
-    p_holm, q = _adjusted(test.p, in_question, holm), _adjusted(test.p, in_grid, false_discovery_rates)
+    tested = [n for n, arm in enumerate(frame.arms) if known and baselines[arm] != arm and arm not in untested]
+    in_question, in_grid = ([n for n in tested if families[frame.arms[n]] in wanted] for wanted in (QUESTIONS, (GRID,)))
+    p_holm, q = adjusted(test.p, in_question, in_grid)
+    seen = seen_from([test], p_holm, q)
     means, condensed_means, weighted = values.mean(axis=1), condensed.mean(axis=1), values @ frame.weights
     wins, losses = (series > TIE).sum(axis=1), (series < -TIE).sum(axis=1)
     columns: dict[str, Sequence[Any] | Floats] = {
@@ -173,22 +211,11 @@ def _of_measure(
             q=q.get(n),
             needed=needed[n],
             looked=frame.looked(n, place),
-            uneven=frame.uneven(n, base, place),
-            within_noise=n != base and abs(plain["difference"][n]) < noise,
+            uneven=frame.uneven(n, base[n], place),
+            detectable=seen.get(n),
+            baseline=baselines[arm],
+            **_of_seeds(frame, arm, place),
+            within_noise=n != base[n] and abs(plain["difference"][n]) < noise,
         )
         for n, arm in enumerate(frame.arms)
     ]
-
-
-def _members(
-    frame: Frame, baseline: str, wanted: Sequence[str], families: Mapping[str, str], untested: frozenset[str]
-) -> list[int]:
-    """Returns the places of the arms of some families that are tested."""
-    left_out = {baseline, *untested}
-    return [n for n, arm in enumerate(frame.arms) if families[arm] in wanted and arm not in left_out]
-
-
-def _adjusted(p: Floats, chosen: Sequence[int], method: Callable[[Floats], Floats]) -> dict[int, float]:
-    """Returns the corrected p of the places that have one: where all keys differ by the same, there is no test."""
-    corrected = zip(chosen, method(p[list(chosen)]).tolist(), strict=True)
-    return {place: one for place, one in corrected if not np.isnan(one)}

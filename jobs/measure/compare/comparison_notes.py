@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from jobs.measure.compare.difference import GRID, PART, QUESTIONS, SAMPLES, Comparison
+from jobs.measure.compare.corrections import GRID, QUESTIONS, SAMPLES
+from jobs.measure.compare.difference import DEVIATION, PART, Comparison
 from jobs.measure.notes import (
     interval_notes,
     interval_words,
@@ -16,7 +17,7 @@ from jobs.measure.notes import (
     uneven_notes,
     zero_notes,
 )
-from jobs.measure.significance import ALPHA, DRAWS
+from jobs.measure.significance import ALPHA, DRAWS, POWER
 from jobs.terminal.formats import and_more, figure
 
 
@@ -28,6 +29,8 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         *judge_notes(comparison.frame.judge),
         *cut_notes(comparison),
         *named_notes(comparison),
+        *baseline_notes(comparison),
+        *seed_notes(comparison),
         *_counted(comparison),
         *_tested(comparison),
         *_judged(comparison),
@@ -40,7 +43,7 @@ def cut_notes(comparison: Comparison) -> list[str]:
     frame, found = comparison.frame, comparison.differences
     looked = {arm: {one.measure: one.looked for one in found if one.arm == arm and one.looked} for arm in frame.arms}
     apart = list(dict.fromkeys(one.measure for one in found if one.uneven))
-    lists = f"the arm and of {comparison.baseline}"
+    lists = f"the arm and of {comparison.against}"
     return looked_notes(looked, len(frame.keys), len(frame.arms)) + uneven_notes(apart, lists)
 
 
@@ -60,6 +63,26 @@ def named_notes(comparison: Comparison) -> list[str]:
     return notes + [f"{arm} is also {and_more(others)}: one system, one row" for arm, others in comparison.also.items()]
 
 
+def baseline_notes(comparison: Comparison) -> list[str]:
+    """Returns which arms are compared with which baseline, where there are several."""
+    if len(comparison.of_baselines) < 2:
+        return []
+    return [f"compared with {base}: {and_more(arms)}" for base, arms in comparison.of_baselines.items() if arms]
+
+
+def seed_notes(comparison: Comparison) -> list[str]:
+    """Returns which arms were answered how often, and what that makes of their figures."""
+    of: dict[int, list[str]] = {}
+    for arm, seeded in comparison.frame.seeds.items():
+        of.setdefault(len(seeded.arms), []).append(arm)
+    notes = [f"{DEVIATION} {and_more(arms)}: mean and standard deviation of {seeds} seeds" for seeds, arms in of.items()]
+    if notes:
+        notes.append("tests are of means over seeds; what a seed does to all queries alike is in their errors, too")
+        single = [arm for arm in comparison.frame.arms if arm not in comparison.frame.seeds and arm not in comparison.oracles]
+        notes += [f"one seed: {and_more(single)}"] if single else []
+    return notes
+
+
 def _counted(comparison: Comparison) -> list[str]:
     frame = comparison.frame
     left_out = (frame.missing, "not in the log"), (frame.not_committed, "of queries not committed yet")
@@ -74,10 +97,10 @@ def _counted(comparison: Comparison) -> list[str]:
 
 def _tested(comparison: Comparison) -> list[str]:
     frame, found = comparison.frame, comparison.differences
-    left_out = {comparison.baseline, *comparison.oracles, *comparison.untested}
-    tested = [one for one in found if one.arm not in left_out]
+    left_out = comparison.oracles | comparison.untested
+    tested = [one for one in found if one.arm not in left_out and one.arm != one.baseline]
     alike = [f"{one.arm} by {one.measure}" for one in tested if math.isnan(one.p)]
-    notes = interval_notes(f"to {comparison.baseline}; {interval_words()} and p", frame.drawn, len(frame.keys), alike)
+    notes = interval_notes(f"to {comparison.against}; {interval_words()} and p", frame.drawn, len(frame.keys), alike)
     if frame.drawn < 2:
         return notes
     tested = [one for one in tested if not math.isnan(one.p)]
@@ -87,16 +110,32 @@ def _tested(comparison: Comparison) -> list[str]:
         f"checked by randomisation ({'all' if exact else f'{DRAWS:,}'} sign flips): {apart:,} of {len(tested):,} tests "
         f"come out differently at {ALPHA}"
     )
-    sizes = {
-        "p_holm": sum(one.p_holm is not None for one in found) // len(frame.measures),
-        "q": sum(one.q is not None for one in found) // len(frame.measures),
-    }
-    if sizes["p_holm"]:
-        notes.append(f"p is Holm's, for {sizes['p_holm']:,} arms ({', '.join(QUESTIONS)}), each measure a family of its own")
-    if sizes["q"]:
-        notes.append(f"q is Benjamini and Hochberg's, for {sizes['q']:,} arms of the {GRID}, each measure a family of its own")
+    corrected = comparison.pairs or found
+    by_holm, by_rate = (
+        sum(getattr(one, name) is not None for one in corrected) // len(frame.measures) for name in ("p_holm", "q")
+    )
+    own = "each measure a family of its own"
+    if by_holm:
+        what = f"pairs of arms ({', '.join(QUESTIONS)})" if comparison.pairs else f"arms ({', '.join(QUESTIONS)})"
+        notes.append(f"p is Holm's, for {by_holm:,} {what}, {own}")
+    if by_rate:
+        what = f"pairs with an arm of the {GRID}" if comparison.pairs else f"arms of the {GRID}"
+        notes.append(f"q is Benjamini and Hochberg's, for {by_rate:,} {what}, {own}")
+    notes += detectable_notes(comparison)
     notes.append(f"equivalent: within {comparison.min_effect:g} of it by two one-sided t-tests at {ALPHA}, unadjusted")
     return notes
+
+
+def detectable_notes(comparison: Comparison) -> list[str]:
+    """Returns from which to which smallest difference the arms' tests by the first measure can show."""
+    first = comparison.frame.measures[0]
+    sizes = {one.arm: one.detectable for one in comparison.differences if one.measure == first and one.detectable is not None}
+    if not sizes:
+        return []
+    least, most = (pick(sizes, key=lambda arm: sizes[arm]) for pick in (min, max))
+    span = f"{figure(sizes[least])} ({least})" + (f" to {figure(sizes[most])} ({most})" if len(sizes) > 1 else "")
+    power = f"a power of {100 * POWER:.0f} % at {ALPHA:g} over the number of comparisons"
+    return [f"smallest difference in {first} that these queries show, with {power}: {span}"]
 
 
 def _judged(comparison: Comparison) -> list[str]:

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from jobs.measure.compare.pairs import ArmPair
 from jobs.measure.compare.slices import Slice
 from jobs.measure.frame import Frame
 from jobs.measure.measured_depth import Looked
 
-QUESTIONS = ("always", "arms", "subsets")  # families that are adjusted together, by Holm
-GRID, SAMPLES = "grid", "samples"
+DEVIATION = "±"  # before the standard deviation over seeds
 PART = "§"  # after the name of an arm that reads a part of a joint answer
 
 
@@ -67,6 +67,17 @@ class Difference:
     difference and its tests are of the cuts, too."""
     needed: int | None
     """Keys, clustered as these, with which the t-test finds this difference with a power of 80 % at .05; None: no number."""
+    detectable: float | None = None
+    """Smallest true difference that the test finds with a power of 80 %, by its own variance, at .05 over the number of tests
+    that are corrected together; None: it is not tested, or there is no variance."""
+    baseline: str = ""
+    """The arm that it is compared with; itself: with none."""
+    seeds: int = 1
+    """How often the arm was answered; all figures are of the means over these answers (`jobs/measure/seeds.py`)."""
+    deviation: float | None = None
+    """Standard deviation of the means of the seeds; None: there is one seed."""
+    seed_means: tuple[float, ...] = ()
+    """The mean of each seed, where there are several."""
     within_noise: bool = False
     """Whether the arm is nearer to the baseline than the judge's noise (`Frame.noise`): then the judge does not order them."""
 
@@ -83,6 +94,7 @@ class Comparison:
 
     frame: Frame
     baseline: str
+    """The arm that is compared with none; of several that with which most are compared."""
     min_effect: float
     families: dict[str, str]
     """Arm -> always, arms, grid, subsets or samples."""
@@ -99,6 +111,32 @@ class Comparison:
     """Arms that are an earlier arm under another name -> that arm."""
     also: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Arm -> further names of it in the grid or the subsets, which have no rows."""
+    baselines: Mapping[str, str] = field(default_factory=dict)
+    """Arm -> the arm that it is compared with, where that is not `baseline`; of one that is compared with none itself."""
+    pairs: tuple[ArmPair, ...] = ()
+    """Every two arms, where that was asked for; by measure."""
+
+    def base_of(self, arm: str) -> str:
+        """Returns the arm that an arm is compared with; itself, where it is compared with none."""
+        return self.baselines.get(arm, self.baseline)
+
+    def is_baseline(self, arm: str) -> bool:
+        """Returns whether an arm is compared with none."""
+        return self.base_of(arm) == arm
+
+    @property
+    def of_baselines(self) -> dict[str, list[str]]:
+        """Returns baseline -> the arms that are compared with it, each in the frame's order; itself is not among them."""
+        found: dict[str, list[str]] = {arm: [] for arm in self.frame.arms if self.is_baseline(arm)}
+        for arm in self.frame.arms:
+            if not self.is_baseline(arm):
+                found.setdefault(self.base_of(arm), []).append(arm)
+        return found
+
+    @property
+    def against(self) -> str:
+        """Returns what arms are compared with, in words: the baseline, or of several "its baseline"."""
+        return self.baseline if len(self.of_baselines) < 2 else "its baseline"
 
     def named(self, arm: str) -> str:
         """Returns the name of an arm with its mark, if it has one."""
@@ -106,10 +144,14 @@ class Comparison:
 
     @property
     def untested(self) -> frozenset[str]:
-        """Returns the arms that are the baseline, or an arm that is tested already, under another name."""
-        first = self.same_as.get(self.baseline, self.baseline)
-        of_baseline = {first, *(arm for arm, other in self.same_as.items() if other == first)}
-        return frozenset((of_baseline | set(self.same_as)) - {self.baseline})
+        """Returns the arms that are their baseline, or an arm that is tested already, under another name."""
+        found, tested = set(), set()
+        for arm in self.frame.arms:
+            pair = tuple(self.same_as.get(one, one) for one in (arm, self.base_of(arm)))
+            if not self.is_baseline(arm) and (pair[0] == pair[1] or pair in tested):
+                found.add(arm)
+            tested |= set() if self.is_baseline(arm) else {pair}
+        return frozenset(found)
 
     @property
     def warning(self) -> str | None:

@@ -8,7 +8,6 @@ from cluster.costs import Prices
 from jobs.counts import by_arm
 from jobs.measure.compare.arm_costs import cost_of, usd_of
 from jobs.measure.compare.difference import Comparison
-from jobs.measure.significance import paired_test
 from jobs.runs.folder import RunFolder
 from jobs.runs.gate import GateSaving, gate_saving
 from jobs.runs.sums import arm_needs
@@ -61,6 +60,8 @@ def gated_arms(run: RunFolder, prices: Prices | None, comparison: Comparison | N
     billed = None if prices is None else run.bill(prices)
     found = []
     for name, arm in arms.items():
+        if arm.get("seed_of") is not None:
+            continue
         requests = [need for need in needs[name].whole if need.quantity == "requests"]
         saving = gate_saving(counts[name], sum(need.amount for need in requests), usd_of(billed, cost_of(run, requests)))
         if saving is not None:
@@ -75,6 +76,6 @@ def _losses(comparison: Comparison | None, arm: str, without: str | None) -> tup
     frame = comparison.frame
     if arm not in frame.arms or without not in frame.arms:
         return ()
-    test = paired_test(frame.values[frame.arms.index(arm)] - frame.values[frame.arms.index(without)], frame.clusters)
-    columns = zip(frame.measures, test.mean.tolist(), test.low.tolist(), test.high.tolist(), strict=True)
-    return tuple(Loss(*one) for one in columns)
+    places = frame.arms.index(arm), frame.arms.index(without)
+    tests = {name: frame.difference_test([places], n) for n, name in enumerate(frame.measures)}
+    return tuple(Loss(name, float(test.mean[0]), float(test.low[0]), float(test.high[0])) for name, test in tests.items())

@@ -39,7 +39,7 @@ def selected_of_arms(run: RunFolder) -> list[SelectedOfArm]:
         return []
     with database(run) as connection:
         for arm in run.record["ablation"]["arms"]:
-            if arm["rewrites_of"] is None or not arm["strategies"]:
+            if arm["rewrites_of"] is None or not arm["strategies"] or arm.get("seed_of") is not None:
                 continue
             rows = connection.execute(
                 "SELECT len(list_intersect(strategies, $strategies)) AS number, count(*) FROM read_parquet($files)"

@@ -23,6 +23,8 @@ class ArmMean(NamedTuple):
     """best, second, or nothing."""
     mark: str
     """Of a significant difference to the baseline, and of lists that were cut."""
+    deviation: float | None = None
+    """Standard deviation over the arm's seeds; None: it has one."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,14 @@ class MeasureGroup:
         if arm not in found.means:
             return None
         place = "best" if arm in found.best[measure] else "second" if arm in found.second[measure] else ""
-        marks = mark(found.differences.get((arm, measure))) + cut_mark(found.comparison.by_arm[arm, measure])
-        return ArmMean(found.means[arm][measure], place, marks)
+        one = found.comparison.by_arm[arm, measure]
+        marks = mark(found.differences.get((arm, measure))) + cut_mark(one)
+        return ArmMean(found.means[arm][measure], place, marks, one.deviation)
 
 
 @dataclass(frozen=True)
 class SideBySide:
-    """All groups, and the arms of any: the baseline first, then by the first measure of the first group."""
+    """All groups, and the arms of any: the baselines first, then by the first measure of the first group."""
 
     groups: tuple[MeasureGroup, ...]
     arms: tuple[str, ...]
@@ -65,7 +68,7 @@ def side_by_side(comparisons: Sequence[Comparison]) -> SideBySide | None:
     found = [standing(one) for one in comparisons if one.differences]
     if len(found) < 2:
         return None
-    ordered = dict.fromkeys(arm for one in found for arm in (one.comparison.baseline, *one.ordered()))
+    ordered = dict.fromkeys(arm for one in found for arm in (*one.comparison.of_baselines, *one.ordered()))
     groups = [MeasureGroup(one, _measures(one.comparison)) for one in found]
     return SideBySide(tuple(groups), tuple(ordered))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from jobs.measure.arrays import Floats
 from jobs.measure.evaluate.traffic import traffic_thirds
 from jobs.measure.frame import Frame
 from jobs.measure.judged_rows import database
-from jobs.measure.significance import FEW_QUERIES, false_discovery_rates, paired_test
+from jobs.measure.significance import FEW_QUERIES, false_discovery_rates
 from jobs.runs.folder import RunFolder
 from rewriters.normalise import normalise
 
@@ -50,29 +50,34 @@ class Slice:
     value: str
     keys: int
     means: dict[str, tuple[float, float]]
-    """Arm -> mean of the first measure, and its difference to the baseline."""
+    """Arm -> mean of the first measure, and its difference to the arm's baseline."""
     few: bool
     """Whether it has so few keys that its means say little."""
     tests: dict[str, SliceTest] = field(default_factory=dict)
-    """Arm other than the baseline -> test of its difference; empty where the baseline's own value made the slices."""
+    """Arm that is tested -> test of its difference; empty where the baseline's own value made the slices."""
     measures: dict[str, dict[str, float]] = field(default_factory=dict)
     """Arm -> measure -> mean, of all measures."""
 
 
-def slices_of(run: RunFolder, frame: Frame, names: Sequence[str], baseline: str) -> tuple[list[Slice], list[str]]:
+def slices_of(
+    run: RunFolder, frame: Frame, names: Sequence[str], baselines: Mapping[str, str], untested: frozenset[str] = frozenset()
+) -> tuple[list[Slice], list[str]]:
     """Returns the slices, by property and value, and a note on each property that needs one.
 
     Args:
         run: the ablation.
         frame: its measures, with at least one key.
         names: properties, as `evaluate.slices` has them.
-        baseline: an arm.
+        baselines: arm -> the arm that it is compared with, itself: with none.
+        untested: arms without a test: those that choose by judgements, and further names of an arm.
 
     Raises:
         ConfigError: files of the ablation cannot be read.
     """
     first = frame.values[:, 0]
-    base = first[frame.arms.index(baseline)]
+    bases = [frame.arms.index(baselines[arm]) for arm in frame.arms]
+    base = first[max((n for n, own in enumerate(bases) if own == n), key=bases.count)]
+    compared = [(n, bases[n]) for n, arm in enumerate(frame.arms) if bases[n] != n and arm not in untested]
     slices: list[Slice] = []
     notes = []
     for name in dict.fromkeys(names):
@@ -81,10 +86,10 @@ def slices_of(run: RunFolder, frame: Frame, names: Sequence[str], baseline: str)
         title = _SHOWN.get(name, name) if column is None else name
         notes += [note] if note else []
         parts = _parts(values)
-        tests = [{}] * len(parts) if title == "difficulty" and column is None else _tests(frame, parts, baseline)
+        tests = [{}] * len(parts) if title == "difficulty" and column is None else _tests(frame, parts, compared)
         for (value, chosen), tested in zip(parts, tests, strict=True):
             means = first[:, chosen].mean(axis=1)
-            differences = means - base[chosen].mean()
+            differences = means - means[bases]
             found = {arm: (float(means[n]), float(differences[n])) for n, arm in enumerate(frame.arms)}
             means_of = frame.values[:, :, chosen].mean(axis=2).tolist()
             measured = {arm: dict(zip(frame.measures, of, strict=True)) for arm, of in zip(frame.arms, means_of, strict=True)}
@@ -92,17 +97,18 @@ def slices_of(run: RunFolder, frame: Frame, names: Sequence[str], baseline: str)
     return slices, notes
 
 
-def _tests(frame: Frame, parts: Sequence[tuple[str, Places]], baseline: str) -> list[dict[str, SliceTest]]:
-    """Returns, for each part, arm -> the test of its difference to the baseline by the first measure."""
-    others = [n for n, arm in enumerate(frame.arms) if arm != baseline]
-    series = frame.values[others, 0] - frame.values[frame.arms.index(baseline), 0]
-    if not others or not parts:
+def _tests(frame: Frame, parts: Sequence[tuple[str, Places]], tested: Sequence[tuple[int, int]]) -> list[dict[str, SliceTest]]:
+    """Returns, for each part, arm -> the test of its difference to its baseline by the first measure.
+
+    `tested`: places of the arms, and of their baselines.
+    """
+    if not tested or not parts:
         return [{} for _ in parts]
-    found = [paired_test(series[:, chosen], np.unique(frame.clusters[chosen], return_inverse=True)[1]) for _, chosen in parts]
+    found = [frame.difference_test(tested, 0, chosen) for _, chosen in parts]
     p = np.array([one.p for one in found])
     q = false_discovery_rates(p)
     columns = [np.stack([one.low, one.high, one.p, rates], axis=1).tolist() for one, rates in zip(found, q, strict=True)]
-    return [{frame.arms[n]: SliceTest(*row) for n, row in zip(others, rows, strict=True)} for rows in columns]
+    return [{frame.arms[n]: SliceTest(*row) for (n, _), row in zip(tested, rows, strict=True)} for rows in columns]
 
 
 def _values(run: RunFolder, frame: Frame, name: str, base: Floats) -> tuple[Values, str | None]:

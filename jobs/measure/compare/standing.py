@@ -15,6 +15,7 @@ from jobs.measure.significance import ALPHA, UNCLEAR, better_or_worse
 
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison, Difference
+    from jobs.measure.compare.pairs import ArmPair
 
 MARKS = ((0.01, "‡"), (ALPHA, "†"))
 """Corrected p below -> mark, the stricter first."""
@@ -48,7 +49,7 @@ class Standing:
     second: dict[str, frozenset[str]]
     bounds: frozenset[str]
     differences: dict[tuple[str, str], Difference]
-    """Arm and measure -> its difference; without the baseline's to itself."""
+    """Arm and measure -> its difference; without those of baselines to themselves."""
     weighted: dict[str, float]
     """Arm -> mean of the first measure, weighted by traffic."""
 
@@ -67,9 +68,10 @@ class Standing:
 
     @property
     def leader(self) -> str | None:
-        """Returns the best arm other than the baseline; None where there is no other."""
-        left_out = {self.comparison.baseline, *self.comparison.untested}
-        return next((arm for arm in self.ordered() if self.contends(arm) and arm not in left_out), None)
+        """Returns the best arm that is compared with another; None where there is none."""
+        left_out = self.comparison.untested
+        compared = [arm for arm in self.ordered() if not self.comparison.is_baseline(arm)]
+        return next((arm for arm in compared if self.contends(arm) and arm not in left_out), None)
 
 
 def standing(comparison: Comparison) -> Standing:
@@ -89,7 +91,7 @@ def standing(comparison: Comparison) -> Standing:
         {measure: first for measure, (first, _) in by_measure.items()},
         {measure: second for measure, (_, second) in by_measure.items()},
         comparison.oracles,
-        {(one.arm, one.measure): one for one in comparison.differences if one.arm != comparison.baseline},
+        {(one.arm, one.measure): one for one in comparison.differences if not comparison.is_baseline(one.arm)},
         {one.arm: one.weighted_mean for one in comparison.differences if one.measure == frame.measures[0]},
     )
 
@@ -120,8 +122,19 @@ def places(means: Mapping[str, float], noise: float = 0.0, digits: int = PLACES)
 
 def mark(difference: Difference | None) -> str:
     """Returns the mark of a significant difference to the baseline in either direction, or nothing; none within its noise."""
-    p = None if difference is None or difference.within_noise else difference.corrected
+    return "" if difference is None else pair_mark(difference)
+
+
+def pair_mark(compared: Difference | ArmPair) -> str:
+    """Returns the mark of a significant difference of two arms, or nothing."""
+    p = None if compared.within_noise else compared.corrected
     return "" if p is None else next((sign for level, sign in MARKS if p < level), "")
+
+
+def paired_arms(comparison: Comparison) -> list[str]:
+    """Returns the arms of which every two are compared, by the mean of the first measure, the best first."""
+    arms = {arm for one in comparison.pairs for arm in (one.arm, one.other)}
+    return [arm for arm in standing(comparison).ordered() if arm in arms]
 
 
 def cut_mark(difference: Difference) -> str:

@@ -32,6 +32,7 @@ from jobs.measure.notes import (
     uneven_notes,
     zero_notes,
 )
+from jobs.measure.power import detectable
 from jobs.measure.unknown import UnknownDocuments, unknown_documents
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import figure
@@ -56,6 +57,8 @@ class Evaluation:
     together."""
     intervals: dict[str, tuple[float, float]] | None
     """Measure -> 95 % interval of the mean of results - original, of those that have one (`paired_test`); None without any."""
+    detectable: Mapping[str, float] = field(default_factory=dict)
+    """Measure -> the smallest true difference of results and original alone that its test at .05 finds with a power of 80 %."""
     not_committed: int = 0
     """Number of judged keys whose query is not committed yet."""
     rejected: int = 0
@@ -137,6 +140,7 @@ def evaluation(run: RunFolder, judgements: Judgements, frame: Frame) -> Evaluati
     looked = [_by_measure(frame, (frame.looked(arm, place) for place in places)) for arm in range(len(frame.arms))]
     test = frame.test(0, 1) if alone else None
     intervals = {} if test is None else _by_measure(frame, map(test.interval, places))
+    seen = {} if test is None else _by_measure(frame, detectable(test.error, test.freedom))
     shares = [None if np.isnan(share) else float(share) for share in frame.unjudged]
     return Evaluation(
         judged=frame.judged,
@@ -144,6 +148,7 @@ def evaluation(run: RunFolder, judgements: Judgements, frame: Frame) -> Evaluati
         results=means[0],
         original=means[1] if alone else None,
         intervals=intervals or None,
+        detectable=seen,
         not_committed=frame.not_committed,
         rejected=frame.rejected,
         without_results=int(frame.failed[0]),
@@ -200,6 +205,7 @@ def evaluation_values(evaluation: Evaluation) -> dict[str, Any]:
             "original": None if original is None else _number(original[name]),
             "difference": None if differences is None else _number(differences[name]),
             "interval": list(intervals[name]) if name in intervals else None,
+            "detectable": one.detectable.get(name),
             "looked": one.looked[name]._asdict() if name in one.looked else None,
             "original_looked": one.original_looked[name]._asdict() if name in one.original_looked else None,
             "uneven": name in one.uneven,

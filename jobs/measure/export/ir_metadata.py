@@ -59,7 +59,7 @@ def _metadata(run: RunFolder, comparison: Comparison, arm: str, tags: Mapping[st
         "research goal": {
             "evaluation": {
                 "reported measures": list(comparison.frame.measures),
-                "baseline": [tags[comparison.baseline]],
+                "baseline": [tags[comparison.base_of(arm)]],
                 "significance test": [{"name": "paired t-test"} | ({"correction method": correction} if correction else {})],
             }
         },

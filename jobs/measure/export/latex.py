@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from cluster.storage.whole_file import written
 from jobs.config.settings import TableSettings
-from jobs.measure.compare.comparison_notes import cut_notes, named_notes
-from jobs.measure.compare.difference import PART
+from jobs.measure.compare.comparison_notes import baseline_notes, cut_notes, detectable_notes, named_notes, seed_notes
+from jobs.measure.compare.difference import DEVIATION, PART
 from jobs.measure.compare.side_by_side import ArmMean, MeasureGroup, SideBySide, side_by_side
-from jobs.measure.compare.standing import FAMILIES, PLACES, Standing, cut_mark, places, standing
+from jobs.measure.compare.standing import FAMILIES, PLACES, Standing, cut_mark, pair_mark, paired_arms, places, standing
 from jobs.measure.export.latex_cells import (
     SIGNS,
     chosen_arms,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison
 
 MOST_ROWS = 50
+MOST_PAIRED_ROWS = 12
 _DEFAULT = TableSettings()
 _KEYS = {"log_id": "log rows", "query_id": "queries", "query": "queries"}
 
@@ -39,7 +40,8 @@ _KEYS = {"log_id": "log rows", "query_id": "queries", "query": "queries"}
 def latex_table(comparison: Comparison, rows: int = MOST_ROWS, table: TableSettings = _DEFAULT) -> str:
     r"""Returns the means of the arms as a LaTeX table (booktabs): best bold, second best underlined, marks.
 
-    Where no arms are chosen, the baseline stands first, and the others follow by the first measure. Needs
+    Where no arms are chosen, the baseline stands first, and the others follow by the first measure; of several baselines each
+    before its own arms. Needs
     `\usepackage{booktabs}` and, for quotation marks in names, `\usepackage[T1]{fontenc}`.
 
     Args:
@@ -58,23 +60,30 @@ def latex_table(comparison: Comparison, rows: int = MOST_ROWS, table: TableSetti
     digits = table.digits + 2 * table.percent
     placed = {name: places({arm: found.means[arm][name] for arm in able}, noise[name], digits) for name in measures}
     lines = [" & ".join(["Arm", *map(latex, measures)]) + r" \\", r"\midrule"]
+    groups = {} if table.arms else comparison.of_baselines
+    arms = arms if table.arms else [arm for base, own in groups.items() for arm in (base, *(one for one in arms if one in own))]
     for number, arm in enumerate(arms):
+        lines += [r"\midrule"] * (number > 0 and arm in groups)
         cells = [shown_name(table, arm) + SIGNS[PART] * (arm in comparison.parts)]
         for name in measures:
             best, second = placed[name]
             place = "best" if arm in best else "second" if arm in second else ""
             cells.append(in_place(mean_words(found.means[arm][name], table), place) + _marks(comparison, arm, name, table))
         lines.append(" & ".join(cells) + r" \\")
-        if number == 0 and not table.arms:
-            lines.append(r"\midrule")
+        lines += [r"\midrule"] * (arm in groups and (bool(groups[arm]) or len(groups) == 1))
     return framed(lines, "l" + "r" * len(measures), _caption(found, left_out, table), table)
 
 
 def _marks(comparison: Comparison, arm: str, measure: str, table: TableSettings) -> str:
-    """Returns the marks of a significant difference to the baseline, and of lists that were cut."""
+    """Returns the marks of a significant difference and of lists that were cut, and the deviation over seeds."""
     one = comparison.by_arm[arm, measure]
-    p = None if arm == comparison.baseline or one.within_noise else one.corrected
-    return significance(one.difference, p, table) + SIGNS[MARK] * bool(cut_mark(one))
+    p = None if comparison.is_baseline(arm) or one.within_noise else one.corrected
+    spread = "" if one.deviation is None else _spread(mean_words(one.deviation, table))
+    return significance(one.difference, p, table) + SIGNS[MARK] * bool(cut_mark(one)) + spread
+
+
+def _spread(deviation: str) -> str:
+    return rf" {{\scriptsize$\pm${deviation}}}"
 
 
 def latex_side_by_side(found: SideBySide, rows: int = MOST_ROWS) -> str:
@@ -104,6 +113,35 @@ def latex_side_by_side(found: SideBySide, rows: int = MOST_ROWS) -> str:
     return "\n".join(lines) + "\n"
 
 
+def latex_pairs(comparison: Comparison) -> str:
+    r"""Returns the differences of every two arms by the first measure as a LaTeX table: those of a row to those of the columns.
+
+    Columns are the numbers of rows; of more than `MOST_PAIRED_ROWS` arms those with the greatest means stand there.
+    """
+    first, arms = comparison.frame.measures[0], paired_arms(comparison)
+    shown = arms[:MOST_PAIRED_ROWS]
+    of = {(one.arm, one.other): one for one in comparison.pairs if one.measure == first}
+
+    def cell(arm: str, other: str) -> str:
+        if arm == other:
+            return "--"
+        one, up = (of[arm, other], 1) if (arm, other) in of else (of[other, arm], -1)
+        value = f"{up * one.difference:+.{PLACES}f}".replace("-", "$-$")
+        return value + "".join(SIGNS[sign] for sign in pair_mark(one))
+
+    said = [
+        f"Differences in {latex(first)}, row less column, of every two arms",
+        f"{levels(_DEFAULT)}: paired $t$-test, corrected over all {len(of):,} pairs",
+    ]
+    said += [f"{len(arms) - len(shown):,} arms with lower {latex(first)} are left out"] * (len(arms) > len(shown))
+    rows = [
+        " & ".join([f"({n}) {latex(arm)}", *(cell(arm, other) for other in shown)]) + r" \\"
+        for n, arm in enumerate(shown, start=1)
+    ]
+    heads = " & ".join(["Arm", *(f"({n})" for n in range(1, len(shown) + 1))]) + r" \\"
+    return framed([heads, r"\midrule", *rows], "l" + "r" * len(shown), ". ".join(said) + ".", _DEFAULT)
+
+
 def _kind(group: MeasureGroup) -> str:
     return group.standing.comparison.frame.kind
 
@@ -112,15 +150,18 @@ def _cell(one: ArmMean | None) -> str:
     """Returns a mean with its place and marks; a dash where the arm is not measured."""
     if one is None:
         return "--"
-    return in_place(f"{one.value:.{PLACES}f}", one.place) + "".join(SIGNS[sign] for sign in one.mark)
+    spread = "" if one.deviation is None else _spread(f"{one.deviation:.{PLACES}f}")
+    return in_place(f"{one.value:.{PLACES}f}", one.place) + "".join(SIGNS[sign] for sign in one.mark) + spread
 
 
 def _caption(found: Standing, left_out: int, table: TableSettings) -> str:
     comparison, frame = found.comparison, found.comparison.frame
     families = [name for name in FAMILIES if name in set(comparison.families.values())]
     holm = [name for name in families if name in ("always", "arms", "subsets")]
-    corrections = [f"Holm's correction within the family of {joined(holm)}"] * bool(holm)
-    corrections += ["Benjamini-Hochberg $q$ within the family grid"] * ("grid" in families)
+    of_pairs = "over all pairs of arms of" if comparison.pairs else "within the family of"
+    corrections = [f"Holm's correction {of_pairs} {joined(holm)}"] * bool(holm)
+    of_grid = "over all pairs with an arm of the" if comparison.pairs else "within the family"
+    corrections += [f"Benjamini-Hochberg $q$ {of_grid} grid"] * ("grid" in families)
     keys = f"{len(frame.keys):,} {'' if frame.gold else 'judged '}{_KEYS[frame.key]}"
     of, by = ("with gold answers", "gold answers") if frame.gold else ("", "judgements")
     without = "an answer" if frame.answers else "results"
@@ -130,24 +171,28 @@ def _caption(found: Standing, left_out: int, table: TableSettings) -> str:
     ]
     if marks := levels(table):
         tests = f"paired $t$-test, {'; '.join(corrections)}"
-        said.append(f"{marks} against {shown_name(table, comparison.baseline)}: {tests}")
+        against = shown_name(table, comparison.baseline) if len(comparison.of_baselines) == 1 else comparison.against
+        said.append(f"{marks} against {against}: {tests}")
+    said += [latex(note[0].upper() + note[1:]) for note in detectable_notes(comparison)]
     said += [latex(note) for note in judge_notes(frame.judge)]
     bounds = joined([shown_name(table, arm) for arm in found.bounds])
     said += [f"Upper bounds that choose by {by}: {bounds}"] * bool(bounds)
     said += [f"{SIGNS[MARK]} {latex(note.removeprefix(MARK).strip())}" for note in cut_notes(comparison)]
-    said += [_named(note) for note in named_notes(comparison)]
+    said += [_named(note) for note in (*named_notes(comparison), *baseline_notes(comparison), *seed_notes(comparison))]
     said += [f"{left_out:,} arms with lower {latex(found.first)} are left out"] * bool(left_out)
     return ". ".join(said) + "."
 
 
 def _named(note: str) -> str:
-    return f"{SIGNS[PART]} {latex(note.removeprefix(PART).strip())}" if note.startswith(PART) else latex(note)
+    sign = next((sign for sign in (PART, DEVIATION) if note.startswith(sign)), "")
+    return f"{SIGNS[sign]} {latex(note.removeprefix(sign).strip())}" if sign else latex(note)
 
 
 def write_latex(path: str, *comparisons: Comparison, table: TableSettings = _DEFAULT) -> None:
     """Writes `latex_table` of each to a local file or an object on S3, and before several of them all measures side by side.
 
-    Of a table of chosen arms or measures there is none side by side.
+    Of a table of chosen arms or measures there is none side by side. Where every two arms are compared, the table of pairs
+    follows.
 
     Raises:
         ConfigError: a chosen arm or measure does not exist.
@@ -155,5 +200,6 @@ def write_latex(path: str, *comparisons: Comparison, table: TableSettings = _DEF
     both = side_by_side(comparisons) if table == _DEFAULT else None
     each = zip(comparisons, tables_of(table, [one.frame.measures for one in comparisons]), strict=True)
     tables = [*([] if both is None else [latex_side_by_side(both)]), *(latex_table(one, table=of) for one, of in each if of)]
+    tables += [latex_pairs(one) for one in comparisons if one.pairs]
     with written(path) as file:
         Path(file).write_text("\n".join(tables), encoding="utf-8")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from cluster.errors import ConfigError, nearest
 from jobs.config.settings import TableSettings
-from jobs.measure.compare.difference import PART
+from jobs.measure.compare.difference import DEVIATION, PART
 from jobs.measure.compare.standing import MARKS
 from jobs.measure.measured_depth import MARK
 
@@ -15,7 +15,7 @@ _SPECIAL = {
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}",
 }  # fmt: skip
-SIGNS = {"†": r"$^{\dagger}$", "‡": r"$^{\ddagger}$", MARK: r"$^{*}$", PART: r"$^{\S}$"}
+SIGNS = {"†": r"$^{\dagger}$", "‡": r"$^{\ddagger}$", MARK: r"$^{*}$", PART: r"$^{\S}$", DEVIATION: r"$\pm$"}
 _ARROWS = {"better": r"\uparrow", "worse": r"\downarrow"}
 
 

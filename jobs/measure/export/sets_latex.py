@@ -6,7 +6,8 @@ from pathlib import Path
 
 from cluster.storage.whole_file import written
 from jobs.config.settings import TableSettings
-from jobs.measure.compare.difference import GRID, QUESTIONS, Difference
+from jobs.measure.compare.corrections import GRID, QUESTIONS
+from jobs.measure.compare.difference import Difference
 from jobs.measure.export.latex_cells import (
     SIGNS,
     chosen_arms,
@@ -67,7 +68,7 @@ def sets_latex_table(found: SetsComparison, table: TableSettings = _DEFAULT, row
             for measure in measures
         ]
         one = found.over[arm, measures[0]]
-        won = "--" if arm == found.baseline else f"{one.wins}/{one.ties}/{one.losses}"
+        won = "--" if found.is_baseline(arm) else f"{one.wins}/{one.ties}/{one.losses}"
         lines.append(" & ".join([shown_name(table, arm), *cells, *[won] * wins]) + r" \\")
         if number == 0 and not table.arms and len(arms) > 1:
             lines.append(r"\midrule")
@@ -77,7 +78,7 @@ def sets_latex_table(found: SetsComparison, table: TableSettings = _DEFAULT, row
 
 def _marks(found: SetsComparison, arm: str, name: str | None, measure: str, table: TableSettings) -> str:
     one = found.tested(arm, name, measure)
-    if arm == found.baseline:
+    if found.is_baseline(arm):
         return ""
     if not isinstance(one, Difference):
         return significance(one.difference, one.corrected, table)
@@ -99,7 +100,7 @@ def _said(found: SetsComparison, table: TableSettings, arms: list[str], measures
         families = {found.families[arm] for arm in arms}
         corrections = [f"Holm's correction ({len(_tested(found, QUESTIONS))} arms)"] * bool(families & set(QUESTIONS))
         corrections += [f"Benjamini-Hochberg $q$ ({len(_tested(found, (GRID,)))} arms)"] * (GRID in families)
-        baseline = shown_name(table, found.baseline)
+        baseline = shown_name(table, found.baseline) if len(found.baselines) < 2 else found.against
         said.append(f"{marks} against {baseline}: {tests}, by measure; {', '.join(corrections) or 'uncorrected'}")
     if table.wins and len(found.sets) > 1:
         said.append(f"W/T/L: sets on which {latex(measures[0])} is higher, equal and lower")
@@ -114,7 +115,7 @@ def _said(found: SetsComparison, table: TableSettings, arms: list[str], measures
 
 
 def _tested(found: SetsComparison, families: tuple[str, ...]) -> list[str]:
-    left_out = {found.baseline, *found.oracles, *found.untested}
+    left_out = {*found.baselines, *found.oracles, *found.untested}
     return [arm for arm in found.arms if found.families[arm] in families and arm not in left_out]
 
 

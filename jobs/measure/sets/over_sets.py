@@ -16,7 +16,8 @@ import numpy as np
 
 from cluster.errors import ConfigError
 from jobs.measure.arrays import Floats
-from jobs.measure.compare.difference import GRID, QUESTIONS, Comparison, Difference
+from jobs.measure.compare.corrections import GRID, QUESTIONS
+from jobs.measure.compare.difference import Comparison, Difference
 from jobs.measure.compare.standing import PLACES, REPEATED, places
 from jobs.measure.sets.set_notes import over_sets_notes
 from jobs.measure.sets.stratified import (
@@ -27,7 +28,7 @@ from jobs.measure.sets.stratified import (
     stratified_sums,
     stratified_test,
 )
-from jobs.measure.significance import TIE, better_or_worse, false_discovery_rates, holm, paired_test, randomised_p
+from jobs.measure.significance import TIE, PairedTest, better_or_worse, false_discovery_rates, holm, randomised_p
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,25 @@ class SetsComparison:
         """Returns the arms that are tested under another name, or are the baseline under another name, on any set."""
         return frozenset(arm for one in self.sets.values() for arm in one.untested)
 
+    def base_of(self, arm: str) -> str:
+        """Returns the arm that an arm is compared with; itself, where it is compared with none."""
+        one = next(iter(self.sets.values()), None)
+        return self.baseline if one is None else one.base_of(arm)
+
+    def is_baseline(self, arm: str) -> bool:
+        """Returns whether an arm is compared with none."""
+        return self.base_of(arm) == arm
+
+    @property
+    def baselines(self) -> list[str]:
+        """Returns the arms that are compared with none."""
+        return [arm for arm in self.arms if self.is_baseline(arm)]
+
+    @property
+    def against(self) -> str:
+        """Returns what arms are compared with, in words: the baseline, or of several "its baseline"."""
+        return self.baseline if len(self.baselines) < 2 else "its baseline"
+
     @property
     def first(self) -> str:
         """Returns the measure by which arms are ordered."""
@@ -161,7 +181,11 @@ def compare_over_sets(sets: Mapping[str, Comparison], without: Sequence[str] = (
     if len(baselines) > 1:
         raise ConfigError("config-value", f"evaluate.baseline: is {' on one set, '.join(baselines)} on another; name an arm "
                           "that is one system on all sets")  # fmt: skip
-    arms = tuple(arm for arm in one.frame.arms if all(arm in other.frame.arms for other in measured.values()))
+    of_all = [arm for arm in one.frame.arms if all(arm in other.frame.arms for other in measured.values())]
+    arms = tuple(arm for arm in of_all if one.base_of(arm) in of_all)
+    for arm, other in ((arm, other) for arm in arms for other in measured.values() if other.base_of(arm) != one.base_of(arm)):
+        what = f"evaluate.baselines: {arm} is compared with {one.base_of(arm)} on one set, with {other.base_of(arm)} on another"
+        raise ConfigError("config-value", f"{what}; name an arm that is one system on all sets")
     measures = tuple(name for name in one.frame.measures if all(name in of.frame.measures for of in measured.values()))
     if not measures:
         raise ConfigError("config-value", "evaluate.measures: no measure is of all sets; name some, like nDCG@10")
@@ -175,15 +199,15 @@ def compare_over_sets(sets: Mapping[str, Comparison], without: Sequence[str] = (
 
 def _of_measure(found: SetsComparison, measure: str) -> list[OverSets]:
     """Returns all arms by one measure."""
-    arms, baseline = found.arms, found.baseline
+    arms, bases = found.arms, [found.arms.index(found.base_of(arm)) for arm in found.arms]
     values = [_values(one, arms, measure) for one in found.sets.values()]
-    series = [of - of[arms.index(baseline)] for of in values]
+    series = [of - of[bases] for of in values]
     clusters = [one.frame.clusters for one in found.sets.values()]
-    parts = [paired_test(of, groups) for of, groups in zip(series, clusters, strict=True)]
+    parts = [_test(one, found, measure) for one in found.sets.values()]
     test = stratified_test(parts)
     means, differences = (np.stack([of.mean(axis=1) for of in many], axis=1) for many in (values, series))
     randomised = np.where(np.isnan(test.p), np.nan, randomised_p(stratified_sums(list(zip(series, clusters, strict=True)))))
-    left_out = {baseline, *found.oracles, *found.untested}
+    left_out = {*found.baselines, *found.oracles, *found.untested}
     p_holm, q = (
         dict(zip(places, method(test.p[places]).tolist(), strict=True))
         for wanted, method in ((QUESTIONS, holm), ((GRID,), false_discovery_rates))
@@ -226,6 +250,13 @@ def _of_measure(found: SetsComparison, measure: str) -> list[OverSets]:
         )
         for n, arm in enumerate(arms)
     ]
+
+
+def _test(one: Comparison, found: SetsComparison, measure: str) -> PairedTest:
+    """Returns the test of each arm against its baseline on one set, which counts the seeds of its arms."""
+    number = {arm: place for place, arm in enumerate(one.frame.arms)}
+    pairs = [(number[arm], number[found.base_of(arm)]) for arm in found.arms]
+    return one.frame.difference_test(pairs, one.frame.measures.index(measure))
 
 
 def _values(one: Comparison, arms: Sequence[str], measure: str) -> Floats:

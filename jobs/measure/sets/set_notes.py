@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from jobs.measure.compare.difference import GRID, QUESTIONS, Comparison
+from jobs.measure.compare.corrections import GRID, QUESTIONS
+from jobs.measure.compare.difference import Comparison
 from jobs.measure.sets.stratified import LEAST_SETS
 from jobs.measure.significance import ALPHA
 from jobs.terminal.formats import and_more
@@ -43,7 +44,7 @@ def _tested(found: SetsComparison) -> list[str]:
     count = len(found.sets)
     tests = [one for one in found.over.values() if one.corrected is not None]
     notes = [
-        f"over sets: difference to {found.baseline} of the means over sets, its 95 % interval and p by a t-test with the sets "
+        f"over sets: difference to {found.against} of the means over sets, its 95 % interval and p by a t-test with the sets "
         "as strata: of these sets, not of sets that were not measured"
     ]
     apart = sum((one.p < ALPHA) != (one.p_randomised < ALPHA) for one in tests)

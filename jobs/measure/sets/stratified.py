@@ -57,10 +57,10 @@ def stratified_test(parts: Sequence[PairedTest]) -> StratifiedTest:
     count = len(parts)
     mean = np.mean([one.mean for one in parts], axis=0)
     variances = np.square([one.error for one in parts]) / count**2
-    each = np.array([one.freedom for one in parts])[:, None]
+    each = np.array([one.freedom for one in parts])
     with np.errstate(divide="ignore", invalid="ignore"):
         total = variances.sum(axis=0)
-        freedom = np.where(total > 0, total**2 / (variances**2 / each).sum(axis=0), each.sum())
+        freedom = np.where(total > 0, total**2 / (variances**2 / each).sum(axis=0), each.sum(axis=0))
         error = np.sqrt(total)
         t = np.where((error <= TIE) & (np.abs(mean) <= TIE), 0.0, mean / error)
     freedom[np.isnan(total)] = np.nan

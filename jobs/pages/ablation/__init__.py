@@ -15,6 +15,7 @@ from jobs.measure.notes import EXPLAINED, HEADINGS, TITLES
 from jobs.pages.ablation import headline
 from jobs.pages.ablation.cost_chart import cost_chart
 from jobs.pages.ablation.extremes import extremes
+from jobs.pages.ablation.pair_table import pair_table
 from jobs.pages.ablation.query_chart import main_arms, query_chart
 from jobs.pages.ablation.strategies import strategies
 from jobs.pages.ablation.tables import arm_rows, left_out, noise, slice_tables
@@ -35,6 +36,7 @@ MOST_COSTS = 32  # arms whose costs are shown at once
 # The variables that need judgements; None each without them.
 _MEASURED = (
     "lead", "rows", "marked", "families", "outcomes", "unjudged", "left_out", "chart", "scatter", "extremes", "slices", "noise",
+    "pairs",
 )  # fmt: skip
 
 
@@ -92,7 +94,7 @@ def _measured(found: ComparedArms, stand: Standing, texts: bool, samples: int) -
     ids = [query_id or "rejected log row" for query_id in frame.query_ids]
     labels = [query or name for query, name in zip(frame.queries, ids, strict=True)] if texts else ids
     scatter, chart, graded = query_chart(stand, labels), cost_chart(stand, found.costs), found.judgements
-    shown = {comparison.baseline, *main_arms(stand), *(chart.front if chart else ())}
+    shown = {*comparison.of_baselines, *main_arms(stand), *(chart.front if chart else ())}
     return {
         "lead": headline.lead(stand),
         "rows": arm_rows(stand),
@@ -105,8 +107,9 @@ def _measured(found: ComparedArms, stand: Standing, texts: bool, samples: int) -
         "main_costs": _main_costs(found.costs, shown),
         "scatter": scatter,
         "extremes": None if scatter is None else extremes(found.folder, stand, scatter.arm, samples, graded, texts=texts),
-        "slices": slice_tables(comparison.slices, main_arms(stand), comparison.baseline),
+        "slices": slice_tables(comparison.slices, main_arms(stand), comparison.of_baselines),
         "noise": noise(stand),
+        "pairs": pair_table(stand),
     }
 
 
@@ -124,7 +127,7 @@ def _answers(comparison: Comparison) -> dict[str, Any]:
         "rows": arm_rows(stand),
         "families": headline.family_rows(comparison),
         "left_out": left_out(stand),
-        "slices": slice_tables(comparison.slices, main_arms(stand), comparison.baseline),
+        "slices": slice_tables(comparison.slices, main_arms(stand), comparison.of_baselines),
         "noise": noise(stand),
     }
 

@@ -54,15 +54,15 @@ def cost_chart(found: Standing, costs: Sequence[ArmCost]) -> CostChart | None:
     across = spanning(list(spent.values()), LEFT, WIDTH - RIGHT, ticks)
     up = linear(list(quality.values()), HEIGHT - BOTTOM, TOP)
     front = pareto_front(spent, quality)
-    families, baseline = found.comparison.families, found.comparison.baseline
+    families, baselines = found.comparison.families, list(found.comparison.of_baselines)
     points = {arm: (across.place(spent[arm]), up.place(quality[arm])) for arm in spent}
     circles = []
     for arm in sorted(spent, key=lambda arm: arm in front):  # those of the front lie on top
-        kind, (x, y) = "baseline" if arm == baseline else families.get(arm, "arms"), points[arm]
+        kind, (x, y) = "baseline" if arm in baselines else families.get(arm, "arms"), points[arm]
         tip = element("title", f"{shown(arm, 100)}: {words(spent[arm])}, {found.first} {quality[arm]:.4f}")
         radius = 5.5 if arm in front or kind == "baseline" else 3.5
         circles.append(element("circle", tip, class_=kind + " front" * (arm in front), cx=x, cy=y, r=radius))
-    named = [baseline, *front, *(arm for arm in spent if families.get(arm) == "always")]
+    named = [*baselines, *front, *(arm for arm in spent if families.get(arm) == "always")]
     title = "cost of the arm alone, USD" if in_usd else "work of the arm alone, seconds of workers"
     label = f"{found.first} of {len(spent)} arms by {title}; on the Pareto front: {shown(', '.join(front))}"
     svg = drawing(

@@ -75,12 +75,13 @@ class Extremes:
 
 
 def extremes(run: RunFolder, found: Standing, arm: str, count: int, judgements: Judgements | None, *, texts: bool) -> Extremes:
-    """Returns the queries with the greatest gains and losses of an arm over the baseline, half of each and `count` at most.
+    """Returns the queries with the greatest gains and losses of an arm over its baseline, half of each and `count` at most.
 
     Documents have their grades by the `judgements`. Without `texts` there is no query, no rewrite and no document's text.
     """
     frame = found.comparison.frame
-    after, before = (frame.values[frame.arms.index(name)] for name in (arm, found.comparison.baseline))
+    baseline = found.comparison.base_of(arm)
+    after, before = (frame.values[frame.arms.index(name)] for name in (arm, baseline))
     gains = after[0] - before[0]
     order = [int(key) for key in np.argsort(-gains, kind="stable")]
     gained = [key for key in order if gains[key] > TIE]
@@ -106,7 +107,7 @@ def extremes(run: RunFolder, found: Standing, arm: str, count: int, judgements: 
         _fill_rewrites(run, arm, queries)
     grades, least = ({}, 1) if judgements is None else (judgements.grades, judgements.least)
     of_keys = [grades.get(frame.keys[key], {}) for key in chosen]
-    without = _fill_documents(run, (found.comparison.baseline, arm), queries, of_keys, least, texts=texts)
+    without = _fill_documents(run, (baseline, arm), queries, of_keys, least, texts=texts)
     return Extremes(arm, queries, len(gained), len(lost), without)
 
 

@@ -54,6 +54,11 @@ def family_rows(comparison: Comparison) -> list[FamilyRow]:
         "samples": "none: the noise floor",
     }
     together = f"Holm, over the {number(by_holm)} comparisons of the families always, arms and subsets, by measure"
+    if comparison.pairs:
+        first = [one for one in comparison.pairs if one.measure == comparison.frame.measures[0]]
+        pairs = number(sum(one.p_holm is not None for one in first))
+        together = f"Holm, over the {pairs} pairs of arms of the families always, arms and subsets, by measure"
+        corrections["grid"] = "q-values (Benjamini-Hochberg) over the pairs with an arm of this family, by measure"
     return [
         FamilyRow(name, words, counts[name], corrections.get(name, together))
         for name, words in FAMILIES.items()
@@ -69,9 +74,10 @@ def work_rows(saving: Saving) -> list[WorkRow]:
 
 def lead(found: Standing) -> str:
     """Returns the best arm and what is known of it, in a sentence."""
-    best, baseline = found.leader, found.comparison.baseline
+    best = found.leader
     if best is None:
-        return f"There is no arm to compare with {baseline}."
+        return f"There is no arm to compare with {found.comparison.baseline}."
+    baseline = found.comparison.base_of(best)
     difference = found.differences.get((best, found.first))
     if difference is None:
         return f"{best} has the greatest mean {found.first}."
@@ -105,7 +111,7 @@ def ablation_notices(run: RunFolder, comparison: Comparison | None, found: Stand
     frame = found.comparison.frame
     said += [sentence(note) for note in judge_notes(frame.judge)]
     said += [f"{note}." for note in cut_notes(found.comparison)]
-    lacking = [one["name"] for one in arms if one["name"] not in frame.arms]
+    lacking = [one["name"] for one in arms if one["name"] not in frame.arms and not (one.get("left_out") or one.get("seed_of"))]
     if lacking:
         said.append(f"{number(len(lacking))} of {number(len(arms))} arms were not measured: {', '.join(lacking[:5])}.")
     for count, words in (

@@ -39,6 +39,7 @@ class QueryChart:
     """The drawings of the first of the arms, and the values of the others, which the page can draw."""
 
     arms: list[str]
+    baseline: str
     measure: str
     moved: tuple[int, int, int]
     """Keys that gained, lost, did neither, of all keys."""
@@ -58,10 +59,10 @@ class QueryChart:
 
 def main_arms(found: Standing, most: int = MOST_ARMS) -> list[str]:
     """Returns the arms that the page shows in detail: the best, the config itself, those always there, the next best."""
-    families, baseline = found.comparison.families, found.comparison.baseline
-    ordered = [arm for arm in found.ordered() if arm != baseline]
+    families, compared = found.comparison.families, found.comparison
+    ordered = [arm for arm in found.ordered() if not compared.is_baseline(arm)]
     leader = [found.leader] if found.leader is not None else []
-    always = [arm for arm in found.comparison.frame.arms if families.get(arm) == "always" and arm != baseline]
+    always = [arm for arm in found.comparison.frame.arms if families.get(arm) == "always" and not compared.is_baseline(arm)]
     whole = [arm for arm in always if arm == WHOLE]
     return list(dict.fromkeys([*leader, *whole, *always, *filter(found.contends, ordered)]))[:most]
 
@@ -71,10 +72,12 @@ def query_chart(found: Standing, labels: Sequence[str]) -> QueryChart | None:
     frame, arms = found.comparison.frame, main_arms(found)
     if not arms or not len(frame.keys):
         return None
+    baseline = found.comparison.base_of(arms[0])
+    arms = [arm for arm in arms if found.comparison.base_of(arm) == baseline]
     number = {arm: place for place, arm in enumerate(frame.arms)}
     drawn = spread(range(len(frame.keys)), MOST_KEYS)
-    base = frame.values[number[found.comparison.baseline], 0]
-    shown_values = frame.values[[number[arm] for arm in (found.comparison.baseline, *arms)], 0]
+    base = frame.values[number[baseline], 0]
+    shown_values = frame.values[[number[arm] for arm in (baseline, *arms)], 0]
     ends = [0.0, float(shown_values.min()), float(shown_values.max())]
     axis = linear(ends, LEFT + INSET, SIZE - RIGHT - INSET)
     up = linear(ends, SIZE - BOTTOM - INSET, TOP + INSET)
@@ -101,7 +104,7 @@ def query_chart(found: Standing, labels: Sequence[str]) -> QueryChart | None:
         axis.across(top, bottom),
         up.up(left, right),
         element("line", class_="diagonal", x1=axis.start, y1=up.start, x2=axis.end, y2=up.end),
-        element("text", shown(found.comparison.baseline, 60), class_="axis", x=(axis.start + axis.end) / 2, y=SIZE - 6),
+        element("text", shown(baseline, 60), class_="axis", x=(axis.start + axis.end) / 2, y=SIZE - 6),
         element(
             "text",
             shown(arms[0], 60),
@@ -122,7 +125,7 @@ def query_chart(found: Standing, labels: Sequence[str]) -> QueryChart | None:
         element("text", f"{len(gains[0]):,} queries", class_="axis", x=sum(RANKS) / 2, y=SIZE - 16),
         **names,
     )
-    return QueryChart(arms, found.first, moved[arms[0]], len(drawn), len(frame.keys), data, scatter, ranked)
+    return QueryChart(arms, baseline, found.first, moved[arms[0]], len(drawn), len(frame.keys), data, scatter, ranked)
 
 
 def _area(moved: Sequence[float], sign: int, up: Axis) -> str:

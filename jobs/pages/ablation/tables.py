@@ -6,7 +6,7 @@ paper's three data sets; an ablation is of one data set, and here it is the mean
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite, isnan
@@ -17,7 +17,7 @@ import numpy as np
 
 from jobs.measure.compare.side_by_side import ArmMean, MeasureGroup
 from jobs.measure.compare.standing import REPEATED, Standing, verdict
-from jobs.measure.significance import TIE, holm, paired_test
+from jobs.measure.significance import TIE, holm
 from jobs.pages.charts import Axis, around_zero
 
 if TYPE_CHECKING:
@@ -71,11 +71,11 @@ class ArmRows:
 
 
 def arm_rows(found: Standing, most: int = MOST) -> ArmRows:
-    """Returns the rows of all arms, `most` and those of the baseline and the family `always` as rows of their own."""
-    families, baseline = found.comparison.families, found.comparison.baseline
+    """Returns the rows of all arms, `most` and those of baselines and the family `always` as rows of their own."""
+    families = found.comparison.families
     number = {arm: place for place, arm in enumerate(found.comparison.frame.arms)}
     ordered = found.ordered()
-    kept = {arm for arm in ordered if arm == baseline or families.get(arm) == "always"}
+    kept = {arm for arm in ordered if found.comparison.is_baseline(arm) or families.get(arm) == "always"}
     for arm in ordered:
         if len(kept) >= most:
             break
@@ -101,7 +101,7 @@ def _row(found: Standing, arm: str, number: int) -> ArmRow:
     return ArmRow(
         arm,
         comparison.families.get(arm, ""),
-        arm == comparison.baseline,
+        comparison.is_baseline(arm),
         arm in found.bounds,
         means,
         found.weighted.get(arm),
@@ -157,7 +157,7 @@ def left_out(found: Standing) -> LeftOut | None:
         return None
     whole = [found.means[WHOLE][measure] for measure in frame.measures]
     rows = []
-    p = paired_test(frame.values[[number[arm] for arm in arms.values()], 0] - frame.values[number[WHOLE], 0], frame.clusters).p
+    p = frame.difference_test([(number[arm], number[WHOLE]) for arm in arms.values()], 0).p
     p[np.isfinite(p)] = holm(p[np.isfinite(p)])
     for place, (name, arm) in enumerate(arms.items()):
         means = [found.means[arm][measure] for measure in frame.measures]
@@ -234,12 +234,13 @@ class SliceTable:
         return 100 * abs(difference) / self.greatest
 
 
-def slice_tables(slices: Sequence[Slice], arms: Sequence[str], baseline: str) -> list[SliceTable]:
-    """Returns a table per slice, whose parts stand in a row, with the baseline and the first of the arms."""
+def slice_tables(slices: Sequence[Slice], arms: Sequence[str], baselines: Collection[str]) -> list[SliceTable]:
+    """Returns a table per slice, whose parts stand in a row, with the baselines and the first of the arms."""
     tables = []
     for name, of in groupby(slices, key=lambda one: one.name):
         parts = list(of)
-        known = [arm for arm in [baseline, *arms] if any(arm in part.means for part in parts)][: MOST_ARMS + 1]
-        moved = [abs(part.means[arm][1]) for part in parts for arm in known if arm in part.means and arm != baseline]
+        known = [arm for arm in dict.fromkeys([*baselines, *arms]) if any(arm in part.means for part in parts)]
+        known = known[: MOST_ARMS + len(baselines)]
+        moved = [abs(part.means[arm][1]) for part in parts for arm in known if arm in part.means and arm not in baselines]
         tables.append(SliceTable(name, known, parts, max(moved, default=0.0) or 1.0))
     return tables

@@ -32,6 +32,8 @@ class SetMean:
     value: float
     place: str
     mark: str
+    deviation: float | None = None
+    """Standard deviation over the arm's seeds on the set; None: there is one seed, or it is a mean over sets."""
 
 
 @dataclass(frozen=True)
@@ -113,16 +115,21 @@ def _columns(found: SetsComparison) -> list[tuple[str | None, str]]:
 
 def _row(found: SetsComparison, arm: str, places: dict[tuple[str | None, str], dict[str, str]]) -> SetsRow:
     means = [
-        SetMean(found.mean(arm, name, measure), places[name, measure].get(arm, ""), _mark(found, arm, name, measure))
+        SetMean(
+            found.mean(arm, name, measure),
+            places[name, measure].get(arm, ""),
+            _mark(found, arm, name, measure),
+            None if name is None else found.sets[name].by_arm[arm, measure].deviation,
+        )
         for name, measure in _columns(found)
     ]
     over = found.over[arm, found.first]
     within = over.corrected is not None and over.p_equivalent < 0.05
     verdict = ("equivalent" if within else "no clear difference") if over.verdict is None else over.verdict
     verdict += f", by less than {found.min_effect:g}" if over.verdict is not None and within else ""
-    untested = "" if arm == found.baseline else "not tested"
+    untested = "" if found.is_baseline(arm) else "not tested"
     return SetsRow(
-        arm, found.families[arm], arm == found.baseline, arm in found.oracles, means, over,
+        arm, found.families[arm], found.is_baseline(arm), arm in found.oracles, means, over,
         verdict if over.corrected is not None else untested,
     )  # fmt: skip
 
@@ -130,7 +137,7 @@ def _row(found: SetsComparison, arm: str, places: dict[tuple[str | None, str], d
 def _mark(found: SetsComparison, arm: str, name: str | None, measure: str) -> str:
     """Returns an arrow for a significant difference, two where its p is below .01."""
     one = found.tested(arm, name, measure)
-    if arm == found.baseline:
+    if found.is_baseline(arm):
         return ""
     times = {"†": 1, "‡": 2}.get(mark(one), 0) if isinstance(one, Difference) else _times(one)
     return ("↑" if one.difference > 0 else "↓") * times
@@ -142,7 +149,7 @@ def _times(one: OverSets) -> int:
 
 def _drawn(found: SetsComparison) -> list[DrawnArm]:
     """Returns the arms that are drawn: the config itself, and the best others."""
-    left_out = {found.baseline, *found.untested}
+    left_out = {*found.baselines, *found.untested}
     ranked = [arm for arm in found.ordered() if arm not in left_out and found.contends(arm)]
     chosen = [arm for arm in ranked if arm == FULL] + [arm for arm in ranked if arm != FULL][: MOST_DRAWN - 1]
     names: list[str | None] = [*found.sets, None]
@@ -156,7 +163,7 @@ def _axis(drawn: Sequence[DrawnArm]) -> Axis:
 
 def _lead(found: SetsComparison) -> str:
     """Returns what the table says first, in one sentence."""
-    left_out = {found.baseline, *found.untested}
+    left_out = {*found.baselines, *found.untested}
     best = next((arm for arm in found.ordered() if found.contends(arm) and arm not in left_out), None)
     if best is None:
         return f"No arm stands beside {found.baseline}."
@@ -165,5 +172,5 @@ def _lead(found: SetsComparison) -> str:
     p = "" if one.corrected is None else f", corrected p {p_equals(one.corrected)}"
     return (
         f"Over {count:,} set{'s' * (count != 1)} {best} has the greatest mean {found.first}, {one.mean:.4f}: "
-        f"{signed(one.difference)} to {found.baseline}{ends}{p}; it is above it on {one.wins:,} of {count:,}."
+        f"{signed(one.difference)} to {found.base_of(one.arm)}{ends}{p}; it is above it on {one.wins:,} of {count:,}."
     )

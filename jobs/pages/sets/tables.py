@@ -32,7 +32,7 @@ def sets_tables(found: SetsComparison) -> RenderableType:
         parts += ["", _means_table(found, measure, shown)]
     left_out = len(found.arms) - len(shown)
     notes = [
-        f"{BEST} best, {SECOND} second best; + better, - worse than {found.baseline} (p or q < {ALPHA}: of a set its own, of "
+        f"{BEST} best, {SECOND} second best; + better, - worse than {found.against} (p or q < {ALPHA}: of a set its own, of "
         "the mean that over sets), = equivalent",
         "sets: on how many sets the mean is higher - equal - lower",
         *([f"{left_out:,} more arms are not shown: --json and the page have them"] if left_out else []),
@@ -54,6 +54,7 @@ def sets_values(found: SetsComparison) -> dict[str, Any]:
     ]
     values = {
         "baseline": found.baseline,
+        "baselines": {arm: found.base_of(arm) for arm in found.arms},
         "min_effect": found.min_effect,
         "measures": list(found.measures),
         "sets": {name: {"counted": len(one.frame.keys), "clusters": one.frame.drawn} for name, one in found.sets.items()},
@@ -74,7 +75,7 @@ def _of_arm(found: SetsComparison, arm: str, measure: str) -> dict[str, Any]:
 def _shown(found: SetsComparison) -> list[str]:
     """Returns the best arms, best first, with the baseline and `full`."""
     ranked = found.ordered()
-    always = {found.baseline, "full"} & set(ranked)
+    always = {*found.baselines, "full"} & set(ranked)
     chosen = always | set([arm for arm in ranked if arm not in always][: MOST_ARMS - len(always)])
     return [arm for arm in ranked if arm in chosen]
 
@@ -117,7 +118,7 @@ def _first_table(found: SetsComparison, shown: list[str]) -> Table:
     for title in ("difference", "95 % interval", "p", "sets"):
         table.add_column(title, justify="right", no_wrap=True)
     for place, arm in enumerate(shown):
-        one, base = found.over[arm, found.first], arm == found.baseline
+        one, base = found.over[arm, found.first], found.is_baseline(arm)
         table.add_row(
             Text(plain(arm)),
             *(cells[place] for _, cells in columns),

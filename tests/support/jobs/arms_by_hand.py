@@ -85,7 +85,7 @@ def ablation(
             files["selections"] = [write_table(storage, "selections", 0, pa.Table.from_pylist(list(selections), wide))]
         commit(storage, Manifest(shard.number, 1, files, {}, {}))
     config = Config.model_validate(SETTINGS | settings)
-    record = {"run_id": "made-0123456789ab", "status": "finished", "config": config.model_dump()}
+    record = {"run_id": "made-0123456789ab", "status": "finished", "config": config.model_dump(), "indexes": {}}
     storage.put("run.json", json.dumps(record | {"ablation": {"arms": list(arms)}}).encode())
     if commits is None:
         storage.put(SUCCESS, b"{}")

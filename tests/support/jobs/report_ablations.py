@@ -100,7 +100,7 @@ def comparison_of(arms: Sequence[ArmOf], values: Floats, baseline: str = "origin
     )  # fmt: skip
     families = {arm.name: arm.family for arm in arms}
     oracles = frozenset(arm.name for arm in arms if arm.members)
-    found = tuple(differences(frame, baseline, 0.01, families, oracles))
+    found = tuple(differences(frame, dict.fromkeys(names, baseline), 0.01, families, oracles))
     return Comparison(frame, baseline, 0.01, families, oracles, found, **({"slices": (), "notes": ()} | further))
 
 

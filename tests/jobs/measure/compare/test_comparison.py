@@ -190,7 +190,7 @@ def test_the_table_is_sorted_and_marked(compared: Compare) -> None:
     shown = lines(found)
     means = {name: found.by_arm[name, "nDCG@10"].mean for name in found.frame.arms}
     ranked = sorted(means, key=lambda name: -means[name])
-    assert shown[0] == "nDCG@10 difference 95 % interval p"
+    assert shown[0] == "nDCG@10 difference 95 % interval seen from p"
     rows = shown[1:6]
     assert [row.startswith(f"{name} {means[name]:.4f}") for row, name in zip(rows, ranked, strict=True)] == [True] * 5
     assert f"{means[ranked[0]]:.4f}{BEST}" in rows[0]

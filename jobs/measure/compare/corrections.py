@@ -1,0 +1,47 @@
+"""Corrections of tests that are made together: those of arms with a question of their own, and those of arms that explore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from jobs.measure.arrays import Floats
+from jobs.measure.power import detectable
+from jobs.measure.significance import PairedTest, false_discovery_rates, holm
+
+QUESTIONS = ("always", "arms", "subsets")  # families that are adjusted together, by Holm
+GRID, SAMPLES = "grid", "samples"
+
+
+def adjusted(p: Floats, questions: Sequence[int], grid: Sequence[int]) -> tuple[dict[int, float], dict[int, float]]:
+    """Returns place -> p by Holm, and place -> q; without those where all keys differ by the same, which are no tests.
+
+    Args:
+        p: of all comparisons by one measure; NaN is no test.
+        questions: places of those with a question of their own.
+        grid: places of those that explore.
+    """
+    return _adjusted(p, questions, holm), _adjusted(p, grid, false_discovery_rates)
+
+
+def seen_from(tests: Sequence[PairedTest], *corrected: Mapping[int, float]) -> dict[int, float]:
+    """Returns place -> the smallest difference that its test finds, of those that are corrected (`jobs/measure/power.py`).
+
+    Args:
+        tests: of all comparisons by one measure, one after the other.
+        corrected: of `adjusted`: the places that are corrected together.
+    """
+    if not tests:
+        return {}
+    error, freedom = (np.concatenate([getattr(one, name) for one in tests]) for name in ("error", "freedom"))
+    found: dict[int, float] = {}
+    for places in map(list, corrected):
+        sizes = detectable(error[places], freedom[places], len(places))
+        found |= {place: size for place, size in zip(places, sizes, strict=True) if size is not None}
+    return found
+
+
+def _adjusted(p: Floats, chosen: Sequence[int], method: Callable[[Floats], Floats]) -> dict[int, float]:
+    corrected = zip(chosen, method(p[list(chosen)]).tolist(), strict=True)
+    return {place: one for place, one in corrected if not np.isnan(one)}

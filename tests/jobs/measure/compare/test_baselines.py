@@ -1,0 +1,235 @@
+"""Arms against baselines of their own, and every two arms: by scipy and statsmodels, through what is printed and written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from cluster.errors import ConfigError
+from jobs.config.config import EvaluateSettings
+from jobs.job.baselines import MOST_PAIRED, arm_baselines, check_pairs
+from jobs.log.judgements import Judgements
+from jobs.measure.compare.comparison import Comparison, compare, differences, over_pairs
+from jobs.measure.compare.pairs import pairs_of
+from jobs.measure.export.latex import latex_pairs, latex_table, write_latex
+from jobs.pages.ablation import ablation_report
+from jobs.pages.closing import ComparedArms
+from jobs.pages.comparison import comparison_table, comparison_values
+from jobs.plan.work import saved
+from tests.support.jobs.arms_by_hand import Row, ablation, arm, ask
+from tests.support.jobs.report_ablations import ARMS as REPORTED
+from tests.support.jobs.report_ablations import ablation_at, comparison_of
+from tests.support.jobs.report_ablations import values_of as reported_values
+from tests.support.jobs.report_runs import Page
+
+KEYS = 45
+DOCS = [f"d{n}" for n in range(12)]
+WORDS = ["amber", "birch", "cedar", "dune", "ember", "fjord", "grove", "heath", "inlet"]
+QUERIES = [ask(f"q{n:02d}", f"{WORDS[n // 5]} {WORDS[n % 5]}ly {n}" + " and some more words" * (n % 2)) for n in range(KEYS)]
+GRADES = {row["query_id"].upper(): {"d0": 2, "d1": 1, "d2": 0, "d3": 1} for row in QUERIES}
+ARMS = [
+    arm("original"), arm("bm25 plain", "arms"), arm("bm25 more", "arms"), arm("bm25 most", "subsets"), arm("both", "arms"),
+    arm("k=1", "grid"), arm("k=2", "grid"),
+]  # fmt: skip
+FAMILIES: dict[str, Any] = {"baseline": "original", "baselines": {"bm25*": "bm25 plain"}}
+OF = {
+    "original": "original", "bm25 plain": "bm25 plain", "bm25 more": "bm25 plain", "bm25 most": "bm25 plain",
+    "both": "original", "k=1": "original", "k=2": "original",
+}  # fmt: skip
+
+
+def made(folder: Path, arms: list[Row] = ARMS, **settings: Any) -> Comparison:
+    random = np.random.default_rng(5)
+    found = {
+        one["name"]: {row["query_id"]: [str(doc) for doc in random.permutation(DOCS)[:9]] for row in QUERIES}
+        for one in arms
+        if not one["members"]
+    }
+    for row in QUERIES[:30]:  # one arm is clearly better
+        found["both"][row["query_id"]] = ["d0", "d1", "d3", *DOCS[4:]]
+    run = ablation(folder, arms, found, QUERIES, shard_size=20)
+    return compare(run, Judgements("", GRADES), EvaluateSettings(measures=["nDCG@10", "P@5"], **settings))
+
+
+def lines(comparison: Comparison) -> list[str]:
+    console = Console(width=80, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(comparison_table(comparison))
+    shown = captured.get().splitlines()
+    assert all(len(line) <= 80 for line in shown)
+    return [" ".join(line.split()) for line in shown]
+
+
+def values_of(found: Comparison, name: str, measure: str = "nDCG@10") -> np.ndarray:
+    frame = found.frame
+    return frame.values[frame.arms.index(name), frame.measures.index(measure)]
+
+
+def test_each_arm_is_tested_against_the_baseline_of_its_family(tmp_path: Path) -> None:
+    found = made(tmp_path, **FAMILIES)
+    assert {arm: found.base_of(arm) for arm in found.frame.arms} == OF
+    for measure in found.frame.measures:
+        raw = {}
+        for name, base in OF.items():
+            one = found.by_arm[name, measure]
+            assert one.baseline == base
+            assert one.difference == pytest.approx((values_of(found, name, measure) - values_of(found, base, measure)).mean())
+            if name == base:
+                assert (one.p_holm, one.q, one.difference) == (None, None, 0)
+                continue
+            raw[name] = stats.ttest_rel(values_of(found, name, measure), values_of(found, base, measure)).pvalue
+            assert one.p == pytest.approx(raw[name])
+        questions = ["bm25 more", "bm25 most", "both"]  # the comparisons that are made, whatever they are with
+        by_holm = multipletests([raw[name] for name in questions], method="holm")[1]
+        assert [found.by_arm[name, measure].p_holm for name in questions] == pytest.approx(by_holm.tolist())
+        rates = multipletests([raw["k=1"], raw["k=2"]], method="fdr_bh")[1]
+        assert [found.by_arm[name, measure].q for name in ("k=1", "k=2")] == pytest.approx(rates.tolist())
+
+
+def test_slices_are_tested_against_the_same_baselines(tmp_path: Path) -> None:
+    found = made(tmp_path, **FAMILIES, slices=["words", "difficulty"])
+    parts = [one for one in found.slices if one.name == "words"]
+    assert len(parts) == 2
+    raw = []
+    for part in parts:
+        chosen = [n for n, row in enumerate(QUERIES) if (len(row["query"].split()) < 6) == (part.value == "3-5")]
+        assert part.keys == len(chosen)
+        assert set(part.tests) == {name for name, base in OF.items() if name != base}
+        for name, test in part.tests.items():
+            own, base = values_of(found, name)[chosen], values_of(found, OF[name])[chosen]
+            expected = stats.ttest_rel(own, base)
+            assert part.means[name] == pytest.approx((own.mean(), (own - base).mean()))
+            assert test[:3] == pytest.approx((*expected.confidence_interval(0.95), expected.pvalue))
+            raw.append((test.q, expected.pvalue))
+    q, p = zip(*raw, strict=True)
+    assert list(q) == pytest.approx(stats.false_discovery_control(p).tolist())
+    assert {len(one.tests) for one in found.slices if one.name == "difficulty"} == {0}
+
+
+def test_every_two_arms_and_one_correction_over_all(tmp_path: Path) -> None:
+    bound = arm("best", "arms", k=1, members=["both", "bm25 more"])
+    again = arm("both again", "arms", same_as="both")
+    found = made(tmp_path, [*ARMS, arm("full #2", "samples"), bound, again], **FAMILIES, pairs=True)
+    names = [one["name"] for one in ARMS]
+    assert len(found.pairs) == 2 * len(names) * (len(names) - 1) / 2
+    for measure in found.frame.measures:
+        pairs = {(one.arm, one.other): one for one in found.pairs if one.measure == measure}
+        assert list(pairs) == list(combinations(names, 2))
+        raw = {}
+        for arms, one in pairs.items():
+            values = [values_of(found, name, measure) for name in arms]
+            expected = stats.ttest_rel(*values)
+            raw[arms] = expected.pvalue
+            assert (one.p, one.low, one.high) == pytest.approx((expected.pvalue, *expected.confidence_interval(0.95)))
+            assert one.difference == pytest.approx((values[0] - values[1]).mean())
+        questions = [arms for arms in raw if not any(name.startswith("k=") for name in arms)]
+        grid = [arms for arms in raw if arms not in questions]
+        by_holm = multipletests([raw[arms] for arms in questions], method="holm")[1]
+        assert [pairs[arms].p_holm for arms in questions] == pytest.approx(by_holm.tolist())
+        assert [pairs[arms].q for arms in grid] == pytest.approx(stats.false_discovery_control([raw[a] for a in grid]).tolist())
+        assert found.by_arm["both", measure].p_holm == pairs["original", "both"].p_holm  # one comparison has one p
+        assert found.by_arm["k=1", measure].q == pairs["original", "k=1"].q
+        assert found.by_arm["bm25 more", measure].p_holm == pairs["bm25 plain", "bm25 more"].p_holm
+    assert found.by_arm["both again", "P@5"].p_holm is None
+    notes = " ".join(found.notes)
+    assert f"p is Holm's, for {len(questions)} pairs of arms" in notes
+    assert f"for {len(grid)} pairs with an arm of the grid" in notes
+
+
+def test_what_is_printed_says_what_was_compared_with_what(tmp_path: Path) -> None:
+    found = made(tmp_path, **FAMILIES, pairs=True, slices=["words"])
+    shown = lines(found)
+    text = " ".join(shown)
+    assert "compared with bm25 plain: bm25 more, bm25 most" in text
+    assert "compared with original: both, k=1, k=2" in text
+    assert "+ better, - worse than its baseline" in text
+    assert sum(line.endswith("baseline - -") for line in shown) == 2
+    begin = shown.index("better than nDCG@10 95 % interval p or q")
+    clear = [one for one in found.pairs if one.measure == "nDCG@10" and one.verdict]
+    assert clear
+    assert {line.split(" ")[0] for line in shown[begin + 1 : begin + 1 + len(clear)]} == {"both"}
+    assert f"{len(clear)} of 21 pairs of arms differ clearly by nDCG@10, " in text
+    values = json.loads(json.dumps(comparison_values(found), allow_nan=False))
+    assert values["baselines"] == OF
+    assert values["arms"][2]["measures"]["P@5"]["baseline"] == "bm25 plain"
+    assert [(one["arm"], one["other"]) for one in values["pairs"][:21]] == list(combinations(OF, 2))
+    header = next(line for line in shown if line.startswith("slices keys"))
+    assert header == "slices keys original both difference"
+
+
+def test_latex_has_each_baseline_before_its_arms_and_the_pairs(tmp_path: Path) -> None:
+    found = made(tmp_path, **FAMILIES, pairs=True)
+    table = latex_table(found)
+    rows = [line.partition(" &")[0] for line in table.splitlines() if line.endswith(r"\\")][1:]
+    assert (rows[0], set(rows[1:4])) == ("original", {"both", "k=1", "k=2"})
+    assert (rows[4], set(rows[5:])) == ("bm25 plain", {"bm25 more", "bm25 most"})
+    for words in ("against its baseline", "compared with bm25 plain: bm25 more, bm25 most", "over all pairs of arms of"):
+        assert words in table
+    pairs = latex_pairs(found)
+    body = [line.removesuffix(r" \\").split(" & ") for line in pairs.splitlines() if line.startswith("(")]
+    names = [row[0].partition(") ")[2] for row in body]
+    assert names[0] == "both"
+    for n, row in enumerate(body):
+        for m, cell in enumerate(row[1:]):
+            if n == m:
+                assert cell == "--"
+                continue
+            value = float(cell.partition("$^")[0].replace("$-$", "-"))
+            means = [values_of(found, names[place]).mean() for place in (n, m)]
+            assert value == pytest.approx(means[0] - means[1], abs=6e-5)
+    write_latex(str(tmp_path / "t.tex"), found)
+    assert (tmp_path / "t.tex").read_text() == table + "\n" + pairs
+
+
+def test_the_page_has_baselines_and_pairs(tmp_path: Path) -> None:
+    plain = comparison_of(REPORTED, reported_values(REPORTED, 60))
+    frame, families = plain.frame, plain.families
+    bases = {arm: "general" if arm.startswith("without") or arm == "general" else "original" for arm in frame.arms}
+    arms = [arm for arm in frame.arms if families[arm] != "samples"]
+    pairs = pairs_of(frame, arms, families, 0.01)
+    own = over_pairs(differences(frame, bases, 0.01, families, frozenset()), pairs, {})
+    found = replace(plain, baselines=bases, differences=tuple(own), pairs=tuple(pairs))
+    run = ablation_at(tmp_path, REPORTED)
+    text = ablation_report(ComparedArms(run, None, saved(run), found, None, [], None, [], None))
+    page = Page(text)
+    assert text.count("<small>baseline</small>") == 2
+    assert page.row("arms", "without keyword against general")
+    assert f"corrected over all {len(arms) * (len(arms) - 1) // 2} pairs" in text
+    questions = sum(families[arm] != "grid" for arm in arms)
+    assert f"Holm, over the {questions * (questions - 1) // 2} pairs of arms of the families always, arms and subsets" in text
+    best = max(arms, key=lambda arm: frame.values[frame.arms.index(arm), 0].mean())
+    cells = page.row("pairs", best)
+    assert cells[0] == "–"  # to itself
+    assert all(cell.startswith("+") for cell in cells[1:])
+
+
+def test_which_arm_has_which_baseline() -> None:
+    arms = ["original", "bm25 plain", "bm25 more", "dense"]
+
+    def of(**settings: Any) -> list[str]:
+        return list(arm_baselines(EvaluateSettings(**settings), arms, {"k=60": "dense"}).values())
+
+    assert of() == ["original"] * 4
+    assert of(baselines={"bm25*": "bm25 plain"}) == ["original", "bm25 plain", "bm25 plain", "original"]
+    assert of(baselines={"bm25 more": "bm25 plain"}) == ["original", "bm25 plain", "bm25 plain", "original"]
+    assert of(baselines={"bm25 plain": "original", "bm25*": "bm25 plain"})[1:3] == ["original", "bm25 plain"]
+    assert of(baselines={"original": "k=60"})[0] == "dense"
+    assert of(baseline="nothing", baselines={"*": "dense"}) == ["dense"] * 4  # not asked for
+    with pytest.raises(ConfigError, match=r"evaluate\.baseline: 'orginal' is no arm; did you mean 'original'"):
+        of(baseline="orginal")
+    with pytest.raises(ConfigError, match=r"evaluate\.baselines: bm25\*: 'bm25 plan' is no arm; did you mean 'bm25 plain'"):
+        of(baselines={"bm25*": "bm25 plan"})
+    with pytest.raises(ConfigError, match=r"evaluate\.baselines: no arm is called 'bm52\*'"):
+        of(baselines={"bm52*": "original"})
+    check_pairs(EvaluateSettings(pairs=True), MOST_PAIRED)
+    with pytest.raises(ConfigError, match=r"evaluate\.pairs: 61 arms are 1,830 pairs, and 60 arms are the most"):
+        check_pairs(EvaluateSettings(pairs=True), MOST_PAIRED + 1)
