@@ -24,7 +24,7 @@ AGE = 10_000.0
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_paper(tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert main(["ablate", "paper.yaml"]) == 0
+    assert main(["ablate", "paper.yaml", "--set", "retrieve.store=true"]) == 0
     return tmp_path
 
 
