@@ -20,6 +20,7 @@ from jobs.pages.closing import ComparedArms
 from jobs.pages.comparison import comparison_table, comparison_values
 from jobs.plan.work import saved
 from tests.support.jobs.report_ablations import ARMS, ablation_at, comparison_of, values_of
+from tests.support.jobs.report_runs import Page
 
 
 @pytest.mark.parametrize("keys", [3, 8, 50, 2_000])
@@ -90,6 +91,11 @@ def test_each_comparison_has_its_own_and_every_table_says_it(tmp_path: Path) -> 
     run = ablation_at(tmp_path)
     html = ablation_report(ComparedArms(run, None, saved(run), found, None, [], None, [], None))
     assert '<th scope="col">seen from</th>' in html
+    baseline = html.partition("<small>baseline</small>")[2].partition("</tr>")[0]  # its cells stand under the same headings
+    assert '<td>–</td><td class="drawn" data-parts=",">–</td><td>–</td><td class="verdict">' in baseline
+    assert '<td>–</td><td>–</td><td class="drawn"' not in baseline
+    page = Page(html)
+    assert len(page.row("arms", "original baseline")) == len(page.row("arms", "full"))
     assert f">{full:.4f}</td>" in html
 
 
