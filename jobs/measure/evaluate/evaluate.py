@@ -33,6 +33,7 @@ from jobs.measure.notes import (
     zero_notes,
 )
 from jobs.measure.power import detectable
+from jobs.measure.significance import ALPHA, POWER
 from jobs.measure.unknown import UnknownDocuments, unknown_documents
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import figure
@@ -192,7 +193,7 @@ def evaluation_table(evaluation: Evaluation) -> RenderableType:
         difference = "-" if differences is None else marked(figure(differences[name], "+"), name in evaluation.uneven)
         results = marked(figure(evaluation.results[name]), name in evaluation.looked)
         table.add_row(title(name), results, alone, difference, ends_in_words(intervals.get(name)))
-    table.caption = Text("\n" + "\n".join(evaluation_notes(evaluation)))
+    table.caption = Text("\n" + "\n".join([*evaluation_notes(evaluation), *detectable_notes(evaluation)]))
     return table
 
 
@@ -248,6 +249,13 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
         untested = [name for name in one.measures if name not in (one.intervals or {})]
         notes += interval_notes(f"to the original alone; {interval_words()}", one.clusters, one.counted, untested)
     return notes
+
+
+def detectable_notes(evaluation: Evaluation) -> list[str]:
+    """Returns the smallest true differences to the original alone that these queries show, in one line; nothing without any."""
+    sizes = ", ".join(f"{name} {figure(size)}" for name, size in evaluation.detectable.items())
+    power = f"a power of {100 * POWER:.0f} % at {ALPHA:g}"
+    return [f"smallest difference that these queries show, with {power}: {sizes}"] if sizes else []
 
 
 def _number(value: float) -> float | None:

@@ -430,7 +430,7 @@ def test_hostile_ids_are_escaped(run: Run) -> None:
     assert "'[red]\\x1b[31m\\u202e'" in " ".join(shown)
 
 
-WHOLE = {"looked": None, "original_looked": None, "uneven": False}
+WHOLE = {"looked": None, "original_looked": None, "uneven": False, "detectable": None}
 
 
 def test_values_are_json_and_say_the_same(run: Run) -> None:

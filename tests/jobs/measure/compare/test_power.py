@@ -12,6 +12,7 @@ from scipy import stats
 from statsmodels.stats.power import TTestPower
 
 from jobs.measure.compare.comparison import Comparison
+from jobs.measure.evaluate.evaluate import Evaluation, detectable_notes, evaluation_values
 from jobs.measure.export.latex import latex_table
 from jobs.measure.power import detectable
 from jobs.measure.significance import ALPHA, paired_test
@@ -19,7 +20,7 @@ from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import ComparedArms
 from jobs.pages.comparison import comparison_table, comparison_values
 from jobs.plan.work import saved
-from tests.support.jobs.report_ablations import ARMS, ablation_at, comparison_of, values_of
+from tests.support.jobs.report_ablations import ARMS, MEASURES, ablation_at, comparison_of, values_of
 from tests.support.jobs.report_runs import Page
 
 
@@ -97,6 +98,20 @@ def test_each_comparison_has_its_own_and_every_table_says_it(tmp_path: Path) -> 
     page = Page(html)
     assert len(page.row("arms", "original baseline")) == len(page.row("arms", "full"))
     assert f">{full:.4f}</td>" in html
+
+
+def test_a_run_says_what_its_queries_show() -> None:
+    found = comparison_of(ARMS[:2], values_of(ARMS, 40)[:2])
+    test = found.frame.test(0, 1)
+    sizes = dict(zip(MEASURES, detectable(test.error, test.freedom), strict=True))
+    one = Evaluation(40, 0, dict.fromkeys(MEASURES, 0.5), None, None, detectable={k: v for k, v in sizes.items() if v})
+    (note,) = detectable_notes(one)
+    assert sizes["nDCG@10"] == pytest.approx(solved(found, "full", 1), rel=1e-3)
+    assert note.startswith(
+        f"smallest difference that these queries show, with a power of 80 % at 0.05: nDCG@10 {sizes['nDCG@10']:.4f}, "
+    )
+    assert evaluation_values(one)["measures"]["P@5"]["detectable"] == sizes["P@5"]
+    assert detectable_notes(Evaluation(40, 0, {}, None, None)) == []
 
 
 def test_a_clear_difference_is_mostly_greater_than_it() -> None:
