@@ -23,7 +23,10 @@ NAVIGATION = {
         "docs/operations", "docs/cluster", "docs/kubernetes", "docs/store", "docs/tables", "docs/metrics", "docs/errors",
     ),
     "Stages by choice": ("docs/answers", "docs/corrective", "docs/judges", "docs/collections", "docs/clicks"),
-    "Compare": ("docs/ablations", "docs/ablations-measured", "docs/data-sets", "tests/benchmarks/RESULTS"),
+    "Compare": (
+        "docs/ablations", "docs/ablations-measured", "docs/rewriting-and-reranking", "docs/data-sets",
+        "tests/benchmarks/RESULTS",
+    ),
     "The project": ("docs/architecture", "configs/sample/README", "CONTRIBUTING", "CHANGELOG", "SECURITY"),
 }  # fmt: skip
 """Title of a part -> its pages, below the README."""

@@ -85,7 +85,7 @@ def ablated(folder: Path, config: str, settings: Sequence[str]) -> dict[str, Any
         (folder / f"{config}.json").write_text(done.stdout, encoding="utf-8")
     found: dict[str, Any] = json.loads(done.stdout)
     comparison, work = found["comparison"], found["work"]
-    shared_work = ", ".join(f"{work['executed'][kind]:,} {kind} in place of {work['naive'][kind]:,}" for kind in work["naive"])
+    shared_work = ", ".join(f"{work['executed'][kind]:,} {kind} in place of {n:,}" for kind, n in work["naive"].items() if n)
     print(f"{folder.name}: {comparison['counted']} queries in {comparison['clusters']} clusters; {shared_work}", flush=True)
     return found
 
