@@ -61,10 +61,10 @@ def whole_sets(
             with of_set(name):  # checked anew, since an index may have changed while the sets before were worked on
                 job = prepare_ablation(one.model_copy(update={"output": storage.root}), config_path, ready)
                 found[name] = whole_ablation(job, caller, measures)
+        record("finished")
         compared = compared_sets(storage.root, found)
         write_set_pages(compared)
-        record("finished")
-    return compared_sets(storage.root, found)
+    return compared
 
 
 def sets_place(config: Config, checked: Mapping[str, Prepared]) -> tuple[str, str]:

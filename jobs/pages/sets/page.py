@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.chain.arms.arms import FULL
 from jobs.measure.compare.difference import Difference
 from jobs.measure.compare.standing import mark
-from jobs.measure.notes import HEADINGS, TITLES
+from jobs.measure.notes import TITLES
 from jobs.measure.sets.over_sets import OverSets, SetsComparison
 from jobs.measure.sets.stratified import LEAST_SETS
 from jobs.pages.charts import Axis, around_zero
@@ -99,7 +99,7 @@ def _set_pages(folder: SetsFolder, found: ComparedSets) -> list[dict[str, Any]]:
 
 def _part(kind: str, found: SetsComparison) -> dict[str, Any]:
     """Returns the variables of one kind of measures."""
-    said = {"kind": kind, "heading": HEADINGS.get(kind, TITLES[kind]), "found": found}
+    said = {"kind": kind, "heading": TITLES[kind], "found": found}
     if not found.over:
         return said | {"rows": [], "drawn": [], "axis": around_zero([]), "lead": None}
     places = {(name, measure): found.places(name, measure) for name, measure in _columns(found)}
@@ -171,6 +171,6 @@ def _lead(found: SetsComparison) -> str:
     ends = f" (95 % interval {signed(one.low)} to {signed(one.high)})" if not isnan(one.low) else ""
     p = "" if one.corrected is None else f", corrected p {p_equals(one.corrected)}"
     return (
-        f"Over {count:,} set{'s' * (count != 1)} {best} has the greatest mean {found.first}, {one.mean:.4f}: "
+        f"Over {count:,} set{'s' * (count != 1)} {best} has the best mean {found.first} beside the baseline, {one.mean:.4f}: "
         f"{signed(one.difference)} to {found.base_of(one.arm)}{ends}{p}; it is above it on {one.wins:,} of {count:,}."
     )

@@ -180,6 +180,7 @@ def test_the_page_has_all_sets_and_leads_to_theirs(there: Path) -> None:
         assert f'href="{place.parent.name}/report.html"' in page
     assert all(f">{arm}<" in page.replace("<wbr>", "") for arm in ARMS)
     assert "Over 2 sets" in page
+    assert "✓ finished" in page
     (folder / "report.html").unlink()
     assert main(["report", str(folder)]) == 0
     assert (folder / "report.html").read_text() == page
