@@ -34,6 +34,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "A file that `dmqr import` was given is not in the set's published format.",
             "Correct the record that the line names, or take the file as it is published: [Data sets](data-sets.md).",
         ),
+        "test-collection": (
+            "A data set (`beir:`, `irds:`, `topics:`) is not there, lacks what is to be read, or cannot be fetched, or its "
+            "package is missing.",
+            "Correct its name as the line says, or install the package; [their forms](test-collections.md).",
+        ),
     },
     "The log": {
         "log-missing": (
@@ -129,6 +134,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "index-missing": (
             "The index does not exist, is incomplete, or has no copy on this machine.",
             "Name its corpus (`corpus.path`), or build it with `dmqr index`; a run copies an index of S3 to the machine.",
+        ),
+        "run-file": (
+            "A run file of TREC (`kind: trec`, `ablate.runs`) cannot be read, has a wrong line, or no topic of the log.",
+            "Correct the named line or the path, or let `log.id_column` name the column of its topics.",
         ),
         "index-damaged": ("Files of the index are missing or truncated.", "Build it again."),
         "index-other": (

@@ -24,8 +24,8 @@ NAVIGATION = {
     ),
     "Stages by choice": ("docs/answers", "docs/corrective", "docs/judges", "docs/collections", "docs/clicks"),
     "Compare": (
-        "docs/ablations", "docs/ablations-measured", "docs/rewriting-and-reranking", "docs/data-sets",
-        "tests/benchmarks/RESULTS",
+        "docs/ablations", "docs/ablations-measured", "docs/test-collections", "docs/rewriting-and-reranking",
+        "docs/data-sets", "tests/benchmarks/RESULTS",
     ),
     "The project": ("docs/architecture", "configs/sample/README", "CONTRIBUTING", "CHANGELOG", "SECURITY"),
 }  # fmt: skip

@@ -34,6 +34,10 @@ class RetrieverSettings(Settings):
     }
     of_the_web: ClassVar[bool] = False
     """Whether it searches the web, whose pages come with the hits."""
+    originals_only: ClassVar[bool] = False
+    """Whether it has lists of the log's queries alone, so that rewrites are not searched there."""
+    without_index: ClassVar[str] = "searches the web, so it has no index to build"
+    """What is said of one that searches no index."""
     kind: Annotated[str, Names.CODE]
     """Of the retriever; of a plug-in an entry point, `module:Class` or `file.py:Class`."""
     if TYPE_CHECKING:

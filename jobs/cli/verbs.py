@@ -30,8 +30,9 @@ def index(options: argparse.Namespace) -> int:
     with logged("index") as (progress, _):
         built = index(config, options.corpus, progress)
         warn(encoder_warnings(config))
-    for name in (name for name, one in config.retrieve.retrievers.items() if not one.indexed(name)):
-        print(f"dmqr index: retrieve.retrievers.{name} searches the web, so it has no index to build", file=sys.stderr)
+    for name, one in config.retrieve.retrievers.items():
+        if not one.indexed(name):
+            print(f"dmqr index: retrieve.retrievers.{name} {one.without_index}", file=sys.stderr)
     if options.json:
         print_json(built)
     elif built:  # lines with paths, which are not broken

@@ -13,7 +13,8 @@ from retrievers.kinds import RetrieverSettings
 from retrievers.settings import CorpusSettings, FuseSettings
 
 COLLECTION = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"  # neither what parts it from an id, nor the dot of a key in dotted form
-EVERYWHERE = ("original", "iterate")  # texts that every collection is searched for: the original, and refined queries
+ORIGINAL, REFINED = "original", "iterate"
+EVERYWHERE = (ORIGINAL, REFINED)  # texts that every collection is searched for: the original, and refined queries
 _DEFAULT = FuseSettings()
 
 

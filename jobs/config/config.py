@@ -106,6 +106,11 @@ class Config(Settings):
                     raise ValueError(
                         f"{where}: {key}: 0 leaves all texts out; set fuse.retriever_weights of the retriever to 0"
                     )
+        if self.rewrite.planned and all(one.originals_only for one in retrievers.values()):
+            raise ValueError(
+                f"retrieve.retrievers: {', '.join(retrievers)} have lists of the log's queries alone, so that no rewrite would "
+                "be searched; set rewrite.strategies: [], or name another retriever, too"
+            )
         for name in self.fuse.retriever_weights:
             if name not in retrievers:
                 raise ValueError(f"fuse.retriever_weights: no retriever {name!r}{nearest(name, retrievers)}")

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from cluster.errors import nearest
 from cluster.settings import NOT_IDENTITY, Settings
-from jobs.config.collections import EVERYWHERE, Collections, check_retrievers, searches
+from jobs.config.collections import EVERYWHERE, ORIGINAL, REFINED, Collections, check_retrievers, searches
 from retrievers.kinds import AnyRetrieverSettings
 from retrievers.settings import TypoSettings
 
@@ -51,11 +51,26 @@ class RetrieveSettings(Settings):
             for name in names:
                 if name not in self.retrievers:
                     raise ValueError(f"routes.{strategy}: no retriever {name!r}{nearest(name, self.retrievers)}")
+        self._check_originals_only()
         check_retrievers(self.collections, self.retrievers, self.routes)
         return self
 
+    def _check_originals_only(self) -> None:
+        """Checks that what has lists of the log's queries alone is asked for no other texts."""
+        if alone := next((name for name, one in self.retrievers.items() if one.originals_only), None):
+            for strategy, names in self.routes.items():
+                if strategy != ORIGINAL and alone in names:
+                    words = f"{alone} has lists of the log's queries alone; take it out of the route"
+                    raise ValueError(f"routes.{strategy}: {words}")
+            if self.typos is not None:
+                raise ValueError(f"typos: {alone} has lists of queries as they were asked; remove typos, or {alone}")
+
     def route(self, strategy: str) -> list[str]:
         """Returns the names of the retrievers that search a strategy's texts, the original, or refined queries."""
+        names = self._route(strategy)
+        return names if strategy == ORIGINAL else [name for name in names if not self.retrievers[name].originals_only]
+
+    def _route(self, strategy: str) -> list[str]:
         if strategy in self.routes or strategy in EVERYWHERE or not self.collections:
             return self.routes.get(strategy, list(self.retrievers))
         searched = {name for one in self.collections.values() if searches(one, self.collections, strategy)
@@ -63,8 +78,9 @@ class RetrieveSettings(Settings):
         return [name for name in self.retrievers if name in searched]
 
     def routed(self, strategies: Iterable[str]) -> dict[str, list[str]]:
-        """Returns `routes` with those of strategies that some collections alone are searched for."""
-        found = {name: self.route(name) for name in strategies} if self.collections else {}
+        """Returns `routes` with those of strategies that some collections, or retrievers, alone are searched for."""
+        some = self.collections or any(one.originals_only for one in self.retrievers.values())
+        found = {name: self.route(name) for name in (*strategies, REFINED)} if some else {}
         return self.routes | {name: names for name, names in found.items() if len(names) < len(self.retrievers)}
 
     @property

@@ -100,6 +100,8 @@ class AblateSettings(Settings):
     arms: dict[str, dict[str, Any]] = {}
     """A name chosen by you -> what it changes: keys of the config in dotted form, with their values. `rewrite.select` also
     takes `{kind: oracle_k, k: 2}`: the best k strategies of each query by its judgements, a bound."""
+    runs: dict[str, Annotated[str, Field(min_length=1)]] = {}
+    """A name chosen by you -> a run file of TREC: an arm of its lists as they are, whatever made them (docs/ablations.md)."""
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
     """Keys of the config in dotted form -> their values; each combination is an arm, named by its values."""
     subsets: Subsets = "none"

@@ -17,7 +17,10 @@ from cluster.errors import ClusterError, RetrieverError
 from cluster.storage import Entry, object_at, open_storage, remote
 from cluster.storage.s3 import S3Storage
 from jobs.index.corpora import NamedCorpus
+from jobs.index.set_corpora import corpus_file
 from jobs.job.opening import stored_index
+from jobs.log.sets import irds
+from jobs.log.sets.names import set_name
 from retrievers.local.index import INDEX, SOURCE_NOTE, index_path, read_index
 
 
@@ -51,7 +54,11 @@ def source_of(corpus: NamedCorpus) -> str | None:
 
 
 def _versions(path: str) -> Iterator[tuple[str, int, str]]:
-    """Yields address, size and version of the files at a path or URL, but for hidden ones."""
+    """Yields address, size and version of the files at a path or URL, but for hidden ones; of a data set those of documents."""
+    if (name := set_name(path)) is not None and name.kind == "irds":
+        yield path, 0, irds.documents_version(name.rest, "corpus.path")
+        return
+    path = path if name is None else corpus_file(name)
     if remote(path):
         entry = object_at(path)
         place = open_storage(path.rpartition("/")[0] if entry else path)

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from cluster.errors import RetrieverError
 from cluster.storage import object_at, open_file, open_storage, remote
+from jobs.index.set_corpora import set_corpus
 from jobs.index.text_tables import as_parquet, is_text_table, text_tables
+from jobs.log.sets.names import set_name
 from jobs.terminal.formats import and_more
 from retrievers.corpora.files import Progress, Source, corpus_files, is_corpus_file
 from retrievers.passages.corpus import Passages, split_documents, write_passages
@@ -38,32 +40,38 @@ def passages(corpus: Sequence[str], columns: CorpusSettings, folder: Path, progr
     """Returns the Parquet files of a corpus; what is none, and rows that are to be split, are written as such first.
 
     Args:
-        corpus: Paths and URLs: tables (Parquet, lines of JSON, CSV), documents, and folders of either.
+        corpus: Paths and URLs: tables (Parquet, lines of JSON, CSV), documents, and folders of either; or names of data sets.
         columns: The config's `corpus`.
         folder: Where what is made of them is written.
         progress: Called with "convert" or "split", rows or documents done, and all of them.
 
     Raises:
         RetrieverError: A path leads to no corpus, or a document cannot be read.
+        ConfigError: A data set cannot be had.
     """
     sources: list[str | Source] = []
     made: list[Passages] = []
     left_out: list[str] = []
     for number, path in enumerate(corpus):
-        keys = _keys(path)
-        found = _documents(path, keys)
         to = folder / f"{number}.parquet"
+        name = set_name(path)
+        keys = [] if name else _keys(path)
+        found = FoundFiles([], []) if name else _documents(path, keys)
         left_out += found.left_out if found.files else []
         if found.files:
             made.append(write_passages(found.files, columns, to, progress))
             sources.append(str(to))
             continue
-        tables = [
-            as_parquet(one, columns, folder / f"{number}-{place}.parquet", progress)
-            if isinstance(one, str) and is_text_table(one)
-            else one
-            for place, one in enumerate(table_files(path, keys))
-        ]
+        tables = (
+            [set_corpus(name, columns, folder / f"{number}-0.parquet", progress)]
+            if name
+            else [
+                as_parquet(one, columns, folder / f"{number}-{place}.parquet", progress)
+                if isinstance(one, str) and is_text_table(one)
+                else one
+                for place, one in enumerate(table_files(path, keys))
+            ]
+        )
         if columns.split is not None:
             made.append(split_documents(corpus_files(tables), columns, to, progress))
             sources.append(str(to))

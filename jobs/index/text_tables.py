@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import duckdb
@@ -67,7 +68,9 @@ def text_tables(names: Sequence[str], where: str) -> list[str]:
     return found
 
 
-def as_parquet(path: str, columns: CorpusSettings, to: Path, progress: Progress) -> Source:
+def as_parquet(
+    path: str, columns: CorpusSettings, to: Path, progress: Progress, renamed: Mapping[str, str] = MappingProxyType({})
+) -> Source:
     """Writes the rows of a file, here or on S3, as Parquet; returns it under the file's own name.
 
     Args:
@@ -75,6 +78,7 @@ def as_parquet(path: str, columns: CorpusSettings, to: Path, progress: Progress)
         columns: The config's `corpus`.
         to: Of the Parquet file.
         progress: Called with "convert", rows done, rows in all.
+        renamed: Column of the file -> its name in the Parquet file.
 
     Raises:
         RetrieverError: The file cannot be read, or one of the columns that are indexed has an unsuitable type.
@@ -82,10 +86,11 @@ def as_parquet(path: str, columns: CorpusSettings, to: Path, progress: Progress)
     with _reading(path):
         rows = _of_csv(path) if form_of(path) == "csv" else _of_json(path, columns)
     done = 0
-    with pq.ParquetWriter(to, rows.schema) as writer:
+    names = [renamed.get(name, name) for name in rows.schema.names]
+    with pq.ParquetWriter(to, pa.schema(zip(names, rows.schema.types, strict=True))) as writer:
         for batch in _batches(path, rows):
             progress("convert", done, rows.total)
-            writer.write_batch(batch)
+            writer.write_batch(batch.rename_columns(names))
             done += len(batch)
     return Source(path, partial(open_file, str(to)))
 

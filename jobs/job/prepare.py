@@ -15,6 +15,7 @@ from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import MOST_LABEL, Config
 from jobs.config.set_configs import set_warnings
 from jobs.job import engine
+from jobs.job.given_lists import given_list_notes, with_given_lists
 from jobs.job.indexes import (
     States,
     as_built,
@@ -32,7 +33,7 @@ from jobs.job.rewriting import config_error, read_rewriting, reads_texts
 from jobs.job.searched import SearchedIndex, searched_indexes
 from jobs.job.steps import ReadySteps, ready_steps
 from jobs.log.check import LogColumns, check_log
-from jobs.log.files import LogFile, log_files
+from jobs.log.files import LogFile, log_files, versions
 from jobs.log.judgements import Judgements, read_answers, read_qrels
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.reranker import reranker_identity
@@ -81,7 +82,7 @@ class Prepared:
     @property
     def inputs(self) -> list[dict[str, Any]]:
         """Returns the versions of the log's files, as stored in the plan."""
-        return [file.version for file in self.files]
+        return versions(self.files)
 
 
 def leave(configs: Sequence[Config]) -> None:
@@ -155,7 +156,7 @@ def _prepare(
     rewriting: Rewriting,
     ready: Ready,
 ) -> Prepared:
-    config = with_precisions(config, opened_engines(config, rewriting.pool))
+    config = with_given_lists(with_precisions(config, opened_engines(config, rewriting.pool)))
     prices = read_prices(config, config_path)
     prices_file = prices_version(_prices_path(config_path)) if prices is not None else None
     ready([config])
@@ -188,7 +189,11 @@ def _prepare(
         name,
         facts,
         rewriting,
-        of_encoders + warnings + unpriced_models(config, prices, rewriting.pool) + set_warnings(config),
+        of_encoders
+        + tuple(given_list_notes(config))
+        + warnings
+        + unpriced_models(config, prices, rewriting.pool)
+        + set_warnings(config),
         prices_file=prices_file,
         searched=searched,
         states={one.place: noted[one.name] for one in searched if noted[one.name] is not None},

@@ -21,6 +21,7 @@ from cluster.storage.csv_file import CsvFault, CsvHeader, csv_header
 from cluster.storage.prefetch import prefetch
 from jobs.log.files import LogFile, check_file_version, unchanged
 from jobs.log.json_lines import BYTES_PER_ROW, check_fields, json_fields
+from jobs.log.sets.queries import set_queries
 
 _REMEDY = "convert it, or name another column"
 MAGIC = b"PAR1"
@@ -56,7 +57,7 @@ class LogColumns:
 
 
 class RowGroup(NamedTuple):
-    """A row group with at least one row; of lines of JSON and CSV, which have none, the whole file."""
+    """A row group with at least one row; of lines of JSON, CSV and data sets, which have none, the whole file."""
 
     file: LogFile
     number: int
@@ -86,6 +87,10 @@ def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
             for use, column in named:
                 _check_name(file, header.names, use, column)
             return [max(1, file.size // CSV_BYTES_PER_ROW)] if header.has_rows else []
+        if file.data_set is not None:
+            rows = set_queries(file.data_set).rows
+            _check_columns(file, rows.schema, columns)
+            return [rows.num_rows]
         with open_log_file(file, columns) as parquet:
             return [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
 
@@ -113,6 +118,8 @@ def has_values(file: LogFile, columns: LogColumns, name: str) -> bool:
     if file.form == "csv":
         header = open_header(file)
         return header is not None and header.names.count(name) == 1
+    if file.data_set is not None:
+        return name in set_queries(file.data_set).rows.column_names
     with open_log_file(file, columns) as parquet:
         schema = parquet.schema_arrow
         return schema.names.count(name) == 1 and _is_value(schema.field(name).type)

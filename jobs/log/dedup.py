@@ -31,6 +31,7 @@ from jobs.log.check import LogColumns, RowGroup, check_log
 from jobs.log.files import LogFile
 from jobs.log.parts import PLAN, DedupTask, PartFiles, count_range, merge_range, query, read_part
 from jobs.log.rejections import REASONS
+from jobs.log.sets.queries import set_queries
 from jobs.log.tiers import tiers
 
 PART_ROWS = 1 << 19  # or one row group: small enough for many nodes; in larger parts fewer texts are hashed repeatedly
@@ -60,12 +61,14 @@ class LogSummary:
     task_seconds: float = 0.0  # of the work on other machines
     head: int = 0  # shards of the head, which are the first; 0: there is one tier
     traffic: int = 0  # how often the queries were asked, all together
+    left_out: int = 0  # queries of a data set's other splits
 
     @property
     def counts(self) -> dict[str, int]:
         """Returns the counts that a plan keeps."""
         rejected = sum(self.rejected.values())
-        return {"log_rows": self.rows, "queries": self.queries, "rejected": rejected, "traffic": self.traffic}
+        counts = {"log_rows": self.rows, "queries": self.queries, "rejected": rejected, "traffic": self.traffic}
+        return counts | ({"left_out": self.left_out} if self.left_out else {})
 
 
 def dedup(
@@ -80,7 +83,8 @@ def dedup(
     row. Of OPTIONAL_QUERIES, queries/ has what `columns` asks for: `context` and each of `values` are chosen as `query` is;
     where some rows of a query have a value and others none, one of the former.
 
-    Works in this process, or if not `local` on the connected Ray, all of whose nodes must reach the log and `storage`.
+    Works in this process, or if not `local` on the connected Ray, all of whose nodes must reach the log and `storage`; queries
+    of data sets, which may be on this machine alone, are always read in this process.
     Intermediate files are always removed, the tables after an error.
 
     Raises:
@@ -88,9 +92,13 @@ def dedup(
     """
     worked: list[float] = []
     task = DedupTask(storage.root, uuid.uuid4().hex[:12], columns, shard_size)
+    sets = [file.data_set for file in files if file.data_set is not None]
+    local = local or bool(sets)
     try:
         # absolute: a Ray worker has another working directory
-        absolute = [file if remote(file.path) else replace(file, path=os.path.abspath(file.path)) for file in files]
+        absolute = [
+            file if remote(file.path) or file.data_set else replace(file, path=os.path.abspath(file.path)) for file in files
+        ]
         parts = list(enumerate(_parts(check_log(absolute, columns))))
         read = spread(partial(read_part, task), parts, local=local, worked=worked.append)
         pieces = [piece for part in read for piece in part]
@@ -122,7 +130,8 @@ def dedup(
     tables = {"queries": [*head, *rest], "query_map": query_map, "errors": errors}
     rows, distinct = (sum(file.rows for file in tables[name]) for name in ("query_map", "queries"))
     first = sum(-(-file.rows // shard_size) for file in head)
-    return LogSummary(rows, distinct, rejected, tables, shards, sum(worked), first, traffic)
+    left_out = sum(set_queries(one).left_out for one in sets)
+    return LogSummary(rows, distinct, rejected, tables, shards, sum(worked), first, traffic, left_out)
 
 
 def _parts(groups: Iterable[RowGroup]) -> list[list[RowGroup]]:

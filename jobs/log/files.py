@@ -17,11 +17,13 @@ from cluster.errors import LogError, nearest
 from cluster.storage import object_at, open_storage, remote
 from cluster.storage.csv_file import CSV_ENDINGS
 from cluster.storage.packed import PACKED
+from jobs.log.sets.names import SetName, set_names
+from jobs.log.sets.queries import SetFile, query_files
 from jobs.log.settings import LogSettings
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 JSON_ENDINGS = tuple(f".{name}{packed}" for name in ("json", "jsonl", "ndjson") for packed in ("", *PACKED))
-Form = Literal["parquet", "json", "csv"]
+Form = Literal["parquet", "json", "csv", "set"]
 FORMS: dict[Form, tuple[str, ...]] = {"parquet": (".parquet",), "json": JSON_ENDINGS, "csv": CSV_ENDINGS}
 """How a file holds rows -> endings of the names of such files; lines of JSON, and CSV, may be packed."""
 FORM_NAMES: dict[Form, str] = {"parquet": "Parquet", "json": "JSON lines", "csv": "CSV"}
@@ -76,6 +78,8 @@ class LogFile:
     etag: str | None = None  # the object's version
     form: Form = "parquet"
     ubi: bool = False  # an export of UBI
+    data_set: SetName | None = None  # of which it has the queries
+    judged: LogFile | None = None  # which of its queries count, judgements say
 
     @property
     def version(self) -> dict[str, Any]:
@@ -90,6 +94,11 @@ class LogFile:
     def no_lines(self, words: str, at: str) -> LogError:
         """Returns the error that its text is not lines of JSON as they are to be."""
         return self.error("log-ubi", words, at) if self.ubi else self.error("log-unreadable", words, at)
+
+
+def versions(files: Sequence[LogFile]) -> list[dict[str, Any]]:
+    """Returns the versions of files, and of those that say which of their rows count."""
+    return [one.version for file in files for one in (file, file.judged) if one is not None]
 
 
 def replaced(file: LogFile) -> LogError:
@@ -240,11 +249,23 @@ def log_files(log: LogSettings) -> list[LogFile]:
 
     Raises:
         LogError: there are none.
+        ConfigError: a data set cannot be had.
         ClusterError, OSError: errors of S3.
     """
+    if names := set_names(log.path):
+        return [_of_set(name) for name in names]
     if log.format != "ubi":
         return find_log_files(log.path)
     return _ended(find_log_files(log.path, wanted=_QUERIES))
+
+
+def _of_set(name: SetName) -> LogFile:
+    first, *others = [_as_log_file(file, name) for file in query_files(name)]
+    return replace(first, judged=next(iter(others), None))
+
+
+def _as_log_file(file: SetFile, name: SetName) -> LogFile:
+    return LogFile(file.path, str(name), file.size, file.mtime_ns, etag=file.etag, form="set", data_set=name)
 
 
 def event_files(log: LogSettings) -> list[LogFile]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from cluster.errors import ConfigError, UnavailableError
-from cluster.storage import open_file
+from cluster.storage import open_file, remote
+from jobs.log.sets import irds
+from jobs.log.sets.beir import HEADER, split_of
+from jobs.log.sets.names import SetName, set_name
 from jobs.log.sheets import judged_lines
 from rewriters.normalise import normalise
 
@@ -55,23 +59,74 @@ class Judgements(NamedTuple):
 def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") -> Judgements:
     """Reads judgements: lines of tab-separated `key doc_id grade`, or TREC's `key 0 doc_id grade`, in UTF-8.
 
-    Sheets of documents to be judged (`jobs/log/sheets.py`) are read as far as their grades are filled in.
+    Sheets of documents to be judged (`jobs/log/sheets.py`) are read as far as their grades are filled in. A first line
+    that names BEIR's columns is none.
 
     Args:
-        path: a local file or an object on S3.
+        path: a local file or an object on S3, or the name of a data set.
         where: the config key or argument that named the file; begins every error message.
         key: what the first column holds. Queries are normalised as those of the log are.
 
     Raises:
         ConfigError: the file cannot be read, or a line has other columns, a grade above 1,000, no query, or contradicts an
-            earlier line.
+            earlier line; or a data set cannot be had.
     """
     grades: dict[str, dict[str, int]] = {}
-    for number, line in judged_lines(_lines(path, where), key, f"{where}: {path}"):
-        _read_line(line, key, f"{where}: {path}: line {number}", grades)
+    if (name := set_name(path)) is not None:
+        _check_key(name, where, key)
+    if name is not None and name.kind == "irds":
+        for query_id, doc_id, grade in irds.judgements(name.rest, where):
+            _add(grades, query_id, doc_id, grade, f"{where}: {path}", f"{query_id} {doc_id} {grade}")
+    else:
+        lines = _without_header(_lines(qrels_file(path, where), where))
+        for number, line in judged_lines(lines, key, f"{where}: {path}"):
+            _read_line(line, key, f"{where}: {path}: line {number}", grades)
     if not grades:
         raise ConfigError("judgements", f"{where}: {path}: holds no judgement; write lines of '{key}<TAB>doc_id<TAB>grade'")
     return Judgements(path, grades, key)
+
+
+def _without_header(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yields the lines but for a first one that names BEIR's columns."""
+    yield from ((number, line) for number, line in lines if number > 1 or tuple(line.split("\t")) != HEADER)
+
+
+def _check_key(name: SetName, where: str, key: Key) -> None:
+    if key != "log_id":
+        words = f"a data set judges the ids of its queries, and evaluate.key is {key}; let it be log_id"
+        raise ConfigError("judgements", f"{where}: {name}: {words}")
+
+
+def qrels_file(path: str, where: str = "evaluate.qrels") -> str:
+    """Returns the file of judgements: of a folder of BEIR that of the split; an id of ir_datasets as it stands.
+
+    Raises:
+        ConfigError: A data set is not there, or has no judgements.
+    """
+    name = set_name(path)
+    if name is None or name.kind == "irds":
+        return path
+    if name.kind == "topics":
+        words = "has queries alone; name the file with their judgements"
+        raise ConfigError("judgements", f"{where}: {name}: {words}")
+    return split_of(name.rest, where).qrels
+
+
+def local_qrels(path: str) -> str | None:
+    """Returns the file of judgements on this machine; None: there is none here."""
+    try:
+        file = qrels_file(path)
+    except ConfigError:
+        return None
+    return file if not remote(file) and Path(file).is_file() else None
+
+
+def is_here(path: str) -> bool:
+    """Returns whether judgements can be read here: on S3, or of an id of ir_datasets, it is taken for granted."""
+    name = set_name(path)
+    if (name is not None and name.kind == "irds") or remote(path if name is None else name.rest):
+        return True
+    return local_qrels(path) is not None
 
 
 def given_qrels(grades: Mapping[str, Mapping[str, int]], where: str, key: Key = "log_id") -> Judgements:
@@ -107,13 +162,18 @@ def _read_line(line: str, key: Key, place: str, grades: dict[str, dict[str, int]
         raise ConfigError(
             "judgements", f"{place} is neither '{key}<TAB>doc_id<TAB>grade' nor {trec}; correct it: {line[:80]!r}"
         ) from error
+    name = normalise(name) if key == "query" else name
+    if not name:
+        raise ConfigError("judgements", f"{place}: the {key} is empty; correct it: {line[:80]!r}")
+    _add(grades, name, doc_id, value, place, line)
+
+
+def _add(grades: dict[str, dict[str, int]], name: str, doc_id: str, value: int, place: str, line: str) -> None:
+    """Adds a judgement to `grades`; refuses one that contradicts an earlier one, or whose grade is too high."""
     if value > MAX_GRADE:
         raise ConfigError(
             "judgements", f"{place}: grade {value} is above {MAX_GRADE:,}; give small whole numbers: {line[:80]!r}"
         )
-    name = normalise(name) if key == "query" else name
-    if not name:
-        raise ConfigError("judgements", f"{place}: the {key} is empty; correct it: {line[:80]!r}")
     earlier = grades.setdefault(name, {}).setdefault(doc_id, value)
     if earlier != value:
         raise ConfigError(

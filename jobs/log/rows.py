@@ -14,8 +14,9 @@ from cluster.cause import one_line
 from cluster.errors import UnavailableError
 from cluster.storage.csv_file import csv_batches
 from jobs.log.check import LogColumns, RowGroup, is_list, open_header, open_log_file, reading_csv
-from jobs.log.files import LogFile, check_file_version
+from jobs.log.files import LogFile, check_file_version, replaced
 from jobs.log.json_lines import check_version, json_batches
+from jobs.log.sets.queries import query_files, set_queries
 
 TURNS = "\n"  # joins the turns of a context
 ITEMS = "; "  # joins the items of a value
@@ -171,7 +172,18 @@ def _parquet(file: LogFile, groups: list[RowGroup], columns: LogColumns, size: i
             ) from error
 
 
-_READERS = {"parquet": _parquet, "json": _json, "csv": _csv}
+def _set(file: LogFile, groups: list[RowGroup], columns: LogColumns, size: int) -> Iterator[pa.RecordBatch]:
+    """Yields the columns of a data set's queries, all of them text."""
+    del groups
+    assert file.data_set is not None
+    rows = set_queries(file.data_set).rows
+    versions = [(one.size, one.mtime_ns, one.etag) for one in query_files(file.data_set)]
+    if versions != [(one.size, one.mtime_ns, one.etag) for one in (file, file.judged) if one is not None]:
+        raise replaced(file)
+    yield from rows.select(_wanted(columns, rows.column_names)).to_batches(max_chunksize=size)
+
+
+_READERS = {"parquet": _parquet, "json": _json, "csv": _csv, "set": _set}
 
 
 def _column(batch: pa.RecordBatch, file: LogFile, name: str) -> pa.Array:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from cluster.settings import NOT_IDENTITY, Names, Paths, Settings
+from jobs.log.sets.names import KINDS, SET_COLUMNS, set_names
 
 
 def day(value: Any) -> Any:
@@ -28,22 +29,27 @@ UBI_COLUMNS = {"query_column": "user_query", "id_column": "query_id"}
 def _known_by_format(schema: dict[str, Any]) -> None:
     """Tells editors that the column of the queries need not be named where the format knows it."""
     schema["required"].remove("query_column")
-    schema["anyOf"] = [{"required": ["query_column"]}, {"required": ["format"], "properties": {"format": {"const": "ubi"}}}]
+    schema["anyOf"] = [
+        {"required": ["query_column"]},
+        {"required": ["format"], "properties": {"format": {"const": "ubi"}}},
+        {"properties": {"path": {"pattern": f"^({'|'.join(KINDS)}):"}}},
+    ]
 
 
 class LogSettings(Settings):
-    """The query log: Parquet, JSON lines or CSV of any columns, or an export of User Behavior Insights (docs/clicks.md)."""
+    """The query log: Parquet, JSON lines or CSV of any columns, an export of User Behavior Insights, or a data set."""
 
     model_config = ConfigDict(json_schema_extra=_known_by_format)
 
     path: Annotated[Paths, Names.FILE]
     """A file, a folder (hive partitions included) or a list of them; `*.parquet`, or where a folder has none, JSON lines
-    (`*.jsonl`, `*.ndjson`, `*.json`) or CSV (`*.csv`, `*.tsv`), also packed (`.gz`, `.zst`)."""
+    (`*.jsonl`, `*.ndjson`, `*.json`) or CSV (`*.csv`, `*.tsv`), also packed (`.gz`, `.zst`). Or data sets: `beir:FOLDER/SPLIT`,
+    `irds:ID`, `topics:FILE` (docs/test-collections.md)."""
     query_column: str
-    """The column of the queries; required, unless `format: ubi` knows it: user_query."""
+    """The column of the queries; required, unless `format: ubi` knows it, user_query, or a data set, text."""
     id_column: str | None = None
-    """The column that identifies log rows in `query_map`, qrels and errors; without one a row is `<file>#<row>`. UBI's is
-    query_id."""
+    """The column that identifies log rows in `query_map`, qrels and errors; without one a row is `<file>#<row>`. UBI's, and a
+    data set's, is query_id."""
     count_column: str | None = None
     """In a pre-aggregated log, the column with the number of times that a row's query was asked."""
     context_column: str | None = None
@@ -63,11 +69,20 @@ class LogSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _known_columns(cls, values: Any) -> Any:
-        ubi = isinstance(values, dict) and values.get("format") == "ubi"
-        return UBI_COLUMNS | values if ubi else values
+        if not isinstance(values, dict):
+            return values
+        path = values.get("path")
+        paths = [one for one in (path if isinstance(path, list) else [path]) if isinstance(one, str)]
+        known = UBI_COLUMNS if values.get("format") == "ubi" else SET_COLUMNS if set_names(paths) else {}
+        return known | values
 
     @model_validator(mode="after")
     def _events_of_ubi(self) -> LogSettings:
         if self.events is not None and self.format != "ubi":
             raise ValueError("events: only a log of format: ubi has them; set it, or remove events")
+        paths = [self.path] if isinstance(self.path, str) else self.path
+        if 0 < len(set_names(paths)) < len(paths):
+            raise ValueError("path: lists data sets beside files, whose columns differ; name either")
+        if set_names(paths) and self.format == "ubi":
+            raise ValueError("format: ubi: a data set is no export of UBI; remove format")
         return self

@@ -25,6 +25,7 @@ from jobs.counts import (
 )
 from jobs.job.indexes import encoder_words
 from jobs.job.replay import NOTED
+from jobs.log.sets.names import left_out_words
 from jobs.measure.answers.quality import AnswerQuality, answers_values, in_words
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
 from jobs.measure.judged.family import judged_families, models_of
@@ -70,7 +71,7 @@ def _rows(
 ) -> Iterator[tuple[str, RenderableType]]:
     planned, counts = run.plan.counts, run.counts
     rejected = f", {planned['rejected']:,} rejected" if planned["rejected"] else ""
-    yield "log", f"{planned['log_rows']:,} rows{rejected}"
+    yield "log", f"{planned['log_rows']:,} rows{rejected}{left_out_words(planned)}"
     committed = "" if run.finished else f"; {counts['queries']:,} committed{covered_words(run.plan, counts)}"
     yield "queries", f"{planned['queries']:,} distinct{committed}"
     if (replayed := replay_words(run)) is not None:

@@ -131,7 +131,8 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
     return {
         "run_id": prepared.run_id,
         "folder": storage.root,
-        "log": {"rows": counts["log_rows"], "files": len(prepared.files), "rejected": counts["rejected"]},
+        "log": {"rows": counts["log_rows"], "files": len(prepared.files), "rejected": counts["rejected"]}
+        | ({"left_out": counts["left_out"]} if "left_out" in counts else {}),
         "queries": counts["queries"],
         "shards": {"all": shards, "committed": len(done.shards)},
         "head": {"shards": draft.head, "queries": sum(one.rows for one in draft.queries.shards[: draft.head])},

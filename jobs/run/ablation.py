@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cluster.errors import ConfigError, nearest
@@ -12,6 +12,7 @@ from jobs.chain.arms.opened import digest
 from jobs.chain.arms.pools import pooled_config
 from jobs.config.config import Config
 from jobs.job.baselines import arm_baselines, check_pairs
+from jobs.job.given_lists import given_list_notes, with_given_lists
 from jobs.job.keys import SCHEMA_VERSION, VERSIONS, run_id
 from jobs.job.measure_checks import check_measures, deepest_rank
 from jobs.job.prepare import Prepared, Ready, leave, log_columns, prepare
@@ -55,7 +56,7 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
         columns=replace(log_columns(config, prepared.rewriting), values=tuple(sorted(columns))),
         identity=identified_by,
         run_id=run_id(config, identified_by),
-        warnings=prepared.warnings + _warnings(arms),
+        warnings=tuple(dict.fromkeys((*prepared.warnings, *_warnings(arms), *_of_given_lists(arms)))),
         searched=tuple(index for one in opened for index in one.searched),
         states={place: state for one in opened for place, state in one.states.items()},
         notes={"ablation": {"arms": _noted(arms, compiled), "answered": len(answered)}},
@@ -112,3 +113,9 @@ def _warnings(arms: Sequence[Arm]) -> tuple[str, ...]:
     overlap = [one.name for one in arms if one.config.used_redundancy not in ("none", one.config.fuse.redundancy)]
     names = "every arm" if len(overlap) == len(arms) else ", ".join(overlap)
     return (f"fuse.redundancy: overlap in place of cosine, since no retriever is dense: {names}",) if overlap else ()
+
+
+def _of_given_lists(arms: Sequence[Arm]) -> Iterator[str]:
+    """Yields what a person should know of the run files that arms have."""
+    for arm in arms:
+        yield from given_list_notes(with_given_lists(arm.config))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from cluster.errors import ConfigError
 from cluster.kuberay.manifests import CONFIG_FOLDER
+from cluster.storage.packed import PACKED
 from jobs.config.config import Config
 from jobs.config.load import yesterday
 from jobs.submit.sent_config import MOST_BYTES, sent_code, with_texts
@@ -52,8 +53,8 @@ class ConfigFiles(NamedTuple):
 def config_files(config: Config, config_path: str, *, any_night: bool) -> ConfigFiles:
     """Returns what a ConfigMap holds of a config and its file.
 
-    A file stays a path if it is Parquet, or if the ConfigMap would become larger than Kubernetes takes; with `any_night` also
-    if its name has the date of this night.
+    A file stays a path if it is Parquet or packed, or if the ConfigMap would become larger than Kubernetes takes; with
+    `any_night` also if its name has the date of this night.
 
     Raises:
         ConfigError: A file cannot be read.
@@ -68,7 +69,7 @@ def config_files(config: Config, config_path: str, *, any_night: bool) -> Config
 
     def text(named: str) -> str:
         file = Path(named)
-        if not file.is_file() or file.suffix == ".parquet" or any(date in named for date in dates):
+        if not file.is_file() or file.suffix in (".parquet", *PACKED) or any(date in named for date in dates):
             return named
         if file.absolute() not in places:
             if file.stat().st_size + found.size > _MOST_MAP_BYTES:

@@ -11,6 +11,8 @@ from cluster.settings import Names
 from cluster.storage import remote
 from jobs.config.config import Config
 from jobs.job.pools import engines_of_strategies
+from jobs.log.judgements import local_qrels
+from jobs.log.sets.names import set_name
 from rewriters.pool import named
 
 _OF_A_PATH = ("/", "./", "../", "~")
@@ -26,12 +28,21 @@ def unseen_paths(*configs: Config, sent: Collection[str] = ()) -> list[str]:
     found: dict[str, bool] = {}  # whether it is of a model
     for key, what, name in _named(*configs):
         if what in (Names.FILE, Names.TEXT, Names.KEY):
-            found |= {f"{key}: {name}": False} if not remote(name) and name not in sent else {}
+            found |= {f"{key}: {name}": False} if not _is_seen(name, what, sent) else {}
         elif what is Names.CODE:
             found |= {f"{key}: {name}": False} if named_file(name) is not None and name not in sent else {}
         elif what is Names.MODEL and (name.startswith(_OF_A_PATH) or Path(name).is_dir()):  # not a name of a hub
             found[f"{key}: {name}"] = True
     return sorted(found, key=found.__getitem__)
+
+
+def _is_seen(name: str, what: Names, sent: Collection[str]) -> bool:
+    """Returns whether pods see a file, or the files of a data set."""
+    of = set_name(name)
+    if of is not None and of.kind == "irds":  # it is looked up where the driver runs
+        return True
+    path = (what is Names.TEXT and local_qrels(name)) or (name if of is None else of.rest)
+    return remote(path) or path in sent
 
 
 def unset_variables(*configs: Config) -> list[str]:

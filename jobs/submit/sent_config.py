@@ -26,6 +26,8 @@ from jobs.config.config import BESIDE_RUNS, Config
 from jobs.config.load import Field
 from jobs.job.rewriting import config_error
 from jobs.job.shipping import absolute_path, own_folders
+from jobs.log.judgements import local_qrels
+from jobs.log.sets.names import moved, set_name
 from retrievers.kinds import KINDS, RetrieverSettings
 from retrievers.rerankers.kinds import RERANKERS
 from retrievers.rerankers.settings import RerankerSettings
@@ -179,6 +181,8 @@ class _Paths:
             arm |= {key: self._at(key, value, arm) for key, value in arm.items()}
         for sections in ablate.get("sets", {}).values():
             sections |= {key: self._part(one, Field(Config).inside(key)) for key, one in sections.items()}
+        if "runs" in ablate:
+            ablate["runs"] = {name: self._path(path, Names.TEXT) for name, path in ablate["runs"].items()}
         for key, several in ablate.get("grid", {}).items():
             ablate["grid"][key] = [self._at(key, one, {}) for one in several]
         return values
@@ -248,9 +252,12 @@ class _Paths:
 
     def _path(self, value: str, what: Names | None) -> str:
         if what is Names.TEXT:  # a name without a file of that name is one of ours
-            return self._text(value)
+            if set_name(value) is None:
+                return self._text(value)
+            of_split = local_qrels(value)
+            return moved(value, self._other) if of_split is None else self._text(of_split)
         is_file = what in (Names.FILE, Names.KEY) and value != BESIDE_RUNS
-        return self._other(value) if is_file or (what is Names.MODEL and Path(value).is_dir()) else value
+        return moved(value, self._other) if is_file or (what is Names.MODEL and Path(value).is_dir()) else value
 
 
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")

@@ -17,7 +17,7 @@ from jobs.config.config import Config
 from jobs.job.prepare import read_prices
 from jobs.job.rewriting import config_error, read_rewriting
 from jobs.job.steps import asked_steps
-from jobs.log.judgements import read_answers, read_qrels
+from jobs.log.judgements import local_qrels, read_answers, read_qrels
 from jobs.submit.ids import Verb, attempts, metadata, next_id, submission_id
 from jobs.submit.sent_config import SentConfig, as_sent, named_texts, sent_config, write_package
 from jobs.submit.storage import lost_run
@@ -69,7 +69,7 @@ def submission(config: Config, config_path: str, verb: Verb, command: str, packa
     """
     read_prices(config, config_path)
     sent = sent_config(config)
-    if config.evaluate.qrels and Path(config.evaluate.qrels).is_file():
+    if config.evaluate.qrels and local_qrels(config.evaluate.qrels):
         read_qrels(config.evaluate.qrels, key=config.evaluate.key)
     if config.evaluate.answers and Path(config.evaluate.answers).is_file():
         read_answers(config.evaluate.answers, config.evaluate.key)

@@ -54,11 +54,10 @@ def judgements_of(truth: GroundTruth, folder: RunFolder) -> Judgements | None:
     Raises:
         ConfigError: they cannot be read.
     """
-    from cluster.storage import remote
-    from jobs.log.judgements import read_qrels
+    from jobs.log.judgements import is_here, read_qrels
 
     settings = folder.config.evaluate
-    if truth.qrels is None and settings.qrels is not None and not (remote(settings.qrels) or Path(settings.qrels).exists()):
+    if truth.qrels is None and settings.qrels is not None and not is_here(settings.qrels):
         truth.note(f"judgements {settings.qrels} are not here; nothing is measured ({truth.where} names others)")
         return None
     if truth.qrels is not None and not isinstance(truth.qrels, str):

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from cluster.errors import RetrieverError
 from cluster.http import Refusals, server_address
+from retrievers.corpora.no_documents import NoDocuments
 from retrievers.retriever import (
     Alive,
     DocumentStore,
@@ -191,34 +192,6 @@ def ranked_list(hits: Sequence[WebHit]) -> RankedList:
     )
 
 
-class NoDocuments:
-    """A store of no documents: texts of pages are in the run that found them, not at a provider."""
-
-    def __init__(self, where: str) -> None:
-        """`where` is the place in the config, for messages."""
-        self._where = where
-
-    def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
-        """Returns nothing; raises as `DocumentStore.texts`."""
-        for doc_id in doc_ids:
-            raise RetrieverError(
-                "document-missing", f"{self._where}: no document {doc_id!r}: the web has no index; read the run's table web/"
-            )
-        return []
-
-    def places(self, doc_ids: Sequence[str]) -> list[str]:
-        """Returns that none is known."""
-        return [""] * len(doc_ids)
-
-    def known(self, doc_ids: Sequence[str]) -> list[bool]:
-        """Returns that none is known."""
-        return [False] * len(doc_ids)
-
-    def some(self, count: int) -> list[str]:
-        """Returns no text."""
-        return []
-
-
 def open_retriever(
     name: str, settings: WebSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
 ) -> Retriever:
@@ -229,7 +202,7 @@ def open_retriever(
 
 def open_documents(name: str, settings: WebSettings, *, patient: bool = False) -> DocumentStore:
     """Returns a store without documents; see `retrievers.retriever.open_documents`."""
-    return NoDocuments(f"retrieve.retrievers.{name}")
+    return NoDocuments(f"retrieve.retrievers.{name}", "the web has no index; read the run's table web/")
 
 
 def retriever_identity(name: str, settings: WebSettings) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from jobs.chain.arms.collections import with_left_collections
 from jobs.config.config import Config
 from jobs.config.load import problem
 from jobs.config.settings import Subsets
+from jobs.job.measure_checks import deepest_rank
 from retrievers.fusion import takes_part
 from retrievers.rerankers.kinds import RERANKERS
 from retrievers.rerankers.settings import RerankerSettings
@@ -113,6 +115,8 @@ def arms_of(config: Config) -> list[Arm]:
         made.add(f"{FULL} #{number}", "samples", {}, sample=number - 1)
     for name, changes in config.ablate.arms.items():
         made.add_named(name, changes)
+    for name, path in config.ablate.runs.items():
+        made.add_run(name, path)
     for name, changes in _grid(config.ablate.grid):
         made.add(name, "grid", changes, where="ablate.grid")
     return list(made.arms.values())
@@ -138,6 +142,27 @@ class _Maker:
         config = self._config(f"{where}: {name}", changes, without_original=alone)
         left_out = name == FULL and any(fnmatchcase(name, pattern) for pattern in self.config.ablate.leave_out)
         self.arms[name] = Arm(name, family, config, dict(changes), sample, left_out=left_out)
+
+    def add_run(self, name: str, path: str) -> None:
+        """Adds an arm of the lists of a run file; texts of documents, for a judge, are those of the config's own indexes."""
+        where = f"ablate.runs.{name}"
+        if name in self.arms:
+            raise ConfigError("config-value", f"{where}: an arm of that name is there already; take another name")
+        retriever = re.sub(r"[^\w-]", "_", name)  # a dot would part keys
+        if retriever in self.config.retrieve.retrievers:
+            raise ConfigError("config-value", f"{where}: a retriever is called {retriever!r}; take another name")
+        self.add(name, "arms", {**self._of_run(retriever, path), **_without_steps(self._values)}, where="ablate.runs")
+
+    def _of_run(self, retriever: str, path: str) -> dict[str, Any]:
+        """Returns the changes by which the lists of a file are the results: nothing cuts, weighs or orders them anew."""
+        depth = max(self.config.ablate.keep or 0, deepest_rank(self.config.evaluate.measures))
+        lists = {f"retrieve.retrievers.{retriever}": {"kind": "trec", "path": path}, "retrieve.routes": {BASELINE: [retriever]}}
+        fuse = {"method": "rrf", "depth": depth, "keep": depth, "weights": {}, "retriever_weights": {}, "redundancy": "none",
+                "duplicates": "keep", "original_floor": None}  # fmt: skip
+        changes = {"rewrite.strategies": [], "rerank": {"kind": "none"}, **lists}
+        changes |= {"retrieve.depth": depth} if depth > self.config.retrieve.depth else {}
+        now = self.config.fuse.model_dump()
+        return changes | {f"fuse.{key}": value for key, value in fuse.items() if now[key] != value}
 
     def add_named(self, name: str, changes: Mapping[str, Any]) -> None:
         """Adds an arm that the config names; an oracle brings the arms of which it chooses."""
@@ -219,6 +244,13 @@ class _Maker:
             return Config.model_validate(values, context=REQUIRED)
         except ValidationError as error:
             raise ConfigError(*problem(where, error)) from error
+
+
+def _without_steps(values: Mapping[str, Any]) -> dict[str, None]:
+    """Returns the changes by which an arm has no LLM after retrieval, no gate before it, and queries as they were asked."""
+    found = {step: values[step] for step in STEPS}
+    found |= {"rewrite.gate": values["rewrite"]["gate"], "retrieve.typos": values["retrieve"]["typos"]}
+    return dict.fromkeys(key for key, value in found.items() if value is not None)
 
 
 def _without_others(values: dict[str, Any], entries: Any, pool: Sequence[Any], where: str) -> None:

@@ -23,6 +23,7 @@ from jobs.chain.chosen import choosing_of
 from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
 from jobs.job import engine
+from jobs.job.given_lists import with_given_lists
 from jobs.job.indexes import as_built, check_documents, index_identities, read_states
 from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import with_precisions
@@ -204,7 +205,7 @@ class _Facts:
 
     def config(self, config: Config) -> Config:
         """Returns a config with the precision of its models."""
-        made = self._once(_fact("config", config), lambda: with_precisions(config))
+        made = self._once(_fact("config", config), lambda: with_given_lists(with_precisions(config)))
         return config.model_copy(update={"retrieve": made.retrieve, "rerank": made.rerank})
 
     def rewriting(self, config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any]]:

@@ -9,6 +9,7 @@ from cluster import costs
 from jobs.chain.pipeline import COSTED
 from jobs.counts import NUGGETS_LEFT_OUT, UNSCORED_PAIRS, GateQueries
 from jobs.job.indexes import noted_changes
+from jobs.log.sets.names import left_out_words
 from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.measure.measures import title
 from jobs.measure.notes import marked
@@ -92,7 +93,7 @@ def tiles(figures: Figures, spending: Spending) -> list[Tile]:
     total = spending.total
     over = figures.error_rate > limit
     allowed = f"{percent(figures.error_rate)}, {'above the limit of' if over else 'limit'} {percent(limit)}"
-    log = f"of {number(planned['log_rows'])} log rows, {number(planned['rejected'])} rejected"
+    log = f"of {number(planned['log_rows'])} log rows, {number(planned['rejected'])} rejected{left_out_words(planned)}"
     worker_time = f"{duration(total['seconds'] + total.start_up)} of worker time"
     made, _, detail = planned_rewrites(counts).partition(" ")
     found = [

@@ -14,6 +14,7 @@ from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
 from jobs.job.prepare import Prepared
 from jobs.log.dedup import LogSummary, dedup
+from jobs.log.sets.names import left_out_words
 from jobs.run.planning.replayed import replayed_log
 from jobs.run.planning.sample import PlannedQueries
 from jobs.run.planning.thresholds import threshold_words
@@ -103,6 +104,7 @@ def plan_words(plan: Plan) -> str:
     """Returns what a job has to do, in words."""
     counts, end = plan.counts, "s" * (len(plan.shards) != 1)
     words = f"{counts['queries']:,} distinct queries of {counts['log_rows']:,} log rows, in {len(plan.shards):,} shard{end}"
+    words += left_out_words(counts)
     return words + (f"; {head_words(sum(one.rows for one in plan.shards[: plan.head]), plan.head)}" if plan.head else "")
 
 

@@ -76,6 +76,7 @@ RESOLVED = {
     "EncoderSettings": {"model"},
     "RerankSettings": {"model"},
     "LocalSettings": {"index"},
+    "TrecSettings": {"path"},
     "ElasticSettings": {"index", "filter", "shards"},
 }
 

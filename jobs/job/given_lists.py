@@ -1,0 +1,160 @@
+"""Run files of TREC (`kind: trec`): read once, where the job is checked; their topics are the log's ids.
+
+Workers are given the lists with the settings, so that no node needs the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster.cause import one_line
+from cluster.errors import ConfigError, RetrieverError
+from cluster.storage import object_at, open_file, remote
+from cluster.storage.packed import unpacked
+from jobs.config.config import Config
+from jobs.log.check import LogColumns, check_log
+from jobs.log.files import LogFile, log_files, versions
+from jobs.log.rows import read_rows
+from jobs.log.settings import LogSettings
+from jobs.terminal.formats import and_more
+from retrievers.retriever import RankedList
+from retrievers.trec.retriever import TREC_VERSION, GivenLists, plain
+from retrievers.trec.run_file import RunFile, read_run
+from retrievers.trec.settings import TrecSettings
+
+_KEPT = 16  # files: the arms of an ablation mostly share one
+_NAMED = 3  # topics
+
+
+def with_given_lists(config: Config) -> Config:
+    """Returns the config, whose retrievers of run files have the lists of the log's queries.
+
+    Raises:
+        RetrieverError: A run file cannot be read, or none of its topics is in the log.
+        ConfigError, LogError: The log has no ids, or cannot be read.
+    """
+    found = {name: _read(config, name, one) for name, one in _of_files(config)}
+    if not found:
+        return config
+    retrieve = config.retrieve
+    return config.model_copy(update={"retrieve": retrieve.model_copy(update={"retrievers": {**retrieve.retrievers, **found}})})
+
+
+def given_list_notes(config: Config) -> list[str]:
+    """Returns what a person should know of the lists of a config's run files, after `with_given_lists`; a line each."""
+    planned = config.rewrite.planned
+    alone = [f"rewrites are not searched there ({', '.join(planned)}): it has lists of the log's queries"] if planned else []
+    return [
+        f"retrieve.retrievers.{name}: {one.path}: {note}"
+        for name, one in _of_files(config)
+        if one.lists is not None
+        for note in (*one.lists.notes, *alone)
+    ]
+
+
+def _of_files(config: Config) -> Iterator[tuple[str, TrecSettings]]:
+    for name, one in config.retrieve.retrievers.items():
+        if isinstance(one, TrecSettings):
+            yield name, one
+
+
+def _read(config: Config, name: str, settings: TrecSettings) -> TrecSettings:
+    where = f"retrieve.retrievers.{name}: {settings.path}"
+    if config.log.id_column is None:
+        raise ConfigError("config-value", f"{where}: its topics are the log's ids, and log.id_column is null; name the column")
+    files = log_files(config.log)
+    read = json.dumps(versions(files))
+    lists = _given(config.log.model_dump_json(), read, settings.path, _version(settings.path, where), where)
+    return settings.with_lists(lists)
+
+
+def _version(path: str, where: str) -> str:
+    """Returns what changes when a file is replaced."""
+    if remote(path):
+        entry = object_at(path)
+        if entry is None:
+            raise RetrieverError("run-file", f"{where}: no such object; correct the path")
+        return f"{entry.size} {entry.etag}"
+    try:
+        stat = os.stat(path)
+    except OSError as error:
+        raise RetrieverError("run-file", f"{where}: cannot be read: {error.strerror}; correct the path") from error
+    return f"{stat.st_size} {stat.st_mtime_ns}"
+
+
+@lru_cache(maxsize=_KEPT)
+def _given(log: str, read: str, path: str, version: str, where: str) -> GivenLists:
+    """Returns the lists of a file for the queries of a log, whose versions tell whether they were read before."""
+    del read, version
+    try:
+        with open_file(path) as opened, io.TextIOWrapper(unpacked(opened, path), "utf-8") as text:
+            content = text.read()
+    except (UnicodeDecodeError, pa.ArrowException) as error:
+        raise RetrieverError("run-file", f"{where}: cannot be read: {one_line(error)}; write it as UTF-8") from error
+    run = read_run(content.split("\n"), where)
+    settings = LogSettings.model_validate_json(log)
+    topics, without = _queries(settings, log_files(settings), run)
+    if not topics:
+        ids = and_more(list(run.lists), _NAMED)
+        words = f"none of its topics ({ids}) is an id of the log (log.id_column: {settings.id_column}); name the column of them"
+        raise RetrieverError("run-file", f"{where}: {words}")
+    lists: dict[str, RankedList] = {}
+    again = []
+    for topic, query in topics.items():
+        if query in lists:
+            again.append(topic)
+            continue
+        found = run.lists[topic]
+        lists[query] = RankedList(pa.array(found.doc_ids, pa.string()), found.scores.astype(np.float64))
+    pairs = json.dumps(sorted(topics.items()), ensure_ascii=False)
+    identity = {
+        "kind": "trec",
+        "version": TREC_VERSION,
+        "run": f"sha256:{hashlib.sha256(content.encode()).hexdigest()[:32]}",
+        "topics": f"sha256:{hashlib.sha256(pairs.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}",
+    }
+    return GivenLists(lists, identity, tuple(_notes(run, topics, again, without)))
+
+
+def _queries(log: LogSettings, files: list[LogFile], run: RunFile) -> tuple[dict[str, str], int]:
+    """Returns topic -> its query in the log, in plain form, of the topics that are in the log; and rows without a list."""
+    columns = LogColumns(log.query_column, log.id_column)
+    wanted = pa.array(list(run.lists), pa.string())
+    found: dict[str, str] = {}
+    without = 0
+    for rows in read_rows(check_log(files, columns), columns):
+        mine = rows.filter(pc.is_in(rows.column("log_id"), value_set=wanted))
+        without += len(rows) - len(mine)
+        for topic, raw in zip(mine.column("log_id").to_pylist(), mine.column("text").to_pylist(), strict=True):
+            query = plain((raw or b"").decode("utf-8", "replace"))
+            if query:
+                found.setdefault(topic, query)
+    return {topic: found[topic] for topic in run.lists if topic in found}, without
+
+
+def _notes(run: RunFile, topics: Mapping[str, Any], again: list[str], without: int) -> Iterator[str]:
+    counts = run.counts
+    if without:
+        yield f"{without:,} rows of the log have no list in it"
+    if absent := [topic for topic in run.lists if topic not in topics]:
+        yield f"{len(absent):,} of its {len(run.lists):,} topics are not in the log ({and_more(absent, _NAMED)})"
+    if again:
+        others = "have the query of an earlier one, whose list counts"
+        yield f"{len(again):,} topics {others} ({and_more(again, _NAMED)})"
+    if counts.duplicates:
+        words = "lines name a document again; the one with the best score counts (trec_eval refuses such a run)"
+        yield f"{counts.duplicates:,} {words}"
+    if counts.ties:
+        yield f"{counts.ties:,} documents have the score of the one before; the greater id stands first, as in trec_eval"
+    if counts.disordered:
+        yield f"in {counts.disordered:,} topics ranks and scores disagree; scores count, as in trec_eval"

@@ -1,0 +1,124 @@
+"""Folders as BEIR has them: `corpus.jsonl`, `queries.jsonl` with the queries of all splits, judgements in `qrels/SPLIT.tsv`."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from cluster.errors import ConfigError, LogError, nearest
+from cluster.storage import object_at, open_storage, remote
+from jobs.log.sets.rows import as_text, lines_of, table_of
+
+CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
+HEADER = ("query-id", "corpus-id", "score")
+"""The first line of judgements."""
+DEFAULT_SPLIT = "test"
+_ENDING = ".tsv"
+
+
+class BeirSplit(NamedTuple):
+    """A split of a data set.
+
+    Attributes:
+        queries: File of the queries of all splits.
+        qrels: File of the split's judgements.
+    """
+
+    queries: str
+    qrels: str
+
+
+def split_of(rest: str, where: str) -> BeirSplit:
+    """Returns the files of a split; a folder alone is its split `test`, or the only one.
+
+    Args:
+        rest: The folder, or FOLDER/SPLIT.
+        where: Key of the config or argument that names it, for messages.
+
+    Raises:
+        ConfigError: There is no such folder or split.
+    """
+    folder, split = _folder(rest, where)
+    splits = _splits(folder)
+    chosen = split or (splits[0] if len(splits) == 1 else DEFAULT_SPLIT)
+    if chosen not in splits:
+        words = f"{where}: beir:{rest}: no judgements {QRELS}/{chosen}{_ENDING} in {folder}{nearest(chosen, splits)}"
+        raise ConfigError("test-collection", f"{words}; name one as beir:{folder}/SPLIT")
+    return BeirSplit(f"{folder}/{QUERIES}", f"{folder}/{QRELS}/{chosen}{_ENDING}")
+
+
+def corpus_of(rest: str, where: str) -> str:
+    """Returns the file of the documents; arguments and errors are those of `split_of`."""
+    return f"{_folder(rest, where)[0]}/{CORPUS}"
+
+
+def _folder(rest: str, where: str) -> tuple[str, str]:
+    """Returns the folder and the split that is named, "" if none is."""
+    whole = rest.rstrip("/")
+    above, _, last = whole.rpartition("/")
+    for folder, split in ((whole, ""), (above or ".", last)):
+        if any(is_file(f"{folder}/{name}") for name in (QUERIES, CORPUS)):
+            return folder, split
+    raise ConfigError(
+        "test-collection",
+        f"{where}: beir:{rest}: is no folder with {QUERIES} and {CORPUS}; name one as beir:FOLDER, or a split of it as "
+        "beir:FOLDER/SPLIT",
+    )
+
+
+def is_file(path: str) -> bool:
+    """Returns whether there is a file at a path, or an object at a URL."""
+    return object_at(path) is not None if remote(path) else os.path.isfile(path)
+
+
+def _splits(folder: str) -> list[str]:
+    place = f"{folder}/{QRELS}"
+    if remote(place):
+        names = [entry.key for entry in open_storage(place).list() if "/" not in entry.key]
+    else:
+        names = os.listdir(place) if os.path.isdir(place) else []
+    return sorted(name.removesuffix(_ENDING) for name in names if name.endswith(_ENDING) and name[0] not in "._")
+
+
+class BeirQueries(NamedTuple):
+    """The queries of a split.
+
+    Attributes:
+        rows: `query_id`, `text`, and a column of text for each key of their metadata.
+        left_out: Number of queries that the split does not judge.
+    """
+
+    rows: pa.Table
+    left_out: int
+
+
+def judged_queries(files: BeirSplit) -> BeirQueries:
+    """Returns the queries that a split judges, in the order of their file.
+
+    Raises:
+        LogError: A file cannot be read, or a line is no query.
+    """
+    judged = {line.split("\t")[0].strip() for _, line in lines_of(files.qrels)} - {HEADER[0]}
+    rows, left_out = [], 0
+    for number, line in lines_of(files.queries):
+        row = _query(line, f"log file {files.queries}, line {number}")
+        if row["query_id"] in judged:
+            rows.append(row)
+        else:
+            left_out += 1
+    return BeirQueries(table_of(rows), left_out)
+
+
+def _query(line: str, place: str) -> dict[str, str | None]:
+    try:
+        found = json.loads(line)
+        query_id, text, metadata = found["_id"], found["text"], found.get("metadata") or {}
+        if not isinstance(query_id, str | int) or not isinstance(text, str) or not isinstance(metadata, dict):
+            raise TypeError
+    except (ValueError, KeyError, TypeError, AttributeError):
+        words = f"is no query of BEIR, an object with _id and text; correct it: {line[:80]!r}"
+        raise LogError("log-unreadable", f"{place}: {words}") from None
+    return {name: as_text(value) for name, value in metadata.items()} | {"query_id": str(query_id), "text": text}

@@ -1,0 +1,144 @@
+"""Data sets by an id of `ir_datasets`, which fetches what it lacks and keeps it in its own folder ($IR_DATASETS_HOME)."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, get_args, get_type_hints
+
+import pyarrow as pa
+
+from cluster.cause import one_line
+from cluster.errors import ConfigError, DmqrError, nearest
+from jobs.log.sets.rows import as_text, table_of
+
+Part = Literal["docs", "queries", "qrels"]
+_ROWS = 8192  # of documents, at a time
+
+
+def data_set(dataset_id: str, part: Part, where: str) -> Any:
+    """Returns a data set of `ir_datasets` that has a part; nothing is fetched yet.
+
+    Args:
+        dataset_id: As `ir_datasets` knows it.
+        part: What is to be read of it.
+        where: Key of the config or argument that names it, for messages.
+
+    Raises:
+        ConfigError: The package is missing, or knows no such set, or the set has no such part.
+    """
+    name = f"{where}: irds:{dataset_id}"
+    try:
+        import ir_datasets
+    except ImportError as error:
+        raise ConfigError(
+            "test-collection", f"{name}: wants the package ir_datasets; install it: pip install 'dmqr[irds]'"
+        ) from error
+    try:
+        found = ir_datasets.load(dataset_id)
+    except KeyError as error:
+        known = nearest(dataset_id, list(ir_datasets.registry))
+        raise ConfigError("test-collection", f"{name}: ir_datasets has no such id{known}") from error
+    if not found.has(part):
+        has = ", ".join(one for one in get_args(Part) if found.has(one)) or "nothing that is read here"
+        words = f"has no {part} (it has {has}); name another, often the id with /train, /dev or /test, or without"
+        raise ConfigError("test-collection", f"{name}: {words}")
+    return found
+
+
+@contextmanager
+def _fetching(dataset_id: str, where: str) -> Iterator[None]:
+    """Says in one line why a data set cannot be read: a download failed, or its terms are not accepted yet."""
+    try:
+        yield
+    except DmqrError:
+        raise
+    except Exception as error:  # ir_datasets passes on what its libraries raise, and has errors of its own
+        words = f"cannot be read: {type(error).__name__}: {one_line(error)}"
+        remedy = "look whether its server can be reached, or put its files where `ir_datasets` says (IR_DATASETS_HOME)"
+        raise ConfigError("test-collection", f"{where}: irds:{dataset_id}: {words}; {remedy}") from error
+
+
+def queries(dataset_id: str, where: str) -> pa.Table:
+    """Returns the queries: `query_id`, `text`, and the set's other fields as text.
+
+    `text` is what the set itself takes for the text of a query, such as the title of a topic.
+
+    Raises:
+        ConfigError: As of `data_set`, or it cannot be fetched.
+    """
+    found = data_set(dataset_id, "queries", where)
+    with _fetching(dataset_id, where):
+        return table_of([_query(one) for one in found.queries_iter()])
+
+
+def _query(one: Any) -> dict[str, str | None]:
+    row = {name: as_text(value) for name, value in zip(one._fields, one, strict=True) if not isinstance(value, bytes)}
+    text = one.default_text() if hasattr(one, "default_text") else row.get("text")
+    return row | {"query_id": str(one.query_id), "text": text}
+
+
+def content_hash(table: pa.Table) -> str:
+    """Returns a hash of the rows of a table, whose columns are text."""
+    digest = hashlib.sha256(repr(table.column_names).encode())
+    for batch in table.to_batches():
+        digest.update(repr(batch.to_pylist()).encode("utf-8", "surrogatepass"))
+    return f"sha256:{digest.hexdigest()[:32]}"
+
+
+def judgements(dataset_id: str, where: str) -> Iterator[tuple[str, str, int]]:
+    """Yields query_id, doc_id and grade; arguments and errors are those of `queries`."""
+    found = data_set(dataset_id, "qrels", where)
+    with _fetching(dataset_id, where):
+        for one in found.qrels_iter():
+            yield str(one.query_id), str(one.doc_id), int(one.relevance)
+
+
+def document_columns(dataset_id: str, where: str) -> list[str]:
+    """Returns the fields of the documents, but for those that hold bytes.
+
+    Raises:
+        ConfigError: As of `data_set`.
+    """
+    kind = data_set(dataset_id, "docs", where).docs_cls()
+    hints = get_type_hints(kind)
+    return [name for name in kind._fields if hints.get(name) is not bytes]
+
+
+def documents(dataset_id: str, where: str, progress: Callable[[int, int], None]) -> Iterator[pa.RecordBatch]:
+    """Yields the documents in batches, with the columns of `document_columns` as text.
+
+    `progress` hears of documents read, and of all where the set knows their number, else of those read. Errors are those of
+    `queries`.
+    """
+    names = document_columns(dataset_id, where)
+    found = data_set(dataset_id, "docs", where)
+    done = 0
+    waiting: list[Any] = []
+
+    def batch() -> pa.RecordBatch:
+        columns = [pa.array([as_text(getattr(one, name)) for one in waiting], pa.string()) for name in names]
+        return pa.record_batch(columns, names)
+
+    with _fetching(dataset_id, where):
+        total = found.docs_count() if hasattr(found, "docs_count") else None
+        for one in found.docs_iter():
+            waiting.append(one)
+            if len(waiting) == _ROWS:
+                yield batch()
+                done, waiting = done + len(waiting), []
+                progress(done, max(done, total or 0))
+        if waiting:
+            yield batch()
+
+
+def documents_version(dataset_id: str, where: str) -> str:
+    """Returns what tells the documents of an id from others of the same id: the version of the package, which has their hashes.
+
+    Raises:
+        ConfigError: As of `data_set`.
+    """
+    handler = data_set(dataset_id, "docs", where).docs_handler()
+    return f"ir_datasets {importlib.metadata.version('ir_datasets')} {type(handler).__name__}"

@@ -1,0 +1,57 @@
+"""Names of data sets: `beir:FOLDER/SPLIT`, `irds:ID` and `topics:FILE`.
+
+They stand where a path may stand: in `log.path`, `corpus.path`, `evaluate.qrels`, `--corpus`, and as judgements on the command
+line. A set's queries have the columns of SET_COLUMNS, whatever its own files call them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
+
+SetKind = Literal["beir", "irds", "topics"]
+KINDS: Final[tuple[SetKind, ...]] = ("beir", "irds", "topics")
+SET_COLUMNS: Final = {"query_column": "text", "id_column": "query_id"}
+"""Of `log`: what the columns of a set's queries are called."""
+
+
+class SetName(NamedTuple):
+    """The name of a data set.
+
+    Attributes:
+        kind: Where it is from.
+        rest: beir: a folder, with or without a split; irds: an id of ir_datasets; topics: a file.
+    """
+
+    kind: SetKind
+    rest: str
+
+    def __str__(self) -> str:
+        """Returns it as it is written."""
+        return f"{self.kind}:{self.rest}"
+
+
+def set_name(path: str) -> SetName | None:
+    """Returns the name of a data set; None: it is a path."""
+    kind, colon, rest = path.partition(":")
+    return next((SetName(one, rest) for one in KINDS if colon and one == kind), None)
+
+
+def set_names(paths: str | Sequence[str]) -> list[SetName]:
+    """Returns those of the paths that name data sets."""
+    given = [paths] if isinstance(paths, str) else paths
+    return [name for name in map(set_name, given) if name is not None]
+
+
+def moved(path: str, change: Callable[[str], str]) -> str:
+    """Returns a path, or the name of a data set, in which `change` has replaced the path; an id of ir_datasets has none."""
+    name = set_name(path)
+    if name is None:
+        return change(path)
+    return path if name.kind == "irds" else str(name._replace(rest=change(name.rest)))
+
+
+def left_out_words(counts: Mapping[str, int]) -> str:
+    """Returns the end of a line about a log, by the counts of its plan: how many queries of other splits are left out."""
+    found = counts.get("left_out", 0)
+    return f"; {found:,} queries of other splits left out" if found else ""

@@ -1,0 +1,117 @@
+"""TREC topics: `<top>` with tags that are not closed (ad hoc tracks), XML, and lines of id, tab and query.
+
+Which of them a file is, its beginning says. The columns are `query_id`, `text`, and the topic's fields by the names of their
+tags (`title`, `description`, `narrative`). `text` is the title or the query; of topics without either, their question or
+description.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from cluster.cause import one_line
+from cluster.errors import LogError
+from jobs.log.sets.rows import table_of, text_of
+
+Topic = dict[str, str | None]
+_TAGS = {"desc": "description", "narr": "narrative", "con": "concepts", "smry": "summary", "dom": "domain"}
+_LABELS = {  # words behind a tag that are no part of the field
+    "num": "Number", "title": "Topic", "desc": "Description", "narr": "Narrative", "con": "Concepts?(?:\\(s\\))?",
+    "smry": "Summary", "dom": "Domain", "fac": "Factors?(?:\\(s\\))?", "def": "Definitions?(?:\\(s\\))?", "nat": "Nationality",
+    "time": "Time",
+}  # fmt: skip
+_IDS = ("number", "num", "id", "query_id", "qid", "topic_id")
+_TEXTS = ("title", "query", "question", "text", "description", "summary")
+_HEADERS = {"id", "_id", "qid", "query_id", "query-id", "topic", "topic_id"}
+_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*)[^>]*>")
+
+
+def topics(path: str) -> pa.Table:
+    """Returns the topics of a file in its order.
+
+    Raises:
+        LogError: It cannot be read, or holds no topics.
+    """
+    text = text_of(path)
+    begin = text.lstrip()[:4096]
+    if re.search(r"^\s*<top\s*>", text, re.IGNORECASE | re.MULTILINE):
+        found = list(_of_tags(text, path))
+    elif begin.startswith("<"):
+        found = list(_of_xml(text, path))
+    else:
+        found = list(_of_lines(text, path))
+    if not found:
+        raise LogError("log-empty", f"log file {path}: holds no topics; name another")
+    rows = [topic | {"text": next((topic[name] for name in _TEXTS if topic.get(name)), None)} for topic in found]
+    table = table_of(rows)
+    if table.column("text").null_count == len(table):  # so that the line about the column says which there are
+        table = table.drop_columns(["text"])
+    return table
+
+
+def _of_tags(text: str, path: str) -> Iterator[Topic]:
+    """Yields topics whose tags begin fields and need not be closed."""
+    for number, whole in enumerate(re.split(r"(?i)<top\s*>", text)[1:], 1):
+        fields: dict[str, list[str]] = {}
+        tag, at = "", 0
+        body = re.split(r"(?i)</top\s*>", whole)[0]
+        for found in _TAG.finditer(body):
+            if found[2].lower() not in _LABELS and body[: found.start()].rpartition("\n")[2].strip():
+                continue  # in the middle of a text
+            fields.setdefault(tag, []).append(body[at : found.start()])
+            tag, at = "" if found[1] else found[2].lower(), found.end()
+        fields.setdefault(tag, []).append(body[at:])
+        values = {tag: _plain(tag, " ".join(parts)) for tag, parts in fields.items() if tag}
+        query_id = values.pop("num", "")
+        if not query_id:
+            raise LogError("log-unreadable", f"log file {path}, topic {number}: has no <num>; give it one")
+        yield {"query_id": query_id, **{_TAGS.get(tag, tag): value or None for tag, value in values.items()}}
+
+
+def _plain(tag: str, text: str) -> str:
+    """Returns the text of a field without its label, in one line."""
+    found = " ".join(html.unescape(text).split())
+    return re.sub(rf"^{_LABELS[tag]}\s*:\s*", "", found, flags=re.IGNORECASE) if tag in _LABELS else found
+
+
+def _of_xml(text: str, path: str) -> Iterator[Topic]:
+    """Yields the elements below the root: their id is an attribute or an element, the others are fields."""
+    try:
+        root = ET.fromstring(text)
+    except ET.ParseError as error:
+        raise LogError("log-unreadable", f"log file {path}: is no XML: {one_line(error)}; correct it") from error
+    for number, one in enumerate(root, 1):
+        fields: dict[str, list[str]] = {}
+        for element in one:
+            fields.setdefault(element.tag, []).append(" ".join("".join(element.itertext()).split()))
+        values: dict[str, str] = {tag: "; ".join(filter(None, parts)) for tag, parts in fields.items()}
+        given = {name: value.strip() for name, value in one.attrib.items()} | values
+        query_id = next((given[name] for name in _IDS if given.get(name)), None)
+        if query_id is None:
+            words = f"has no id (an attribute or element {', '.join(_IDS[:3])}); give it one"
+            raise LogError("log-unreadable", f"log file {path}, topic {number}: {words}")
+        own = " ".join((one.text or "").split())
+        topic: Topic = {"query_id": query_id}
+        if own:
+            topic["text"] = own
+        topic |= {name: value or None for name, value in given.items() if name not in _IDS}
+        yield topic
+
+
+def _of_lines(text: str, path: str) -> Iterator[Topic]:
+    """Yields lines of id and query; a first line that names its columns is none."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        query_id, tab, query = line.rstrip("\r").partition("\t")
+        if not tab or not query_id.strip():
+            words = f"is neither <top>, nor XML, nor id, tab and query; correct it: {line[:80]!r}"
+            raise LogError("log-unreadable", f"log file {path}, line {number}: {words}")
+        if number == 1 and query_id.strip().lower() in _HEADERS:
+            continue
+        yield {"query_id": query_id.strip(), "text": query.strip()}

@@ -1,0 +1,1 @@
+"""Lists that another system made: a run file of TREC."""

@@ -1,0 +1,107 @@
+"""Retrievers of `kind: trec`: a query has the list that a run file has for it, any other text has none."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cluster.errors import RetrieverError
+from retrievers.corpora.no_documents import NoDocuments
+from retrievers.retriever import (
+    Alive,
+    DocumentStore,
+    JoinedText,
+    RankedList,
+    RankedLists,
+    Retriever,
+    SearchText,
+    check_planned,
+    joined_lists,
+    no_heartbeat,
+)
+from retrievers.trec.settings import TrecSettings
+
+TREC_VERSION = 1
+"""Incremented when the same file would give other lists; part of a run's fingerprint."""
+
+
+@dataclass(frozen=True, eq=False)
+class GivenLists:
+    """The lists of the log's queries.
+
+    Attributes:
+        lists: Text of a query, as `plain` returns it -> its list.
+        identity: Of the file's content and of which query each topic is.
+        notes: What a person should know of how the file was read; a sentence each.
+    """
+
+    lists: Mapping[str, RankedList]
+    identity: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+def plain(text: str) -> str:
+    """Returns a text by which a query is known here: Unicode NFKC, casefold, white space collapsed and trimmed."""
+    return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).casefold().split())
+
+
+class TrecLists:
+    """Lists made elsewhere; implements `retrievers.retriever.Retriever`."""
+
+    def __init__(self, lists: GivenLists) -> None:
+        """Copies nothing."""
+        self._lists = lists
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the identity of the lists."""
+        return dict(self._lists.identity)
+
+    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+        """Returns the first `depth` hits of each query's list; of any other text no hit."""
+        found = []
+        for text in texts:
+            known = self._lists.lists.get(plain(text.text)) if isinstance(text, SearchText) else None
+            found.append(_NONE if known is None else RankedList(known.doc_ids[:depth], known.scores[:depth]))
+            alive()
+        return joined_lists(found)
+
+
+_NONE = RankedList(pa.array([], pa.string()), np.empty(0))
+
+
+def open_retriever(
+    name: str, settings: TrecSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
+) -> Retriever:
+    """Opens the lists; see `retrievers.retriever.open_retriever`."""
+    lists = _lists(name, settings)
+    check_planned(f"retrieve.retrievers.{name}: {settings.path}", expect_identity, dict(lists.identity))
+    return TrecLists(lists)
+
+
+def open_documents(name: str, settings: TrecSettings, *, patient: bool = False) -> DocumentStore:
+    """Returns a store without documents; see `retrievers.retriever.open_documents`."""
+    words = "a run file has ids alone; name an index of its corpus beside it, or set rerank.kind: none"
+    return NoDocuments(f"retrieve.retrievers.{name}", words)
+
+
+def retriever_identity(name: str, settings: TrecSettings) -> dict[str, Any]:
+    """Returns the identity; see `retrievers.retriever.retriever_identity`."""
+    return dict(_lists(name, settings).identity)
+
+
+def check_filters(name: str, settings: TrecSettings, fields: Iterable[str]) -> None:
+    """Refuses filters, which a config with them and such a retriever does not get past."""
+    where = f"retrieve.retrievers.{name}"
+    raise RetrieverError("config-value", f"{where}: a run file has no fields to filter by; remove retrieve.filters")
+
+
+def _lists(name: str, settings: TrecSettings) -> GivenLists:
+    if settings.lists is None:
+        words = "its lists belong to the queries of a log, which was not read; open it by a config"
+        raise RetrieverError("run-file", f"retrieve.retrievers.{name}: {settings.path}: {words}")
+    return settings.lists

@@ -1,0 +1,131 @@
+"""Whole runs over a data set in its own form: what the same rows as tables give, with ablate, resuming, plan and submit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.run.shards import SUCCESS
+from jobs.__main__ import main
+from jobs.config.load import load_config
+from jobs.submit.reachable import unseen_paths
+from jobs.submit.sent_config import sent_config
+from jobs.submit.submit import submission
+from tests.support.jobs.field_sets import QRELS, QUERIES, lines, registered, write_beir, write_tables
+from tests.support.jobs.whole_runs import rows
+
+SAME = ("queries", "query_map", "rewrites", "results")
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def config(values: dict[str, Any], config_file: Callable[[Any], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a config with these parts, a recording of rewrites, and an index that is built of its corpus."""
+    monkeypatch.chdir(tmp_path)
+    answers = [{"query": text, "completions": {"dmqr": json.dumps({"general": f"about {text}"})}} for text in QUERIES.values()]
+    lines(tmp_path / "recorded.jsonl", answers)
+
+    def write(name: str, **parts: Any) -> str:
+        values["rewrite"]["strategies"] = ["general"]
+        bm25 = {"kind": "local", "index": f"index-{name}", "analyzer": "english"}
+        found = values | {"name": name, "rerank": {"kind": "none"}, "retrieve": {"retrievers": {"bm25": bm25}}}
+        return config_file(found | {"cluster": {"address": "none", "shard_size": 2}} | parts)
+
+    return write
+
+
+def named(name: str) -> dict[str, Any]:
+    """The parts of a config that name a data set, once for all."""
+    return {"log": {"path": name}, "corpus": {"path": name}, "evaluate": {"qrels": name}}
+
+
+def done(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    code, out = main([*words]), capsys.readouterr()
+    assert code == 0, out.err
+    return out.out
+
+
+def test_a_folder_and_an_id_give_what_the_same_rows_as_tables_give(
+    config: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registered("ours/whole")
+    folder = write_beir(tmp_path / "small")
+    parts = {
+        "tables": write_tables(tmp_path / "tables"),
+        "beir": named(f"beir:{folder}"),
+        "irds": named("irds:ours/whole/test"),
+    }
+    found, measured, tables = {}, {}, {}
+    for name, of in parts.items():
+        out = done("run", config(name, **of), capsys=capsys)
+        place = Path(out.splitlines()[-1])
+        tables[name] = out
+        found[name] = {table: sorted(map(repr, rows(place, table))) for table in SAME}
+        evaluation = json.loads((place / "evaluation.json").read_text())
+        measured[name] = {key: evaluation[key] for key in ("measures", "judged", "missing")}
+    assert found["beir"] == found["irds"] == found["tables"]
+    assert measured["beir"] == measured["irds"] == measured["tables"]
+    assert measured["beir"]["missing"] == 0
+    assert "3 rows; 2 queries of other splits left out" in tables["beir"]
+    assert "left out" not in tables["irds"] + tables["tables"]
+
+
+def test_topics_with_a_file_of_judgements(config: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_beir(tmp_path / "small")
+    (tmp_path / "topics.tsv").write_text("".join(f"{key}\t{text}\n" for key, text in QUERIES.items()))
+    parts = named("beir:small") | {"log": {"path": "topics:topics.tsv"}, "evaluate": {"qrels": "small/qrels/train.tsv"}}
+    place = Path(done("run", config("topics", **parts), capsys=capsys).splitlines()[-1])
+    assert {row["log_id"] for row in rows(place, "query_map")} == QUERIES.keys()
+    assert json.loads((place / "evaluation.json").read_text())["judged"] == len(QRELS["train"])
+
+
+def test_an_ablation_of_a_set_goes_on_where_it_was(config: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_beir(tmp_path / "small")
+    path = config("arms", **named("beir:small"), ablate={"grid": {"fuse.method": ["rrf", "minmax"]}})
+    first = json.loads(done("ablate", path, "--json", capsys=capsys))
+    (place,) = (tmp_path / "runs").glob("arms-*")
+    for gone in (place / SUCCESS, place / "commits" / "000001.json"):
+        gone.unlink()
+    again = json.loads(done("ablate", path, "--json", capsys=capsys))
+    assert again["comparison"]["arms"] == first["comparison"]["arms"]
+    (place / SUCCESS).unlink()
+    with (tmp_path / "small" / "qrels" / "test.tsv").open("a") as qrels:
+        qrels.write("q3\td06\t1\n")
+    assert main(["ablate", path]) == 2
+    assert "small/qrels/test.tsv" in capsys.readouterr().err
+
+
+def test_plan_says_what_is_left_out_and_evaluate_takes_a_name(
+    config: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_beir(tmp_path / "small")
+    path = config("planned", **named("beir:small/train"))
+    assert "2 rows in 1 file, 0 rejected; 3 queries of other splits left out" in done("plan", path, capsys=capsys)
+    place = done("run", path, capsys=capsys).splitlines()[-1]
+    out = done("evaluate", place, "beir:small/train", "--json", capsys=capsys)
+    assert json.loads(out)["judged"] == 2
+    assert main(["evaluate", place, "beir:small/dev"]) == 2
+    assert "no judgements qrels/dev.tsv in small" in capsys.readouterr().err
+    built = done("index", path, "--corpus", "beir:small", capsys=capsys)
+    assert "7 documents, exists already" in built
+
+
+def test_a_cluster_is_sent_the_judgements_and_absolute_paths(config: Write, tmp_path: Path) -> None:
+    write_beir(tmp_path / "small")
+    read = load_config(config("sent", **named("beir:small/train")))
+    sent = sent_config(read)
+    assert sent.values["log"]["path"] == sent.values["corpus"]["path"] == f"beir:{tmp_path}/small/train"
+    assert sent.files[sent.values["evaluate"]["qrels"]] == tmp_path / "small" / "qrels" / "train.tsv"
+    assert submission(read, str(tmp_path / "config.yaml"), "run", "dmqr submit", {}).sent == sent
+    found = unseen_paths(read, sent=["small/qrels/train.tsv"])
+    assert {"log.path: beir:small/train", "corpus.path: beir:small/train"} <= {*found}
+    assert not any(line.startswith("evaluate.qrels") for line in found)
+    there = load_config(config("sent", **named("irds:beir/scifact/test")))
+    assert sent_config(there).values["log"]["path"] == "irds:beir/scifact/test" == there.evaluate.qrels
+    assert not any("irds" in line for line in unseen_paths(there))
+    gone = load_config(config("sent", **named("beir:/nodes/small/test")))
+    assert sent_config(gone).values["evaluate"]["qrels"] == "beir:/nodes/small/test"
