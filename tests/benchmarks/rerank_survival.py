@@ -7,10 +7,10 @@ query, searched by BM25 and dense and reranked in the same way. Writes measured/
 docs/rewriting-and-reranking.md. Pairs are scored once for all arms (12 minutes a set on two cores that are shared) and kept in
 the store of --work, so that a second start takes two.
 
-Over the sets a difference is the mean of the sets' means; its variance is the sum of theirs over their number squared, with the
-degrees of freedom of Welch and Satterthwaite. Holm goes over the arms of one reranker. A gain survives where it is above 0 with
-p by Holm below .05; it is gone where two one-sided t-tests hold it within the smallest difference that matters (.02); else it
-is open. An answer leaks where one of the gold answers stands in one of the arm's rewrites, word by word, and not in the query.
+Over the sets a difference is tested as `ablate.sets` does (`jobs/measure/sets/stratified.py`). Holm goes over the arms of one
+reranker. A gain survives where it is above 0 with p by Holm below .05; it is gone where two one-sided t-tests hold it within
+the smallest difference that matters (.02); else it is open. An answer leaks where one of the gold answers stands in one of the
+arm's rewrites, word by word, and not in the query.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ablations import HERE, ablated, figure, set_folder
 from page_tables import DOCS, put_tables
 from recorded_sets import DATA, shared
 from results import table
-from scipy import stats
 
 from jobs.measure.answers.overlap import normalised_answer
 from jobs.measure.clusters import query_clusters
-from jobs.measure.significance import ALPHA, holm, paired_test
+from jobs.measure.sets.stratified import StratifiedTest, stratified_equivalence_p, stratified_test
+from jobs.measure.significance import ALPHA, PairedTest, holm, paired_test
 from jobs.runs.folder import open_run
 from jobs.runs.reading import database
 from jobs.runs.rewrites import searched_rewrites
@@ -88,55 +88,9 @@ def outcome(folder: Path, found: dict[str, Any]) -> Outcome:
     return Outcome(str(folder / found["folder"]), arms, keys, cells.loc[arms].to_numpy(), clusters, pairs)
 
 
-class Gains(NamedTuple):
-    """Mean gains of several arms; each an array over the arms."""
-
-    mean: np.ndarray
-    error: np.ndarray
-    freedom: np.ndarray
-
-    @classmethod
-    def of(cls, series: np.ndarray, clusters: np.ndarray) -> Gains:
-        """Returns those of (arms, queries) of one set, by the cluster-robust t-test of `dmqr ablate`."""
-        test = paired_test(series, clusters)
-        return cls(test.mean, test.error, np.full(len(series), test.freedom))
-
-    @classmethod
-    def over_sets(cls, sets: Sequence[Gains]) -> Gains:
-        """Returns the means over sets, with the errors that they have for these sets."""
-        variances = np.square([one.error for one in sets]) / len(sets) ** 2
-        with np.errstate(divide="ignore", invalid="ignore"):
-            below = sum(of**2 / one.freedom for of, one in zip(variances, sets, strict=True))
-            freedom = np.where(below > 0, variances.sum(axis=0) ** 2 / below, len(sets))
-        return cls(np.mean([one.mean for one in sets], axis=0), np.sqrt(variances.sum(axis=0)), freedom)
-
-    @property
-    def p(self) -> np.ndarray:
-        """Returns the two-sided p of each; 1 where no query differs."""
-        return np.where(self.error > 0, 2 * stats.t.sf(np.abs(self._over(0)), self.freedom), 1.0)
-
-    @property
-    def corrected(self) -> np.ndarray:
-        """Returns the p by Holm, all arms of these being asked about at once."""
-        return holm(self.p)
-
-    @property
-    def within(self) -> np.ndarray:
-        """Returns the greater p of the two one-sided tests that a gain is within the smallest one that matters."""
-        above = stats.t.sf(self._over(MARGIN), self.freedom)
-        found: np.ndarray = np.maximum(above, stats.t.cdf(self._over(-MARGIN), self.freedom))
-        return found
-
-    def interval(self, place: int) -> str:
-        """Returns a gain with its 95 % interval, in words."""
-        reach = stats.t.ppf(0.975, self.freedom[place]) * self.error[place]
-        mean = self.mean[place]
-        return f"{mean:+.3f} ({mean - reach:+.3f} to {mean + reach:+.3f})"
-
-    def _over(self, margin: float) -> np.ndarray:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found: np.ndarray = np.nan_to_num((self.mean + margin) / self.error, posinf=np.inf, neginf=-np.inf)
-        return found
+def interval(test: StratifiedTest, place: int) -> str:
+    """Returns a gain with its 95 % interval, in words."""
+    return f"{test.mean[place]:+.3f} ({test.low[place]:+.3f} to {test.high[place]:+.3f})"
 
 
 class Survival:
@@ -147,19 +101,19 @@ class Survival:
         self._found, self._sets, self._names = found, sets, names
         self.arms = [arm for arm in found[sets[0], names[0]].arms if arm != BASELINE]
 
-    def _of_sets(self, name: str, less: str | None = None) -> list[Gains]:
+    def _of_sets(self, name: str, less: str | None = None) -> list[PairedTest]:
         """Returns the gains of each set with a reranker, of all arms but the baseline; less those with another."""
         found = []
         for of in self._sets:
             one, other = self._found[of, name], None if less is None else self._found[of, less]
             series = one.gains() - (0 if other is None else other.gains())
             assert other is None or (one.keys, one.arms) == (other.keys, other.arms)
-            found.append(Gains.of(series[[one.arms.index(arm) for arm in self.arms]], one.clusters))
+            found.append(paired_test(series[[one.arms.index(arm) for arm in self.arms]], one.clusters))
         return found
 
     def gains(self) -> str:
         """Returns the table of gains over all sets: a row an arm, a column a reranker."""
-        columns = {name: cells(Gains.over_sets(self._of_sets(name))) for name in self._names}
+        columns = {name: cells(stratified_test(self._of_sets(name))) for name in self._names}
         base = [
             np.mean([of.values[of.arms.index(BASELINE)].mean() for of in (self._found[one, name] for one in self._sets)])
             for name in self._names
@@ -173,20 +127,20 @@ class Survival:
         rows = []
         for name in self._names:
             of_sets = self._of_sets(name)
-            every = [Gains.over_sets(of_sets), *of_sets]
-            tested = [(one, one.corrected, one.within) for one in every]
+            every = [stratified_test(parts) for parts in (of_sets, *([one] for one in of_sets))]
+            tested = [(one, holm(one.p), stratified_equivalence_p(one, MARGIN)) for one in every]
             rows += [
-                [name, arm, *(f"{one.interval(n)}, {probability(p[n])}, {probability(q[n])}" for one, p, q in tested)]
+                [name, arm, *(f"{interval(one, n)}, {probability(p[n])}, {probability(q[n])}" for one, p, q in tested)]
                 for n, arm in enumerate(self.arms)
             ]
         return table(["reranker", "arm", "all sets: gain, p by Holm, p of TOST", *self._sets], rows)
 
     def kept(self) -> str:
         """Returns what a reranker adds to a gain, or takes: the gain with it minus that without one, over all sets."""
-        plain = Gains.over_sets(self._of_sets(NONE))
+        plain = stratified_test(self._of_sets(NONE))
         names = [name for name in self._names if name != NONE]
-        changes = [Gains.over_sets(self._of_sets(name, less=NONE)) for name in names]
-        rows = [[shown(arm), f"{plain.mean[n]:+.3f}", *(of.interval(n) for of in changes)] for n, arm in enumerate(self.arms)]
+        changes = [stratified_test(self._of_sets(name, less=NONE)) for name in names]
+        rows = [[shown(arm), f"{plain.mean[n]:+.3f}", *(interval(of, n) for of in changes)] for n, arm in enumerate(self.arms)]
         return table(["searched", "gain, fused", *names], rows)
 
     def split(self, parts: Callable[[Outcome, str], dict[str, np.ndarray]], names: Sequence[str]) -> str:
@@ -202,16 +156,16 @@ class Survival:
                     if chosen.sum() < FEWEST:
                         row.append("-")
                         continue
-                    tested = Gains.of(one.gains()[[one.arms.index(arm)]][:, chosen], one.clusters[chosen])
+                    tested = paired_test(one.gains()[[one.arms.index(arm)]][:, chosen], one.clusters[chosen])
                     row.append(f"{tested.mean[0]:+.3f}{'†' * bool(tested.p[0] < ALPHA)}")
             rows.append(row)
         return table(["searched", *heads], rows)
 
 
-def cells(gains: Gains) -> list[str]:
+def cells(gains: StratifiedTest) -> list[str]:
     """Returns each gain with its verdict: `*` survives, (worse) lost by Holm, `=` within the margin."""
     found = []
-    for mean, p, equal in zip(gains.mean, gains.corrected, gains.within, strict=True):
+    for mean, p, equal in zip(gains.mean, holm(gains.p), stratified_equivalence_p(gains, MARGIN), strict=True):
         mark = (r"\*" if mean > 0 else " (worse)") if p < ALPHA else ""
         found.append(f"{mean:+.3f}{mark}{' =' * bool(equal < ALPHA)}")
     return found

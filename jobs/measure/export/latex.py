@@ -159,7 +159,7 @@ def _caption(found: Standing, left_out: int, table: TableSettings) -> str:
     families = [name for name in FAMILIES if name in set(comparison.families.values())]
     holm = [name for name in families if name in ("always", "arms", "subsets")]
     of_pairs = "over all pairs of arms of" if comparison.pairs else "within the family of"
-    corrections = [f"Holm's correction {of_pairs} {joined(holm)}"] * bool(holm)
+    corrections = [f"Holm's correction {of_pairs} {joined(sorted(holm))}"] * bool(holm)
     of_grid = "over all pairs with an arm of the" if comparison.pairs else "within the family"
     corrections += [f"Benjamini-Hochberg $q$ {of_grid} grid"] * ("grid" in families)
     keys = f"{len(frame.keys):,} {'' if frame.gold else 'judged '}{_KEYS[frame.key]}"
@@ -175,7 +175,7 @@ def _caption(found: Standing, left_out: int, table: TableSettings) -> str:
         said.append(f"{marks} against {against}: {tests}")
     said += [latex(note[0].upper() + note[1:]) for note in detectable_notes(comparison)]
     said += [latex(note) for note in judge_notes(frame.judge)]
-    bounds = joined([shown_name(table, arm) for arm in found.bounds])
+    bounds = joined(sorted(shown_name(table, arm) for arm in found.bounds))
     said += [f"Upper bounds that choose by {by}: {bounds}"] * bool(bounds)
     said += [f"{SIGNS[MARK]} {latex(note.removeprefix(MARK).strip())}" for note in cut_notes(comparison)]
     said += [_named(note) for note in (*named_notes(comparison), *baseline_notes(comparison), *seed_notes(comparison))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from cluster.errors import ConfigError, nearest
 from jobs.config.settings import TableSettings
@@ -24,11 +24,11 @@ def latex(text: str) -> str:
     return "".join(_SPECIAL.get(char, char if char.isprintable() else " ") for char in text)
 
 
-def joined(names: Collection[str]) -> str:
-    """Returns 'a, b and c' of sorted names."""
+def joined(names: Sequence[str]) -> str:
+    """Returns 'a, b and c'."""
     if not names:
         return ""
-    *most, last = sorted(names)
+    *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
 
 

@@ -107,7 +107,7 @@ def _said(found: SetsComparison, table: TableSettings, arms: list[str], measures
     judges = [note for one in found.sets.values() for note in judge_notes(one.frame.judge)]
     said += dict.fromkeys(map(latex, judges))
     bounds = [shown_name(table, arm) for arm in arms if arm in found.oracles]
-    said += [f"Upper bounds that choose by judgements: {joined(bounds)}"] * bool(bounds)
+    said += [f"Upper bounds that choose by judgements: {joined(sorted(bounds))}"] * bool(bounds)
     cut = any(one.by_arm[arm, measure].looked for one in found.sets.values() for arm in arms for measure in measures)
     said += [f"{SIGNS[MARK]} of lists that were cut above the depth of the measure"] * cut
     said += [f"{left_out:,} arms with lower {latex(found.first)} are left out"] * bool(left_out)
