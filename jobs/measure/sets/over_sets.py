@@ -143,6 +143,11 @@ class SetsComparison:
         """Returns the difference to the baseline on a set, or over all (None)."""
         return self.over[arm, measure] if name is None else self.sets[name].by_arm[arm, measure]
 
+    def cut(self, arm: str, name: str | None, measure: str) -> bool:
+        """Returns whether an arm's lists were cut above the measure's depth on a set, or on any (None)."""
+        chosen = self.sets.values() if name is None else [self.sets[name]]
+        return any(one.by_arm[arm, measure].looked is not None for one in chosen)
+
     def contends(self, arm: str) -> bool:
         """Returns whether an arm may be called best."""
         return arm not in self.oracles and self.families.get(arm) != REPEATED

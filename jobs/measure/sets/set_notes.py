@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from jobs.measure.compare.comparison_notes import cut_notes
 from jobs.measure.compare.corrections import GRID, QUESTIONS
 from jobs.measure.compare.difference import Comparison
+from jobs.measure.notes import judge_notes
 from jobs.measure.sets.stratified import LEAST_SETS
 from jobs.measure.significance import ALPHA
 from jobs.terminal.formats import and_more
@@ -37,7 +39,16 @@ def over_sets_notes(found: SetsComparison, sets: Mapping[str, Comparison], witho
         notes.append(f"not in the table, since some sets are not measured by it: {and_more(apart)}")
     keys = [f"{name} {len(one.frame.keys):,}" for name, one in found.sets.items()]
     notes.append(f"judged keys: {', '.join(keys)}; each set has the same weight in a mean")
-    return notes + _tested(found)
+    return notes + _of_sets(found) + _tested(found)
+
+
+def _of_sets(found: SetsComparison) -> list[str]:
+    """Returns what is to be said of the sets' own figures, the judge and cut lists, once where all sets have the same."""
+    by_words: dict[str, list[str]] = {}
+    for name, one in found.sets.items():
+        for words in (*judge_notes(one.frame.judge), *cut_notes(one)):
+            by_words.setdefault(words, []).append(name)
+    return [words if len(names) == len(found.sets) else f"{words} ({', '.join(names)})" for words, names in by_words.items()]
 
 
 def _tested(found: SetsComparison) -> list[str]:

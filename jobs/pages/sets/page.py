@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.chain.arms.arms import FULL
 from jobs.measure.compare.difference import Difference
 from jobs.measure.compare.standing import mark
-from jobs.measure.notes import TITLES
+from jobs.measure.notes import TITLES, marked
 from jobs.measure.sets.over_sets import OverSets, SetsComparison
 from jobs.measure.sets.stratified import LEAST_SETS
 from jobs.pages.charts import Axis, around_zero
@@ -118,7 +118,7 @@ def _row(found: SetsComparison, arm: str, places: dict[tuple[str | None, str], d
         SetMean(
             found.mean(arm, name, measure),
             places[name, measure].get(arm, ""),
-            _mark(found, arm, name, measure),
+            marked(_mark(found, arm, name, measure), found.cut(arm, name, measure)),
             None if name is None else found.sets[name].by_arm[arm, measure].deviation,
         )
         for name, measure in _columns(found)

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.measure.notes import ends_in_words
+from jobs.measure.notes import ends_in_words, marked
 from jobs.measure.sets.over_sets import OverSets, SetsComparison
 from jobs.measure.significance import ALPHA, better_or_worse
 from jobs.pages.comparison import BEST, MOST_ARMS, SECOND
@@ -102,7 +102,10 @@ def _columns(found: SetsComparison, measure: str, shown: list[str], most: int) -
     columns = []
     for name in (*list(found.sets)[:most], None):
         places = found.places(name, measure)
-        after = [_PLACES.get(places.get(arm, ""), "") + sign(found, arm, name, measure) for arm in shown]
+        after = [
+            marked(_PLACES.get(places.get(arm, ""), ""), found.cut(arm, name, measure)) + sign(found, arm, name, measure)
+            for arm in shown
+        ]
         width = max(2, *map(len, after))
         cells = [f"{figure(found.mean(arm, name, measure))}{words:<{width}}" for arm, words in zip(shown, after, strict=True)]
         columns.append((name or "mean", cells))

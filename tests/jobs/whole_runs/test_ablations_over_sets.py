@@ -173,6 +173,20 @@ def test_the_same_command_shows_it_again_and_the_terminal_has_the_sets_as_column
     assert {path.name for path in folder_of(there).iterdir()} >= {"report.html", "table.tex", "per_query.parquet", "run.json"}
 
 
+def test_means_of_lists_that_were_cut_above_a_measure_are_marked(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["evaluate", str(folder_of(there)), "--measures", "nDCG@10,R@50"]) == 0
+    shown = capsys.readouterr().out
+    first, second = shown.partition("\nR@50")[::2]
+    rows = {arm: line for arm in ("original", "keyword") for line in second.splitlines() if line.startswith(arm)}
+    assert [len(re.findall(r"\d\.\d{4}[^ ]*\*", line)) for line in rows.values()] == [3, 3]
+    assert "*" not in first
+    assert "* R@50 looked at 10 of 50: every arm; what stands behind was cut off" in shown
+    assert main(["report", str(folder_of(there)), "--measures", "R@50"]) == 0
+    assert "looked at 10 of 50" in (folder_of(there) / "report.html").read_text()
+    assert main(["report", str(folder_of(there))]) == 0
+
+
 def test_the_page_has_all_sets_and_leads_to_theirs(there: Path) -> None:
     folder = folder_of(there)
     page = (folder / "report.html").read_text()
