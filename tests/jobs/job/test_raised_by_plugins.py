@@ -116,10 +116,10 @@ def test_an_engine_whose_class_is_not_there(at: Path, opener: str, wrong: str) -
 
 @pytest.mark.parametrize(("method", "call"), [("open(self, device)", open_reranker), ("check(self)", reranker_identity)])
 def test_a_reranker_that_cannot_be_opened(at: Path, method: str, call: Callable[[Any], object]) -> None:
-    path, line = broken(at, "coverage.py", "    def score(", f"    def {method}:\n        {NO}\n    def score(")
+    path, line = broken(at, "shares.py", "    def score(", f"    def {method}:\n        {NO}\n    def score(")
     settings = reranker_settings_of(f"{path}:Coverage")
     assert line_of(lambda: call(settings), RetrieverError) == (
-        f"rerank: {path} (coverage.py, line {line}) Coverage.{method.partition('(')[0]} failed: KeyError: 'no'; correct it"
+        f"rerank: {path} (shares.py, line {line}) Coverage.{method.partition('(')[0]} failed: KeyError: 'no'; correct it"
     )
 
 

@@ -21,7 +21,7 @@ from tests.support.plugins import page_file
 
 @pytest.fixture(autouse=True)
 def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("longest.py", "titles.py", "coverage.py", "echo.py"):
+    for name in ("longest.py", "titles.py", "shares.py", "echo.py"):
         (tmp_path / name).write_text(page_file(name))
     monkeypatch.chdir(tmp_path)
 
@@ -38,7 +38,7 @@ class TestTitles(StrategyContract):
 
 class TestCoverage(RerankerContract):
     def settings(self) -> Any:
-        return reranker_settings_of("coverage.py:Coverage")
+        return reranker_settings_of("shares.py:Coverage")
 
 
 class TestEcho(EngineContract):
@@ -75,4 +75,4 @@ def test_what_is_not_there_is_said() -> None:
     with pytest.raises(ValueError, match=r"there is no file none\.py"):
         strategy_of("none.py:None_")
     with pytest.raises(ValueError, match="has no Cover; did you mean 'Coverage'"):
-        reranker_settings_of("coverage.py:Cover")
+        reranker_settings_of("shares.py:Cover")

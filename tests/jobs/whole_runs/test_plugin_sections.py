@@ -21,7 +21,7 @@ from tests.support.plugins import PAGE, page_file
 from tests.support.retrievers.judging_service import JudgingService
 
 QUERIES = ["the light of a lighthouse lamp", "wild yeast and bread", "the moon and the sea", "zzz"]
-FILES = ("longest.py", "longest.yaml", "loaded.py", "titles.py", "rm3.yaml", "coverage.py", "coverage.yaml", "hosted.yaml",
+FILES = ("longest.py", "longest.yaml", "loaded.py", "titles.py", "rm3.yaml", "shares.py", "shares.yaml", "hosted.yaml",
          "echo.py", "echo.yaml")  # fmt: skip
 Dmqr = Callable[..., list[str]]
 
@@ -109,7 +109,7 @@ def test_rm3(dmqr: Dmqr) -> None:
 
 
 def test_a_reranker(dmqr: Dmqr, passages: dict[str, str]) -> None:
-    shown, run, ablated = dmqr("coverage.yaml")
+    shown, run, ablated = dmqr("shares.yaml")
     assert "Coverage (replace)" in shown
     folder = folder_of(run)
     queries = {one["query_id"]: one["query"] for one in rows(folder, "queries")}

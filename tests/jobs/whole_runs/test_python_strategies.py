@@ -76,6 +76,15 @@ class Titles(PythonStrategy):
         return [" ".join(found) or query.text]
 
 
+class Together(Titles):
+    """The same texts, in batches."""
+
+    def many(self, queries, lists):
+        with Path("batches.txt").open("a") as file:
+            file.write(f"{len(queries)}\\n")
+        return [self.rewrite(query, read) for query, read in zip(queries, lists, strict=True)]
+
+
 class Many(PythonStrategy):
     def rewrite(self, query):
         return ["one", "two"]
@@ -428,3 +437,16 @@ def test_what_is_no_text_is_an_error_of_its_query(job: str) -> None:
         ("numbers", "raised", "TypeError: rewrite gives a list with 1, which is no text and no (text, weight)"),
     }
     assert by_query(run, "results", "rank").keys() == set(QUERIES) - {"zzz"}
+
+
+def test_batches_give_what_single_queries_give(job: str) -> None:
+    of = {}
+    for name in ("Titles", "Together"):
+        entry = json.dumps([{f"rule.py:{name}": {"name": "titles"}}])
+        run = finished(prepared_work(job, [f"name={name.lower()}", "store=null", f"rewrite.strategies={entry}"], None))
+        kept = [(one["query_id"], one["strategy"], one["text"], one["weight"]) for one in rows(run, "rewrites")]
+        results = [(one["query_id"], one["rank"], one["doc_id"], one["score"]) for one in rows(run, "results")]
+        of[name] = sorted(kept), sorted(results)
+        assert kept
+    assert of["Titles"] == of["Together"]
+    assert max(map(int, Path("batches.txt").read_text().split())) > 1
