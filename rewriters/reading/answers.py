@@ -115,7 +115,7 @@ def read_own(call: Call, answered: Answered, query: Query, known: Sequence[Strat
         if (reason := _unreadable(completion)) is not None:
             found.append(Unread(reason))
         elif strategy.is_code:
-            found += read_written(completion.text or "[]", query.text, strategy)
+            found += read_written(completion.text or "[]", query.text, strategy) or [Unread("empty")]  # it gives no text
         elif strategy.output == "text" and strategy.marks is not None:
             several = parse_texts(completion.text or "", query.text, strategy, call.template, truncated)
             found.append(next((one for one in several if isinstance(one, Parsed)), several[0]))

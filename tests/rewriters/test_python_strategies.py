@@ -250,3 +250,15 @@ def test_a_batch_is_given_the_lists_and_one_without_them_fails_alone() -> None:
     found = answers(Reading(), ["a", "b", "c"], lists)
     assert [one.text for one in found] == ['[["a d-a", 1.0]]', None, '[["c d-c", 1.0]]']
     assert "the lists of the original are missing" in str(found[1].error_message)
+
+
+def test_a_query_without_a_text_is_an_error_of_its_own(tmp_path: Path) -> None:
+    text = "from rewriters.python.strategy import PythonStrategy\nclass Nothing(PythonStrategy):\n"
+    (tmp_path / "nothing.py").write_text(text + "    def rewrite(self, query):\n        return []\n")
+    pool = load_pool([f"{tmp_path}/nothing.py:Nothing"])
+    assert pool[0].engine is not None
+    rewriter, query, engine = Rewriter(Rewriting(pool)), Query("q", "light of a lamp"), PythonEngine(pool[0].engine)
+    engine.start()
+    read = rewriter.read(query, list(engine.complete(rewriter.requests(query))))
+    assert read.rewrites == []
+    assert [one.reason for one in read.errors] == ["empty"]

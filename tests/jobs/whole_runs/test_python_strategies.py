@@ -76,7 +76,7 @@ class Titles(PythonStrategy):
         return [" ".join(found) or query.text]
 
 
-class Together(Titles):
+class Batches(Titles):
     """The same texts, in batches."""
 
     def many(self, queries, lists):
@@ -441,12 +441,12 @@ def test_what_is_no_text_is_an_error_of_its_query(job: str) -> None:
 
 def test_batches_give_what_single_queries_give(job: str) -> None:
     of = {}
-    for name in ("Titles", "Together"):
+    for name in ("Titles", "Batches"):
         entry = json.dumps([{f"rule.py:{name}": {"name": "titles"}}])
         run = finished(prepared_work(job, [f"name={name.lower()}", "store=null", f"rewrite.strategies={entry}"], None))
         kept = [(one["query_id"], one["strategy"], one["text"], one["weight"]) for one in rows(run, "rewrites")]
         results = [(one["query_id"], one["rank"], one["doc_id"], one["score"]) for one in rows(run, "results")]
         of[name] = sorted(kept), sorted(results)
         assert kept
-    assert of["Titles"] == of["Together"]
+    assert of["Titles"] == of["Batches"]
     assert max(map(int, Path("batches.txt").read_text().split())) > 1
