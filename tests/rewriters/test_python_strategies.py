@@ -261,4 +261,4 @@ def test_a_query_without_a_text_is_an_error_of_its_own(tmp_path: Path) -> None:
     engine.start()
     read = rewriter.read(query, list(engine.complete(rewriter.requests(query))))
     assert read.rewrites == []
-    assert [one.reason for one in read.errors] == ["empty"]
+    assert [one.reason for one in read.failures] == ["empty"]
