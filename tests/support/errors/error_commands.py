@@ -214,6 +214,7 @@ CONFIG = [
 ]
 LOG = [
     job("log-missing", "lag.parquet: no such file", "log.path=lag.parquet"),
+    job("test-collection", "is no folder with queries.jsonl and corpus.jsonl", "log.path=beir:nowhere"),
     job("log-empty", "no usable query", spoil=table("log.parquet", id=["a", "b"], query=[" ", None]), verb="plan"),
     job("log-unreadable", "is it text or compressed?", spoil=file("log.parquet", "id,query\na,why is the sky blue\n")),
     job("log-column", "no column 'querry'", "log.query_column=querry"),
@@ -264,6 +265,7 @@ INDEXES = [
     typed("corpus-invalid", "; it has:", *INDEXING, "c", spoil=table("c/a.parquet", id=["a"], text=["b"])),
     job("index-missing", "there is no index", f"{INDEX}=nowhere"),
     job("index-damaged", "build it again", spoil=file("index/index.json", "{")),
+    job("run-file", "lost.run: cannot be read", MORE + "{kind: trec, path: lost.run}", "log.id_column=id"),
     job("index-other", "was built with analyzer", "retrieve.retrievers.bm25.analyzer=unicode"),
     typed("index-shared", "give each its own", *INDEXING, "corpus.parquet",
           "--set", MORE + "{kind: local, index: index, similarity: {b: 0}}"),
