@@ -37,7 +37,8 @@ def set_config(config: Config, name: str) -> Config:
     try:
         return Config.model_validate(values, context=REQUIRED)
     except ValidationError as error:
-        raise ConfigError(*problem(f"ablate.sets.{name}", error)) from error
+        where = f"ablate.sets.{name}"
+        raise ConfigError(*problem(where, error)) from error
 
 
 def set_warnings(config: Config) -> tuple[str, ...]:
