@@ -13,10 +13,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from page_tables import marked, table_of
 from perfect_reranker import Perfect
-from rerank_survival import CONFIG, MARGIN, PAGE, Gains, Outcome, Survival, by_hops, cells, shown, words
+from rerank_survival import CONFIG, MARGIN, PAGE, Outcome, Survival, by_hops, cells, interval, shown, words
 
 from jobs.chain.arms.arms import arms_of
 from jobs.config.load import load_config
+from jobs.measure.sets.stratified import StratifiedTest, stratified_test
+from jobs.measure.significance import paired_test
 
 HERE = Path(__file__).parent
 DRAWN = np.random.default_rng(7)
@@ -27,35 +29,21 @@ def drawn(queries: int, *means: float) -> np.ndarray:
     return np.array([DRAWN.normal(mean, 0.1, queries) for mean in means])
 
 
-def test_one_set_is_the_paired_t_test() -> None:
+def test_a_gain_has_the_interval_of_the_paired_t_test() -> None:
     series = drawn(40, 0.0, 0.05)
-    found = Gains.over_sets([Gains.of(series, np.arange(40))])
-    assert found.p == pytest.approx([stats.ttest_1samp(one, 0).pvalue for one in series])
     low, high = stats.ttest_1samp(series[1], 0).confidence_interval(0.95)
-    assert found.interval(1) == f"{series[1].mean():+.3f} ({low:+.3f} to {high:+.3f})"
+    found = stratified_test([paired_test(series, np.arange(40))])
+    assert interval(found, 1) == f"{series[1].mean():+.3f} ({low:+.3f} to {high:+.3f})"
 
 
-def test_over_sets_it_is_welchs_test_of_the_sum_of_two_means() -> None:
-    a, b = drawn(30, 0.02)[0], drawn(80, 0.03)[0] * 3
-    found = Gains.over_sets([Gains.of(one[None], np.arange(len(one))) for one in (a, b)])
-    wanted = stats.ttest_ind(a, -b, equal_var=False)  # of a - (-b), twice the mean
-    assert (found.p[0], found.freedom[0]) == pytest.approx((wanted.pvalue, wanted.df))
-    assert found.mean[0] == pytest.approx((a.mean() + b.mean()) / 2)
-
-
-def test_equivalence_is_two_one_sided_tests_at_the_margin_of_the_config() -> None:
+def test_the_margin_is_that_of_the_config() -> None:
     assert CONFIGURED.evaluate.min_effect == MARGIN
-    series = drawn(50, 0.004)
-    one_sided = (
-        stats.ttest_1samp(series[0], -MARGIN, alternative="greater").pvalue,
-        stats.ttest_1samp(series[0], MARGIN, alternative="less").pvalue,
-    )
-    assert Gains.of(series, np.arange(50)).within[0] == pytest.approx(max(one_sided))
 
 
 def test_verdicts() -> None:
-    error, freedom = np.array([0.01, 0.005, 0.01, 0.03, 0.0]), np.full(5, 99.0)
-    gains = Gains(np.array([0.08, 0.001, -0.09, 0.05, 0.0]), error, freedom)
+    mean, error, freedom = np.array([0.08, 0.001, -0.09, 0.05, 0.0]), np.array([0.01, 0.005, 0.01, 0.03, 0.0]), np.full(5, 99.0)
+    p = np.array([*(2 * stats.t.sf(np.abs(mean[:4]) / error[:4], 99.0)), 1.0])
+    gains = StratifiedTest(mean, error, mean, mean, p, freedom)
     assert cells(gains) == [r"+0.080\*", "+0.001 =", "-0.090 (worse)", "+0.050", "+0.000 ="]
 
 

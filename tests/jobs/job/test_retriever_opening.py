@@ -192,7 +192,7 @@ def test_defaults_of_elastic(values: Values) -> None:
             {"kind": "elastik", "index": "d"},
             "retrieve.retrievers.x.kind: no kind 'elastik'; did you mean 'elastic'? (known: elastic",
         ),
-        ({"index": "d"}, "retrieve.retrievers.x.kind: is missing (known: elastic, hybrid, local, web)"),
+        ({"index": "d"}, "retrieve.retrievers.x.kind: is missing (known: elastic, hybrid, local, trec, web)"),
         ({"kind": "elastic"}, "retrieve.retrievers.x.index: is missing; add it"),
         (
             {"kind": "elastic", "index": "d", "url": "http://h"},
