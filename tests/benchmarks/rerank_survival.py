@@ -223,7 +223,7 @@ def main() -> None:
     """Runs what is missing, and writes the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, default=Path("/tmp/dmqr-ablations"))
-    parser.add_argument("--sets", default=TYPED)
+    parser.add_argument("--sets", default="MuSiQue,SciFact,Cranfield")
     options = parser.parse_args()
     sets = options.sets.split(",")
     found = {}
