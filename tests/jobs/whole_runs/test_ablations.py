@@ -35,6 +35,7 @@ from jobs.run.job import Job
 from jobs.runs.folder import open_run
 from jobs.tables import STORED
 from jobs.terminal.live_display import LiveDisplay
+from tests.support.jobs.full_disk import full_disk
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import rows
 from tests.support.rewriters.fake_server import Body, FakeServer, Reply, refusal
@@ -199,18 +200,10 @@ def test_a_second_ablation_pays_for_what_is_new(make: Make) -> None:
 def test_an_ablation_that_fails_in_the_middle_goes_on(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     arms = {"subsets": "all", "grid": {"rerank.kind": ["none", "bi_encoder"]}}
     calm = done(make(arms, "output=calm"))
-    ablation, whole, calls = make(arms), Write.__call__, []
+    ablation = make(arms)
 
-    def breaks(self: Write, table: pa.Table) -> pa.Table:
-        calls.append(table.num_rows)
-        if len(calls) == 2:
-            raise OSError(28, "No space left on device")
-        return whole(self, table)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Write, "__call__", breaks)
-        with pytest.raises(OSError, match="No space left"):
-            done(ablation)
+    with full_disk(monkeypatch):
+        done(ablation)
     folder = done(make(arms))
     for arm in (answer.arm for answer in ablation.compiled.work.answers):
         assert results(folder, arm) == results(calm, arm)
@@ -222,20 +215,10 @@ def test_an_ablation_that_fails_in_the_middle_goes_on(make: Make, monkeypatch: p
 
 
 def test_an_ablation_that_goes_on_has_what_it_has_paid_before(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, calls = Write.__call__, []
-
-    def breaks(self: Write, table: pa.Table) -> pa.Table:
-        calls.append(table.num_rows)
-        if len(calls) == 2:
-            raise OSError(28, "No space left on device")
-        return whole(self, table)
-
     with FakeServer(["m"], text=lambda _: answers("moon and tides")) as server:
         live = f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}"
-        with monkeypatch.context() as patch:
-            patch.setattr(Write, "__call__", breaks)
-            with pytest.raises(OSError, match="No space left"):
-                done(make(None, live))
+        with full_disk(monkeypatch) as calls:
+            done(make(None, live))
         asked = len(server.bodies)
         folder = done(make(None, live))
     spent = [row for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]]
@@ -367,18 +350,8 @@ def test_arms_with_seeds_go_on_and_are_asked_once_for_each(make: Make, monkeypat
         with pytest.raises(ConfigError, match=r"ablate\.seeds: original: nothing is rewritten"):
             make(asked, *live)
         asked["seeds"] = {"full": 3, "rrf*": 3}
-        whole, calls = Write.__call__, []
-
-        def breaks(self: Write, table: pa.Table) -> pa.Table:
-            calls.append(table.num_rows)
-            if len(calls) == 2:
-                raise OSError(28, "No space left on device")
-            return whole(self, table)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Write, "__call__", breaks)
-            with pytest.raises(OSError, match="No space left"):
-                done(make(asked, *live))
+        with full_disk(monkeypatch):
+            done(make(asked, *live))
         folder = done(make(asked, *live))
         samples = done(make({"samples": 3}, *live))
     seeds = Counter(body["seed"] for body in server.bodies)

@@ -17,7 +17,6 @@ from rich.console import Console
 
 from cluster.costs import stage_sums
 from cluster.errors import ConfigError
-from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.counts import UNSCORED_PAIRS
 from jobs.job.keys import fingerprint
@@ -29,6 +28,7 @@ from jobs.runs.folder import RunFolder
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.stages import LoadedConfig
 from retrievers.local.build import build_local_index
+from tests.support.jobs.full_disk import full_disk
 from tests.support.jobs.in_process_runs import finished, prepared_work, rows
 from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.fake_models import FakeModels
@@ -164,18 +164,8 @@ def test_what_is_stored_changes_no_row(job: str, name: str, before: Row | None) 
 
 def test_a_run_that_goes_on_has_the_rows_of_one_that_was_not_stopped(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calm = made(job, "calm", budget(BUDGETS["settled"]), "store=null")
-    whole, calls = Write.__call__, list[int]()
-
-    def breaks(self: Write, table: pa.Table) -> pa.Table:
-        calls.append(table.num_rows)
-        if len(calls) == 2:
-            raise OSError(28, "No space left on device")
-        return whole(self, table)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Write, "__call__", breaks)
-        with pytest.raises(OSError, match="No space left"):
-            made(job, "one", budget(BUDGETS["settled"]))
+    with full_disk(monkeypatch):
+        made(job, "one", budget(BUDGETS["settled"]))
     same_rows(made(job, "one", budget(BUDGETS["settled"])), calm)
 
 

@@ -18,6 +18,7 @@ from jobs.job.prepare import prepare
 from jobs.pages.report import report
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
+from tests.support.jobs.full_disk import full_disk
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import rows
 from tests.support.retrievers.elastic_server import ask
@@ -95,18 +96,8 @@ def test_no_list_or_score_of_an_earlier_state_is_reused(path: str, index: str) -
 def test_a_change_between_stop_and_resume_is_said(
     path: str, index: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    whole, calls = Write.__call__, []
-
-    def breaks(self: Write, table: pa.Table) -> pa.Table:
-        calls.append(table.num_rows)
-        if len(calls) == 2:
-            raise OSError(28, "No space left on device")
-        return whole(self, table)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Write, "__call__", breaks)
-        with pytest.raises(OSError, match="No space left"):
-            alone(path, "runs")
+    with full_disk(monkeypatch):
+        alone(path, "runs")
     put(index, "d5", "bread of the sea")
     folder = alone(path, "runs")
     said = f"index {index}: another program has written to it since the start before this one"
