@@ -20,23 +20,24 @@ if TYPE_CHECKING:
     from jobs.log.judgements import Key
     from jobs.pages.closing import ComparedArms
     from jobs.runs.folder import RunFolder
+    from jobs.runs.sets.folder import SetsFolder
     from jobs.verbs.whole_run import WholeRun
 
 
-class Stored:
-    """What lies in the folder of a job."""
+class InFolder:
+    """What lies in the folder of a job, or of an ablation over sets."""
 
-    def __init__(self, folder: RunFolder, warnings: Sequence[str] = ()) -> None:
+    _folder: RunFolder | SetsFolder
+
+    def __init__(self, folder: RunFolder | SetsFolder, warnings: Sequence[str] = ()) -> None:
         """Takes a folder that is open, and what works but probably not as it is meant."""
         self._folder = folder
         self.warnings = list(warnings)
         """What works, and probably not as it is meant; of a job that was only opened nothing is known."""
-        self.tables = Tables(folder)
-        """Name -> `pyarrow.Table`, of the committed part; each is read when it is asked for."""
 
     @property
     def folder(self) -> str:
-        """The folder, a path or a URL."""
+        """The folder, a path or a URL; those of the sets lie in it."""
         return self._folder.storage.root
 
     @property
@@ -46,17 +47,17 @@ class Stored:
 
     @property
     def finished(self) -> bool:
-        """Whether all its shards are committed, and it is closed."""
+        """Whether all its shards, or those of all its sets, are committed, and it is closed."""
         return self._folder.finished
 
     @property
     def config(self) -> Config:
-        """The resolved config."""
+        """The resolved config, with its sets."""
         return self._folder.config
 
     @property
     def record(self) -> dict[str, Any]:
-        """What `run.json` holds: versions, identity, every start."""
+        """What `run.json` holds: versions, identity, every start; over sets the names of their folders."""
         return self._folder.record
 
     @property
@@ -64,8 +65,24 @@ class Stored:
         """The path or URL of its page; None: there is none yet."""
         from jobs.runs.folder import REPORT
 
-        there = self._folder.storage.stat(REPORT) is not None
-        return self._folder.storage.url(REPORT) if there else None
+        storage = self._folder.storage
+        return storage.url(REPORT) if storage.stat(REPORT) is not None else None
+
+    def __repr__(self) -> str:
+        """Returns the folder and the state."""
+        return f"{type(self).__name__}({self.folder!r}, {self.state})"
+
+
+class Stored(InFolder):
+    """What lies in the folder of a job."""
+
+    _folder: RunFolder
+
+    def __init__(self, folder: RunFolder, warnings: Sequence[str] = ()) -> None:
+        """Takes a folder that is open, and what works but probably not as it is meant."""
+        super().__init__(folder, warnings)
+        self.tables = Tables(folder)
+        """Name -> `pyarrow.Table`, of the committed part; each is read when it is asked for."""
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Returns a table as a `pyarrow.Table`, with these columns alone, or all.
@@ -150,10 +167,6 @@ class Stored:
 
         compared = {"baseline": baseline, "baselines": None if baselines is None else dict(baselines), "pairs": pairs}
         return quality_of(self._folder, qrels, key, measures, answers, judged=judged, compared=compared)
-
-    def __repr__(self) -> str:
-        """Returns the folder and the state."""
-        return f"{type(self).__name__}({self.folder!r}, {self.state})"
 
 
 class Run(Stored):

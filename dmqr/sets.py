@@ -7,61 +7,28 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dmqr.quality import MeasuredQuality
-from dmqr.results import Ablation
+from dmqr.results import Ablation, InFolder
 from dmqr.shown import as_html
 
 if TYPE_CHECKING:
-    from jobs.config.config import Config
     from jobs.pages.sets.compared import ComparedSets
     from jobs.runs.sets.folder import SetsFolder
 
 
-class SetsAblation:
+class SetsAblation(InFolder):
     """An ablation over sets: an `Ablation` of each, and their comparison."""
 
-    def __init__(self, folder: SetsFolder, compared: ComparedSets | None = None) -> None:
-        """Takes the folder of all; None: arms are compared when that is asked for."""
-        self._folder, self._known = folder, compared
-        self.warnings: list[str] = []
-        """What its configs name and is not here; known once it is compared."""
+    _folder: SetsFolder
 
-    @property
-    def folder(self) -> str:
-        """The folder, a path or a URL; those of the sets lie in it."""
-        return self._folder.storage.root
+    def __init__(self, folder: SetsFolder, compared: ComparedSets | None = None) -> None:
+        """Takes the folder of all; None: arms are compared when that is asked for, and only then it is known what lacks."""
+        super().__init__(folder)
+        self._known = compared
 
     @property
     def arms(self) -> list[str]:
         """The names of the arms, as the first set has them; the first one is the config itself."""
         return next(iter(self.sets.values())).arms
-
-    @property
-    def state(self) -> str:
-        """`finished`, or the status."""
-        return self._folder.state
-
-    @property
-    def finished(self) -> bool:
-        """Whether all sets are finished."""
-        return self._folder.finished
-
-    @property
-    def config(self) -> Config:
-        """The resolved config, with its sets."""
-        return self._folder.config
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """What `run.json` holds."""
-        return self._folder.record
-
-    @property
-    def report(self) -> str | None:
-        """The path or URL of the page of all; None: there is none yet."""
-        from jobs.runs.folder import REPORT
-
-        there = self._folder.storage.stat(REPORT) is not None
-        return self._folder.storage.url(REPORT) if there else None
 
     @cached_property
     def sets(self) -> Mapping[str, Ablation]:
@@ -97,10 +64,6 @@ class SetsAblation:
 
         notes: list[str] = []
         return SetsQuality(measured_sets(self._folder, notes.append, measures, judged=judged), notes)
-
-    def __repr__(self) -> str:
-        """Returns the folder and the state."""
-        return f"SetsAblation({self.folder!r}, {self.state})"
 
     def _repr_html_(self) -> str:
         """Returns the tables over sets."""
