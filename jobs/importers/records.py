@@ -101,7 +101,7 @@ class DataRecord:
         Raises:
             ConfigError: Always: file, record and `words`.
         """
-        raise ConfigError("data-set", f"{self.path}: record {self.number:,}: {words}; {_AS_PUBLISHED}")
+        _refuse(self.path, self.number, words)
 
     def _get(self, name: str) -> Any:
         if name not in self._fields:

@@ -6,11 +6,9 @@ import json
 import os
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from cluster.errors import ConfigError, LogError, nearest
 from cluster.storage import object_at, open_storage, remote
-from jobs.log.sets.rows import as_text, lines_of, table_of
+from jobs.log.sets.rows import SetQueries, as_text, lines_of, table_of
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 HEADER = ("query-id", "corpus-id", "score")
@@ -83,19 +81,7 @@ def _splits(folder: str) -> list[str]:
     return sorted(name.removesuffix(_ENDING) for name in names if name.endswith(_ENDING) and name[0] not in "._")
 
 
-class BeirQueries(NamedTuple):
-    """The queries of a split.
-
-    Attributes:
-        rows: `query_id`, `text`, and a column of text for each key of their metadata.
-        left_out: Number of queries that the split does not judge.
-    """
-
-    rows: pa.Table
-    left_out: int
-
-
-def judged_queries(files: BeirSplit) -> BeirQueries:
+def judged_queries(files: BeirSplit) -> SetQueries:
     """Returns the queries that a split judges, in the order of their file.
 
     Raises:
@@ -109,7 +95,7 @@ def judged_queries(files: BeirSplit) -> BeirQueries:
             rows.append(row)
         else:
             left_out += 1
-    return BeirQueries(table_of(rows), left_out)
+    return SetQueries(table_of(rows), left_out)
 
 
 def _query(line: str, place: str) -> dict[str, str | None]:

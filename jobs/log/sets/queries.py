@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from cluster.errors import LogError
 from cluster.storage import object_at, remote
 from jobs.log.sets import irds
 from jobs.log.sets.beir import judged_queries, split_of
 from jobs.log.sets.names import SetName
+from jobs.log.sets.rows import SetQueries
 from jobs.log.sets.topics import topics
 
 _WHERE = "log.path"
@@ -31,18 +30,6 @@ class SetFile(NamedTuple):
     size: int
     mtime_ns: int | None
     etag: str | None
-
-
-class SetQueries(NamedTuple):
-    """The queries of a data set.
-
-    Attributes:
-        rows: `query_id`, `text` and other columns, all of them text.
-        left_out: Number of queries of other splits that stand in the same file.
-    """
-
-    rows: pa.Table
-    left_out: int
 
 
 def query_files(name: SetName) -> list[SetFile]:
@@ -76,4 +63,4 @@ def set_queries(name: SetName) -> SetQueries:
         return SetQueries(irds.queries(name.rest, _WHERE), 0)
     if name.kind == "topics":
         return SetQueries(topics(name.rest), 0)
-    return SetQueries(*judged_queries(split_of(name.rest, _WHERE)))
+    return judged_queries(split_of(name.rest, _WHERE))

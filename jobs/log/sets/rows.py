@@ -5,13 +5,25 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from cluster.errors import LogError, UnavailableError
 from cluster.storage import open_file
 from cluster.storage.packed import unpacked
+
+
+class SetQueries(NamedTuple):
+    """The queries of a data set.
+
+    Attributes:
+        rows: `query_id`, `text` and other columns, all of them text.
+        left_out: Number of queries of other splits that stand in the same file.
+    """
+
+    rows: pa.Table
+    left_out: int
 
 
 def table_of(rows: Sequence[Mapping[str, str | None]]) -> pa.Table:
