@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -12,6 +13,19 @@ from jobs.measure.significance import PairedTest, false_discovery_rates, holm
 
 QUESTIONS = ("always", "arms", "subsets")  # families that are adjusted together, by Holm
 GRID, SAMPLES = "grid", "samples"
+
+
+class Corrected:
+    """A comparison whose p is corrected with others: in one way of the two, or in none."""
+
+    p_holm: float | None
+    q: float | None
+
+    @property
+    def corrected(self) -> float | None:
+        """Returns the p that decides: by Holm, or the q-value by Benjamini-Hochberg in a grid; None where neither is known."""
+        found = self.q if self.p_holm is None else self.p_holm
+        return None if found is None or math.isnan(found) else found
 
 
 def adjusted(p: Floats, questions: Sequence[int], grid: Sequence[int]) -> tuple[dict[int, float], dict[int, float]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from jobs.measure.compare.corrections import Corrected
 from jobs.measure.compare.pairs import ArmPair
 from jobs.measure.compare.slices import Slice
 from jobs.measure.frame import Frame
@@ -17,7 +17,7 @@ PART = "§"  # after the name of an arm that reads a part of a joint answer
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Corrected):
     """One arm to the baseline by one measure, over the counted keys; the baseline to itself, too.
 
     NaN where it is unknown: intervals and p-values with fewer than two clusters.
@@ -80,12 +80,6 @@ class Difference:
     """The mean of each seed, where there are several."""
     within_noise: bool = False
     """Whether the arm is nearer to the baseline than the judge's noise (`Frame.noise`): then the judge does not order them."""
-
-    @property
-    def corrected(self) -> float | None:
-        """Returns the p that decides: by Holm, or the q-value by Benjamini-Hochberg in a grid; None where neither is known."""
-        found = self.q if self.p_holm is None else self.p_holm
-        return None if found is None or math.isnan(found) else found
 
 
 @dataclass(frozen=True)

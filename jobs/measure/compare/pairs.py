@@ -6,20 +6,19 @@ by Holm's method of pairs of arms with a question of their own, by false discove
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from jobs.measure.compare.corrections import GRID, adjusted, seen_from
+from jobs.measure.compare.corrections import GRID, Corrected, adjusted, seen_from
 from jobs.measure.frame import Frame
 from jobs.measure.significance import ALPHA, PairedTest, better_or_worse, equivalence_p
 
 
 @dataclass(frozen=True)
-class ArmPair:
+class ArmPair(Corrected):
     """One arm against another by one measure; `arm` stands before `other` in the ablation."""
 
     arm: str
@@ -42,12 +41,6 @@ class ArmPair:
     """Smallest true difference that the test finds with a power of 80 %, at .05 over the number of pairs corrected together."""
     within_noise: bool = False
     """Whether the two are nearer to each other than the judge's noise."""
-
-    @property
-    def corrected(self) -> float | None:
-        """Returns the p that decides, or q; None where neither is known."""
-        found = self.q if self.p_holm is None else self.p_holm
-        return None if found is None or math.isnan(found) else found
 
     @property
     def verdict(self) -> str | None:

@@ -12,6 +12,8 @@ from jobs.measure.compare.difference import DEVIATION, PART
 from jobs.measure.compare.side_by_side import ArmMean, MeasureGroup, SideBySide, side_by_side
 from jobs.measure.compare.standing import FAMILIES, PLACES, Standing, cut_mark, pair_mark, paired_arms, places, standing
 from jobs.measure.export.latex_cells import (
+    DEFAULT_TABLE,
+    MOST_ROWS,
     SIGNS,
     chosen_arms,
     chosen_measures,
@@ -31,13 +33,11 @@ from jobs.measure.notes import TITLES, judge_notes
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison
 
-MOST_ROWS = 50
 MOST_PAIRED_ROWS = 12
-_DEFAULT = TableSettings()
 _KEYS = {"log_id": "log rows", "query_id": "queries", "query": "queries"}
 
 
-def latex_table(comparison: Comparison, rows: int = MOST_ROWS, table: TableSettings = _DEFAULT) -> str:
+def latex_table(comparison: Comparison, rows: int = MOST_ROWS, table: TableSettings = DEFAULT_TABLE) -> str:
     r"""Returns the means of the arms as a LaTeX table (booktabs): best bold, second best underlined, marks.
 
     Where no arms are chosen, the baseline stands first, and the others follow by the first measure; of several baselines each
@@ -99,7 +99,7 @@ def latex_side_by_side(found: SideBySide, rows: int = MOST_ROWS) -> str:
     over = [f"{TITLES[_kind(one)].lower()} over {len(one.standing.comparison.frame.keys):,}" for one in found.groups]
     judges = [one.standing.comparison.frame.judge for one in found.groups]
     said = [f"All measures, each over its own queries: {latex(', '.join(over))}"]
-    said += [f"Best in bold, second best underlined. {levels(_DEFAULT)}"]
+    said += [f"Best in bold, second best underlined. {levels(DEFAULT_TABLE)}"]
     said += dict.fromkeys(latex(note) for judge in judges for note in judge_notes(judge))
     said += [f"{left_out:,} arms are left out"] * (left_out > 0)
     lines = [
@@ -131,7 +131,7 @@ def latex_pairs(comparison: Comparison) -> str:
 
     said = [
         f"Differences in {latex(first)}, row less column, of every two arms",
-        f"{levels(_DEFAULT)}: paired $t$-test, corrected over all {len(of):,} pairs",
+        f"{levels(DEFAULT_TABLE)}: paired $t$-test, corrected over all {len(of):,} pairs",
     ]
     said += [f"{len(arms) - len(shown):,} arms with lower {latex(first)} are left out"] * (len(arms) > len(shown))
     rows = [
@@ -139,7 +139,7 @@ def latex_pairs(comparison: Comparison) -> str:
         for n, arm in enumerate(shown, start=1)
     ]
     heads = " & ".join(["Arm", *(f"({n})" for n in range(1, len(shown) + 1))]) + r" \\"
-    return framed([heads, r"\midrule", *rows], "l" + "r" * len(shown), ". ".join(said) + ".", _DEFAULT)
+    return framed([heads, r"\midrule", *rows], "l" + "r" * len(shown), ". ".join(said) + ".", DEFAULT_TABLE)
 
 
 def _kind(group: MeasureGroup) -> str:
@@ -188,7 +188,7 @@ def _named(note: str) -> str:
     return f"{SIGNS[sign]} {latex(note.removeprefix(sign).strip())}" if sign else latex(note)
 
 
-def write_latex(path: str, *comparisons: Comparison, table: TableSettings = _DEFAULT) -> None:
+def write_latex(path: str, *comparisons: Comparison, table: TableSettings = DEFAULT_TABLE) -> None:
     """Writes `latex_table` of each to a local file or an object on S3, and before several of them all measures side by side.
 
     Of a table of chosen arms or measures there is none side by side. Where every two arms are compared, the table of pairs
@@ -197,7 +197,7 @@ def write_latex(path: str, *comparisons: Comparison, table: TableSettings = _DEF
     Raises:
         ConfigError: a chosen arm or measure does not exist.
     """
-    both = side_by_side(comparisons) if table == _DEFAULT else None
+    both = side_by_side(comparisons) if table == DEFAULT_TABLE else None
     each = zip(comparisons, tables_of(table, [one.frame.measures for one in comparisons]), strict=True)
     tables = [*([] if both is None else [latex_side_by_side(both)]), *(latex_table(one, table=of) for one, of in each if of)]
     tables += [latex_pairs(one) for one in comparisons if one.pairs]

@@ -10,6 +10,8 @@ from jobs.measure.compare.difference import DEVIATION, PART
 from jobs.measure.compare.standing import MARKS
 from jobs.measure.measured_depth import MARK
 
+MOST_ROWS = 50
+DEFAULT_TABLE = TableSettings()
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",

@@ -9,6 +9,8 @@ from jobs.config.settings import TableSettings
 from jobs.measure.compare.corrections import GRID, QUESTIONS
 from jobs.measure.compare.difference import Difference
 from jobs.measure.export.latex_cells import (
+    DEFAULT_TABLE,
+    MOST_ROWS,
     SIGNS,
     chosen_arms,
     chosen_measures,
@@ -26,12 +28,10 @@ from jobs.measure.measured_depth import MARK
 from jobs.measure.notes import judge_notes
 from jobs.measure.sets.over_sets import SetsComparison
 
-MOST_ROWS = 50
 _MEAN = "Mean"
-_DEFAULT = TableSettings()
 
 
-def sets_latex_table(found: SetsComparison, table: TableSettings = _DEFAULT, rows: int = MOST_ROWS) -> str:
+def sets_latex_table(found: SetsComparison, table: TableSettings = DEFAULT_TABLE, rows: int = MOST_ROWS) -> str:
     r"""Returns the arms by all sets and measures as a LaTeX table (booktabs): best bold, second best underlined, marks.
 
     Columns are grouped by set, the mean over sets last. Needs `\usepackage{booktabs}` and, for quotation marks in names,
@@ -98,8 +98,8 @@ def _said(found: SetsComparison, table: TableSettings, arms: list[str], measures
         if len(found.sets) > 1:
             tests += ", over sets $t$-test of the mean with the sets as strata"
         families = {found.families[arm] for arm in arms}
-        corrections = [f"Holm's correction ({len(_tested(found, QUESTIONS))} arms)"] * bool(families & set(QUESTIONS))
-        corrections += [f"Benjamini-Hochberg $q$ ({len(_tested(found, (GRID,)))} arms)"] * (GRID in families)
+        corrections = [f"Holm's correction ({len(found.tested_in(*QUESTIONS))} arms)"] * bool(families & set(QUESTIONS))
+        corrections += [f"Benjamini-Hochberg $q$ ({len(found.tested_in(GRID))} arms)"] * (GRID in families)
         baseline = shown_name(table, found.baseline) if len(found.baselines) < 2 else found.against
         said.append(f"{marks} against {baseline}: {tests}, by measure; {', '.join(corrections) or 'uncorrected'}")
     if table.wins and len(found.sets) > 1:
@@ -108,18 +108,13 @@ def _said(found: SetsComparison, table: TableSettings, arms: list[str], measures
     said += dict.fromkeys(map(latex, judges))
     bounds = [shown_name(table, arm) for arm in arms if arm in found.oracles]
     said += [f"Upper bounds that choose by judgements: {joined(sorted(bounds))}"] * bool(bounds)
-    cut = any(one.by_arm[arm, measure].looked for one in found.sets.values() for arm in arms for measure in measures)
+    cut = any(found.cut(arm, None, measure) for arm in arms for measure in measures)
     said += [f"{SIGNS[MARK]} of lists that were cut above the depth of the measure"] * cut
     said += [f"{left_out:,} arms with lower {latex(found.first)} are left out"] * bool(left_out)
     return ". ".join(said) + "."
 
 
-def _tested(found: SetsComparison, families: tuple[str, ...]) -> list[str]:
-    left_out = {*found.baselines, *found.oracles, *found.untested}
-    return [arm for arm in found.arms if found.families[arm] in families and arm not in left_out]
-
-
-def write_sets_latex(path: str, *comparisons: SetsComparison, table: TableSettings = _DEFAULT) -> None:
+def write_sets_latex(path: str, *comparisons: SetsComparison, table: TableSettings = DEFAULT_TABLE) -> None:
     """Writes `sets_latex_table` of each to a local file or an object on S3.
 
     Raises:

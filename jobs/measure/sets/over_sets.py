@@ -7,16 +7,15 @@ own, by false discovery rates over the grid, each measure a family of its own.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from cluster.errors import ConfigError
 from jobs.measure.arrays import Floats
-from jobs.measure.compare.corrections import GRID, QUESTIONS
+from jobs.measure.compare.corrections import GRID, QUESTIONS, Corrected, adjusted
 from jobs.measure.compare.difference import Comparison, Difference
 from jobs.measure.compare.standing import PLACES, REPEATED, places
 from jobs.measure.sets.set_notes import over_sets_notes
@@ -28,11 +27,11 @@ from jobs.measure.sets.stratified import (
     stratified_sums,
     stratified_test,
 )
-from jobs.measure.significance import TIE, PairedTest, better_or_worse, false_discovery_rates, holm, randomised_p
+from jobs.measure.significance import TIE, PairedTest, better_or_worse, randomised_p
 
 
 @dataclass(frozen=True)
-class OverSets:
+class OverSets(Corrected):
     """One arm to the baseline by one measure over all measured sets; NaN where it is unknown."""
 
     arm: str
@@ -67,12 +66,6 @@ class OverSets:
     """Signed-rank test with a set as one draw; NaN of fewer than six sets."""
     p_heterogeneity: float
     """Cochran's Q: whether the difference is the same on all sets."""
-
-    @property
-    def corrected(self) -> float | None:
-        """Returns the p that decides: by Holm, or the q-value in a grid; None where neither is known."""
-        found = self.q if self.p_holm is None else self.p_holm
-        return None if found is None or math.isnan(found) else found
 
     @property
     def verdict(self) -> str | None:
@@ -148,6 +141,11 @@ class SetsComparison:
         chosen = self.sets.values() if name is None else [self.sets[name]]
         return any(one.by_arm[arm, measure].looked is not None for one in chosen)
 
+    def tested_in(self, *families: str) -> list[str]:
+        """Returns the arms of some families that are tested over sets."""
+        left_out = {*self.baselines, *self.oracles, *self.untested}
+        return [arm for arm in self.arms if self.families[arm] in families and arm not in left_out]
+
     def contends(self, arm: str) -> bool:
         """Returns whether an arm may be called best."""
         return arm not in self.oracles and self.families.get(arm) != REPEATED
@@ -196,10 +194,9 @@ def compare_over_sets(sets: Mapping[str, Comparison], without: Sequence[str] = (
         raise ConfigError("config-value", "evaluate.measures: no measure is of all sets; name some, like nDCG@10")
     families = {arm: one.families[arm] for arm in arms}
     found = SetsComparison(measured, arms, measures, one.baseline, one.min_effect, families, {}, ())
-    over = {(of.arm, of.measure): of for measure in measures for of in _of_measure(found, measure)} if measured else {}
-    whole = SetsComparison(measured, arms, measures, one.baseline, one.min_effect, families, over, ())
-    notes = over_sets_notes(whole, sets, without)
-    return SetsComparison(measured, arms, measures, one.baseline, one.min_effect, families, over, tuple(notes))
+    if measured:
+        found = replace(found, over={(of.arm, of.measure): of for measure in measures for of in _of_measure(found, measure)})
+    return replace(found, notes=tuple(over_sets_notes(found, sets, without)))
 
 
 def _of_measure(found: SetsComparison, measure: str) -> list[OverSets]:
@@ -212,12 +209,8 @@ def _of_measure(found: SetsComparison, measure: str) -> list[OverSets]:
     test = stratified_test(parts)
     means, differences = (np.stack([of.mean(axis=1) for of in many], axis=1) for many in (values, series))
     randomised = np.where(np.isnan(test.p), np.nan, randomised_p(stratified_sums(list(zip(series, clusters, strict=True)))))
-    left_out = {*found.baselines, *found.oracles, *found.untested}
-    p_holm, q = (
-        dict(zip(places, method(test.p[places]).tolist(), strict=True))
-        for wanted, method in ((QUESTIONS, holm), ((GRID,), false_discovery_rates))
-        for places in [[n for n, arm in enumerate(arms) if found.families[arm] in wanted and arm not in left_out]]
-    )
+    in_question, in_grid = ([arms.index(arm) for arm in found.tested_in(*wanted)] for wanted in (QUESTIONS, (GRID,)))
+    p_holm, q = adjusted(test.p, in_question, in_grid)
     contending = [n for n, arm in enumerate(arms) if found.contends(arm)]
     ranks = dict(zip(contending, mean_ranks(means[contending]).tolist(), strict=True))
     equivalent, by_sets, apart = (
