@@ -112,6 +112,8 @@ class Session:
                     ray.init("local", num_cpus=_logical_cpus(requests) + TASK_CPUS, include_dashboard=False, **logs)
             else:
                 shipped = {"py_modules": list(modules)} if modules and not working_folder_has(modules) else {}
+                # A package is sent as its version counts it, with what its .gitignore names: such as a generated _version.py.
+                os.environ.setdefault("RAY_RUNTIME_ENV_IGNORE_GITIGNORE", "1")
                 environment: dict[str, Any] = {"env_vars": WORKER_ENVIRONMENT}
                 with sigterm_kept():
                     ray.init(address, runtime_env=environment | shipped, **logs)
