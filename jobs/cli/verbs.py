@@ -124,7 +124,8 @@ def ablate(options: argparse.Namespace) -> int:
     if config.ablate.sets:
         over = whole_sets(config, options.config, called, building(called, "ablate"), measures)
         return show(options, over.values, over.page, over.folder.storage.root)
-    found = whole_ablation(prepare_ablation(config, options.config, building(called, "ablate")), called, measures)
+    job = prepare_ablation(config, options.config, building(called, "ablate"), measures)
+    found = whole_ablation(job, called, measures)
     return show(options, lambda: closing_values(found), lambda: closing_page(found), found.folder.storage.root)
 
 

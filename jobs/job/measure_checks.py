@@ -1,4 +1,4 @@
-"""Measures by the names of ir_measures: which of them an ablation can be compared by, and how deep they read a list."""
+"""Measures: which of ir_measures' an ablation can be compared by, how deep they read a list, and what else is measured."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from jobs.log.judgements import MAX_GRADE, Judgements, read_qrels
 if TYPE_CHECKING:
     import ir_measures
 
+    from jobs.config.config import Config
     from jobs.config.settings import EvaluateSettings
 
 WHOLE = 1000
 """Documents of a list that a measure without a cutoff reads: as many as the runs of TREC's ad hoc tracks have."""
 EXPONENTIAL_GRADE = 4  # gdeval.pl, by which ir_measures computes ERR and nDCG with gains 2**grade - 1, ends at a higher one
+ANSWER_MEASURES = ("F1", "EM")
+"""Of answers, by gold answers."""
+NUGGET_MEASURES = ("strict_vital", "vital", "strict_all", "all")
+"""Of answers, by nuggets. The first one decides, as in TREC RAG."""
 _WHERE = "evaluate.measures"
 # Measures that are refused, and why. All are known to ir_measures.
 _WITHOUT_VALUE = {"Accuracy": "it has no value for a list without a relevant document, or with relevant ones only"}
@@ -37,6 +42,58 @@ def check_measures(names: Sequence[str]) -> tuple[str, ...]:
             raise ConfigError("config-value", f"{_WHERE}: {shown} is listed twice{again}; keep one")
         printed[shown] = name
     return tuple(printed)
+
+
+def printed(name: str) -> str:
+    """Returns a measure as ir_measures prints it; a name that it does not know as it is, like F1 of answers."""
+    try:
+        return str(_parsed(name))
+    except ConfigError:
+        return name
+
+
+def judged_measures(config: Config) -> tuple[str, ...]:
+    """Returns the measures by a judge's grades, as deep as it judged: of a list, the share that is relevant, whether any is.
+
+    Raises:
+        AssertionError: The results are not judged.
+    """
+    settings = None if config.judge is None else config.judge.relevance
+    assert settings is not None, "the results are not judged"
+    depth, relevant = settings.documents, settings.relevant
+    rel = f"(rel={relevant})" if relevant > 1 else ""
+    return f"nDCG@{depth}", f"P{rel}@{depth}", f"Success{rel}@{depth}"
+
+
+def check_table_measures(
+    config: Config, criteria: Sequence[str] | None, measures: Sequence[str] | None = None, *, answers: bool = False
+) -> None:
+    """Checks the measures of `ablate.table` against what the arms of an ablation will be measured by.
+
+    Args:
+        config: Of the ablation. Where it names nothing to measure by, judgements may be given later, so that what they and
+            gold answers would be measured by is taken.
+        criteria: By which a judge grades answers; None: arms are not compared by them, as over several sets.
+        measures: That lists are compared by in place of the config's.
+        answers: Whether an LLM answers in any arm.
+
+    Raises:
+        ConfigError: One will not be measured.
+    """
+    judge, by_list = config.judge, check_measures(measures or config.evaluate.measures)
+    known: list[str] = [*by_list] if config.evaluate.qrels else []
+    if judge is not None and judge.relevance is not None:
+        known += judged_measures(config) if config.evaluate.qrels or measures is None else by_list
+    if answers:
+        known += ANSWER_MEASURES if config.evaluate.answers else ()
+        mean = () if criteria is None or len(criteria) == 1 else ("criteria",)
+        of_kind = {"nuggets": NUGGET_MEASURES, "criteria": (*mean, *(criteria or ()))}
+        known += [name for kind in ([] if judge is None else judge.answer_kinds) for name in of_kind.get(kind, (kind,))]
+    known = known or [*by_list, *(ANSWER_MEASURES if answers else ())]
+    for name in config.ablate.table.measures:
+        if printed(name) not in known:
+            near = nearest(name, list(dict.fromkeys(known)))
+            raise ConfigError("config-value", f"ablate.table.measures: {name!r} will not be measured{near}")
 
 
 def depths(names: Sequence[str]) -> tuple[int, ...]:

@@ -14,8 +14,9 @@ from jobs.config.config import Config
 from jobs.job.baselines import arm_baselines, check_pairs
 from jobs.job.given_lists import given_list_notes, with_given_lists
 from jobs.job.keys import SCHEMA_VERSION, VERSIONS, run_id
-from jobs.job.measure_checks import check_measures, deepest_rank
+from jobs.job.measure_checks import check_measures, check_table_measures, deepest_rank
 from jobs.job.prepare import Prepared, Ready, leave, log_columns, prepare
+from jobs.job.steps import criteria_of
 from jobs.log.check import has_values
 from jobs.run.job import Job
 from jobs.run.seeds import check_samples, with_seeds
@@ -24,10 +25,17 @@ from jobs.run.seeds import check_samples, with_seeds
 SLICES = ("query_type", "frequency", "difficulty", "words", "language")
 
 
-def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> Job:
+def prepare_ablation(
+    config: Config, config_path: str, ready: Ready = leave, measures: Sequence[str] | None = None, *, criteria: bool = True
+) -> Job:
     """Returns a checked ablation with the name of its folder; no table is written.
 
-    `ready` may build indexes that are missing, also those of arms alone.
+    Args:
+        config: of the ablation, or of one set.
+        config_path: its file.
+        ready: may build indexes that are missing, also those of arms alone.
+        measures: that arms will be compared by; None: those of the config.
+        criteria: whether they will be compared by the criteria of a judge, too; over sets they are not.
 
     Raises:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: it cannot be run.
@@ -36,6 +44,8 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     check_measures(config.evaluate.measures)
     deepest = deepest_rank(config.evaluate.measures)
     _check_named(config, arms)
+    answers = any(arm.config.answer is not None for arm in arms)
+    check_table_measures(config, criteria_of(config) if criteria else None, measures, answers=answers)
     prepared = prepare(config, config_path, lambda _: ready([arm.config for arm in arms]))
     looked = config.ablate.keep or deepest
     check_samples(config, prepared.rewriting)

@@ -59,13 +59,10 @@ def _planned_sets(config: Config, config_path: str, progress: LiveDisplay, sampl
     """Returns the plans of all sets, under their names, and the folder of all."""
     from jobs.config.set_configs import of_set, sets_of
     from jobs.index.missing import ready_indexes
-    from jobs.run.ablation import prepare_ablation
-    from jobs.verbs.whole_sets import sets_place
+    from jobs.verbs.whole_sets import checked_sets, sets_place
 
-    configs, checked, found = sets_of(config), {}, {}
-    for name, one in configs.items():
-        with of_set(name):
-            checked[name] = prepare_ablation(one, config_path, partial(ready_indexes, progress=progress)).prepared
+    configs, found = sets_of(config), {}
+    checked = checked_sets(configs, config_path, partial(ready_indexes, progress=progress))
     whole, folder = sets_place(config, checked)
     for name, one in configs.items():
         with of_set(name):

@@ -44,10 +44,8 @@ def whole_sets(
     from jobs.runs.sets.folder import record_sets
     from jobs.verbs.whole_ablation import whole_ablation
 
-    configs, checked = sets_of(config), {}
-    for name, one in configs.items():
-        with of_set(name):
-            checked[name] = prepare_ablation(one, config_path, ready).prepared
+    configs = sets_of(config)
+    checked = checked_sets(configs, config_path, ready, measures)
     named = {name: one.run_id for name, one in checked.items()}
     whole, place = sets_place(config, checked)
     storage = open_storage(place)
@@ -59,12 +57,36 @@ def whole_sets(
     with _held(storage, record):
         for name, one in configs.items():
             with of_set(name):  # checked anew, since an index may have changed while the sets before were worked on
-                job = prepare_ablation(one.model_copy(update={"output": storage.root}), config_path, ready)
+                job = prepare_ablation(one.model_copy(update={"output": storage.root}), config_path, ready, measures)
                 found[name] = whole_ablation(job, caller, measures)
         record("finished")
         compared = compared_sets(storage.root, found)
         write_set_pages(compared)
     return compared
+
+
+def checked_sets(
+    configs: Mapping[str, Config], config_path: str, ready: Ready = leave, measures: Sequence[str] | None = None
+) -> dict[str, Prepared]:
+    """Returns the ablation of each set as it is checked.
+
+    Args:
+        configs: of the sets.
+        config_path: the file of them all.
+        ready: may build indexes that are missing.
+        measures: that arms will be compared by; None: those of the config.
+
+    Raises:
+        DmqrError: one was refused; the line names the set.
+    """
+    from jobs.config.set_configs import of_set
+    from jobs.run.ablation import prepare_ablation
+
+    checked = {}
+    for name, one in configs.items():
+        with of_set(name):
+            checked[name] = prepare_ablation(one, config_path, ready, measures, criteria=False).prepared
+    return checked
 
 
 def sets_place(config: Config, checked: Mapping[str, Prepared]) -> tuple[str, str]:

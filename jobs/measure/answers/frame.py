@@ -14,6 +14,7 @@ import numpy as np
 from jobs.chain.arms.arms import RUN
 from jobs.chain.steps.contexts import without_citations
 from jobs.config.settings import EvaluateSettings
+from jobs.job.measure_checks import ANSWER_MEASURES
 from jobs.log.judgements import JudgedBy, Judgements, Key, read_answers
 from jobs.measure import judged_rows
 from jobs.measure.answers.overlap import best_overlap
@@ -22,8 +23,6 @@ from jobs.measure.frame import ANSWERS, Frame, arms_of, of_keys, without_any
 from jobs.measure.judged_rows import AskedQuery, CountedKeys, asked_queries, counted_keys, database
 from jobs.measure.seeds import averaged, repeats_of
 from jobs.runs.folder import RunFolder
-
-MEASURES = ("F1", "EM")
 
 
 class GoldAnswers(NamedTuple):
@@ -84,7 +83,7 @@ def answer_frame(run: RunFolder, gold: GoldAnswers) -> Frame:
     with database(run) as connection:
         counted = counted_keys(connection, run, gold.judged)
         places = {key: place for place, key in enumerate(counted.keys)}
-        values = np.zeros((len(arms), len(MEASURES), len(places)))
+        values = np.zeros((len(arms), len(ANSWER_MEASURES), len(places)))
         lengths = np.zeros((len(arms), len(places)), np.int64)
         known: dict[tuple[str, str], tuple[float, float]] = {}  # arms often share an answer
         for rows in judged_rows.answers(connection, run):
@@ -98,7 +97,7 @@ def answer_frame(run: RunFolder, gold: GoldAnswers) -> Frame:
                     values[arm, :, places[key]] = known[same]
                     lengths[arm, places[key]] = 1
         asked = asked_queries(connection, run)
-    return frame_of_answers(run, ANSWERS, MEASURES, values, lengths, counted, asked, gold.key)
+    return frame_of_answers(run, ANSWERS, ANSWER_MEASURES, values, lengths, counted, asked, gold.key)
 
 
 def frame_of_answers(

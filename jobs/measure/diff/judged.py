@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from jobs.chain.arms.judging import NUGGETS
+from jobs.job.measure_checks import judged_measures
 from jobs.log.judgements import Judgements
 from jobs.measure.diff.quality import Paired, judge_of_both, pair_frames
 from jobs.measure.frame import JUDGED_LISTS, kept, measure
 from jobs.measure.judged.answers import judged_answer_frames
 from jobs.measure.judged.nuggets import same_nuggets
-from jobs.measure.judged.relevance import judged_measures, judged_relevance
+from jobs.measure.judged.relevance import judged_relevance
 from jobs.runs.folder import RunFolder
 
 

@@ -198,7 +198,8 @@ def write_latex(path: str, *comparisons: Comparison, table: TableSettings = DEFA
         ConfigError: a chosen arm or measure does not exist.
     """
     both = side_by_side(comparisons) if table == DEFAULT_TABLE else None
-    each = zip(comparisons, tables_of(table, [one.frame.measures for one in comparisons]), strict=True)
+    own = tables_of(table, [one.frame.measures for one in comparisons], [one.frame.arms for one in comparisons])
+    each = zip(comparisons, own, strict=True)
     tables = [*([] if both is None else [latex_side_by_side(both)]), *(latex_table(one, table=of) for one, of in each if of)]
     tables += [latex_pairs(one) for one in comparisons if one.pairs]
     with written(path) as file:

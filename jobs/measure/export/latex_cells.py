@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from cluster.errors import ConfigError, nearest
 from jobs.config.settings import TableSettings
+from jobs.job.measure_checks import printed
 from jobs.measure.compare.difference import DEVIATION, PART
 from jobs.measure.compare.standing import MARKS
 from jobs.measure.measured_depth import MARK
@@ -90,30 +91,41 @@ def chosen_arms(table: TableSettings, ordered: Sequence[str], baseline: str, mos
 
 
 def chosen_measures(table: TableSettings, known: Sequence[str]) -> list[str]:
-    """Returns the measures of a table in their order.
+    """Returns the measures of a table in their order, as ir_measures prints them.
 
     Raises:
         ConfigError: one that is chosen was not measured.
     """
-    for name in table.measures:
-        if name not in known:
+    chosen = list(map(printed, table.measures))
+    for name, shown in zip(table.measures, chosen, strict=True):
+        if shown not in known:
             raise ConfigError("config-value", f"ablate.table.measures: {name!r} is not measured{nearest(name, known)}")
-    return list(table.measures or known)
+    return chosen or list(known)
 
 
-def tables_of(table: TableSettings, measured: Sequence[Sequence[str]]) -> list[TableSettings | None]:
-    """Returns the table of each comparison with those of the chosen measures that it has; None: it has none of them.
+def tables_of(
+    table: TableSettings, measured: Sequence[Sequence[str]], arms: Sequence[Sequence[str]]
+) -> list[TableSettings | None]:
+    """Returns the table of each comparison with those of the chosen measures and arms that it has; None: it has none of them.
 
     Args:
-        table: chooses measures, or takes all.
-        measured: of each comparison, as of lists and of answers.
+        table: chooses measures and arms, or takes all.
+        measured: measures of each comparison, as of lists and of answers.
+        arms: of each comparison; not every arm may have answers.
 
     Raises:
-        ConfigError: one that is chosen was not measured.
+        ConfigError: one that is chosen is in no comparison.
     """
-    chosen_measures(table, list(dict.fromkeys(name for names in measured for name in names)))
-    found = [[name for name in table.measures if name in names] for names in measured]
-    return [table.model_copy(update={"measures": own}) if own or not table.measures else None for own in found]
+    chosen = chosen_measures(table, list(dict.fromkeys(name for names in measured for name in names)))
+    found = [[name for name in chosen if table.measures and name in names] for names in measured]
+    chosen_arms(table, list(dict.fromkeys(name for names in arms for name in names)), "", 0)
+    named = table.arms if isinstance(table.arms, dict) else {name: name for name in table.arms}
+    tables: list[TableSettings | None] = []
+    for own, names in zip(found, arms, strict=True):
+        rows = {name: shown for name, shown in named.items() if name in names}
+        empty = (table.measures and not own) or (table.arms and not rows)
+        tables.append(None if empty else table.model_copy(update={"measures": own, "arms": rows}))
+    return tables
 
 
 def shown_name(table: TableSettings, arm: str) -> str:

@@ -120,7 +120,7 @@ def write_sets_latex(path: str, *comparisons: SetsComparison, table: TableSettin
     Raises:
         ConfigError: a chosen arm or measure does not exist.
     """
-    each = zip(comparisons, tables_of(table, [one.measures for one in comparisons]), strict=True)
-    tables = [sets_latex_table(one, of) for one, of in each if of is not None]
+    own = tables_of(table, [one.measures for one in comparisons], [one.arms for one in comparisons])
+    tables = [sets_latex_table(one, of) for one, of in zip(comparisons, own, strict=True) if of is not None]
     with written(path) as file:
         Path(file).write_text("\n".join(tables), encoding="utf-8")

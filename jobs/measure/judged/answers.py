@@ -16,12 +16,13 @@ import pyarrow as pa
 from cluster.storage.sql import text_literal
 from jobs.chain.arms.judging import ACCURACY, CRITERIA, NUGGETS
 from jobs.counts import WITHOUT_GOLD
+from jobs.job.measure_checks import NUGGET_MEASURES
 from jobs.log.judgements import JudgedBy, Judgements
 from jobs.measure.answers.frame import answering, frame_of_answers
 from jobs.measure.frame import Frame
 from jobs.measure.judged.family import judged_families
 from jobs.measure.judged.noise import judge_noise, noted_noise
-from jobs.measure.judged.nuggets import MEASURES, nugget_scores
+from jobs.measure.judged.nuggets import nugget_scores
 from jobs.measure.judged_rows import asked_queries, counted_keys, database, not_committed
 from jobs.measure.notes import OWN_NUGGETS
 from jobs.runs.folder import RunFolder
@@ -113,7 +114,7 @@ def _graded(connection: duckdb.DuckDBPyConnection, run: RunFolder, kind: str, sa
     """Returns the grades of a kind; of the criteria, of which each is a measure, the mean is the first."""
     if kind == NUGGETS:
         scores = nugget_scores(connection, run, sample)
-        return GradedAnswers(MEASURES, scores.values, scores.models, scores.queries)
+        return GradedAnswers(NUGGET_MEASURES, scores.values, scores.models, scores.queries)
     kinds = _criteria(connection, run) if kind == CRITERIA else [kind]
     columns = ", ".join(f"max(grade) FILTER (kind = {text_literal(one)})" for one in kinds)
     names = tuple(one.removeprefix(f"{CRITERIA}/") for one in kinds)

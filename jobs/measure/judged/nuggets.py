@@ -13,8 +13,6 @@ import duckdb
 from jobs.measure.judged_rows import database
 from jobs.runs.folder import RunFolder
 
-MEASURES = ("strict_vital", "vital", "strict_all", "all")
-"""The first one decides, as in TREC RAG."""
 _SUMS = """
 WITH known AS (SELECT query_id, nugget, importance = 'vital' AS vital FROM read_parquet($nuggets)),
 totals AS (SELECT query_id, count(*) AS nuggets, count(*) FILTER (vital) AS vitals FROM known GROUP BY query_id),
@@ -35,7 +33,7 @@ class NuggetScores(NamedTuple):
     """The measures of answers whose nuggets were all looked for."""
 
     values: dict[tuple[str, str], list[float]]
-    """(query_id, arm) -> the value of each of `MEASURES`."""
+    """(query_id, arm) -> the value of each of `NUGGET_MEASURES` (`jobs/job/measure_checks.py`)."""
     models: frozenset[str]
     """That looked for them."""
     queries: frozenset[str]

@@ -5,25 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from jobs.chain.arms.judging import RELEVANCE
-from jobs.config.config import Config
+from jobs.job.measure_checks import judged_measures
 from jobs.log.judgements import JudgedBy, Judgements
 from jobs.measure.judged.calibration import calibration_notes
 from jobs.measure.judged.family import judged_families
 from jobs.measure.judged_rows import database
 from jobs.runs.folder import RunFolder
-
-
-def judged_measures(config: Config) -> tuple[str, ...]:
-    """Returns the measures by a judge's grades, as deep as it judged: of a list, the share that is relevant, whether any is.
-
-    Raises:
-        AssertionError: The results are not judged.
-    """
-    settings = None if config.judge is None else config.judge.relevance
-    assert settings is not None, "the results are not judged"
-    depth, relevant = settings.documents, settings.relevant
-    rel = f"(rel={relevant})" if relevant > 1 else ""
-    return f"nDCG@{depth}", f"P{rel}@{depth}", f"Success{rel}@{depth}"
 
 
 def judged_relevance(run: RunFolder, sample: int = 0, calibration: str | None = None) -> Judgements | None:
