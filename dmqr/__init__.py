@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dmqr.rows import Planned, Rewrites
     from dmqr.sets import SetsAblation, SetsQuality
     from jobs.config.config import Config
+    from jobs.log.key import look_up_key
 
 __all__ = [
     "Ablation",
@@ -54,6 +55,7 @@ __all__ = [
     "UnavailableError",
     "ablate",
     "index",
+    "look_up_key",
     "open",
     "plan",
     "rewrite",
@@ -64,10 +66,11 @@ logging.getLogger("dmqr").addHandler(logging.NullHandler())  # else Python print
 
 _LATER = {"Ablation": "dmqr.results", "Config": "jobs.config.config", "Planned": "dmqr.rows", "MeasuredQuality": "dmqr.quality"}
 _LATER |= {"Rewrites": "dmqr.rows", "Run": "dmqr.results", "SetsAblation": "dmqr.sets", "SetsQuality": "dmqr.sets"}
+_LATER |= {"look_up_key": "jobs.log.key"}
 
 
 def __getattr__(name: str) -> Any:
-    """Returns a class whose module is imported when it is first asked for."""
+    """Returns what stands in a module that is imported when it is first asked for."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_LATER[name]), name)
