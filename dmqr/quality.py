@@ -83,17 +83,15 @@ class MeasuredQuality:
         Its rows are those of the sheet that `dmqr evaluate --unjudged` writes: those first that move most arms most.
 
         Raises:
-            ConfigError: no list is judged; or it is an ablation over sets, which have judgements of their own each.
+            ConfigError: no list is judged; or sets are judged by other keys.
         """
         import pyarrow as pa
 
         from jobs.verbs.evaluate import unjudged
         from jobs.verbs.evaluate_sets import MeasuredSets
 
-        if isinstance(self._measured, MeasuredSets):
-            what = f"{self._measured.folder.storage.root} is an ablation over sets; ask the ablation of one set"
-            raise ConfigError("argument", f"unjudged: {what}")
-        columns = unjudged(self._measured, depth).columns()
+        found = self._measured
+        columns = (found.unjudged(depth) if isinstance(found, MeasuredSets) else unjudged(found, depth)).columns()
         return pa.table({name: pa.array(values, pa.int64() if name == "grade" else None) for name, values in columns.items()})
 
     def write_latex(self, path: str | os.PathLike[str]) -> None:

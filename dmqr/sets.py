@@ -11,6 +11,9 @@ from dmqr.results import Ablation, InFolder
 from dmqr.shown import as_html
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jobs.log.judgements import Key
     from jobs.pages.sets.compared import ComparedSets
     from jobs.runs.sets.folder import SetsFolder
 
@@ -47,23 +50,44 @@ class SetsAblation(InFolder):
     @cached_property
     def _compared(self) -> ComparedSets:
         from jobs.verbs.evaluate_sets import measured_sets
+        from jobs.verbs.inputs import GroundTruth
 
-        return measured_sets(self._folder, self.warnings.append).compared if self._known is None else self._known
+        truth = GroundTruth(self.warnings.append, "qrels", dashes="")
+        return measured_sets(self._folder, truth).compared if self._known is None else self._known
 
-    def quality(self, *, measures: Sequence[str] | None = None, judged: bool = False) -> SetsQuality:
-        """Compares the arms as `dmqr evaluate` does; each set by what its config names.
+    def quality(
+        self,
+        qrels: str | None = None,
+        *,
+        key: Key | None = None,
+        measures: Sequence[str] | None = None,
+        judged: bool = False,
+        baseline: str | None = None,
+        baselines: Mapping[str, str] | None = None,
+        pairs: bool | None = None,
+    ) -> SetsQuality:
+        """Compares the arms as `dmqr evaluate` does.
 
         Args:
+            qrels: judgements: a path with `{set}` for the name of each set, or a sheet over sets; None: those of the config,
+                else of its judge.
+            key: what they name: log_id, query_id or query; None: as the config says.
             measures: as ir_measures names them, like `["nDCG@10", "R@100"]`; None: those of the config.
             judged: whether to measure by the judge's grades alone.
+            baseline: the arm that arms are compared with; None: as the config says.
+            baselines: an arm or a family, like `bm25*` -> the arm that they are compared with in its place; likewise.
+            pairs: whether to compare every two arms, too; likewise.
 
         Raises:
             ConfigError: a measure cannot be computed, a file cannot be read, or a set has not begun.
         """
         from jobs.verbs.evaluate_sets import measured_sets
+        from jobs.verbs.inputs import GroundTruth
 
         notes: list[str] = []
-        return SetsQuality(measured_sets(self._folder, notes.append, measures, judged=judged), notes)
+        truth = GroundTruth(notes.append, "qrels", qrels, key, judged=judged, dashes="")
+        compared = {"baseline": baseline, "baselines": None if baselines is None else dict(baselines), "pairs": pairs}
+        return SetsQuality(measured_sets(self._folder, truth, measures, compared), notes)
 
     def _repr_html_(self) -> str:
         """Returns the tables over sets."""
@@ -82,6 +106,14 @@ class SetsQuality(MeasuredQuality):
         """What the figures include, leave out and assume, a sentence each."""
         said = [note for one in self.values["comparisons"].values() for note in one["notes"]]
         return [*self._missing, *dict.fromkeys(said)]
+
+    @property
+    def pairs(self) -> pa.Table:
+        """A `pyarrow.Table` with a row per kind, measure and every two arms over sets, where pairs are compared; else empty."""
+        import pyarrow as pa
+
+        comparisons = self.values["comparisons"].items()
+        return pa.Table.from_pylist([{"kind": kind} | one for kind, found in comparisons for one in found["pairs"]])
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         rows = []

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cluster.errors import ConfigError
 from jobs.cli.answer_files import answer_files, file_values
 from jobs.cli.inputs import ground_truth, how_compared
 from jobs.cli.printing import show
-from jobs.cli.sets import evaluate_sets
 
 if TYPE_CHECKING:
-    from jobs.measure.export.unjudged import Unjudged
+    from jobs.measure.export.unjudged import Unjudged, UnjudgedOfSets
     from jobs.verbs.evaluate import MeasuredArms, MeasuredRun
 
 
 def evaluate(options: argparse.Namespace) -> int:
     """Measures a run's results and answers, or compares the arms of an ablation by them."""
+    from jobs.cli.sets import evaluate_sets
     from jobs.measure.export import tables
     from jobs.runs.folder import open_run
     from jobs.runs.sets.folder import open_sets
-    from jobs.verbs.evaluate import MeasuredBy, measured
+    from jobs.verbs.evaluate import MeasuredBy, measured, unjudged
 
     if options.per_query:
         tables.check_ending(options.per_query, "--per-query")
@@ -40,28 +42,42 @@ def evaluate(options: argparse.Namespace) -> int:
         raise ConfigError("argument", f"--latex: {folder.storage.root} is a run; such a table is of an ablation's arms")
     found = measured(folder, by, options.measures, how_compared(options, folder))
     _write(options, found)
-    left = _left_to_judge(options, found)
-    said = {} if left is None else {"unjudged": {"path": options.unjudged} | left.values()}
-    values = lambda: found.values() | file_values(files) | said  # noqa: E731
-    lines = [*map(str, files), *([] if left is None else [f"{options.unjudged}: {left.said}"])]
-    return show(options, values, found.page, *lines, of=folder)
+    sheet = write_sheet(options, partial(unjudged, found))
+    values = lambda: found.values() | file_values(files) | sheet.values  # noqa: E731
+    return show(options, values, found.page, *map(str, files), *sheet.lines, of=folder)
 
 
-def _left_to_judge(options: argparse.Namespace, found: MeasuredRun | MeasuredArms) -> Unjudged | None:
-    """Writes what is not judged among the first results; returns it. None: it is not asked for."""
+class Sheet(NamedTuple):
+    """What is said of a sheet that was written; nothing where none was asked for."""
+
+    values: dict[str, Any]
+    """For `--json`."""
+    lines: list[str]
+    """Below the table."""
+
+
+def write_sheet(options: argparse.Namespace, unjudged: Callable[[int], Unjudged | UnjudgedOfSets]) -> Sheet:
+    """Writes what is not judged among the first results, if that is asked for.
+
+    Args:
+        options: with `unjudged` and `unjudged_depth`.
+        unjudged: returns it, to a depth.
+
+    Raises:
+        ConfigError: the depth is less than 1, or of no sheet; or the sheet cannot be made.
+    """
     from jobs.measure.export.unjudged import DEPTH, write_unjudged
-    from jobs.verbs.evaluate import unjudged
 
     if options.unjudged is None:
         if options.unjudged_depth is not None:
             raise ConfigError("argument", f"--unjudged-depth {options.unjudged_depth}: is of --unjudged; leave it out")
-        return None
+        return Sheet({}, [])
     depth = DEPTH if options.unjudged_depth is None else options.unjudged_depth
     if depth < 1:
         raise ConfigError("argument", f"--unjudged-depth {depth}: is less than 1; give 1 or more")
-    left = unjudged(found, depth)
+    left = unjudged(depth)
     write_unjudged(options.unjudged, left)
-    return left
+    return Sheet({"unjudged": {"path": options.unjudged} | left.values()}, [f"{options.unjudged}: {left.said}"])
 
 
 def _write(options: argparse.Namespace, found: MeasuredRun | MeasuredArms) -> None:

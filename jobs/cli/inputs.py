@@ -13,6 +13,7 @@ from cluster.errors import ConfigError
 if TYPE_CHECKING:
     from cluster.costs import Prices
     from jobs.runs.folder import RunFolder
+    from jobs.runs.sets.folder import SetsFolder
     from jobs.verbs.inputs import GroundTruth
 
 
@@ -83,7 +84,7 @@ def shown_by(options: argparse.Namespace) -> list[str] | None:
     return given
 
 
-def how_compared(options: argparse.Namespace, folder: RunFolder) -> dict[str, Any]:
+def how_compared(options: argparse.Namespace, folder: RunFolder | SetsFolder) -> dict[str, Any]:
     """Returns what `--baseline` and `--pairs` say of the comparison of arms.
 
     Raises:

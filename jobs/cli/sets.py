@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
+from jobs.cli.evaluate import write_sheet
+from jobs.cli.inputs import ground_truth, how_compared
 from jobs.cli.printing import show
 
 if TYPE_CHECKING:
     from jobs.runs.sets.folder import SetsFolder
 
 _OF_ONE = (
-    "qrels", "key", "answers", "calibration", "trec_rag", "ragas", "rows", "nuggetizer", "umbrela", "arm", "prices", "samples",
-    "all_requests", "baseline", "pairs", "unjudged", "unjudged_depth",
+    "answers", "calibration", "trec_rag", "ragas", "rows", "nuggetizer", "umbrela", "arm", "prices", "samples", "all_requests",
 )  # fmt: skip
 
 
@@ -27,14 +26,16 @@ def evaluate_sets(options: argparse.Namespace, folder: SetsFolder) -> int:
     _check(options, folder)
     if options.no_header and not options.trec:
         raise ConfigError("argument", "--no-header: is of --trec, whose files have a header; leave it out")
-    found = measured_sets(folder, _note(options), options.measures, judged=options.judged)
+    truth, compared = ground_truth(options, "QRELS"), how_compared(options, folder)
+    found = measured_sets(folder, truth, options.measures, compared)
     if options.per_query:
         write_set_rows(options.per_query, found.compared.sets, "--per-query")
     if options.trec and not found.write_trec(options.trec, header=not options.no_header):
         raise ConfigError("argument", "--trec: writes the results of what is judged, and nothing is; name judgements")
     if options.latex:
         found.write_latex(options.latex)
-    return show(options, found.values, found.page, of=folder)
+    sheet = write_sheet(options, found.unjudged)
+    return show(options, lambda: found.values() | sheet.values, found.page, *sheet.lines, of=folder)
 
 
 def report_sets(options: argparse.Namespace, folder: SetsFolder) -> int:
@@ -46,7 +47,8 @@ def report_sets(options: argparse.Namespace, folder: SetsFolder) -> int:
     from jobs.verbs.report import write_page
 
     _check(options, folder)
-    found = measured_sets(folder, _note(options), options.measures).compared
+    truth, given = ground_truth(options, "--qrels"), how_compared(options, folder)
+    found = measured_sets(folder, truth, options.measures, given).compared
     if options.out is None:
         write_set_pages(found)
     else:
@@ -59,11 +61,8 @@ def _check(options: argparse.Namespace, folder: SetsFolder) -> None:
     """Refuses what is of one set."""
     for name in _OF_ONE:
         if getattr(options, name, None):
-            shown = "QRELS" if name == "qrels" and options.verb == "evaluate" else f"--{name.replace('_', '-')}"
             inner = next(iter(folder.folders.values()))
             what = f"{folder.storage.root} is an ablation over sets, which have their own each"
-            raise ConfigError("argument", f"{shown}: {what}; leave it out, or give the folder of one set, like {inner}")
-
-
-def _note(options: argparse.Namespace) -> Callable[[str], None]:
-    return lambda words: print(f"dmqr {options.verb}: {words}", file=sys.stderr)
+            raise ConfigError(
+                "argument", f"--{name.replace('_', '-')}: {what}; leave it out, or give the folder of one set, like {inner}"
+            )

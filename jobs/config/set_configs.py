@@ -41,10 +41,20 @@ def set_config(config: Config, name: str) -> Config:
         raise ConfigError(*problem(where, error)) from error
 
 
+def own_set(config: Config) -> str:
+    """Returns the set that a job of a config alone is of: the first that it names, or else the one called as it is."""
+    return _first_set(config) or config.name
+
+
+def _first_set(config: Config) -> str | None:
+    name, said = next(iter(config.ablate.sets.items()), (None, {}))
+    return name if said.get("log", {}).get("path", config.log.path) == config.log.path else None
+
+
 def set_warnings(config: Config) -> tuple[str, ...]:
     """Returns what is to be said of a job that is of the config alone, where that is its first set."""
-    name, said = next(iter(config.ablate.sets.items()), (None, {}))
-    if name is None or said.get("log", {}).get("path", config.log.path) != config.log.path:
+    name = _first_set(config)
+    if name is None:
         return ()
     others = "" if len(config.ablate.sets) == 1 else "; --set ablate.sets=[NAME] chooses another"
     return (f"ablate.sets: this is the set {name} alone, ablate goes over all{others}",)

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, nearest
+from jobs.config.set_configs import own_set
 from jobs.log.judgements import MAX_GRADE, Judgements, read_qrels
 
 if TYPE_CHECKING:
     import ir_measures
 
     from jobs.config.config import Config
-    from jobs.config.settings import EvaluateSettings
 
 WHOLE = 1000
 """Documents of a list that a measure without a cutoff reads: as many as the runs of TREC's ad hoc tracks have."""
@@ -132,15 +132,16 @@ def check_grades(names: Sequence[str], judgements: Judgements) -> None:
         )
 
 
-def named_judgements(settings: EvaluateSettings) -> Judgements | None:
+def named_judgements(config: Config) -> Judgements | None:
     """Returns the judgements that a config names, if its measures can be computed by them; None if it names none.
 
     Raises:
         ConfigError: they cannot be read, or see `check_measures` and `check_grades`.
     """
+    settings = config.evaluate
     if not settings.qrels:
         return None
-    judgements = read_qrels(settings.qrels, key=settings.key)
+    judgements = read_qrels(settings.qrels, key=settings.key, of_set=own_set(config))
     check_grades(check_measures(settings.measures), judgements)
     return judgements
 

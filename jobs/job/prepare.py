@@ -13,7 +13,7 @@ from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
 from cluster.shared_folder import check_shared
 from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import MOST_LABEL, Config
-from jobs.config.set_configs import set_warnings
+from jobs.config.set_configs import own_set, set_warnings
 from jobs.job import engine
 from jobs.job.given_lists import given_list_notes, with_given_lists
 from jobs.job.indexes import (
@@ -120,11 +120,11 @@ def prepare_replay(config: Config, config_path: str, replay: Replay) -> Prepared
 
 def _with_output(config: Config, config_path: str, files: list[LogFile], rewriting: Rewriting, ready: Ready) -> Prepared:
     """Returns a job whose output and judgements are checked, too."""
-    judgements = named_judgements(config.evaluate)
+    judgements = named_judgements(config)
     if config.evaluate.answers:
         read_answers(config.evaluate.answers, config.evaluate.key)
     if config.judge is not None and config.judge.calibration:
-        read_qrels(config.judge.calibration, "judge.calibration", config.evaluate.key)
+        read_qrels(config.judge.calibration, "judge.calibration", config.evaluate.key, own_set(config))
     output = open_storage(config.output)
     check_writable(output, "output")
     if config.own_store is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.measure.compare.difference import DEVIATION, Comparison, Difference
+from jobs.measure.compare.pairs import ArmPair
 from jobs.measure.compare.standing import standing
 from jobs.measure.measured_depth import MARK
 from jobs.measure.notes import HEADINGS, ends_in_words, interval_words
@@ -38,7 +39,8 @@ def comparison_table(comparison: Comparison) -> RenderableType:
     if comparison.slices:
         parts += ["", _slice_table(comparison)]
     if comparison.pairs:
-        parts += ["", _pair_table(comparison)]
+        first = comparison.frame.measures[0]
+        parts += ["", pairs_shown([one for one in comparison.pairs if one.measure == first], first, comparison.named)]
     left_out = len(comparison.frame.arms) - len(shown)
     notes = [
         f"{BEST} best, {SECOND} second best; + better, - worse than {comparison.against} (p or q < {ALPHA}), = equivalent"
@@ -201,23 +203,27 @@ def _means_table(comparison: Comparison, shown: list[str]) -> Table:
     return table
 
 
-def _pair_table(comparison: Comparison) -> Table:
-    """Returns the pairs of arms that differ clearly by the first measure, the surest first, and the count of the others."""
-    first = comparison.frame.measures[0]
-    pairs = [one for one in comparison.pairs if one.measure == first]
+def pairs_shown(pairs: Sequence[ArmPair], measure: str, named: Callable[[str], str] = str) -> Table:
+    """Returns the pairs of arms that differ clearly, the surest first, and the count of the others.
+
+    Args:
+        pairs: by one measure.
+        measure: its name.
+        named: returns an arm's name as it is shown.
+    """
     clear = sorted((one for one in pairs if one.verdict), key=lambda one: (one.corrected, one.p))
     table = _table("better")
     table.add_column("than", overflow="fold", max_width=_ARM_WIDTH)
-    for title in (first, interval_words(), "p or q" if any(one.q is not None for one in pairs) else "p"):
+    for title in (measure, interval_words(), "p or q" if any(one.q is not None for one in pairs) else "p"):
         table.add_column(title, justify="right", no_wrap=True)
     for one in clear[:MOST_PAIRS]:
         up = one.verdict == "better"
         arms = (one.arm, one.other) if up else (one.other, one.arm)
         ends = (one.low, one.high) if up else (-one.high, -one.low)
         cells = figure(abs(one.difference), "+"), ends_in_words(ends), _probability(one.corrected)
-        table.add_row(*(Text(plain(comparison.named(arm))) for arm in arms), *cells)
+        table.add_row(*(Text(plain(named(arm))) for arm in arms), *cells)
     equal = sum(one.equivalent and not one.verdict for one in pairs)
-    said = [f"{len(clear):,} of {len(pairs):,} pairs of arms differ clearly by {first}, {equal:,} others are equivalent"]
+    said = [f"{len(clear):,} of {len(pairs):,} pairs of arms differ clearly by {measure}, {equal:,} others are equivalent"]
     said += ["not all are shown: --json and the report have them"] * (len(clear) > MOST_PAIRS)
     table.caption = Text("; ".join(said))
     return table

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jobs.log.judgements import Judgements, Key
     from jobs.measure.answers.frame import GoldAnswers
     from jobs.runs.folder import RunFolder
+    from jobs.runs.sets.folder import SetsFolder
 
 
 class GroundTruth(NamedTuple):
@@ -54,6 +55,7 @@ def judgements_of(truth: GroundTruth, folder: RunFolder) -> Judgements | None:
     Raises:
         ConfigError: they cannot be read.
     """
+    from jobs.config.set_configs import own_set
     from jobs.log.judgements import is_here, read_qrels
 
     settings = folder.config.evaluate
@@ -63,7 +65,7 @@ def judgements_of(truth: GroundTruth, folder: RunFolder) -> Judgements | None:
     if truth.qrels is not None and not isinstance(truth.qrels, str):
         return truth.qrels
     qrels, where = truth.qrels or settings.qrels, truth.where if truth.qrels else "evaluate.qrels"
-    return read_qrels(qrels, where, truth.key or settings.key) if qrels else None
+    return read_qrels(qrels, where, truth.key or settings.key, own_set(folder.config)) if qrels else None
 
 
 def judged_or_named(truth: GroundTruth, folder: RunFolder) -> Judgements | None:
@@ -105,8 +107,10 @@ def compared_by(settings: EvaluateSettings, given: Mapping[str, Any]) -> Evaluat
     return settings.model_copy(update=changes)
 
 
-def named_baselines(words: Sequence[str] | None, folder: RunFolder, flag: str) -> dict[str, Any]:
+def named_baselines(words: Sequence[str] | None, folder: RunFolder | SetsFolder, flag: str) -> dict[str, Any]:
     """Returns what words like `original` or `bm25*=original_bm25` say of baselines, as `compared_by` takes it.
+
+    Over sets, arms are those that all sets have.
 
     Raises:
         ConfigError: the folder is that of a run, or a word names no arm.
@@ -115,7 +119,7 @@ def named_baselines(words: Sequence[str] | None, folder: RunFolder, flag: str) -
         return {}
     if not folder.is_ablation:
         raise ConfigError("argument", f"{flag}: {folder.storage.root} is a run, which has no arms; leave it out")
-    arms = {name for arm in folder.record["ablation"]["arms"] for name in (arm["name"], *(arm.get("also") or ()))}
+    arms = _arm_names(folder)
     found: dict[str, Any] = {"baselines": {}}
     for word in words:
         ends = [place for place, sign in enumerate(word) if sign == "=" and word[place + 1 :] in arms and place]
@@ -127,6 +131,16 @@ def named_baselines(words: Sequence[str] | None, folder: RunFolder, flag: str) -
             what = f"{flag} {word}: {word.rpartition('=')[2]!r} is no arm{nearest(word.rpartition('=')[2], arms)}"
             raise ConfigError("argument", what)
     return found
+
+
+def _arm_names(folder: RunFolder | SetsFolder) -> set[str]:
+    """Returns the names of an ablation's arms, further ones, too; over sets those that all sets have."""
+    from jobs.runs.sets.folder import SetsFolder
+
+    every = folder.opened().values() if isinstance(folder, SetsFolder) else [folder]
+    return set.intersection(
+        *({name for arm in one.record["ablation"]["arms"] for name in (arm["name"], *(arm.get("also") or ()))} for one in every)
+    )
 
 
 def of_run(judgements: Judgements, folder: RunFolder) -> Judgements:

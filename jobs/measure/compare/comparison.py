@@ -23,7 +23,7 @@ from jobs.measure.arrays import Floats
 from jobs.measure.compare.comparison_notes import comparison_notes
 from jobs.measure.compare.corrections import GRID, QUESTIONS, SAMPLES, adjusted, seen_from
 from jobs.measure.compare.difference import Comparison, Difference
-from jobs.measure.compare.pairs import ArmPair, pairs_of
+from jobs.measure.compare.pairs import ArmPair, pair_finder, pairs_of
 from jobs.measure.compare.slices import Slice, slices_of
 from jobs.measure.frame import JUDGED_LISTS, Frame, arms_of, measure
 from jobs.measure.judged.noise import with_noise
@@ -133,11 +133,10 @@ def _of_seeds(frame: Frame, arm: str, measure: int) -> dict[str, Any]:
 
 def over_pairs(found: Sequence[Difference], pairs: Sequence[ArmPair], same_as: Mapping[str, str]) -> list[Difference]:
     """Returns differences whose corrections are those of their pairs, so that one comparison has one p."""
-    of = {(*sorted((one.arm, one.other)), one.measure): one for one in pairs}
+    pair_of = pair_finder(pairs, same_as)
 
     def corrected(one: Difference) -> Difference:
-        arms = sorted(same_as.get(arm, arm) for arm in (one.arm, one.baseline))
-        pair = of.get((*arms, one.measure))
+        pair = pair_of(one.arm, one.baseline, one.measure)
         if pair is None or (one.p_holm is None and one.q is None):
             return one
         return replace(one, p_holm=pair.p_holm, q=pair.q, detectable=pair.detectable)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -129,13 +130,18 @@ def _tested(comparison: Comparison) -> list[str]:
 def detectable_notes(comparison: Comparison) -> list[str]:
     """Returns from which to which smallest difference the arms' tests by the first measure can show."""
     first = comparison.frame.measures[0]
-    sizes = {one.arm: one.detectable for one in comparison.differences if one.measure == first and one.detectable is not None}
+    own = [one for one in comparison.differences if one.measure == first]
+    return seen_notes(first, {one.arm: one.detectable for one in own if one.detectable is not None})
+
+
+def seen_notes(measure: str, sizes: Mapping[str, float]) -> list[str]:
+    """Returns from which to which smallest difference in a measure tests can show; `sizes`: arm -> that of its test."""
     if not sizes:
         return []
     least, most = (pick(sizes, key=lambda arm: sizes[arm]) for pick in (min, max))
     span = f"{figure(sizes[least])} ({least})" + (f" to {figure(sizes[most])} ({most})" if len(sizes) > 1 else "")
     power = f"a power of {100 * POWER:.0f} % at {ALPHA:g} over the number of comparisons"
-    return [f"smallest difference in {first} that these queries show, with {power}: {span}"]
+    return [f"smallest difference in {measure} that these queries show, with {power}: {span}"]
 
 
 def _judged(comparison: Comparison) -> list[str]:

@@ -4,15 +4,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from jobs.measure.arrays import Floats
 from jobs.measure.power import detectable
-from jobs.measure.significance import PairedTest, false_discovery_rates, holm
+from jobs.measure.significance import false_discovery_rates, holm
 
 QUESTIONS = ("always", "arms", "subsets")  # families that are adjusted together, by Holm
 GRID, SAMPLES = "grid", "samples"
+
+
+class MeanTest(Protocol):
+    """A test of several means against zero: of differences on one set, or over several sets."""
+
+    @property
+    def mean(self) -> Floats:
+        """Returns (series,)."""
+
+    @property
+    def error(self) -> Floats:
+        """Returns (series,): standard errors."""
+
+    @property
+    def low(self) -> Floats:
+        """Returns (series,): lower ends of the intervals."""
+
+    @property
+    def high(self) -> Floats:
+        """Returns (series,): upper ends."""
+
+    @property
+    def p(self) -> Floats:
+        """Returns (series,): two-sided."""
+
+    @property
+    def freedom(self) -> Floats:
+        """Returns (series,): degrees of freedom."""
 
 
 class Corrected:
@@ -39,7 +68,7 @@ def adjusted(p: Floats, questions: Sequence[int], grid: Sequence[int]) -> tuple[
     return _adjusted(p, questions, holm), _adjusted(p, grid, false_discovery_rates)
 
 
-def seen_from(tests: Sequence[PairedTest], *corrected: Mapping[int, float]) -> dict[int, float]:
+def seen_from(tests: Sequence[MeanTest], *corrected: Mapping[int, float]) -> dict[int, float]:
     """Returns place -> the smallest difference that its test finds, of those that are corrected (`jobs/measure/power.py`).
 
     Args:

@@ -6,13 +6,14 @@ by Holm's method of pairs of arms with a question of their own, by false discove
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from jobs.measure.compare.corrections import GRID, Corrected, adjusted, seen_from
+from jobs.measure.arrays import Floats
+from jobs.measure.compare.corrections import GRID, Corrected, MeanTest, adjusted, seen_from
 from jobs.measure.frame import Frame
 from jobs.measure.significance import ALPHA, PairedTest, better_or_worse, equivalence_p
 
@@ -54,7 +55,7 @@ class ArmPair(Corrected):
 
 
 def pairs_of(frame: Frame, arms: Sequence[str], families: Mapping[str, str], min_effect: float) -> list[ArmPair]:
-    """Returns every two arms compared, by measure.
+    """Returns every two arms of a frame compared, by measure.
 
     Args:
         frame: with at least one key.
@@ -62,26 +63,53 @@ def pairs_of(frame: Frame, arms: Sequence[str], families: Mapping[str, str], min
         families: arm -> family.
         min_effect: the smallest difference that matters.
     """
-    places = [frame.arms.index(arm) for arm in arms]
+
+    def test(arm: str, others: Sequence[str], measure: str) -> tuple[PairedTest, Floats]:
+        pairs = [(frame.arms.index(arm), frame.arms.index(other)) for other in others]
+        found = frame.difference_test(pairs, frame.measures.index(measure))
+        return found, equivalence_p(found, min_effect)
+
+    noise = dict(zip(frame.measures, frame.noise, strict=True)) if frame.noise else {}
+    return [pair for name in frame.measures for pair in paired(arms, name, families, test, noise.get(name, 0.0))]
+
+
+def paired(
+    arms: Sequence[str],
+    measure: str,
+    families: Mapping[str, str],
+    test: Callable[[str, Sequence[str], str], tuple[MeanTest, Floats]],
+    noise: float = 0.0,
+) -> list[ArmPair]:
+    """Returns every two arms compared by one measure, corrected over all pairs.
+
+    Args:
+        arms: in the order of the ablation.
+        measure: by which.
+        families: arm -> family.
+        test: returns of an arm, others and the measure the test of its differences to them, and the p of their equivalence.
+        noise: of a judge: nearer pairs are not ordered.
+    """
     found: list[ArmPair] = []
-    for measure, name in enumerate(frame.measures):
-        noise = frame.noise[measure] if frame.noise else 0.0
-        of_measure: list[ArmPair] = []
-        errors: list[PairedTest] = []
-        for n, place in enumerate(places[:-1]):
-            others = places[n + 1 :]
-            test = frame.difference_test([(place, other) for other in others], measure)
-            errors.append(test)
-            columns: dict[str, Any] = {"difference": test.mean, "low": test.low, "high": test.high, "p": test.p}
-            columns["p_equivalent"] = equivalence_p(test, min_effect)
-            rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-            for other, row in zip(others, rows, strict=True):
-                values = dict(zip(columns, row, strict=True))
-                near = abs(values["difference"]) < noise
-                of_measure.append(ArmPair(frame.arms[place], frame.arms[other], name, **values, within_noise=near))
-        p = np.array([one.p for one in of_measure])
-        grid = [GRID in (families[one.arm], families[one.other]) for one in of_measure]
-        p_holm, q = adjusted(p, [n for n, of in enumerate(grid) if not of], [n for n, of in enumerate(grid) if of])
-        seen = seen_from(errors, p_holm, q)
-        found += [replace(one, p_holm=p_holm.get(n), q=q.get(n), detectable=seen.get(n)) for n, one in enumerate(of_measure)]
-    return found
+    tests: list[MeanTest] = []
+    for n, arm in enumerate(arms[:-1]):
+        others = arms[n + 1 :]
+        one, equivalent = test(arm, others, measure)
+        tests.append(one)
+        columns: dict[str, Any] = {"difference": one.mean, "low": one.low, "high": one.high, "p": one.p}
+        columns["p_equivalent"] = equivalent
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        for other, row in zip(others, rows, strict=True):
+            values = dict(zip(columns, row, strict=True))
+            found.append(ArmPair(arm, other, measure, **values, within_noise=abs(values["difference"]) < noise))
+    grid = [GRID in (families[one.arm], families[one.other]) for one in found]
+    p_holm, q = adjusted(
+        np.array([one.p for one in found]), [n for n, of in enumerate(grid) if not of], [n for n, of in enumerate(grid) if of]
+    )
+    seen = seen_from(tests, p_holm, q)
+    return [replace(one, p_holm=p_holm.get(n), q=q.get(n), detectable=seen.get(n)) for n, one in enumerate(found)]
+
+
+def pair_finder(pairs: Sequence[ArmPair], same_as: Mapping[str, str]) -> Callable[[str, str, str], ArmPair | None]:
+    """Returns what finds the pair of two arms, in either order, by a measure; `same_as`: another name of an arm -> the arm."""
+    of = {(*sorted((one.arm, one.other)), one.measure): one for one in pairs}
+    return lambda arm, other, measure: of.get((*sorted(same_as.get(name, name) for name in (arm, other)), measure))

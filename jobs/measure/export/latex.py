@@ -10,7 +10,7 @@ from jobs.config.settings import TableSettings
 from jobs.measure.compare.comparison_notes import baseline_notes, cut_notes, detectable_notes, named_notes, seed_notes
 from jobs.measure.compare.difference import DEVIATION, PART
 from jobs.measure.compare.side_by_side import ArmMean, MeasureGroup, SideBySide, side_by_side
-from jobs.measure.compare.standing import FAMILIES, PLACES, Standing, cut_mark, pair_mark, paired_arms, places, standing
+from jobs.measure.compare.standing import FAMILIES, PLACES, Standing, cut_mark, paired_arms, places, standing
 from jobs.measure.export.latex_cells import (
     DEFAULT_TABLE,
     MOST_ROWS,
@@ -27,13 +27,13 @@ from jobs.measure.export.latex_cells import (
     significance,
     tables_of,
 )
+from jobs.measure.export.latex_pairs import pairs_table
 from jobs.measure.measured_depth import MARK
 from jobs.measure.notes import TITLES, judge_notes
 
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison
 
-MOST_PAIRED_ROWS = 12
 _KEYS = {"log_id": "log rows", "query_id": "queries", "query": "queries"}
 
 
@@ -118,28 +118,7 @@ def latex_pairs(comparison: Comparison) -> str:
 
     Columns are the numbers of rows; of more than `MOST_PAIRED_ROWS` arms those with the greatest means stand there.
     """
-    first, arms = comparison.frame.measures[0], paired_arms(comparison)
-    shown = arms[:MOST_PAIRED_ROWS]
-    of = {(one.arm, one.other): one for one in comparison.pairs if one.measure == first}
-
-    def cell(arm: str, other: str) -> str:
-        if arm == other:
-            return "--"
-        one, up = (of[arm, other], 1) if (arm, other) in of else (of[other, arm], -1)
-        value = f"{up * one.difference:+.{PLACES}f}".replace("-", "$-$")
-        return value + "".join(SIGNS[sign] for sign in pair_mark(one))
-
-    said = [
-        f"Differences in {latex(first)}, row less column, of every two arms",
-        f"{levels(DEFAULT_TABLE)}: paired $t$-test, corrected over all {len(of):,} pairs",
-    ]
-    said += [f"{len(arms) - len(shown):,} arms with lower {latex(first)} are left out"] * (len(arms) > len(shown))
-    rows = [
-        " & ".join([f"({n}) {latex(arm)}", *(cell(arm, other) for other in shown)]) + r" \\"
-        for n, arm in enumerate(shown, start=1)
-    ]
-    heads = " & ".join(["Arm", *(f"({n})" for n in range(1, len(shown) + 1))]) + r" \\"
-    return framed([heads, r"\midrule", *rows], "l" + "r" * len(shown), ". ".join(said) + ".", DEFAULT_TABLE)
+    return pairs_table(comparison.pairs, comparison.frame.measures[0], paired_arms(comparison), "paired $t$-test")
 
 
 def _kind(group: MeasureGroup) -> str:

@@ -24,6 +24,7 @@ from jobs.measure.export.latex_cells import (
     significance,
     tables_of,
 )
+from jobs.measure.export.latex_pairs import pairs_table
 from jobs.measure.measured_depth import MARK
 from jobs.measure.notes import judge_notes
 from jobs.measure.sets.over_sets import SetsComparison
@@ -98,8 +99,11 @@ def _said(found: SetsComparison, table: TableSettings, arms: list[str], measures
         if len(found.sets) > 1:
             tests += ", over sets $t$-test of the mean with the sets as strata"
         families = {found.families[arm] for arm in arms}
-        corrections = [f"Holm's correction ({len(found.tested_in(*QUESTIONS))} arms)"] * bool(families & set(QUESTIONS))
-        corrections += [f"Benjamini-Hochberg $q$ ({len(found.tested_in(GRID))} arms)"] * (GRID in families)
+        holm, rate = (f"{len(found.tested_in(*wanted))} arms" for wanted in (QUESTIONS, (GRID,)))
+        if found.pairs:
+            holm, rate = "over all pairs of arms", f"over all pairs with an arm of the {GRID}"
+        corrections = [f"Holm's correction ({holm})"] * bool(families & set(QUESTIONS))
+        corrections += [f"Benjamini-Hochberg $q$ ({rate})"] * (GRID in families)
         baseline = shown_name(table, found.baseline) if len(found.baselines) < 2 else found.against
         said.append(f"{marks} against {baseline}: {tests}, by measure; {', '.join(corrections) or 'uncorrected'}")
     if table.wins and len(found.sets) > 1:
@@ -114,13 +118,22 @@ def _said(found: SetsComparison, table: TableSettings, arms: list[str], measures
     return ". ".join(said) + "."
 
 
+def sets_latex_pairs(found: SetsComparison) -> str:
+    """Returns the differences over sets of every two arms by the first measure as a LaTeX table, as of one set."""
+    paired = {arm for one in found.pairs for arm in (one.arm, one.other)}
+    arms = [arm for arm in found.ordered() if arm in paired]
+    test = f"$t$-test of the mean over {len(found.sets)} sets with the sets as strata"
+    return pairs_table(found.pairs, found.first, arms, test)
+
+
 def write_sets_latex(path: str, *comparisons: SetsComparison, table: TableSettings = DEFAULT_TABLE) -> None:
-    """Writes `sets_latex_table` of each to a local file or an object on S3.
+    """Writes `sets_latex_table` of each to a local file or an object on S3, and behind them the tables of every two arms.
 
     Raises:
         ConfigError: a chosen arm or measure does not exist.
     """
     own = tables_of(table, [one.measures for one in comparisons], [one.arms for one in comparisons])
     tables = [sets_latex_table(one, of) for one, of in zip(comparisons, own, strict=True) if of is not None]
+    tables += [sets_latex_pairs(one) for one in comparisons if one.pairs]
     with written(path) as file:
         Path(file).write_text("\n".join(tables), encoding="utf-8")

@@ -9,6 +9,7 @@ import duckdb
 
 from cluster.errors import ConfigError
 from cluster.storage import remote
+from jobs.config.set_configs import own_set
 from jobs.job.judged_ids import qualified_judgements
 from jobs.log.judgements import read_qrels
 from jobs.measure.judged.agreement import agreement
@@ -39,7 +40,7 @@ def calibration_notes(
         return []
     if not named and not remote(path) and not Path(path).exists():
         return [f"calibration: {path} is not here, so nothing is known of the judge's agreement with people"]
-    people = read_qrels(path, "judge.calibration", run.config.evaluate.key)
+    people = read_qrels(path, "judge.calibration", run.config.evaluate.key, own_set(run.config))
     try:
         people = qualified_judgements(people, run.config, run.record.get("indexes") or {})
         query_ids = query_of(connection, run, people)

@@ -15,9 +15,11 @@ import numpy as np
 
 from cluster.errors import ConfigError
 from jobs.measure.arrays import Floats
-from jobs.measure.compare.corrections import GRID, QUESTIONS, Corrected, adjusted
+from jobs.measure.compare.corrections import GRID, QUESTIONS, Corrected, adjusted, seen_from
 from jobs.measure.compare.difference import Comparison, Difference
+from jobs.measure.compare.pairs import ArmPair, pair_finder
 from jobs.measure.compare.standing import PLACES, REPEATED, places
+from jobs.measure.sets.pairs_over_sets import pairs_over_sets, same_on_sets
 from jobs.measure.sets.set_notes import over_sets_notes
 from jobs.measure.sets.stratified import (
     heterogeneity_p,
@@ -66,6 +68,10 @@ class OverSets(Corrected):
     """Signed-rank test with a set as one draw; NaN of fewer than six sets."""
     p_heterogeneity: float
     """Cochran's Q: whether the difference is the same on all sets."""
+    detectable: float | None = None
+    """Smallest true difference that the test finds with a power of 80 %, at .05 over the number of tests corrected together."""
+    baseline: str = ""
+    """The arm that it is compared with; itself: with none."""
 
     @property
     def verdict(self) -> str | None:
@@ -88,6 +94,8 @@ class SetsComparison:
     over: Mapping[tuple[str, str], OverSets]
     """Arm and measure -> over all sets; empty where no set is measured."""
     notes: tuple[str, ...]
+    pairs: tuple[ArmPair, ...] = ()
+    """Every two arms over sets, where the sets compare them, too."""
 
     @cached_property
     def oracles(self) -> frozenset[str]:
@@ -195,8 +203,21 @@ def compare_over_sets(sets: Mapping[str, Comparison], without: Sequence[str] = (
     families = {arm: one.families[arm] for arm in arms}
     found = SetsComparison(measured, arms, measures, one.baseline, one.min_effect, families, {}, ())
     if measured:
-        found = replace(found, over={(of.arm, of.measure): of for measure in measures for of in _of_measure(found, measure)})
+        pairs = pairs_over_sets(found)
+        over = [of for measure in measures for of in _of_measure(found, measure)]
+        over = _over_pairs(over, pairs, same_on_sets(measured)) if pairs else over
+        found = replace(found, over={(of.arm, of.measure): of for of in over}, pairs=tuple(pairs))
     return replace(found, notes=tuple(over_sets_notes(found, sets, without)))
+
+
+def _over_pairs(over: Sequence[OverSets], pairs: Sequence[ArmPair], same_as: Mapping[str, str]) -> list[OverSets]:
+    """Returns differences whose corrections are those of their pairs, so that one comparison has one p."""
+    pair_of = pair_finder(pairs, same_as)
+    found = []
+    for one in over:
+        pair = None if one.corrected is None else pair_of(one.arm, one.baseline, one.measure)
+        found.append(one if pair is None else replace(one, p_holm=pair.p_holm, q=pair.q, detectable=pair.detectable))
+    return found
 
 
 def _of_measure(found: SetsComparison, measure: str) -> list[OverSets]:
@@ -211,6 +232,7 @@ def _of_measure(found: SetsComparison, measure: str) -> list[OverSets]:
     randomised = np.where(np.isnan(test.p), np.nan, randomised_p(stratified_sums(list(zip(series, clusters, strict=True)))))
     in_question, in_grid = ([arms.index(arm) for arm in found.tested_in(*wanted)] for wanted in (QUESTIONS, (GRID,)))
     p_holm, q = adjusted(test.p, in_question, in_grid)
+    seen = seen_from([test], p_holm, q)
     contending = [n for n, arm in enumerate(arms) if found.contends(arm)]
     ranks = dict(zip(contending, mean_ranks(means[contending]).tolist(), strict=True))
     equivalent, by_sets, apart = (
@@ -245,6 +267,8 @@ def _of_measure(found: SetsComparison, measure: str) -> list[OverSets]:
             rank=ranks.get(n),
             p_sets=float(by_sets[n]),
             p_heterogeneity=float(apart[n]),
+            detectable=seen.get(n),
+            baseline=arms[bases[n]],
         )
         for n, arm in enumerate(arms)
     ]

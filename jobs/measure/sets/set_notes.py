@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from jobs.measure.compare.comparison_notes import cut_notes
+from jobs.measure.compare.comparison_notes import cut_notes, seen_notes
 from jobs.measure.compare.corrections import GRID, QUESTIONS
 from jobs.measure.compare.difference import Comparison
 from jobs.measure.notes import judge_notes
@@ -60,10 +60,15 @@ def _tested(found: SetsComparison) -> list[str]:
     ]
     apart = sum((one.p < ALPHA) != (one.p_randomised < ALPHA) for one in tests)
     notes.append(f"checked by randomisation within sets: {apart:,} of {len(tests):,} tests come out differently at {ALPHA}")
-    if any(one.p_holm is not None for one in found.over.values()):
-        notes.append(f"p is Holm's over the arms of {', '.join(QUESTIONS)}, each measure a family of its own")
-    if any(one.q is not None for one in found.over.values()):
-        notes.append(f"q is Benjamini and Hochberg's over the arms of the {GRID}, each measure a family of its own")
+    own, paired, corrected = "each measure a family of its own", found.pairs, found.pairs or found.over.values()
+    if any(one.p_holm is not None for one in corrected):
+        of_arms = f"all pairs of arms of {', '.join(QUESTIONS)}" if paired else f"the arms of {', '.join(QUESTIONS)}"
+        notes.append(f"p is Holm's over {of_arms}, {own}")
+    if any(one.q is not None for one in corrected):
+        of_grid = f"all pairs with an arm of the {GRID}" if paired else f"the arms of the {GRID}"
+        notes.append(f"q is Benjamini and Hochberg's over {of_grid}, {own}")
+    first = [one for one in found.over.values() if one.measure == found.first]
+    notes += seen_notes(found.first, {one.arm: one.detectable for one in first if one.detectable is not None})
     if count < LEAST_SETS:
         notes.append(
             f"no test over sets as draws: of {count:,} its p is {2 / 2**count:.2g} at least; it takes {LEAST_SETS} sets or more"

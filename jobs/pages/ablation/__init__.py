@@ -109,7 +109,7 @@ def _measured(found: ComparedArms, stand: Standing, texts: bool, samples: int) -
         "extremes": None if scatter is None else extremes(found.folder, stand, scatter.arm, samples, graded, texts=texts),
         "slices": slice_tables(comparison.slices, main_arms(stand), comparison.of_baselines),
         "noise": noise(stand),
-        "pairs": pair_table(stand),
+        "pairs": pair_table(comparison.pairs, stand.first, stand.ordered(), comparison.min_effect),
     }
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.measure.compare.standing import Standing, pair_mark, paired_arms
+from jobs.measure.compare.pairs import ArmPair
+from jobs.measure.compare.standing import pair_mark
 
 MOST_COLUMNS = 20
 
@@ -33,15 +35,30 @@ class PairTable:
     pairs: int
     greatest: float
     """Absolute difference, for the shades."""
+    measure: str
+    test: str
+    """By which p is, in words."""
+    min_effect: float
+    """Within which two arms are equivalent."""
 
     def share(self, difference: float) -> float:
         """Returns the absolute difference in percent of the greatest."""
         return 100 * abs(difference) / self.greatest
 
 
-def pair_table(found: Standing) -> PairTable | None:
-    """Returns the table; None where pairs are not compared."""
-    pairs = [one for one in found.comparison.pairs if one.measure == found.first]
+def pair_table(
+    pairs: Sequence[ArmPair], measure: str, ordered: Sequence[str], min_effect: float, test: str = "paired t-test over clusters"
+) -> PairTable | None:
+    """Returns the table; None where pairs are not compared.
+
+    Args:
+        pairs: by all measures.
+        measure: the one that is shown.
+        ordered: all arms, the best first.
+        min_effect: within which two arms are equivalent.
+        test: of the differences, in words.
+    """
+    pairs = [one for one in pairs if one.measure == measure]
     if not pairs:
         return None
     cells: dict[tuple[str, str], PairCell] = {}
@@ -49,8 +66,9 @@ def pair_table(found: Standing) -> PairTable | None:
         known = one.corrected, pair_mark(one), one.equivalent
         cells[one.arm, one.other] = PairCell(one.difference, one.low, one.high, *known)
         cells[one.other, one.arm] = PairCell(-one.difference, -one.high, -one.low, *known)
-    arms = paired_arms(found.comparison)
+    paired = {arm for one in pairs for arm in (one.arm, one.other)}
+    arms = [arm for arm in ordered if arm in paired]
     columns = arms[:MOST_COLUMNS]
     rows = [(arm, [cells.get((arm, other)) for other in columns]) for arm in arms]
     greatest = max(abs(one.difference) for one in pairs) or 1.0
-    return PairTable(columns, rows, len(arms) - len(columns), len(pairs), greatest)
+    return PairTable(columns, rows, len(arms) - len(columns), len(pairs), greatest, measure, test, min_effect)

@@ -13,6 +13,7 @@ from jobs.measure.compare.standing import mark
 from jobs.measure.notes import TITLES, marked
 from jobs.measure.sets.over_sets import OverSets, SetsComparison
 from jobs.measure.sets.stratified import LEAST_SETS
+from jobs.pages.ablation.pair_table import pair_table
 from jobs.pages.charts import Axis, around_zero
 from jobs.pages.render import render
 from jobs.runs.folder import REPORT
@@ -105,7 +106,8 @@ def _part(kind: str, found: SetsComparison) -> dict[str, Any]:
     places = {(name, measure): found.places(name, measure) for name, measure in _columns(found)}
     rows = [_row(found, arm, places) for arm in found.ordered()]
     drawn = _drawn(found)
-    return said | {"rows": rows, "drawn": drawn, "axis": _axis(drawn), "lead": _lead(found)}
+    pairs = pair_table(found.pairs, found.first, found.ordered(), found.min_effect, "t-test with the sets as strata")
+    return said | {"rows": rows, "drawn": drawn, "axis": _axis(drawn), "lead": _lead(found), "pairs": pairs}
 
 
 def _columns(found: SetsComparison) -> list[tuple[str | None, str]]:

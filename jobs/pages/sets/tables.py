@@ -13,7 +13,7 @@ from rich.text import Text
 from jobs.measure.notes import ends_in_words, marked
 from jobs.measure.sets.over_sets import OverSets, SetsComparison
 from jobs.measure.significance import ALPHA, better_or_worse
-from jobs.pages.comparison import BEST, MOST_ARMS, SECOND
+from jobs.pages.comparison import BEST, MOST_ARMS, SECOND, pairs_shown
 from jobs.terminal.formats import figure, known, plain
 
 MOST_SETS = 4  # columns of the first table
@@ -30,6 +30,8 @@ def sets_tables(found: SetsComparison) -> RenderableType:
     parts: list[RenderableType] = [_first_table(found, shown)]
     for measure in found.measures[1:]:
         parts += ["", _means_table(found, measure, shown)]
+    if found.pairs:
+        parts += ["", pairs_shown([one for one in found.pairs if one.measure == found.first], found.first)]
     left_out = len(found.arms) - len(shown)
     notes = [
         f"{BEST} best, {SECOND} second best; + better, - worse than {found.against} (p or q < {ALPHA}: of a set its own, of "
@@ -59,6 +61,7 @@ def sets_values(found: SetsComparison) -> dict[str, Any]:
         "measures": list(found.measures),
         "sets": {name: {"counted": len(one.frame.keys), "clusters": one.frame.drawn} for name, one in found.sets.items()},
         "arms": arms,
+        "pairs": [asdict(one) for one in found.pairs],
         "notes": list(found.notes),
     }
     return cast(dict[str, Any], known(values))
