@@ -187,11 +187,9 @@ def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) 
 
     Its lists are fused as in the run, without hits below a floor, and cut after `kept` documents, as the results are.
     """
-    settings, cuts = run.config.fuse, cuts_of(run.config, {})
-    floors = [(text_literal(name), cuts.of(ORIGINAL, name)[1]) for name in run.config.retrieve.retrievers]
-    above = [f" AND (retriever != {name} OR score >= '{floor!r}'::DOUBLE)" for name, floor in floors if floor is not None]
+    settings = run.config.fuse
     columns = ("position", "retriever", "doc_id", "score")
-    condition = f"strategy = '{ORIGINAL}' AND rank <= {settings.depth}{''.join(above)} ORDER BY query_id, retriever, rank"
+    condition = f"{of_original(run)} ORDER BY query_id, retriever, rank"
     for rows in _rows(connection, run, ("runs",), columns, condition):
         alone = fuse_original(rows, settings, run.config.retrieve.collection_of)
         found = {query_id: doc_ids[:kept] for query_id, doc_ids in alone.items()}
@@ -199,6 +197,14 @@ def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) 
         doc_ids = [doc_id for doc_ids in found.values() for doc_id in doc_ids]
         columns_of = {"query_id": query_ids, "arm": [ORIGINAL] * len(doc_ids), "doc_id": doc_ids}
         yield pa.table({name: pa.array(values, pa.string()) for name, values in columns_of.items()})
+
+
+def of_original(run: RunFolder) -> str:
+    """Returns the SQL condition of the rows of runs/ that are fused of the original's lists."""
+    cuts = cuts_of(run.config, {})
+    floors = [(text_literal(name), cuts.of(ORIGINAL, name)[1]) for name in run.config.retrieve.retrievers]
+    above = [f" AND (retriever != {name} OR score >= '{floor!r}'::DOUBLE)" for name, floor in floors if floor is not None]
+    return f"strategy = '{ORIGINAL}' AND rank <= {run.config.fuse.depth}{''.join(above)}"
 
 
 def _rows(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
@@ -51,7 +51,14 @@ class Override(NamedTuple):
 class Overrides:
     """The rows of a file, by query."""
 
-    def __init__(self, table: pa.Table, texts: Mapping[str, int], known: Set[str], where: str) -> None:
+    def __init__(
+        self,
+        table: pa.Table,
+        texts: Mapping[str, int],
+        known: Set[str],
+        where: str,
+        row_name: Callable[[int], str] = "row {}".format,
+    ) -> None:
         """Checks and indexes the rows.
 
         Args:
@@ -59,6 +66,7 @@ class Overrides:
             texts: Strategy of the pool -> the most texts that it may have.
             known: All strategies that a row may name; those that are not in the pool have no effect.
             where: Names the file in errors.
+            row_name: What errors call a row, by its number from 1.
 
         Raises:
             RewriterError: A row is wrong.
@@ -67,13 +75,13 @@ class Overrides:
         for number, (query, strategy, text, status) in enumerate(_rows(table)):
             normal = normalise(query or "")
             if problem := _problem(normal, strategy, text, status, known):
-                raise _wrong(f"{where}: row {number + 1}", problem)
+                raise _wrong(f"{where}: {row_name(number + 1)}", problem)
             keys[number] = _hash(normal)
         order = np.argsort(keys, kind="stable")
         self._keys, self._table = keys[order], table.take(pa.array(order)).combine_chunks()
         numbered = zip(self._keys.tolist(), (order + 1).tolist(), _rows(self._table), strict=True)
         for _, of_query in groupby(numbered, itemgetter(0)):
-            _check_together(where, [(number, row) for _, number, row in of_query], texts)
+            _check_together(where, [(number, row) for _, number, row in of_query], texts, row_name)
 
     def __len__(self) -> int:
         """Returns the number of rows."""
@@ -91,13 +99,17 @@ class Overrides:
 @lru_cache(maxsize=2)
 def load_overrides(file: GuardFile, texts: tuple[tuple[str, int], ...], known: tuple[str, ...]) -> Overrides:
     """Returns the overrides of a file that can be read; see `Overrides`."""
-    return Overrides(_table(file), dict(texts), set(known), file.where)
+    return Overrides(override_rows(file), dict(texts), set(known), file.where)
 
 
-def _table(file: GuardFile) -> pa.Table:
+def override_rows(file: GuardFile) -> pa.Table:
+    """Returns COLUMNS of a file of overrides, as text; rows are not checked.
+
+    Raises:
+        RewriterError: The file cannot be read.
+    """
     ending = file.path.rpartition(".")[2].lower()
-    if ending not in _READERS:
-        raise RewriterError("guard-file", f"{file.where}: should end in .parquet, .csv or .jsonl; convert it")
+    check_override_ending(file.path, file.where)
     data = file.read()
     try:
         table = _READERS[ending](data)
@@ -110,6 +122,12 @@ def _table(file: GuardFile) -> pa.Table:
                 "guard-file", f"{file.where}: has no column {name!r}{nearest(name, table.column_names)}; add it"
             )
     return table.select(COLUMNS).cast(_SCHEMA)
+
+
+def check_override_ending(path: str, where: str) -> None:
+    """Checks the name of a file of overrides; raises RewriterError."""
+    if path.rpartition(".")[2].lower() not in _READERS:
+        raise RewriterError("guard-file", f"{where}: should end in .parquet, .csv or .jsonl; convert it")
 
 
 def _csv(data: io.BytesIO) -> pa.Table:
@@ -142,30 +160,34 @@ def _problem(query: str, strategy: str | None, text: str | None, status: str | N
     return ""
 
 
-def _check_together(where: str, rows: Sequence[tuple[int, Row]], texts: Mapping[str, int]) -> None:
+def _check_together(
+    where: str, rows: Sequence[tuple[int, Row]], texts: Mapping[str, int], row_name: Callable[[int], str]
+) -> None:
     """Checks the rows of one query, with their numbers."""
     seen: dict[tuple[str, str], int] = {}
     statuses: dict[str, tuple[str, int]] = {}
     used: dict[str, list[int]] = {}
     banned: dict[str, int] = {}
     for number, (_, strategy, text, status) in rows:
-        place, same = f"{where}: row {number}", normalise(text or "")
+        place, same = f"{where}: {row_name(number)}", normalise(text or "")
         if (first := seen.setdefault((strategy, same), number)) != number:
-            raise _wrong(place, f"has the query, strategy and text of row {first}; keep one")
+            raise _wrong(place, f"has the query, strategy and text of {row_name(first)}; keep one")
         if not same:
             banned[strategy] = number
             continue
         other, first = statuses.setdefault(same, (status, number))
         if other != status and "banned" in (other, status):
-            raise _wrong(place, f"is {status}, and row {first} with the same query and text is {other}; keep one")
+            raise _wrong(place, f"is {status}, and {row_name(first)} with the same query and text is {other}; keep one")
         if status != "banned":
             used.setdefault(strategy, []).append(number)
     for strategy, numbers in used.items():
         if strategy in banned:
-            raise _wrong(f"{where}: row {numbers[0]}", f"row {banned[strategy]} bans its strategy for this query; keep one")
+            raise _wrong(
+                f"{where}: {row_name(numbers[0])}", f"{row_name(banned[strategy])} bans its strategy for this query; keep one"
+            )
         if len(numbers) > (most := texts.get(strategy, len(numbers))):
             line = f"is one of {len(numbers)} texts for its query, and strategy {strategy!r} has {most}; keep {most}"
-            raise _wrong(f"{where}: row {numbers[most]}", line)
+            raise _wrong(f"{where}: {row_name(numbers[most])}", line)
 
 
 def _rows(table: pa.Table) -> Iterator[Row]:

@@ -21,6 +21,7 @@ from jobs.cli.command_line.measure_arguments import (
     add_json,
     add_measures,
     add_report,
+    add_review,
     add_run,
     add_tune,
 )
@@ -320,5 +321,10 @@ VERBS = {
         "learn weights and a selection from a run, measure them on held-out queries, and write the config that is best",
         "dmqr tune runs/quickstart configs/sample/qrels.tsv",
         add_tune,
+    ),
+    "review": Verb(
+        "write a sheet of the rewrites worth a look, and say what queries find; read it back as overrides and judgements",
+        "dmqr review runs/quickstart --out runs/review.csv",
+        add_review,
     ),
 }

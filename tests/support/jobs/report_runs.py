@@ -38,7 +38,8 @@ Row = dict[str, Any]
 class Query:
     """A query as the test wants it: texts by strategy, failures by strategy, hits by (strategy, retriever).
 
-    `selected`: query type, strategies and reason, in runs that select.
+    `selected`: query type, strategies and reason, in runs that select. `guards`: strategy -> flags of its texts. `left_out`:
+    strategy -> the guard that left its texts out.
     """
 
     name: str
@@ -49,6 +50,8 @@ class Query:
     parsed_as: str = "json"
     finish_reason: str = "stop"
     selected: tuple[str | None, list[str], str | None] | None = None
+    guards: dict[str, list[str]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
 
     @property
     def positions(self) -> list[tuple[str, int, str]]:
@@ -147,12 +150,17 @@ class RunMaker:
                 "weight": 1.0,
                 "position_weight": 1.0,
                 "parsed_as": query.parsed_as,
+                "guards": query.guards.get(strategy, []),
             }
             for strategy, position, text in query.positions
         ]
         errors = [
             {"stage": "rewrite", "component": strategy, "reason": "truncated", "message": said, "raw": raw, "attempts": 1}
             for strategy, (said, raw) in query.failed.items()
+        ]
+        errors += [
+            {"stage": "rewrite", "component": strategy, "reason": guard, "message": "", "raw": "", "attempts": 1}
+            for strategy, guard in query.left_out.items()
         ]
         common = "dmqr_adaptive" if config.rewrite.select.kind == "adaptive" else "dmqr"
         names = list(query.texts) if config.rewrite.calls == "separate" else [common] if query.texts else []
