@@ -23,7 +23,7 @@ NAVIGATION = {
         "docs/operations", "docs/look-up", "docs/cluster", "docs/kubernetes", "docs/store", "docs/tables", "docs/metrics",
         "docs/errors",
     ),
-    "Stages by choice": ("docs/answers", "docs/corrective", "docs/judges", "docs/collections", "docs/clicks"),
+    "Stages by choice": ("docs/answers", "docs/corrective", "docs/judges", "docs/collections", "docs/clicks", "docs/review"),
     "Compare": (
         "docs/ablations", "docs/ablations-measured", "docs/test-collections", "docs/rewriting-and-reranking",
         "docs/data-sets", "tests/benchmarks/RESULTS",

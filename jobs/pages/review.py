@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.review.choice import REASONS
+from jobs.review.filled import FilledSheet
 from jobs.review.merged import Merged
 from jobs.review.recall import RecallRow
 from jobs.review.review import Review
-from jobs.review.filled import FilledSheet
 from jobs.terminal.formats import percent, queries
 
 

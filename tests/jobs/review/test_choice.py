@@ -74,8 +74,8 @@ def by_hand(run: RunFolder, queries: list[Query], depth: int = 10) -> tuple[dict
             found.setdefault((of, names[0], 1) if names else (of, "", 0), set()).add("changed")
         if not query.hits:
             found.setdefault((of, "", 0), set()).add("no_hits")
-        for name, flags in query.guards.items():
-            flags = [flag for flag in flags if "repaired" not in flags or not flag.startswith("lost_")]
+        for name, told in query.guards.items():
+            flags = [flag for flag in told if "repaired" not in told or not flag.startswith("lost_")]
             if wanted := {*flags} & {*REASONS}:
                 found.setdefault((of, name, 1), set()).update(wanted)
             if "override" in flags:

@@ -44,14 +44,14 @@ def run(tmp_path: Path) -> RunFolder:
 def filled(run: RunFolder, tmp_path: Path) -> Callable[..., str]:
     """Writes a sheet in which cells are filled in: (query, strategy) -> column -> cell; its path."""
 
-    def fill(cells: dict[tuple[str, str], Row], name: str = "sheet.csv", delimiter: str = ",", **every: str) -> str:
+    def fill(cells: dict[tuple[str, str], Row], name: str = "sheet.csv", delimiter: str = ",") -> str:
         path = tmp_path / name
         path.unlink(missing_ok=True)
         write_sheet(str(path), review_run(run))
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
         for row in rows:
-            row |= cells.get((row["query"].removeprefix("'"), row["strategy"]), {}) | every
+            row.update(cells.get((row["query"].removeprefix("'"), row["strategy"]), {}))
         Random(1).shuffle(rows)  # a person may sort them
         with path.open("w", encoding="utf-8-sig", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
@@ -167,24 +167,25 @@ def test_mistakes_are_lines_with_the_row(
 
 
 @pytest.mark.parametrize(
-    ("there", "cells", "line"),
+    ("there", "status", "line"),
     [
-        ("1-2,keyword,keyword of 1-2,approved", {"status": "banned"}, "{new}: has the query, strategy and text of row 1 of {o};"
-         " keep one"),
-        ("1-2,general,keyword of 1-2,approved", {"status": "banned"}, "{new}: is banned, and row 1 of {o} with the same query and"
-         " text is approved; keep one"),
-        ("1-2,keyword,another,approved", {"status": "pinned"}, "{new}: is one of 2 texts for its query, and strategy 'keyword' has 1;"
-         " keep 1"),
-        ("1-2,keyword,,banned", {"status": "approved"}, "{new}: row 1 of {o} bans its strategy for this query; keep one"),
-        ("1-2,nobody,a,approved", {"status": "banned"}, "row 1 of {o}: unknown strategy 'nobody'"),
+        ("keyword,keyword of 1-2,approved", "banned", "{new}: has the query, strategy and text of row 1 of {o}; keep one"),
+        (
+            "general,keyword of 1-2,approved",
+            "banned",
+            "{new}: is banned, and row 1 of {o} with the same query and text is approved",
+        ),
+        ("keyword,another,approved", "pinned", "{new}: is one of 2 texts for its query, and strategy 'keyword' has 1; keep 1"),
+        ("keyword,,banned", "approved", "{new}: row 1 of {o} bans its strategy for this query; keep one"),
+        ("nobody,a,approved", "banned", "row 1 of {o}: unknown strategy 'nobody'"),
     ],
-)  # fmt: skip
+)
 def test_rows_that_contradict_a_file_are_refused(
-    run: RunFolder, filled: Callable[..., str], tmp_path: Path, there: str, cells: Row, line: str
+    run: RunFolder, filled: Callable[..., str], tmp_path: Path, there: str, status: str, line: str
 ) -> None:
     path = tmp_path / "overrides.csv"
-    path.write_text(f"query,strategy,text,status\n{there}\n")
-    sheet = filled({("1-2", "keyword"): cells})
+    path.write_text(f"query,strategy,text,status\n1-2,{there}\n")
+    sheet = filled({("1-2", "keyword"): {"status": status}})
     verdicts = read_filled(sheet, run).verdicts
     with pytest.raises(DmqrError) as refused:
         merged_overrides(str(path), verdicts, run, sheet)
