@@ -17,6 +17,7 @@ from jobs.runs.folder import open_run
 from rewriters.normalise import query_id
 from tests.support.jobs.whole_runs import rows
 
+APOSTROPHE = "'"  # before a cell that a spreadsheet would change
 TEXTS = {
     "lighthouse keeper Ann": {"general": "lamp keeper", "keyword": "wick, lamp, hours"},
     "spring tides": {"general": "wild yeast", "keyword": "moon, new, full"},
@@ -39,7 +40,9 @@ def job(
     return config_file(values | {"cluster": {"address": "none", "shard_size": 2}})
 
 
-def test_what_a_person_says_is_what_the_next_run_does(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_person_says_is_what_the_next_run_does(
+    job: str, passages: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["run", job]) == 0
     assert main(["review", "runs/small", "--out", "sheet.csv", "--documents"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "sheet.csv"
@@ -48,7 +51,9 @@ def test_what_a_person_says_is_what_the_next_run_does(job: str, capsys: pytest.C
     by = {(row["query"], row["strategy"]): row for row in sheet}
     assert by["lighthouse keeper Ann", "keyword"]["reasons"] == "lost_name"
     assert by["zzz", ""]["reasons"] == "no_hits"
-    assert all(("Bread" in row["served_text"]) == (row["query"] == "bread") for row in sheet if row["served"])
+    assert {passages[row["served"].removeprefix("'")] for row in sheet if row["served"]} == {
+        row["served_text"] for row in sheet
+    } - {""}
     moved = next(row for row in sheet if row["query"] == "spring tides" and "changed" in row["reasons"])
     moved |= {"status": "banned", "relevance": "1"}
     by["lighthouse keeper Ann", "keyword"] |= {"status": "approved", "text": "Ann, lighthouse, keeper"}
@@ -65,9 +70,11 @@ def test_what_a_person_says_is_what_the_next_run_does(job: str, capsys: pytest.C
 
     settings = ["rewrite.guards.overrides=overrides.jsonl", "evaluate={qrels: qrels.tsv, key: query_id}"]
     flags = [word for one in settings for word in ("--set", one)]
-    assert main(["run", job, "--label", "next", *flags, "--json"]) == 0
-    measured = json.loads(capsys.readouterr().out)["quality"]
-    assert (measured["judged"], measured["missing"]) == (1, 0)
+    assert main(["run", job, "--label", "next", *flags]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "runs/small", "--json"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    assert (measured["key"], measured["judged"], measured["missing"], measured["counted"]) == ("query_id", 1, 0, 1)
     found = {(row["query_id"], row["strategy"]): row for row in rows(Path(open_run("runs/small").storage.root), "rewrites")}
     ann, zzz, tides = (query_id(query) for query in ("lighthouse keeper Ann", "zzz", "spring tides"))
     assert (found[ann, "keyword"]["text"], found[ann, "keyword"]["parsed_as"]) == ("Ann, lighthouse, keeper", "override")
@@ -104,6 +111,8 @@ def test_of_queries_with_turns_documents_alone_are_judged(
         command = ["review", "runs/small", "--read", "sheet.csv", "--overrides", "o.csv", "--qrels", "q.tsv"]
         assert main(command) == (2 if words else 0)
         assert words in capsys.readouterr().err
-    assert Path("q.tsv").read_text() == f"{query_id('spring tides', 'of the moon')}\t{row['served']}\t1\n"
+    assert (
+        Path("q.tsv").read_text() == f"{query_id('spring tides', 'of the moon')}\t{row['served'].removeprefix(APOSTROPHE)}\t1\n"
+    )
     assert main([*command, "--key", "query"]) == 2
     assert "the query has earlier turns, and texts alone do not name it" in capsys.readouterr().err
