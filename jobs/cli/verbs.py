@@ -14,9 +14,10 @@ from jobs.cli.inputs import check_samples, ground_truth, prices_of, shown_by
 from jobs.cli.job_verbs import logs, stop
 from jobs.cli.log_verbs import again, caller, load
 from jobs.cli.printing import print_json, print_page, show
+from jobs.cli.publishing.review import review
 from jobs.cli.refusal import say
 
-__all__ = ["ablate", "clicks", "diff", "import_", "index", "logs", "plan", "run", "stop", "try_", "tune"]
+__all__ = ["ablate", "clicks", "diff", "import_", "index", "logs", "plan", "review", "run", "stop", "try_", "tune"]
 
 
 def index(options: argparse.Namespace) -> int:

@@ -251,11 +251,7 @@ VERBS = {
         "dmqr import hotpotqa configs/sample/hotpotqa.json --to runs/hotpotqa",
         add_import,
     ),
-    "index": Verb(
-        "build the index that the config's retrievers name",
-        f"dmqr index {QUICKSTART}",
-        _index,
-    ),
+    "index": Verb("build the index that the config's retrievers name", f"dmqr index {QUICKSTART}", _index),
     "try": Verb(
         "send one query through every stage and show what becomes of it, or one after the other; several configs side by side",
         f'dmqr try {QUICKSTART} "why do onions make you cry"',

@@ -1,0 +1,1 @@
+"""The verbs that bring a finished run to a search: export."""
