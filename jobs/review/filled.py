@@ -99,8 +99,8 @@ def read_filled(path: str, run: RunFolder) -> FilledSheet:
         if (status := row["status"].strip().casefold()) and (problem := _problem(status, row, in_conversation)):
             raise _wrong(where, problem)
         if status:
-            texts = (" ".join(row[name].split()) for name in ("strategy", "text"))
-            verdicts.append(Verdict(place, query, *texts, status, row.get("note", "").strip()))
+            strategy, text = (" ".join(row[name].split()) for name in ("strategy", "text"))
+            verdicts.append(Verdict(place, query, strategy, text, status, row.get("note", "").strip()))
         for column, document in _GRADES.items():
             if cell := row[column].strip():
                 grade = _grade(where, column, cell)

@@ -9,6 +9,7 @@ from cluster.errors import ConfigError
 from jobs.cli.printing import show
 
 if TYPE_CHECKING:
+    from jobs.review.merged import SheetKey
     from jobs.runs.folder import RunFolder
 
 _WRITES = {"--out": "out", "--rows": "rows", "--documents": "documents", "--low": "low", "--least-score": "least_score"}
@@ -71,7 +72,7 @@ def _read(options: argparse.Namespace, run: RunFolder) -> int:
     if options.overrides is not None:
         merged["overrides"] = merged_overrides(options.overrides, sheet.verdicts, run, options.read)
     if options.qrels is not None:
-        key = options.key or ("query" if run.config.evaluate.key == "query" else "query_id")
+        key: SheetKey = options.key or ("query" if run.config.evaluate.key == "query" else "query_id")
         merged["judgements"] = merged_judgements(options.qrels, sheet.grades, run, options.read, key)
     write_merged(list(merged.values()))
     files = {what: {"path": one.path, "added": one.added, "known": one.known} for what, one in merged.items()}
