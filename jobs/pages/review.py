@@ -10,7 +10,7 @@ from rich.text import Text
 
 from jobs.review.choice import REASONS
 from jobs.review.filled import FilledSheet
-from jobs.review.merged import Merged
+from jobs.review.merged import MergedFile
 from jobs.review.recall import RecallRow
 from jobs.review.review import Review
 from jobs.terminal.formats import percent, queries
@@ -77,7 +77,7 @@ def _table(*heads: str) -> Table:
     return table
 
 
-def filled_page(sheet: FilledSheet, merged: dict[str, Merged]) -> RenderableType:
+def filled_page(sheet: FilledSheet, merged: dict[str, MergedFile]) -> RenderableType:
     """Returns what was read of a filled sheet, and what was added to which file."""
     lines = [f"{sheet.rows:,} rows, {sheet.empty:,} not filled in"]
     for what, one in merged.items():

@@ -68,7 +68,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass
-class Candidates:
+class BestCandidates:
     """The best candidates of each reason, and how many there are; `most`: of a reason that are kept."""
 
     most: int
@@ -110,7 +110,7 @@ def changed(served: Sequence[str], original: Sequence[str]) -> float:
     return round(1 - same / sum(weights), 6) if weights else 0.0
 
 
-def collect(connection: duckdb.DuckDBPyConnection, run: RunFolder, found: Candidates) -> None:
+def collect(connection: duckdb.DuckDBPyConnection, run: RunFolder, found: BestCandidates) -> None:
     """Adds the candidates of a portion (`jobs/review/portions.py`)."""
     depth, known = min(DEPTH, kept(run)), lists_known(run)
     reasons: dict[Place, set[str]] = {}

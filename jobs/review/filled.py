@@ -43,7 +43,7 @@ class Verdict(NamedTuple):
     note: str
 
 
-class Grade(NamedTuple):
+class FilledGrade(NamedTuple):
     """A document whose relevance is filled in.
 
     Attributes:
@@ -76,7 +76,7 @@ class FilledSheet(NamedTuple):
     rows: int
     empty: int
     verdicts: list[Verdict]
-    grades: list[Grade]
+    grades: list[FilledGrade]
 
 
 def read_filled(path: str, run: RunFolder) -> FilledSheet:
@@ -92,7 +92,7 @@ def read_filled(path: str, run: RunFolder) -> FilledSheet:
             filled.append((f"row {row['row']}" if row.get("row", "").strip() else f"record {number}", row))
     asked = _asked(run, {row["query_id"] for _, row in filled})
     verdicts: list[Verdict] = []
-    grades: list[Grade] = []
+    grades: list[FilledGrade] = []
     for place, row in filled:
         where = f"{path}: {place}"
         query, in_conversation = _query(where, row, asked)
@@ -106,7 +106,7 @@ def read_filled(path: str, run: RunFolder) -> FilledSheet:
                 grade = _grade(where, column, cell)
                 if not row[document]:
                     raise _wrong(where, f"has {column} {grade}, and no document in column {document!r}; leave it empty")
-                grades.append(Grade(place, row["query_id"], query, in_conversation, row[document], grade))
+                grades.append(FilledGrade(place, row["query_id"], query, in_conversation, row[document], grade))
         if not status and row.get("note", "").strip() and not any(row[column].strip() for column in _GRADES):
             raise _wrong(where, "has a note alone; write a status or a relevance, too, or remove the note")
     _check_documents(run, path, grades)
@@ -179,7 +179,7 @@ def _grade(where: str, column: str, cell: str) -> int:
     return int(cell)
 
 
-def _check_documents(run: RunFolder, path: str, grades: Sequence[Grade]) -> None:
+def _check_documents(run: RunFolder, path: str, grades: Sequence[FilledGrade]) -> None:
     """Checks that the run has found the graded documents for their queries: a spreadsheet may have changed an id."""
     if not grades:
         return

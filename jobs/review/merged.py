@@ -19,7 +19,7 @@ from cluster.storage.whole_file import written
 from jobs.job.strategies import readable
 from jobs.log.judgements import read_qrels
 from jobs.log.sets.names import set_name
-from jobs.review.filled import Grade, Verdict
+from jobs.review.filled import FilledGrade, Verdict
 from jobs.runs.folder import RunFolder
 from rewriters.guards.files import guard_file
 from rewriters.guards.overrides import COLUMNS, Overrides, check_override_ending, override_rows
@@ -30,7 +30,7 @@ SheetKey = Literal["query_id", "query"]
 _NOTE = "note"
 
 
-class Merged(NamedTuple):
+class MergedFile(NamedTuple):
     """A file with what was added to it.
 
     Attributes:
@@ -46,7 +46,7 @@ class Merged(NamedTuple):
     data: bytes
 
 
-def merged_overrides(path: str, verdicts: Sequence[Verdict], run: RunFolder, sheet: str) -> Merged:
+def merged_overrides(path: str, verdicts: Sequence[Verdict], run: RunFolder, sheet: str) -> MergedFile:
     """Returns a file of overrides with those of a sheet; rows that are there stay as they are written.
 
     Args:
@@ -85,7 +85,7 @@ def merged_overrides(path: str, verdicts: Sequence[Verdict], run: RunFolder, she
     entries = run.config.rewrite.strategies if run.config.rewrite.planned else ()
     texts = {one.name: one.n for one in map(readable, entries) if one is not None}
     Overrides(both, texts, {*run.config.rewrite.planned, *shipped()}, where, row_name)
-    return Merged(path, len(new), len(verdicts) - len(new), _with_overrides(path, before, new))
+    return MergedFile(path, len(new), len(verdicts) - len(new), _with_overrides(path, before, new))
 
 
 def _with_overrides(path: str, before: bytes, new: Sequence[Verdict]) -> bytes:
@@ -123,7 +123,7 @@ def _with_overrides(path: str, before: bytes, new: Sequence[Verdict]) -> bytes:
     return _ended(before) + sink_text.getvalue().encode()
 
 
-def merged_judgements(path: str, grades: Sequence[Grade], run: RunFolder, sheet: str, key: SheetKey) -> Merged:
+def merged_judgements(path: str, grades: Sequence[FilledGrade], run: RunFolder, sheet: str, key: SheetKey) -> MergedFile:
     """Returns a file of judgements with the grades of a sheet; lines that are there stay as they are written.
 
     Args:
@@ -163,10 +163,10 @@ def merged_judgements(path: str, grades: Sequence[Grade], run: RunFolder, sheet:
             raise ConfigError("review-sheet", f"{sheet}: {one.place}: {words}; keep one")
         if place != path:
             lines[f"{name}\t{one.doc_id}\t{one.grade}\n"] = None
-    return Merged(path, len(lines), len(grades) - len(lines), _ended(before) + "".join(lines).encode())
+    return MergedFile(path, len(lines), len(grades) - len(lines), _ended(before) + "".join(lines).encode())
 
 
-def write_merged(files: Sequence[Merged]) -> None:
+def write_merged(files: Sequence[MergedFile]) -> None:
     """Writes files to which something was added; raises OSError."""
     for one in files:
         if one.added:

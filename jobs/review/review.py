@@ -14,7 +14,7 @@ from cluster.storage.whole_file import written
 from jobs.measure.evaluate.traffic import traffic_thirds
 from jobs.measure.judged_rows import database
 from jobs.measure.query_context import asked_with, filter_columns
-from jobs.review.choice import REASONS, Candidates, collect
+from jobs.review.choice import REASONS, BestCandidates, collect
 from jobs.review.portions import check_plain, lists_known, review_portions, why_unknown
 from jobs.review.recall import Recall, RecallRow, recall_values
 from jobs.runs.documents import texts_of
@@ -131,7 +131,7 @@ def review_run(
     if least is not None and run.config.rerank.kind == "none":
         what = f"--least-score {least:g}: {run.storage.root} has no reranker, whose scores it would be compared with"
         raise ConfigError("argument", f"{what}; leave it out")
-    candidates, recall = Candidates(rows), Recall.of(run, low, least)
+    candidates, recall = BestCandidates(rows), Recall.of(run, low, least)
     with database(run) as connection:
         for done in review_portions(connection, run):
             phase(f"review {done:,}/{len(run.manifests):,} shards")
