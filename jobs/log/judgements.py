@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -50,6 +52,12 @@ class Judgements(NamedTuple):
     def least(self) -> int:
         """Returns the lowest grade of a relevant document: of people 1, of a judge its own."""
         return 1 if self.judge is None else self.judge.relevant
+
+    @property
+    def digest(self) -> str:
+        """Returns what tells these judgements from others: 16 hex digits, whatever the order of the lines."""
+        rows = sorted((key, doc_id, grade) for key, documents in self.grades.items() for doc_id, grade in documents.items())
+        return sha256(json.dumps([self.key, rows], ensure_ascii=False).encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
     def measures(self, named: Sequence[str]) -> list[str]:
         """Returns what to measure by: the named measures, of a judge its own."""

@@ -54,6 +54,10 @@ class ListedRun:
     """A hash of what decides its results but the log and the content of the indexes."""
     replays: dict[str, Any] | None = None
     """Of which run a replay does queries again, and why; None: it is none."""
+    arms: int = 0
+    """Of an ablation; 0: it is a run."""
+    schema_version: int | None = None
+    """Of its tables and of `run.json` (`jobs.job.keys.SCHEMA_VERSION`); None: its record does not say."""
 
     @property
     def night(self) -> str:
@@ -80,6 +84,18 @@ class ListedRun:
         values = (self.evaluation or {}).get("measures", {}).get(measure or self.leading, {})
         found: float | None = values.get(of)
         return found
+
+    @property
+    def judged_alike(self) -> tuple[Any, ...] | None:
+        """Returns what two runs have in common whose quality compares: who judged, and what; None: not measured.
+
+        Of judgements that an evaluation of before does not tell from others, their number stands for them.
+        """
+        measured = self.evaluation or {}
+        if self.measured("results") is None:
+            return None
+        by: str | None = measured.get("judged_by")
+        return measured.get("key"), by, None if by else measured.get("judgements") or measured.get("judged")
 
     @property
     def of_answers(self) -> dict[str, float]:
@@ -169,7 +185,7 @@ def _listed(output: Storage, folder: str, record: dict[str, Any], prices: Prices
     priced = prices(record)
     state, counts, billed = _progress(output, folder, record, priced)
     config = record.get("config", {})
-    if arms := record.get("ablation", {}).get("arms"):
+    if arms := record.get("ablation", {}).get("arms", ()):
         state = f"{state}, {len(arms)} arms"
     return ListedRun(
         run_id=folder,
@@ -184,6 +200,8 @@ def _listed(output: Storage, folder: str, record: dict[str, Any], prices: Prices
         evaluation=stored_evaluation(output, folder),
         settings=settings_fingerprint(record.get("identity", {})),
         replays=record.get(NOTED),
+        arms=len(arms),
+        schema_version=record.get("schema_version"),
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cluster.costs import Totals
 from jobs.chain.arms.compile import Compiled
 from jobs.chain.arms.generations import iterate_settings
 from jobs.chain.arms.judging import most_judgements
@@ -117,13 +118,23 @@ def saved(run: RunFolder) -> Saving:
                 code.add(need.component)
             else:
                 naive[need.quantity] += need.amount
+    return Saving(naive, *executed_work(run.spent, code))
+
+
+def executed_work(spent: Totals, code: Collection[str] = ()) -> tuple[dict[str, int], dict[str, int]]:
+    """Returns the requests, searches and pairs that were needed, each distinct one once, and those taken from the store.
+
+    Args:
+        spent: Costs of the committed shards.
+        code: Components that are no requests.
+    """
     executed, reused = {}, {}
     for kind in QUANTITIES:
-        by_stage = {stage: run.spent.get(stage, {}) for stage in cost_stages(kind)}
+        by_stage = {stage: spent.get(stage, {}) for stage in cost_stages(kind)}
         sums = [one for of in by_stage.values() for component, one in of.items() if component not in code]
         reused[kind] = int(sum(one.get("reused", 0) for one in sums))
         executed[kind] = int(sum(one.get(cost_quantity(kind), 0) for one in sums)) + reused[kind]
-    return Saving(naive, executed, reused)
+    return executed, reused
 
 
 def planned_saving(compiled: Compiled, queries: int) -> Saving:

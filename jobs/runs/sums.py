@@ -13,6 +13,7 @@ from jobs.counts import (
     ErrorCount,
     FlaggedTexts,
     LeftOutTexts,
+    RungTexts,
     SelectedQueries,
     StrategiesOfQueries,
     TextsOfQueries,
@@ -23,7 +24,7 @@ from jobs.counts import (
     by_arm,
     counts_of,
 )
-from jobs.tables import NOTES
+from jobs.tables import NOTES, RUNGS
 from rewriters.reasons import FELL_BACK
 
 
@@ -51,6 +52,20 @@ def many_fallbacks(counts: Mapping[str, int], limit: float) -> dict[str, str]:
         for strategy, n in fallbacks(counts).items()
         if n > limit * asked
     }
+
+
+def rungs_by_strategy(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Returns strategy -> number of its texts by the parser's fallback step (rung), the best step first."""
+    made: dict[str, dict[str, int]] = {}
+    for of, count in counts_of(counts, RungTexts):
+        made.setdefault(of.strategy, {})[of.rung] = count
+    return {name: in_order_of_rungs(of) for name, of in made.items()}
+
+
+def in_order_of_rungs(counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns counts by rung, the best step first."""
+    place = {rung: number for number, rung in enumerate(RUNGS)}
+    return {rung: counts[rung] for rung in sorted(counts, key=lambda rung: (place.get(rung, len(RUNGS)), rung))}
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,8 @@ class Evaluation:
     """Measures of which lists of the results and of the original end at different depths, one of them cut."""
     judge: JudgedBy | None = None
     """The LLM that judged; None: people did."""
+    judgements: str | None = None
+    """What tells the judgements from others (`Judgements.digest`)."""
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -168,6 +170,7 @@ def evaluation(run: RunFolder, judgements: Judgements, frame: Frame) -> Evaluati
         original_looked=looked[1] if alone else {},
         uneven=frozenset(name for place, name in enumerate(frame.measures) if alone and frame.uneven(0, 1, place)),
         judge=with_noise(run, frame).judge,
+        judgements=judgements.digest,
     )
 
 
@@ -219,7 +222,7 @@ def evaluation_values(evaluation: Evaluation) -> dict[str, Any]:
     unknown = one.unknown
     counts["unknown_documents"] = None if unknown is None else {"unknown": unknown.unknown, "looked_up": unknown.looked_up}
     judged_by = {} if one.judge is None else {"judged_by": one.judge.model}
-    return {"key": one.key} | judged_by | counts | {"measures": measures} | said
+    return {"key": one.key, "judgements": one.judgements} | judged_by | counts | {"measures": measures} | said
 
 
 def evaluation_notes(evaluation: Evaluation) -> list[str]:

@@ -12,11 +12,11 @@ import numpy as np
 
 from cluster import costs
 from cluster.run.shards import committed_tables
-from jobs.counts import UNSCORED_PAIRS, ErrorCount, ErrorQueries, FurtherTexts, RungTexts, counts_of
+from jobs.counts import UNSCORED_PAIRS, ErrorCount, ErrorQueries, FurtherTexts, counts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.starts import node_time
-from jobs.runs.sums import Selected, chosen_counts, selected_by_type
-from jobs.tables import BY_FALLBACK, NOTES, ORIGINAL, RUNGS
+from jobs.runs.sums import Selected, chosen_counts, in_order_of_rungs, rungs_by_strategy, selected_by_type
+from jobs.tables import BY_FALLBACK, NOTES, ORIGINAL
 from retrievers.lists import TOGETHER
 
 
@@ -189,10 +189,8 @@ class Figures:
 
         Its queries with a text, those that failed and those for which it was not selected are all committed queries.
         """
-        made: dict[str, dict[str, int]] = {strategy: {} for strategy in self.strategies}
+        made: dict[str, dict[str, int]] = {strategy: {} for strategy in self.strategies} | rungs_by_strategy(self.counts)
         failed: dict[str, dict[str, int]] = {strategy: {} for strategy in self.strategies}
-        for of, count in counts_of(self.counts, RungTexts):
-            made.setdefault(of.strategy, {})[of.rung] = count
         for one in self.reasons:
             if one.stage == "rewrite" and one.component and not one.note:
                 failed.setdefault(one.component, {})[one.reason] = one.count
@@ -201,7 +199,7 @@ class Figures:
         return [
             Rungs(
                 name,
-                _in_order(made.get(name, {})),
+                made.get(name, {}),
                 failed.get(name, {}),
                 self.counts[FurtherTexts(name).key],
                 chosen.queries - chosen.strategies[name] if chosen else 0,
@@ -212,7 +210,7 @@ class Figures:
     @cached_property
     def rung_names(self) -> list[str]:
         """Returns every rung that occurred, best first."""
-        return list(_in_order({rung: 1 for one in self.rungs for rung in one.rungs}))
+        return list(in_order_of_rungs({rung: 1 for one in self.rungs for rung in one.rungs}))
 
     @cached_property
     def lists(self) -> dict[str, dict[str, int]]:
@@ -298,8 +296,3 @@ class Figures:
             idle=recorded.get("idle"),
             outages=one.get("outages", []),
         )
-
-
-def _in_order(rungs: Mapping[str, int]) -> dict[str, int]:
-    place = {rung: number for number, rung in enumerate(RUNGS)}
-    return {rung: rungs[rung] for rung in sorted(rungs, key=lambda rung: (place.get(rung, len(RUNGS)), rung))}

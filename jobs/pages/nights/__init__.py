@@ -1,0 +1,1 @@
+"""The page over the nights of one name."""
