@@ -30,6 +30,7 @@ from dmqr.calls import ablate, index, open, plan, rewrite, run
 if TYPE_CHECKING:
     from dmqr.quality import MeasuredQuality
     from dmqr.results import Ablation, Run
+    from dmqr.reviewed import ReviewedRun
     from dmqr.rows import Planned, Rewrites
     from dmqr.sets import SetsAblation, SetsQuality
     from jobs.config.config import Config
@@ -46,6 +47,7 @@ __all__ = [
     "MeasuredQuality",
     "Planned",
     "RetrieverError",
+    "ReviewedRun",
     "RewriterError",
     "Rewrites",
     "Run",
@@ -65,7 +67,13 @@ __all__ = [
 logging.getLogger("dmqr").addHandler(logging.NullHandler())  # else Python prints warnings where no handler is set up
 
 _LATER = {"Ablation": "dmqr.results", "Config": "jobs.config.config", "Planned": "dmqr.rows", "MeasuredQuality": "dmqr.quality"}
-_LATER |= {"Rewrites": "dmqr.rows", "Run": "dmqr.results", "SetsAblation": "dmqr.sets", "SetsQuality": "dmqr.sets"}
+_LATER |= {
+    "ReviewedRun": "dmqr.reviewed",
+    "Rewrites": "dmqr.rows",
+    "Run": "dmqr.results",
+    "SetsAblation": "dmqr.sets",
+    "SetsQuality": "dmqr.sets",
+}
 _LATER |= {"look_up_key": "jobs.log.key"}
 
 

@@ -190,24 +190,31 @@ def check_out(path: str) -> None:
         raise ConfigError("argument", f"{what}; give another name or remove it")
 
 
-def write_sheet(path: str, found: Review) -> None:
-    """Writes the rows as CSV that a spreadsheet opens, to a local file or an object on S3.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+def sheet_columns(found: Review) -> tuple[list[str], list[list[Cell]]]:
+    """Returns the names of a sheet's columns but for those to fill in, and its rows."""
     filters = [f"filter {name}" for name in found.columns]
-    header = ["row", "reasons", "query_id", "query", *["context"] * found.context, *filters, "log_count", "change"]
-    header += ["strategy", "text", "original", *["original_text"] * found.documents]
-    header += ["served", *["served_text"] * found.documents, *TO_FILL]
+    names = ["row", "reasons", "query_id", "query", *["context"] * found.context, *filters, "log_count", "change"]
+    names += ["strategy", "text", "original", *["original_text"] * found.documents]
+    names += ["served", *["served_text"] * found.documents]
 
     def cells(number: int, row: ReviewRow) -> list[Cell]:
         first: list[Cell] = [number, ", ".join(row.reasons), row.query_id, row.query]
         first += [row.context] * found.context
         first += [row.filters.get(name, "") for name in found.columns]
         first += [row.log_count, row.change, row.strategy, row.text]
-        first += [row.original, *[row.original_text] * found.documents, row.served, *[row.served_text] * found.documents]
-        return [*first, *[None] * len(TO_FILL)]
+        first += [row.original, *[row.original_text] * found.documents]
+        return [*first, row.served, *[row.served_text] * found.documents]
 
+    return names, [cells(number, row) for number, row in enumerate(found.rows, start=1)]
+
+
+def write_sheet(path: str, found: Review) -> None:
+    """Writes the rows as CSV that a spreadsheet opens, to a local file or an object on S3.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    names, rows = sheet_columns(found)
+    empty: list[Cell] = [None] * len(TO_FILL)
     with written(path) as file, file.open("w", encoding=ENCODING, newline="") as stream:
-        write_rows(stream, header, (cells(number, row) for number, row in enumerate(found.rows, start=1)))
+        write_rows(stream, [*names, *TO_FILL], (row + empty for row in rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections import Counter
 from math import log2
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 
+import dmqr
+from cluster.storage.spreadsheet import guarded
+from jobs.__main__ import main
 from jobs.review import portions
 from jobs.review.choice import REASONS, changed
 from jobs.review.review import Review, review_run, write_sheet
@@ -159,3 +163,20 @@ def test_the_sheet_can_be_opened_in_a_spreadsheet(tmp_path: Path) -> None:
     assert [row["query"] for row in rows[6:]] == texts[6:] == [row["text"] for row in [*rows[7:], rows[0]]]
     assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for row in rows for cell in row.values())
     assert Counter(row["status"] + row["relevance"] + row["original_relevance"] + row["note"] for row in rows) == {"": 9}
+
+
+def test_python_has_what_the_command_line_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = RunMaker(tmp_path)(drawn(Random(3), 20), STRATEGIES, shard_size=7)
+    reviewed = dmqr.open(run.storage.root).review(7)  # type: ignore[union-attr]
+    assert main(["review", run.storage.root, "--rows", "7", "--out", str(tmp_path / "a.csv"), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert {name: said[name] for name in reviewed.values} == json.loads(json.dumps(reviewed.values))
+    reviewed.write(str(tmp_path / "b.csv"))
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    with pytest.raises(dmqr.ConfigError, match="is not overwritten"):
+        reviewed.write(str(tmp_path / "b.csv"))
+    with (tmp_path / "b.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["query"] for row in rows] == [guarded(query) for query in reviewed.table.column("query").to_pylist()]
+    assert reviewed.table.column_names == list(rows[0])[:-4]
+    assert "rows worth a look" in reviewed._repr_html_()
