@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from jobs.log.judgements import JudgedBy, Key
 from jobs.measure.clusters import SIMILARITY
 from jobs.measure.measured_depth import MARK, Looked
-from jobs.measure.significance import FEW_QUERIES, LEVEL
+from jobs.measure.significance import ALPHA, FEW_QUERIES, LEVEL, POWER
 from jobs.terminal.formats import and_more, figure
 
 _WORDS: dict[Key, tuple[str, str]] = {  # key -> several of them, the config key to look at where none is in the log
@@ -138,6 +138,13 @@ def interval_notes(what: str, clusters: int, keys: int, untested: Sequence[str])
     if untested:
         notes.append(f"no test: every cluster differs by the same, which tells no variance: {and_more(untested)}")
     return notes
+
+
+def detectable_words(sizes: Mapping[str, float]) -> list[str]:
+    """Returns the smallest true differences that tests find, in one line, of measure -> difference; nothing without."""
+    each = ", ".join(f"{name} {figure(size)}" for name, size in sizes.items())
+    power = f"a power of {100 * POWER:.0f} % at {ALPHA:g}"
+    return [f"smallest difference that these queries show, with {power}: {each}"] if each else []
 
 
 def interval_words() -> str:

@@ -16,6 +16,7 @@ from jobs.measure.frame import ANSWERS
 from jobs.measure.measures import title
 from jobs.measure.notes import (
     HEADINGS,
+    detectable_words,
     ends_in_words,
     interval_notes,
     interval_words,
@@ -246,4 +247,5 @@ def _notes(paired: Paired) -> list[str]:
     notes += uneven_notes([name for name, one in paired.measures.items() if one.uneven], "A and B")
     untested = [name for name, one in paired.measures.items() if one.interval is None]
     notes += interval_notes(f"B - A, paired by query; {interval_words()}", paired.clusters, paired.counted, untested)
+    notes += detectable_words({name: one.detectable for name, one in paired.measures.items() if one.detectable is not None})
     return [*notes, "better, worse: queries with a higher or lower value in B"]

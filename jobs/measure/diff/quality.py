@@ -18,6 +18,7 @@ from jobs.measure.answers.frame import GoldAnswers, answer_frame
 from jobs.measure.clusters import query_clusters
 from jobs.measure.frame import ANSWERS, LISTS, Frame, kept, measure
 from jobs.measure.measured_depth import Looked
+from jobs.measure.power import detectable
 from jobs.measure.query_context import asked_with
 from jobs.measure.significance import TIE
 from jobs.runs.folder import RunFolder
@@ -38,6 +39,8 @@ class PairedMeasure(NamedTuple):
     uneven: bool = False
     """Whether lists of A and B end at different depths above that of the measure, one of them cut: then the difference is of
     the cuts, too."""
+    detectable: float | None = None
+    """Smallest true difference that a test of these queries at .05 finds with a power of 80 %; None: not known."""
 
     @property
     def difference(self) -> float:
@@ -154,6 +157,7 @@ def pair_frames(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[
     lost: list[QueryChange] = []
     if frame.keys:
         means, test = frame.values.mean(axis=2), frame.test(1, 0)
+        seen = detectable(test.error, test.freedom)
         moved = frame.by_query[1] - frame.by_query[0]
         for place, name in enumerate(frame.measures):
             found[name] = PairedMeasure(
@@ -164,6 +168,7 @@ def pair_frames(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[
                 int((moved[place] < -TIE).sum()),
                 (frame.looked(0, place), frame.looked(1, place)),
                 frame.uneven(0, 1, place),
+                seen[place],
             )
         changes = _changes(frame)
         gained, lost = ([one for one in changes if sign * (one.b - one.a) > TIE] for sign in (1, -1))

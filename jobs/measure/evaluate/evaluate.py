@@ -21,6 +21,7 @@ from jobs.measure.judged.noise import with_noise
 from jobs.measure.measured_depth import Looked
 from jobs.measure.measures import DEPTH, MEASURES, title
 from jobs.measure.notes import (
+    detectable_words,
     ends_in_words,
     interval_notes,
     interval_words,
@@ -33,7 +34,6 @@ from jobs.measure.notes import (
     zero_notes,
 )
 from jobs.measure.power import detectable
-from jobs.measure.significance import ALPHA, POWER
 from jobs.measure.unknown import UnknownDocuments, unknown_documents
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import figure
@@ -256,9 +256,7 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
 
 def detectable_notes(evaluation: Evaluation) -> list[str]:
     """Returns the smallest true differences to the original alone that these queries show, in one line; nothing without any."""
-    sizes = ", ".join(f"{name} {figure(size)}" for name, size in evaluation.detectable.items())
-    power = f"a power of {100 * POWER:.0f} % at {ALPHA:g}"
-    return [f"smallest difference that these queries show, with {power}: {sizes}"] if sizes else []
+    return detectable_words(evaluation.detectable)
 
 
 def _number(value: float) -> float | None:

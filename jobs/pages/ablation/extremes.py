@@ -44,7 +44,7 @@ class Document(NamedTuple):
 
 @dataclass
 class ExtremeQuery:
-    """A key whose value moved. `values`: measure -> baseline's and arm's."""
+    """A key whose value moved. `values`: measure -> baseline's and arm's, of several seeds the means over them."""
 
     query_id: str
     query: str | None
@@ -60,6 +60,9 @@ class ExtremeQuery:
     after: list[Document] = field(default_factory=list)
     missed: list[tuple[str, int]] = field(default_factory=list)
     """Relevant documents that neither has, with their grades, the highest first."""
+    of_seeds: dict[str, list[float]] = field(default_factory=dict)
+    """Baseline or arm -> its value by the first measure with each of its seeds, where there are several; texts and documents
+    are those of the first."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ def extremes(run: RunFolder, found: Standing, arm: str, count: int, judgements: 
             int(frame.counts[key]),
             float(gains[key]),
             {name: (float(before[n, key]), float(after[n, key])) for n, name in enumerate(frame.measures)},
+            of_seeds={name: frame.seeds[name].values[:, 0, key].tolist() for name in (baseline, arm) if name in frame.seeds},
         )
         for key in chosen
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,8 @@ from jobs.log.judgements import read_qrels
 from jobs.measure.compare.arm_costs import arm_costs
 from jobs.measure.compare.comparison import compare
 from jobs.measure.measures import measured_lists
+from jobs.pages.ablation import ablation_report
+from jobs.pages.closing import compared
 from jobs.plan.plan import plan
 from jobs.plan.work import saved
 from jobs.run.ablation import prepare_ablation
@@ -333,7 +336,7 @@ def test_samples_are_answers_of_their_own_with_their_own_seeds(make: Make) -> No
 def test_arms_with_seeds_go_on_and_are_asked_once_for_each(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds, baselines of families, slices and leave-outs in one ablation that fails in the middle; each seed is a sample."""
     log = pq.read_table("log.parquet").to_pydict()["query"]
-    judged = {query: {f"d{1 + place % 6}": 1, f"d{1 + place % 3}": 2} for place, query in enumerate(dict.fromkeys(log))}
+    judged = {query: {f"d0{1 + place % 3}": 1, f"d0{6 + place % 2}": 2} for place, query in enumerate(dict.fromkeys(log))}
     Path("qrels.tsv").write_text(
         "".join(f"{query}\t{doc}\t{grade}\n" for query, of in judged.items() for doc, grade in of.items())
     )
@@ -386,6 +389,12 @@ def test_arms_with_seeds_go_on_and_are_asked_once_for_each(make: Make, monkeypat
         assert one.deviation == pytest.approx(np.std(values.mean(axis=1), ddof=1))
     costs = {one.arm for one in arm_costs(open_run(str(folder)), None, {})}
     assert costs == {name for name in names if "#" not in name}
+    settings = settings.model_copy(update={"baselines": {}, "baseline": "full"})
+    own = compared(open_run(str(folder)), read_qrels("qrels.tsv", key="query"), settings, None)
+    shown = re.findall(r"full</bdi>, nDCG@5 by seed: ([0-9., ]+); shown is the first seed", ablation_report(own, samples=4))
+    every = [by_hand[one] for one in ("full", "full #2", "full #3")]
+    assert shown
+    assert set(shown) <= {", ".join(f"{value:.4f}" for value in values) for values in zip(*every, strict=True)}
 
 
 @pytest.mark.parametrize(

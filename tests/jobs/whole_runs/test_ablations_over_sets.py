@@ -27,6 +27,7 @@ from jobs.runs.sets.folder import open_sets
 from jobs.runs.status import read_status
 from tests.support.jobs.drawn_sets import PAPER, write_paper
 
+ROOT = Path(__file__).parents[3]
 ARMS = ["full", "original", "general", "keyword", "by rank"]
 SETS = ["birds", "tools"]
 TREC = {"nDCG@10": "ndcg_cut_10", "R@5": "recall_5"}
@@ -331,3 +332,25 @@ def test_what_the_table_shows_is_by_choice(fresh: Path) -> None:
     assert "arrow" not in text
     assert "each with the same weight" in text  # below the table
     assert main(["ablate", "paper.yaml", "--set", "ablate.table.arms=[ful]"]) == 2
+
+
+def test_the_ten_lines_of_the_docs_are_a_table_over_folders_of_beir(fresh: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = values_of(lambda: main(["ablate", "paper.yaml", "--json"]), capsys)["comparisons"]["lists"]
+    page = (ROOT / "docs" / "ablations.md").read_text().partition("## Several sets")[2]
+    lines = page.partition("```yaml\n")[2].partition("```")[0].splitlines()
+    assert len(lines) <= 10
+    Path("beir.yaml").write_text("\n".join([*lines, "cluster: {address: none}"]))
+    for name, of in zip(("scifact", "musique"), SETS, strict=True):
+        folder = Path("data") / name
+        (folder / "qrels").mkdir(parents=True)
+        for file in ("queries", "recorded"):
+            (folder / f"{file}.jsonl").write_text((Path("data") / of / f"{file}.jsonl").read_text())
+        (folder / "corpus.jsonl").write_text((Path("data") / of / "corpus.jsonl").read_text().replace('"doc_id"', '"_id"'))
+        (folder / "qrels/test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{(Path('data') / of / 'qrels.tsv').read_text()}")
+    found = values_of(lambda: main(["ablate", "beir.yaml", "--json"]), capsys)["comparisons"]["lists"]
+    assert list(found["sets"]) == ["scifact", "musique"]
+    for one, other in zip(plain["arms"], found["arms"], strict=True):
+        for measure, figures in one["measures"].items():
+            of_sets = [of["mean"] for of in other["measures"][measure]["sets"].values()]
+            assert of_sets == [of["mean"] for of in figures["sets"].values()]
+            assert other["measures"][measure]["p"] == figures["p"]

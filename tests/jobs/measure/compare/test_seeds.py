@@ -20,11 +20,13 @@ from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.arrays import Floats
 from jobs.measure.compare.comparison import Comparison, compare
+from jobs.measure.compare.standing import standing
 from jobs.measure.export.latex import latex_table
 from jobs.measure.export.tables import write_long
 from jobs.measure.export.trec import write_trec
 from jobs.measure.seeds import with_seeds
 from jobs.measure.significance import paired_test
+from jobs.pages.ablation.extremes import extremes
 from jobs.pages.comparison import comparison_table, comparison_values
 from tests.support.jobs.arms_by_hand import ablation, arm, ask
 
@@ -211,3 +213,15 @@ def test_every_table_says_the_deviation(tmp_path: Path) -> None:
     paths = write_trec(str(tmp_path / "trec"), run, found, header=False)
     third = list(ir_measures.read_trec_run(paths["general #3"]))
     assert [row.doc_id for row in third if row.query_id == "Q00"] == lists["general #3"]["q00"]
+
+
+def test_example_queries_have_the_value_of_each_seed_and_show_the_first(tmp_path: Path) -> None:
+    comparison, run, lists = made(tmp_path)
+    found = extremes(run, standing(comparison), "other", 6, Judgements("", GRADES), texts=False)
+    keys, of = sorted(GRADES), np.stack([by_ir_measures(lists[one], "nDCG@10") for one in stored_as("other")])
+    assert len(found.queries) == 6
+    for one in found.queries:
+        assert one.of_seeds.keys() == {"other"}  # the baseline has one answer
+        assert one.of_seeds["other"] == pytest.approx(of[:, keys.index(one.query_id.upper())])
+        assert one.values["nDCG@10"][1] == pytest.approx(np.mean(one.of_seeds["other"]))
+        assert [hit.doc_id for hit in one.after] == lists["other"][one.query_id][:5]  # those of the first

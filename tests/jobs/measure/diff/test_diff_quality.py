@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 from scipy import stats
+from statsmodels.stats.power import TTestPower
 
 from jobs.__main__ import main
 from jobs.log.judgements import Judgements
@@ -67,6 +68,13 @@ def test_means_differences_and_intervals_are_paired(two: tuple[RunFolder, RunFol
     assert (ndcg.a, ndcg.b) == pytest.approx(tuple(values.mean(axis=0)))
     assert ndcg.difference == pytest.approx(np.mean(values[:, 1] - values[:, 0]))
     assert ndcg.interval == pytest.approx(tuple(stats.ttest_rel(values[:, 1], values[:, 0]).confidence_interval(0.95)))
+    moved = values[:, 1] - values[:, 0]
+    effect = TTestPower().solve_power(nobs=5, alpha=0.05, power=0.8, alternative="two-sided")
+    assert ndcg.detectable == pytest.approx(effect * moved.std(ddof=1), rel=1e-4)
+    stored = diff_values(diff(*two, of_queries(), None, 2))["quality"]["measures"]["nDCG@10"]
+    assert stored["detectable"] == ndcg.detectable
+    words = "smallest difference that these queries show, with a power of 80 % at 0.05: nDCG@10 "
+    assert f"{words}{ndcg.detectable:.4f}" in page(*two, of_queries())
     assert (ndcg.better, ndcg.worse) == (3, 1)
     assert (found.measures["R@10"].better, found.measures["R@10"].worse) == (1, 0)
     assert found.unjudged == (5 / 9, 0.5)
@@ -89,6 +97,8 @@ def test_equal_runs_have_neither(two: tuple[RunFolder, RunFolder]) -> None:
     found = quality(two[0], two[0], of_queries(), 2)
     assert (found.gained, found.lost) == ([], [])
     assert found.measures["RR@10"].interval == (0, 0)
+    assert found.measures["RR@10"].detectable is None
+    assert "smallest difference" not in page(two[0], two[0], of_queries())
 
 
 def test_what_only_one_run_counts_is_left_out(side: Side) -> None:
