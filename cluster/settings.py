@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from enum import Enum
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Self, Union, cast
@@ -99,7 +100,7 @@ class Settings(BaseModel):
             value = getattr(self, field)
             yield from ((".".join((*at, field)), what, one) for one in ([value] if isinstance(value, str) else value or ()))
         for keys, inner in self._inner():
-            yield from inner.named(*at, *keys)
+            yield from inner.named(*at, *map(str, keys))
 
     def with_names(self, what: Names, change: Callable[[str], str]) -> Self:
         """Returns a copy in which `change` has replaced the names of one sort, inner sections included."""
@@ -129,20 +130,21 @@ class Settings(BaseModel):
     def changed(self, change: Callable[[Settings], Settings]) -> Self:
         """Returns a copy in which `change` has replaced each inner section."""
         found: dict[str, Any] = {}
-        for (field, *name), inner in self._inner():
-            if name:
-                found.setdefault(field, dict(getattr(self, field)))[name[0]] = change(inner)
+        for (field, *place), inner in self._inner():
+            if place:
+                found.setdefault(field, copy(getattr(self, field)))[place[0]] = change(inner)
             else:
                 found[field] = change(inner)
         return self.model_copy(update=found)
 
-    def _inner(self) -> Iterator[tuple[tuple[str, ...], Settings]]:
-        """Yields the sections in its fields, and in mappings by names that the user has chosen."""
+    def _inner(self) -> Iterator[tuple[tuple[Any, ...], Settings]]:
+        """Yields the sections in its fields, in mappings by names that the user has chosen, and in lists."""
         for field in type(self).model_fields:
             value = getattr(self, field)
-            for name, one in value.items() if isinstance(value, dict) else (("", value),):
+            several = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+            for place, one in ((None, value),) if several is None else several:
                 if isinstance(one, Settings):
-                    yield ((field, name) if name else (field,)), one
+                    yield ((field,) if place is None else (field, place)), one
 
 
 def field_names(model: type[BaseModel]) -> dict[str, Names]:

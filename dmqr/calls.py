@@ -47,12 +47,14 @@ def run(
     from jobs.config.given import file_of
     from jobs.job.prepare import prepare
     from jobs.verbs.building import building
+    from jobs.verbs.notified import notified
     from jobs.verbs.whole_run import whole_run
 
     given = _config(config, settings, overrides, date, label)
     caller = _caller("run", config, settings, overrides, date or given.log.date, label, progress)
-    prepared = prepare(given, file_of(config), building(caller, "run"))
-    return Run(whole_run(prepared, caller), prepared.warnings)
+    with notified(given, "run", caller) as caller:
+        prepared = prepare(given, file_of(config), building(caller, "run"))
+        return Run(whole_run(prepared, caller), prepared.warnings)
 
 
 def ablate(
@@ -74,17 +76,19 @@ def ablate(
     from jobs.config.given import file_of
     from jobs.run.ablation import prepare_ablation
     from jobs.verbs.building import building
+    from jobs.verbs.notified import notified
     from jobs.verbs.whole_ablation import whole_ablation
     from jobs.verbs.whole_sets import whole_sets
 
     given = _config(config, settings, overrides, date, label)
     caller = _caller("ablate", config, settings, overrides, date or given.log.date, label, progress)
-    if given.ablate.sets:
-        over = whole_sets(given, file_of(config), caller, building(caller, "ablate"))
-        return SetsAblation(over.folder, over)
-    job = prepare_ablation(given, file_of(config), building(caller, "ablate"))
-    found = whole_ablation(job, caller)
-    return Ablation(found.folder, found, job.prepared.warnings)
+    with notified(given, "ablate", caller) as caller:
+        if given.ablate.sets:
+            over = whole_sets(given, file_of(config), caller, building(caller, "ablate"))
+            return SetsAblation(over.folder, over)
+        job = prepare_ablation(given, file_of(config), building(caller, "ablate"))
+        found = whole_ablation(job, caller)
+        return Ablation(found.folder, found, job.prepared.warnings)
 
 
 def plan(

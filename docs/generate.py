@@ -289,6 +289,8 @@ def _inner(field: Schema, named: bool = False) -> Iterator[tuple[str, bool]]:
         yield from _inner(one, named)
     if isinstance(field.get("additionalProperties"), dict):
         yield from _inner(field["additionalProperties"], True)
+    if isinstance(field.get("items"), dict):
+        yield from _inner(field["items"], named)
 
 
 def _row(key: str, field: Schema, required: bool) -> str:

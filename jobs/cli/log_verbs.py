@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,17 @@ def caller(again: str) -> Caller:
     from jobs.verbs.caller import Caller
 
     return Caller(logged, program(), again)
+
+
+@contextmanager
+def told_of(config: Config, options: argparse.Namespace, verb: str) -> Iterator[Caller]:
+    """Yields this command line as the caller of a verb whose end is told to whom the config names, also after SIGTERM."""
+    from jobs.notify.notifications import sigterm_told
+    from jobs.verbs.notified import notified
+
+    called = caller(again(options, verb))
+    with sigterm_told() if config.notify else nullcontext(), notified(config, verb, called) as told:
+        yield told
 
 
 def load(options: argparse.Namespace) -> Config:

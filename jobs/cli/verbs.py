@@ -12,7 +12,7 @@ from cluster.errors import ConfigError, DmqrError
 from jobs.cli.imports import import_
 from jobs.cli.inputs import check_samples, ground_truth, prices_of, shown_by
 from jobs.cli.job_verbs import logs, stop
-from jobs.cli.log_verbs import again, caller, load
+from jobs.cli.log_verbs import load, told_of
 from jobs.cli.printing import print_json, print_page, show
 from jobs.cli.publishing.review import review
 from jobs.cli.refusal import say
@@ -107,8 +107,8 @@ def run(options: argparse.Namespace) -> int:
     from jobs.verbs.whole_run import whole_run
 
     config, measures = load(options), shown_by(options)
-    called = caller(again(options))
-    found = whole_run(prepare(config, options.config, building(called, "run")), called, measures=measures)
+    with told_of(config, options, "run") as called:
+        found = whole_run(prepare(config, options.config, building(called, "run")), called, measures=measures)
     return show(options, found.values, found.page, found.folder.storage.root)
 
 
@@ -121,12 +121,12 @@ def ablate(options: argparse.Namespace) -> int:
     from jobs.verbs.whole_sets import whole_sets
 
     config, measures = load(options), shown_by(options)
-    called = caller(again(options, "ablate"))
-    if config.ablate.sets:
-        over = whole_sets(config, options.config, called, building(called, "ablate"), measures)
-        return show(options, over.values, over.page, over.folder.storage.root)
-    job = prepare_ablation(config, options.config, building(called, "ablate"), measures)
-    found = whole_ablation(job, called, measures)
+    with told_of(config, options, "ablate") as called:
+        if config.ablate.sets:
+            over = whole_sets(config, options.config, called, building(called, "ablate"), measures)
+            return show(options, over.values, over.page, over.folder.storage.root)
+        job = prepare_ablation(config, options.config, building(called, "ablate"), measures)
+        found = whole_ablation(job, called, measures)
     return show(options, lambda: closing_values(found), lambda: closing_page(found), found.folder.storage.root)
 
 

@@ -15,6 +15,7 @@ from cluster.run.settings import ClusterSettings
 from cluster.settings import DURATION, NOT_IDENTITY, Names, Settings, duration_seconds
 from jobs.config.collections import check_whole
 from jobs.config.corrective import WebSearchSettings
+from jobs.config.notify import NotifySettings
 from jobs.config.retrieve import RetrieveSettings
 from jobs.config.rewriting import RewriteSettings
 from jobs.config.settings import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
@@ -77,6 +78,8 @@ class Config(Settings):
     """The arms that `ablate` compares."""
     report: Annotated[ReportSettings, NOT_IDENTITY] = ReportSettings()
     """The report that a finished run writes."""
+    notify: Annotated[list[NotifySettings], NOT_IDENTITY] = []
+    """Who is told what becomes of a job."""
     output: Annotated[str, NOT_IDENTITY, Names.FILE]
     """A local or S3 folder; each run has a folder of its own below it."""
     store: Annotated[str | None, NOT_IDENTITY, Names.FILE] = BESIDE_RUNS

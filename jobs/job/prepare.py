@@ -35,6 +35,7 @@ from jobs.job.steps import ReadySteps, ready_steps
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, log_files, versions
 from jobs.log.judgements import Judgements, read_answers, read_qrels
+from jobs.notify.delivery import problems
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.reranker import reranker_identity
 from rewriters.engines.settings import EngineSettings
@@ -62,9 +63,7 @@ class Prepared:
     output: Storage
     run_id: str
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # retriever -> facts of its index, not in the fingerprint
-    rewriting: Rewriting = field(
-        default_factory=lambda: Rewriting(())
-    )  # what workers rewrite with; engines of strategies are resolved
+    rewriting: Rewriting = field(default_factory=lambda: Rewriting(()))  # of workers; engines of strategies are resolved
     warnings: tuple[str, ...] = ()  # what works, and probably not as it is meant
     notes: Mapping[str, Any] = field(default_factory=dict)  # further keys of run.json
     searched: tuple[SearchedIndex, ...] = ()  # the retrievers, of an ablation those of all arms
@@ -102,7 +101,8 @@ def prepare(config: Config, config_path: str, ready: Ready = leave) -> Prepared:
     files = log_files(config.log)
     rewriting = read_rewriting(config)
     check_log(files, log_columns(config, rewriting))
-    return _with_output(config, config_path, files, rewriting, ready)
+    prepared = _with_output(config, config_path, files, rewriting, ready)
+    return replace(prepared, warnings=prepared.warnings + problems(config.notify))
 
 
 def prepare_replay(config: Config, config_path: str, replay: Replay) -> Prepared:

@@ -26,11 +26,13 @@ from jobs.measure.compare.comparison import Comparison, compare
 from jobs.measure.compare.funnel import Funnel, funnel
 from jobs.measure.compare.gates import GatedArm, gated_arms
 from jobs.measure.compare.selected import SelectedOfArm, selected_of_arms
+from jobs.measure.compare.standing import standing
 from jobs.measure.compare.worth import Worth, worth
 from jobs.measure.export.latex import write_latex
 from jobs.measure.export.tables import write_long
 from jobs.measure.judged.family import judged_families, models_of
 from jobs.measure.list_portions import lists_kept
+from jobs.notify.message import Leading
 from jobs.pages.ablation import ablation_report
 from jobs.pages.comparison import comparison_tables, comparison_values
 from jobs.pages.summary import fallback_rows, spending_rows
@@ -68,6 +70,20 @@ class ComparedArms:
 
     gates: Sequence[GatedArm] = ()
     """Of the arms that have one, what it saves and loses."""
+
+    @property
+    def usd(self) -> float | None:
+        """Returns what it has cost, in USD; None without prices."""
+        return None if self.prices is None else self.folder.bill(self.prices).usd
+
+    @property
+    def leading(self) -> Leading | None:
+        """Returns the first measure of the best arm that is compared with another; None where nothing was measured."""
+        found = None if self.comparison is None or not self.comparison.differences else standing(self.comparison)
+        if found is None or found.leader is None:
+            return None
+        baseline, means = found.comparison.base_of(found.leader), found.means
+        return Leading(found.first, found.leader, means[found.leader][found.first], baseline, means[baseline][found.first])
 
     @property
     def beside(self) -> list[Comparison]:

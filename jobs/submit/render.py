@@ -157,13 +157,14 @@ def _sizes(config: Config, pools: Mapping[str, Pool]) -> list[str]:
 
 
 def _server_ports(config: Config, *arms: Config) -> list[int]:
-    """Returns the ports of the servers of models (LLMs, encoders, the reranker), and of the collector of traces."""
+    """Returns the ports of the servers of models (LLMs, encoders, the reranker), of webhooks and of the collector of traces."""
     traces = config.cluster.traces
     urls = addresses(config, *arms)
     urls += [traces.endpoint] if traces and traces.endpoint else []
     searching = [one for of in (config, *arms) for one in of.retrieve.retrievers.values()]
     searching += [of.web.search for of in (config, *arms) if of.web is not None]
     variables = {getattr(one, "url_env", None) for one in searching if one.of_the_web}
+    variables |= {one.webhook_env for one in config.notify}
     urls += [value for name, value in config.cluster.kubernetes.env.items() if name in variables]
     return [address.port or (80 if address.scheme == "http" else 443) for address in map(urlsplit, urls)]
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple
 
+from jobs.notify.notifications import Notifications
+
 if TYPE_CHECKING:
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
@@ -20,3 +22,5 @@ class Caller(NamedTuple):
     """How the command line is called, for commands that a person shall type."""
     again: str
     """The command, or the call, that goes on with the job."""
+    told: Notifications = Notifications()
+    """Who is told what becomes of the job; by default nobody."""

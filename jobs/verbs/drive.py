@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cluster.cause import cause
 from cluster.errors import DmqrError, Stopped, UnavailableError
+from cluster.run.shards import SUCCESS
 from jobs.terminal.logs import event
 from jobs.terminal.system_errors import system
 from jobs.verbs.caller import Caller
+from jobs.verbs.notified import Closed
 
 if TYPE_CHECKING:
     from jobs.config.config import Config
     from jobs.job.prepare import Prepared
+    from jobs.notify.notifications import Notifications
     from jobs.runs.folder import RunFolder
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
 
-Value = TypeVar("Value")
+Value = TypeVar("Value", bound=Closed)
 
 
 def drive(
@@ -45,24 +48,39 @@ def drive(
         Stopped: the job ended early, or failed by an error that nobody foresaw, which is its cause.
         DmqrError: it was refused.
     """
-    with caller.watched(verb, prepared.run_id) as (progress, log):
-        where = prepared.storage.root
+    told, where = caller.told, prepared.storage.root
+    with caller.watched(verb, prepared.run_id) as (progress, log), told.watching(progress.state):
         event("start", f"run {where}", folder=where, config=prepared.config_file, pid=os.getpid())
         warn(prepared.warnings)
         try:
+            if told:
+                told.about(prepared.run_id, where, new=prepared.storage.stat(SUCCESS) is None)
             job(progress, log)
             found = closed(progress, log)
             _compact_store(prepared.config, progress, caller.program)
         except DmqrError as error:
+            _tell_of(error, told)
             event("end", str(error), logging.ERROR, code=error.exit_code)
             raise
         except Exception as error:  # the system's, a bug, or a failing worker: the trace is for the log, the line for a person
             event("failure", cause(error), logging.ERROR, error=error)
             stopped = _stopped(error, log, caller.again)
+            _tell_of(stopped, told)
             event("end", str(stopped), logging.ERROR, code=stopped.exit_code)
             raise stopped from error
+        except (KeyboardInterrupt, SystemExit) as error:
+            _tell_of(error, told)
+            raise
+        if not told.parts:
+            told.ended(found.leading, found.usd)
         event("end", f"finished: {where}", code=0)
     return found
+
+
+def _tell_of(error: BaseException, told: Notifications) -> None:
+    """Tells how a job ends, while its log is open; where it is a part of one, whoever knows the whole does."""
+    if not told.parts:
+        told.failed(error)
 
 
 def _stopped(error: Exception, log: LogFiles, again: str) -> Stopped:

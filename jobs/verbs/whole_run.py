@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from jobs.notify.message import Leading
+from jobs.tables import ORIGINAL
 from jobs.verbs.caller import Caller
 from jobs.verbs.drive import drive, finished
 from jobs.verbs.inputs import measured_by
@@ -33,6 +35,21 @@ class WholeRun:
     said: Sequence[str] = ()
     """What failed after its end."""
     answers: Sequence[AnswerQuality] = ()
+
+    @property
+    def usd(self) -> float | None:
+        """Returns what it has cost, in USD; None without prices."""
+        return None if self.prices is None else self.folder.bill(self.prices).usd
+
+    @property
+    def leading(self) -> Leading | None:
+        """Returns its first measure, beside the original alone; None if it was not measured."""
+        found = self.evaluation
+        if found is None or found.warning is not None:
+            return None
+        measure = found.measures[0]
+        alone = None if found.original is None else found.original[measure]
+        return Leading(measure, "run", found.results[measure], ORIGINAL, alone)
 
     def values(self) -> dict[str, Any]:
         """Returns the closing table as JSON-able values."""

@@ -49,6 +49,7 @@ def whole_sets(
     named = {name: one.run_id for name, one in checked.items()}
     whole, place = sets_place(config, checked)
     storage = open_storage(place)
+    caller.told.about(whole, storage.root, new=False)  # its sets say whether there is anything new
 
     def record(status: str) -> None:
         record_sets(storage, whole, config, str(Path(config_path).absolute()), named, status)
@@ -62,6 +63,7 @@ def whole_sets(
         record("finished")
         compared = compared_sets(storage.root, found)
         write_set_pages(compared)
+    caller.told.ended(compared.leading)
     return compared
 
 

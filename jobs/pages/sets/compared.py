@@ -17,6 +17,7 @@ from jobs.measure.export.sets_latex import write_sets_latex
 from jobs.measure.frame import LISTS
 from jobs.measure.notes import HEADINGS
 from jobs.measure.sets.over_sets import SetsComparison, compare_over_sets
+from jobs.notify.message import Leading
 from jobs.pages.closing import PER_QUERY, TABLE, ComparedArms
 from jobs.pages.sets.page import sets_report
 from jobs.pages.sets.tables import sets_tables, sets_values
@@ -35,6 +36,19 @@ class ComparedSets:
     """Kind of what is measured (`jobs.measure.frame.Frame.kind`) -> over all sets that are so; lists first."""
     sets: Mapping[str, Mapping[str, Comparison]] = field(default_factory=dict)
     """Set -> kind -> its comparison."""
+
+    @property
+    def leading(self) -> Leading | None:
+        """Returns the first measure of the best arm over all sets, beside its baseline; None where nothing was measured."""
+        found = self.comparisons.get(LISTS)
+        if found is None or not found.sets:
+            return None
+        compared = [arm for arm in found.ordered() if not found.is_baseline(arm) and found.contends(arm)]
+        best = next((arm for arm in compared if arm not in found.untested), None)
+        if best is None:
+            return None
+        baseline, first = found.base_of(best), found.first
+        return Leading(first, best, found.mean(best, None, first), baseline, found.mean(baseline, None, first))
 
     def values(self) -> dict[str, Any]:
         """Returns all as JSON-able values."""

@@ -1,0 +1,163 @@
+"""Ablations, also over sets, tell once; the section reaches no worker, no fingerprint, and a cluster by names alone."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.errors import ConfigError
+from cluster.run.pool_sizes import Pool
+from jobs.__main__ import main
+from jobs.chain.store.files import NO_STORE
+from jobs.config.load import load_config
+from jobs.job.keys import identity_fields
+from jobs.submit.reachable import unset_variables
+from jobs.submit.render import rendered
+from tests.support.jobs.drawn_sets import write_paper
+from tests.support.jobs.in_process_runs import job_in_process, prepared_job
+from tests.support.jobs.webhook import Webhook
+
+ROOT = Path(__file__).parents[3]
+NOTIFY = ["--set", "notify=[{webhook_env: HOOK}]"]
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    with Webhook() as server:
+        monkeypatch.setenv("HOOK", server.address)
+        yield server
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_paper(tmp_path)
+    return tmp_path
+
+
+def test_an_ablation_over_sets_tells_the_end_of_all_with_its_best_arm(
+    place: Path, hook: Webhook, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ablate", "paper.yaml", "--json", *NOTIFY]) == 0
+    table = json.loads(capfd.readouterr().out)
+    (told,) = hook.bodies
+    assert (told["event"], told["verb"], told["run_id"], told["folder"]) == ("end", "ablate", table["run_id"], table["folder"])
+    queries = sum(
+        json.loads((Path(one["folder"]) / "run.json").read_text())["counts"]["queries"] for one in table["sets"].values()
+    )
+    assert told["queries"] == {"done": queries, "of": queries}
+    lists = table["comparisons"]["lists"]
+    first = next(iter(lists["arms"][0]["measures"]))
+    means = {one["arm"]: one["measures"][first]["mean"] for one in lists["arms"]}
+    best = max((arm for arm in means if arm != "original"), key=lambda arm: means[arm])
+    assert told["measure"] == {
+        "name": first, "arm": told["measure"]["arm"], "value": pytest.approx(means[best]), "baseline": "original",
+        "baseline_value": pytest.approx(means["original"]),
+    }  # fmt: skip
+    assert means[told["measure"]["arm"]] == means[best]
+
+    assert main(["ablate", "paper.yaml", *NOTIFY]) == 0  # shown again
+    assert len(hook.bodies) == 1
+
+
+def test_a_set_that_is_refused_is_named_in_the_one_message(
+    place: Path, hook: Webhook, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.move(place / "data/tools/queries.jsonl", place / "away")
+    assert main(["ablate", "paper.yaml", *NOTIFY]) == 2
+    line = capfd.readouterr().err.splitlines()[-1]
+    (told,) = hook.bodies
+    assert (told["event"], told["exit_code"], told["code"]) == ("failure", 2, "log-missing")
+    assert told["line"].startswith("set tools: ")
+    assert told["line"] in line
+
+
+def test_an_ablation_tells_its_best_arm(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], hook: Webhook,
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    path = job_in_process(tmp_path, values | {"notify": [{"webhook_env": "HOOK"}]}, bm25, config_file)
+    (tmp_path / "qrels.tsv").write_text("yeast\td05\t1\nspring tide\td07\t1\n")
+    judged = ["--set", "evaluate.qrels=qrels.tsv", "--set", "evaluate.key=query"]
+    assert main(["ablate", path, *judged, "--json"]) == 0
+    table = json.loads(capfd.readouterr().out)
+    (told,) = hook.bodies
+    assert (told["verb"], told["run_id"], told["queries"]) == ("ablate", Path(table["folder"]).name, {"done": 6, "of": 6})
+    assert told["measure"]["baseline"] == "original"
+    assert told["measure"]["name"] == "nDCG@10"
+
+
+def test_it_is_no_part_of_a_fingerprint_and_reaches_no_worker(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    plain = prepared_job(job_in_process(tmp_path, values, bm25, config_file))
+    telling = prepared_job(config_file(values | {"notify": [{"webhook_env": "HOOK"}, {"command": ["tell-somebody"]}]}))
+    assert telling.prepared.run_id == plain.prepared.run_id
+    assert identity_fields(telling.prepared.config) == identity_fields(plain.prepared.config)
+    assert [words.split(";")[0] for words in telling.prepared.warnings if words not in plain.prepared.warnings] == [
+        "notify: the environment variable HOOK (webhook_env) is not set or empty",
+        "notify: there is no program tell-somebody",
+    ]
+    pools = {name: Pool(1, 1, 0) for name in telling.pools}
+    sent = b"".join(pickle.dumps(dict(stage.settings)) for stage in telling.stages(pools, 1, NO_STORE))
+    assert b"bm25" in sent
+    assert b"HOOK" not in sent
+    assert b"tell-somebody" not in sent
+
+
+@pytest.mark.parametrize(
+    ("notify", "words"),
+    [
+        ("{}", "notify.0: should have either webhook_env or command; name one of them"),
+        ("{webhook_env: A, command: [b]}", "notify.0: should have either webhook_env or command; name one of them"),
+        ("{command: [a], format: slack}", "notify.0: format: is of webhooks; a command gets the JSON; remove it"),
+        ("{command: ['']}", "notify.0: command: its first word is the program, and is empty; name the program"),
+        ("{webhook: A}", "notify.0.webhook: unknown key; did you mean 'webhook_env'?"),
+        (
+            "{webhook_env: A, timeout_seconds: 61}",
+            "notify.0.timeout_seconds: input should be less than or equal to 60, found 61",
+        ),
+        ("{webhook_env: 'https://hooks.example/T0/s3cr3t'}", "notify.0: webhook_env: is no name of an environment variable"),
+    ],
+)
+def test_what_is_refused(config_file: Callable[[Any], str], values: dict[str, Any], notify: str, words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(config_file(values), [f"notify=[{notify}]"])
+    assert words in str(error.value)
+    assert "s3cr3t" not in str(error.value)
+
+
+def test_manifests_name_the_variable_and_open_its_port() -> None:
+    def night(*settings: str) -> Any:
+        return load_config(str(ROOT / "configs/nightly.yaml"), list(settings), "2026-01-31")
+
+    hook = "notify=[{webhook_env: OPS_HOOK}, {command: [tell]}]"
+    assert unset_variables(night(hook)) == ["OPS_HOOK"]
+    secret = "cluster.kubernetes.secrets.OPS_HOOK={secret: ops, key: hook}"
+    assert unset_variables(night(hook, secret)) == []
+    given = "cluster.kubernetes.env.OPS_HOOK=http://alerts.internal:8088/hook"
+    text = rendered(night(hook, given), str(ROOT / "configs/nightly.yaml"), "kuberay", settings=[hook, given])
+    found = {one["kind"]: one["spec"] for one in yaml.safe_load_all(text) if one["kind"] != "ConfigMap"}
+    assert 8088 in {port["port"] for port in found["NetworkPolicy"]["egress"][-1]["ports"]}
+    assert hook in shlex.split(found["RayJob"]["entrypoint"])
+
+
+def test_a_list_of_sections_is_named_and_changed_as_other_sections_are() -> None:
+    from cluster.settings import Names
+
+    config = load_config(str(ROOT / "configs/quickstart.yaml"), ["notify=[{command: [a]}, {webhook_env: HOOK}]"])
+    assert ("notify.1.webhook_env", Names.VARIABLE, "HOOK") in list(config.named())
+    changed = config.with_names(Names.VARIABLE, str.lower)
+    assert [one.webhook_env for one in changed.notify] == [None, "hook"]
+    assert [one.webhook_env for one in config.notify] == [None, "HOOK"]
