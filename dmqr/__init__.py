@@ -26,6 +26,7 @@ from cluster.errors import (
     UnavailableError,
 )
 from dmqr.calls import ablate, index, open, plan, rewrite, run
+from dmqr.publishing import export, promote, rollback
 
 if TYPE_CHECKING:
     from dmqr.quality import MeasuredQuality
@@ -56,11 +57,14 @@ __all__ = [
     "Stopped",
     "UnavailableError",
     "ablate",
+    "export",
     "index",
     "look_up_key",
     "open",
     "plan",
+    "promote",
     "rewrite",
+    "rollback",
     "run",
 ]
 

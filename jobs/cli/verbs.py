@@ -14,10 +14,15 @@ from jobs.cli.inputs import check_samples, ground_truth, prices_of, shown_by
 from jobs.cli.job_verbs import logs, stop
 from jobs.cli.log_verbs import load, told_of
 from jobs.cli.printing import print_json, print_page, show
+from jobs.cli.publishing.export import export
+from jobs.cli.publishing.promote import promote, rollback
 from jobs.cli.publishing.review import review
 from jobs.cli.refusal import say
 
-__all__ = ["ablate", "clicks", "diff", "import_", "index", "logs", "plan", "review", "run", "stop", "try_", "tune"]
+__all__ = [
+    "ablate", "clicks", "diff", "export", "import_", "index", "logs", "plan", "promote", "review", "rollback", "run", "stop",
+    "try_", "tune",
+]  # fmt: skip
 
 
 def index(options: argparse.Namespace) -> int:

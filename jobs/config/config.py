@@ -16,6 +16,7 @@ from cluster.settings import DURATION, NOT_IDENTITY, Names, Settings, duration_s
 from jobs.config.collections import check_whole
 from jobs.config.corrective import WebSearchSettings
 from jobs.config.notify import NotifySettings
+from jobs.config.publish import PublishSettings
 from jobs.config.retrieve import RetrieveSettings
 from jobs.config.rewriting import RewriteSettings
 from jobs.config.settings import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
@@ -80,6 +81,8 @@ class Config(Settings):
     """The report that a finished run writes."""
     notify: Annotated[list[NotifySettings], NOT_IDENTITY] = []
     """Who is told what becomes of a job."""
+    publish: Annotated[PublishSettings, NOT_IDENTITY] = PublishSettings()
+    """How a finished run becomes a version that a search looks up."""
     output: Annotated[str, NOT_IDENTITY, Names.FILE]
     """A local or S3 folder; each run has a folder of its own below it."""
     store: Annotated[str | None, NOT_IDENTITY, Names.FILE] = BESIDE_RUNS

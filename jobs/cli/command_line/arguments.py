@@ -14,8 +14,10 @@ from typing import NamedTuple
 import shtab
 
 from jobs.cli.command_line.cluster_arguments import HEAD, add, add_job, add_submission
+from jobs.cli.command_line.config_arguments import add_config, add_label, add_overrides
 from jobs.cli.command_line.import_arguments import add_import
 from jobs.cli.command_line.measure_arguments import (
+    add_clicks,
     add_diff,
     add_evaluate,
     add_json,
@@ -26,6 +28,7 @@ from jobs.cli.command_line.measure_arguments import (
     add_tune,
 )
 from jobs.cli.command_line.parser import PROGRAM, REQUIRED, Parser
+from jobs.cli.command_line.publish_arguments import add_export, add_promote, add_rollback
 from jobs.cli.command_line.store_arguments import add_store
 from jobs.cli.inputs import named_config
 
@@ -70,16 +73,6 @@ def _typed(program: Path) -> str:
     return program.name if found and Path(found).absolute() == program.absolute() else str(program)
 
 
-def _config(one: argparse.ArgumentParser, nargs: str | None = None) -> None:
-    add(one, "config", metavar="CONFIG", nargs=nargs, help="a YAML file, e.g. configs/quickstart.yaml")
-    _overrides(one)
-
-
-def _overrides(one: argparse.ArgumentParser, date: str = "what {date} stands for (default: yesterday, UTC)") -> None:
-    add(one, "--set", action="append", default=[], metavar="A.B=VALUE", help="override one key of the config")
-    add(one, "--date", metavar="YYYY-MM-DD", help=date)
-
-
 def _demo(one: argparse.ArgumentParser) -> None:
     words = "a folder for the sample, its index and its runs; files that are there stay (default: a temporary one)"
     add(one, "--to", metavar="FOLDER", help=words)
@@ -88,7 +81,7 @@ def _demo(one: argparse.ArgumentParser) -> None:
 
 
 def _index(one: argparse.ArgumentParser) -> None:
-    _config(one, nargs="?")
+    add_config(one, nargs="?")
     words = (
         "Parquet, JSON lines or CSV (doc_id, title, text, or the columns that the config names: corpus.id_column), documents "
         "(text, Markdown, HTML, PDF), or a folder of either; with retrieve.collections NAME=PATH, for each or for some"
@@ -109,7 +102,7 @@ def _index(one: argparse.ArgumentParser) -> None:
 
 
 def _try(one: argparse.ArgumentParser) -> None:
-    _config(one, nargs="+")
+    add_config(one, nargs="+")
     words = "the query, in quotes; without one: asked for at a terminal, else read from standard input, one a line"
     add(one, "query", metavar="QUERY", nargs="?", help=words)
     add(one, "--context", metavar="TEXT", help="the earlier turns of the conversation, as log.context_column has them")
@@ -137,13 +130,9 @@ def _named_yaml(word: str) -> bool:
     return named_config(word) and not any(map(str.isspace, word))
 
 
-def _label(one: argparse.ArgumentParser, words: str) -> None:
-    add(one, "--label", metavar="TEXT", help=words)
-
-
 def _work(one: argparse.ArgumentParser) -> None:
-    _config(one)
-    _label(one, "stands in the name of the run's folder (default: the log's date); another label is another run")
+    add_config(one)
+    add_label(one, "stands in the name of the run's folder (default: the log's date); another label is another run")
     add_json(one)
 
 
@@ -161,24 +150,24 @@ def _plan(one: argparse.ArgumentParser) -> None:
 def _status(one: argparse.ArgumentParser) -> None:
     words = "a run's folder, <output>/<name> for the run started last, or a config, for that of its date or label"
     add(one, "run", metavar="RUN|CONFIG", help=words)
-    _overrides(one, "what {date} stands for (default: yesterday, UTC); with <output>/<name>: the run of this date")
-    _label(one, "with <output>/<name>: the run of this label or date")
+    add_overrides(one, "what {date} stands for (default: yesterday, UTC); with <output>/<name>: the run of this date")
+    add_label(one, "with <output>/<name>: the run of this label or date")
     words = "of a job server, like http://HEAD:8265: say what it knows of the run's job, too (default: storage alone)"
     add(one, "--address", metavar="URL", help=words)
     add_json(one)
 
 
 def _submit(one: argparse.ArgumentParser) -> None:
-    _config(one)
-    _label(one, "as of run: stands in the name of the run's folder and in the job's id")
+    add_config(one)
+    add_label(one, "as of run: stands in the name of the run's folder and in the job's id")
     add_submission(one)
     add_json(one)
 
 
 def _job(one: argparse.ArgumentParser) -> None:
     add_job(one)
-    _overrides(one)
-    _label(one, "with a config: that it was submitted with")
+    add_overrides(one)
+    add_label(one, "with a config: that it was submitted with")
 
 
 def _logs(one: argparse.ArgumentParser) -> None:
@@ -193,7 +182,7 @@ def _stop(one: argparse.ArgumentParser) -> None:
 
 def _runs(one: argparse.ArgumentParser) -> None:
     add(one, "config", metavar="CONFIG|OUTPUT", help="a config, for the runs of its name; or an output, or <output>/<name>")
-    _overrides(one)
+    add_overrides(one)
     add(one, "--prices", metavar="FILE", help="default: prices.yaml beside the config")
     words = "write one page over the nights of a name: cost, quality, coverage, new queries, failures, drift"
     add(one, "--html", metavar="FILE", help=f"{words}; with --json print its figures, too")
@@ -220,29 +209,7 @@ def _replay(one: argparse.ArgumentParser) -> None:
 
 def _store(one: argparse.ArgumentParser) -> None:
     add_store(one)
-    _overrides(one)
-    add_json(one)
-
-
-def _clicks(one: argparse.ArgumentParser) -> None:
-    _config(one)
-    words = "where the judgements go: query_id, doc_id, grade, parted by tabs (evaluate --key query_id)"
-    add(one, "--out", required=True, metavar="FILE", help=words)
-    words = "how place is told from relevance (default: pbm, the position-based model; coec: clicks over expected clicks)"
-    add(one, "--model", choices=("pbm", "coec"), default="pbm", help=words)
-    words = "a document that was clicked, but less often, gets no grade (default: 2)"
-    add(one, "--min-clicks", type=int, default=2, metavar="N", help=words)
-    words = "nor does one that was examined less often: impressions, weighted by how often their place is (default: 10)"
-    add(one, "--min-impressions", type=float, default=10, metavar="N", help=words)
-    words = "from which attractiveness on a document has grade 1, 2, ...; 1 is an average document (default: 0.5,1,2)"
-    add(one, "--thresholds", default="0.5,1,2", metavar="X,Y,...", help=words)
-    words = "names of events that are clicks, with commas (default: click,click_through,item_click)"
-    add(one, "--actions", metavar="NAME,...", help=words)
-    words = "leave out clients with more queries a day, as robots; 0: none (default: 100)"
-    add(one, "--max-queries", type=int, default=100, metavar="N", help=words)
-    add(one, "--depth", type=int, default=50, metavar="N", help="places of a list that count as shown (default: 50)")
-    words = "write impressions, clicks, estimate and grade of each (query, document); .parquet or .csv"
-    add(one, "--pairs", metavar="FILE", help=words)
+    add_overrides(one)
     add_json(one)
 
 
@@ -314,7 +281,7 @@ VERBS = {
     "clicks": Verb(
         "make judgements from the clicks of a log (log.format: ubi), corrected for the place of documents",
         "dmqr clicks configs/ubi.yaml --out runs/clicks.tsv",
-        _clicks,
+        add_clicks,
     ),
     "tune": Verb(
         "learn weights and a selection from a run, measure them on held-out queries, and write the config that is best",
@@ -325,5 +292,20 @@ VERBS = {
         "write a sheet of the rewrites worth a look, and say what queries find; read it back as overrides and judgements",
         "dmqr review runs/quickstart --out runs/review.csv",
         add_review,
+    ),
+    "export": Verb(
+        "write a finished run's look-up rows, as a version, to a folder or into Elasticsearch",
+        "dmqr export runs/quickstart --to runs/published",
+        add_export,
+    ),
+    "promote": Verb(
+        "make an exported version the one that a search uses, if gates hold: errors, coverage, changes, quality",
+        "dmqr promote runs/quickstart --to runs/published --set publish.gates.error_rate=0.05",
+        add_promote,
+    ),
+    "rollback": Verb(
+        "make the version before the promoted one the one that a search uses",
+        "dmqr rollback --to runs/published --check",
+        add_rollback,
     ),
 }

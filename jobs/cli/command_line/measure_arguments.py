@@ -1,4 +1,4 @@
-"""Arguments of the verbs that measure what was run: evaluate, diff, tune, review, report."""
+"""Arguments of the verbs that measure what was run: evaluate, diff, tune, review, report, clicks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import re
 
 from jobs.cli.command_line.cluster_arguments import add
+from jobs.cli.command_line.config_arguments import add_config
 
 _QRELS = "judgements: log_id (or what --key says), doc_id, grade (tabs), or TREC's four columns"
 
@@ -20,7 +21,8 @@ def add_json(one: argparse.ArgumentParser) -> None:
     add(one, "--json", action="store_true", help="print one JSON object in place of the table")
 
 
-def _key(one: argparse.ArgumentParser) -> None:
+def add_key(one: argparse.ArgumentParser) -> None:
+    """Adds `--key`."""
     words = "what the judgements name (default: the run's evaluate.key)"
     add(one, "--key", choices=("log_id", "query_id", "query"), help=words)
 
@@ -54,7 +56,7 @@ def add_evaluate(one: argparse.ArgumentParser) -> None:
     add(one, "--judged", action="store_true", help="measure by the grades of the run's judge (the config's `judge`)")
     words = "people's grades of some results, to compare the judge's with (default: the config's judge.calibration)"
     add(one, "--calibration", metavar="FILE", help=words)
-    _key(one)
+    add_key(one)
     add_measures(one)
     _compared(one)
     _gold(one)
@@ -91,7 +93,7 @@ def add_diff(one: argparse.ArgumentParser) -> None:
     ):
         add(one, dest, metavar="RUN", help=words)
     add(one, "qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of B's config)")
-    _key(one)
+    add_key(one)
     add_measures(one)
     _gold(one, "B's")
     add(one, "--samples", type=int, default=10, metavar="N", help="queries in each list of queries (default: 10)")
@@ -103,7 +105,7 @@ def add_tune(one: argparse.ArgumentParser) -> None:
     """Adds the arguments of tune."""
     add_run(one)
     add(one, "qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of the run's config)")
-    _key(one)
+    add_key(one)
     add(one, "--folds", type=int, default=5, metavar="N", help="parts, each left out once to measure by (default: 5)")
     words = "where the tuned config goes (default: <name>-tuned.yaml); its rules, if it selects, beside it; overwrites nothing"
     add(one, "--out", metavar="FILE", help=words)
@@ -139,8 +141,31 @@ def add_report(one: argparse.ArgumentParser) -> None:
     add(one, "--samples", type=int, metavar="N", help="queries shown at length (default: the config's, 100)")
     add(one, "--all-requests", action="store_true", help="show each request of these, not one of each kind")
     add(one, "--qrels", metavar="FILE", help="judgements (default: the config's)")
-    _key(one)
+    add_key(one)
     add_measures(one)
     _compared(one)
     _gold(one)
     add(one, "--prices", metavar="FILE", help="default: prices.yaml beside the config")
+
+
+def add_clicks(one: argparse.ArgumentParser) -> None:
+    """Adds the arguments of clicks."""
+    add_config(one)
+    words = "where the judgements go: query_id, doc_id, grade, parted by tabs (evaluate --key query_id)"
+    add(one, "--out", required=True, metavar="FILE", help=words)
+    words = "how place is told from relevance (default: pbm, the position-based model; coec: clicks over expected clicks)"
+    add(one, "--model", choices=("pbm", "coec"), default="pbm", help=words)
+    words = "a document that was clicked, but less often, gets no grade (default: 2)"
+    add(one, "--min-clicks", type=int, default=2, metavar="N", help=words)
+    words = "nor does one that was examined less often: impressions, weighted by how often their place is (default: 10)"
+    add(one, "--min-impressions", type=float, default=10, metavar="N", help=words)
+    words = "from which attractiveness on a document has grade 1, 2, ...; 1 is an average document (default: 0.5,1,2)"
+    add(one, "--thresholds", default="0.5,1,2", metavar="X,Y,...", help=words)
+    words = "names of events that are clicks, with commas (default: click,click_through,item_click)"
+    add(one, "--actions", metavar="NAME,...", help=words)
+    words = "leave out clients with more queries a day, as robots; 0: none (default: 100)"
+    add(one, "--max-queries", type=int, default=100, metavar="N", help=words)
+    add(one, "--depth", type=int, default=50, metavar="N", help="places of a list that count as shown (default: 50)")
+    words = "write impressions, clicks, estimate and grade of each (query, document); .parquet or .csv"
+    add(one, "--pairs", metavar="FILE", help=words)
+    add_json(one)

@@ -21,7 +21,10 @@ from rewriters.pool import load
 
 # Not part of what comes out: where, how fast, how long, what is shown.
 APART = {
-    "Config": {"name", "label", "corpus", "limits", "evaluate", "ablate", "report", "output", "store", "store_ttl", "cluster"},
+    "Config": {
+        "name", "label", "corpus", "limits", "evaluate", "ablate", "report", "publish", "output", "store",
+        "store_ttl", "cluster",
+    },
     "LogSettings": {"date", "events"},
     "RewriteSettings": {"store"},
     "RetrieveSettings": {"store"},

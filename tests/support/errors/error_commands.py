@@ -20,6 +20,8 @@ from cluster.run.lease import Lease
 from cluster.storage import open_storage
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
+from jobs.verbs.publishing import ExportArguments
+from jobs.verbs.publishing import exported as export
 from retrievers.models import _commit
 from tests.support.errors.small_job import AFTERWARDS, JOB, Command, Patch, Spoil, failing, file, job, table, typed
 from tests.support.jobs.report_runs import Query, RunMaker, query_id
@@ -140,6 +142,22 @@ def a_run_without_lists(_: Patch) -> None:
 def a_sheet(patch: Patch) -> None:
     a_run(patch)
     Path("sheet.csv").write_text("query,status\ntea,approved\n")
+
+
+def half_a_run(_: Patch) -> None:
+    RunMaker(Path("made"))(finished=False)
+
+
+def exported_with_errors(_: Patch) -> None:
+    export(RunMaker(Path("made"))(), ExportArguments({"to": "out"}))
+
+
+def published_before(_: Patch) -> None:
+    export(RunMaker(Path("made"))(), ExportArguments({"to": "out"}))
+    record = Path("out/0123456789ab/export.json")
+    record.write_text(
+        record.read_text().replace('"run_id": "small-', '"run_id": "another-').replace('"identity": "', '"identity": "0')
+    )
 
 
 def judged_otherwise(patch: Patch) -> None:
@@ -328,7 +346,25 @@ FOLDERS = [
     job("stopped-failure", "then go on with", spoil=failing(OSError(errno.EROFS, "no"), "jobs.run.run.run"), exit_code=1),
     job("storage-away", "try again later", spoil=failing(UnavailableError("s3: away"), "jobs.run.run.run"), exit_code=1),
 ]
-COMMANDS = [*CONFIG, *LOG, *ENGINES, *INDEXES, *FOLDERS]
+PUBLISHING = [
+    typed("argument", "--to is missing: where versions lie", "export", RUN, spoil=a_run),
+    typed("argument", "did you mean 'rows'?", "export", RUN, "--to", "out", "--as", "rowss", spoil=a_run),
+    typed("argument", "a version has lower-case letters", "export", RUN, "--to", "out", "--version", "A/b", spoil=a_run),
+    typed("publish-run", "is not finished", "export", RUN, "--to", "out", spoil=half_a_run),
+    typed(
+        "publish-gate",
+        "look at the run, or set another bound",
+        "promote",
+        RUN,
+        "--to",
+        "out",
+        spoil=exported_with_errors,
+        exit_code=1,
+    ),
+    typed("publish-version", "is of the run another", "export", RUN, "--to", "out", spoil=published_before),
+]
+
+COMMANDS = [*CONFIG, *LOG, *ENGINES, *INDEXES, *FOLDERS, *PUBLISHING]
 
 # ---------------------------------------------------------------- what the system refuses, and what a bug comes to
 

@@ -23,6 +23,7 @@ from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.pages.report import report
 from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import COMPLETIONS, SELECTION, STORED, with_appended
+from rewriters.normalise import normalise
 from tests.support.jobs.in_flight import RETRIEVED, SCORED
 from tests.support.jobs.one_arm import one_arm
 
@@ -215,7 +216,10 @@ class RunMaker:
             self.storage.put(f"completions/{shard:06d}/made.parquet", sink.getvalue().to_pybytes())
 
     def _plan(self, queries: list[Query], size: int, rejected: list[Row]) -> Plan:
-        rows = [{"query_id": query_id(n), "query": query.name, "log_count": query.asked} for n, query in enumerate(queries)]
+        rows = [
+            {"query_id": query_id(n), "query": query.name, "normalised": normalise(query.name), "log_count": query.asked}
+            for n, query in enumerate(queries)
+        ]
         tables = {"queries": [self._put("queries", rows, size)], "errors": [self._put("errors", rejected, 100)]}
         counts = {"log_rows": sum(q.asked for q in queries) + len(rejected), "queries": len(rows), "rejected": len(rejected)}
         numbers = range(-(-len(rows) // size))

@@ -1,0 +1,1 @@
+"""What the verbs show that bring a finished run to a search."""

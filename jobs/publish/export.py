@@ -1,0 +1,171 @@
+"""What an export is, wherever it goes: a version with rows of one run, by one choice, in some formats.
+
+An export is known by its identity: two with one identity have the same rows, so it does not matter which of them is kept.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from cluster.errors import ConfigError
+from jobs.publish.choice import RowChoice
+from jobs.publish.formats.format import Format
+from jobs.publish.rows import LOOK_UP, LookUpRows
+from jobs.publish.scores import best_scores
+from jobs.runs.folder import RunFolder
+
+VERSION = r"[a-z0-9][a-z0-9._-]*"
+LONGEST_VERSION = 128  # characters
+RESERVED = {"current.json", "promotions"}
+"""What stands beside the versions in a folder."""
+
+
+@dataclass(frozen=True)
+class WantedExport:
+    """An export that is asked for.
+
+    Attributes:
+        run: Finished, and no ablation.
+        version: Its name.
+        choice: What goes into the rows.
+        formats: How they are written.
+        options: Format -> its options.
+        since: The version that it is compared with; None: with none.
+    """
+
+    run: RunFolder
+    version: str
+    choice: RowChoice
+    formats: Sequence[Format]
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    since: str | None = None
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """Returns what was chosen, as JSON-able values."""
+        formats = {one.name: dict(self.options.get(one.name, {})) for one in self.formats}
+        return {**self.choice.identity, "formats": formats, "since": self.since}
+
+    @property
+    def identity(self) -> str:
+        """Returns what the export is known by: 16 hex digits of the run, the choices and the columns of rows."""
+        of = [self.run.record["run_id"], self.choices, str(LOOK_UP)]
+        return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class ExportRecord:
+    """What `export.json`, or the index, says of an export.
+
+    Attributes:
+        version: Its name.
+        run_id: The run of its rows.
+        run: Where that run lay.
+        identity: What it is known by.
+        choices: What was chosen.
+        counts: As `LookUpRows.counts`.
+        left_out: Why -> rewrites that are in no row.
+        formats: Format -> what it counted.
+        changes: Of a delta: `new`, `changed`, `gone`, `same` (rows) and `since`.
+        files: Files of a folder: `name`, `key` (below the version's folder), `size` in bytes.
+        made: When, in UTC.
+        best_scores: The mean of the best reranker score of each query (`jobs.publish.scores`); None: there are none.
+    """
+
+    version: str
+    run_id: str
+    run: str
+    identity: str
+    choices: Mapping[str, Any]
+    counts: Mapping[str, int]
+    left_out: Mapping[str, int]
+    formats: Mapping[str, Mapping[str, int]]
+    changes: Mapping[str, Any] | None
+    files: Sequence[Mapping[str, Any]]
+    made: str
+    best_scores: Mapping[str, Any] | None = None
+
+    def values(self) -> dict[str, Any]:
+        """Returns it as JSON-able values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class DoneExport:
+    """An export that is complete.
+
+    Attributes:
+        record: What was exported.
+        place: Where it lies: a folder, or an index and its server.
+        existed: Whether it was there before, or another made it at the same time.
+    """
+
+    record: ExportRecord
+    place: str
+    existed: bool
+
+    def values(self) -> dict[str, Any]:
+        """Returns it as JSON-able values."""
+        return {"place": self.place, "existed": self.existed} | self.record.values()
+
+
+def version_of(run: RunFolder, given: str | None) -> str:
+    """Returns the name of a version: the given one, or the run's id without the config's name, in lower case.
+
+    Raises:
+        ConfigError: It has letters that no version has.
+    """
+    version = run.record["run_id"].removeprefix(f"{run.config.name}-").lower() if given is None else given
+    if not re.fullmatch(VERSION, version) or len(version) > LONGEST_VERSION or version in RESERVED:
+        what = f"--version {version[:LONGEST_VERSION]}: a version has lower-case letters, digits, '.', '-' and '_'"
+        raise ConfigError(
+            "argument", f"{what}, begins with a letter or digit, and is none of {', '.join(sorted(RESERVED))}; rename it"
+        )
+    return version
+
+
+def check_same(found: ExportRecord, wanted: WantedExport, place: str) -> None:
+    """Refuses a version that is there from another run or with other choices.
+
+    Raises:
+        ConfigError: It is not what is asked for.
+    """
+    if found.identity == wanted.identity:
+        return
+    if found.run_id != wanted.run.record["run_id"]:
+        why = f"is of the run {found.run_id}"
+    else:
+        choices = wanted.choices
+        other = [f"{key} {found.choices.get(key)!r}" for key in choices if choices[key] != found.choices.get(key)]
+        why = f"was exported with other choices ({', '.join(other) or 'columns of another dmqr'})"
+    raise ConfigError("publish-version", f"{place}: {why}; give another --version, or the same choices")
+
+
+def record_of(
+    wanted: WantedExport,
+    rows: LookUpRows,
+    formats: Mapping[str, Mapping[str, int]],
+    changes: Mapping[str, Any] | None,
+    files: Sequence[Mapping[str, Any]],
+) -> ExportRecord:
+    """Returns the record of an export whose files are stored, or whose index is to be loaded."""
+    return ExportRecord(
+        version=wanted.version,
+        run_id=wanted.run.record["run_id"],
+        run=wanted.run.storage.root,
+        identity=wanted.identity,
+        choices=wanted.choices,
+        counts=dict(rows.counts),
+        left_out=dict(rows.left_out),
+        formats=formats,
+        changes=changes,
+        files=files,
+        made=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        best_scores=best_scores(wanted.run, wanted.choice.hits),
+    )

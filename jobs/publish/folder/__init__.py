@@ -1,0 +1,1 @@
+"""Versions in a folder, here or on S3."""

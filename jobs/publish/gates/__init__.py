@@ -1,0 +1,1 @@
+"""The four gates before a promotion: error rate, coverage, changed first documents, quality."""

@@ -1,0 +1,128 @@
+"""The gate of quality: the served hits of judged queries, else the best scores of the reranker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from jobs.config.publish import PublishGates
+from jobs.log.judgements import Judgements
+from jobs.measure.frame import Frame, measure
+from jobs.measure.measures import measured_lists
+from jobs.publish.export import ExportRecord
+from jobs.publish.gates.gate import GateResult
+from jobs.runs.folder import RunFolder
+from jobs.runs.reading import database
+from jobs.terminal.formats import figure
+
+_SERVED = """
+SELECT query_id, list(doc_id ORDER BY rank) FROM read_parquet($results) SEMI JOIN wanted USING (query_id)
+WHERE rank <= $hits GROUP BY query_id
+"""
+_NAME = "quality"
+_ROUNDING = 1e-9
+Docs = Mapping[str, Sequence[str]]
+
+
+def quality(
+    run: RunFolder,
+    record: ExportRecord,
+    gates: PublishGates,
+    judgements: Judgements | None,
+    before: ExportRecord | None,
+    served: Path | None,
+) -> GateResult:
+    """Returns what the quality of the served hits says.
+
+    Args:
+        run: Of the version.
+        record: Its export.
+        gates: The bounds.
+        judgements: Of its queries; None: the reranker's scores count.
+        before: The promoted version; None: nothing is promoted.
+        served: A local file of what that serves (`jobs.publish.target.SERVED`).
+    """
+    if judgements is None:
+        return _by_reranker(record, gates, before)
+    name = judgements.measures(run.config.evaluate.measures)[0]
+    frame = measure(run, judgements, [name])
+    if not frame.keys:
+        return GateResult(_NAME, True, None, "no judged query is in the log")
+    own = _means(frame, name, judgements, _own(run, record.choices["hits"], frame))
+    bound, mean = gates.quality, float(own.mean())
+    checks: list[tuple[str, bool]] = []
+    if bound.floor is not None:
+        checks.append((f"at least {figure(bound.floor)}", mean >= bound.floor))
+    if bound.below_original is not None and len(frame.arms) > 1:
+        least = float(frame.values[1][0].mean()) - bound.below_original
+        checks.append(
+            (f"at least {figure(least)}, as {_less('the original alone', bound.below_original)}", mean >= least - _ROUNDING)
+        )
+    if bound.below_promoted is not None and before is not None and served is not None:
+        old = _old(served, frame)
+        both = [place for place, query_id in enumerate(frame.query_ids) if query_id in old]
+        if both:
+            now, then = float(own[both].mean()), float(_means(frame, name, judgements, old)[both].mean())
+            words = f"{figure(now)} on the {len(both):,} of them that {before.version} has, too, at least"
+            words += f" {figure(then - bound.below_promoted)}, as {_less('that', bound.below_promoted)}"
+            checks.append((words, now >= then - bound.below_promoted - _ROUNDING))
+    said = f"{name} of the served hits is {figure(mean)} over {len(frame.keys):,} judged keys"
+    return _result(mean, said, checks)
+
+
+def _by_reranker(record: ExportRecord, gates: PublishGates, before: ExportRecord | None) -> GateResult:
+    found, bound = record.best_scores, gates.quality
+    if found is None:
+        return GateResult(_NAME, True, None, "there are no judgements and no reranker's scores to measure it by")
+    mean, said = (
+        found["mean"],
+        f"the mean of the best reranker scores is {figure(found['mean'])} over {found['queries']:,} queries",
+    )
+    checks: list[tuple[str, bool]] = []
+    old = None if before is None else before.best_scores
+    if bound.below_promoted is not None and before is not None and old is not None and old["by"] == found["by"]:
+        least = old["mean"] - bound.below_promoted
+        checks.append(
+            (f"at least {figure(least)}, as {_less(before.version, bound.below_promoted)}", mean >= least - _ROUNDING)
+        )
+    return _result(mean, said, checks)
+
+
+def _result(mean: float, said: str, checks: Sequence[tuple[str, bool]]) -> GateResult:
+    if not checks:
+        return GateResult(_NAME, True, mean, f"{said}, and there is nothing to hold it against")
+    failed = [words for words, passed in checks if not passed]
+    return GateResult(
+        _NAME, not failed, mean, f"{said}, {'; '.join(failed or [words for words, _ in checks])}".replace("; ", " and ")
+    )
+
+
+def _less(of: str, tolerance: float) -> str:
+    return f"{of} has {figure(tolerance)} more" if tolerance else f"{of} has"
+
+
+def _means(frame: Frame, name: str, judgements: Judgements, docs: Docs) -> Any:
+    """Returns the measure of each judged key by what is served for its query."""
+    pairs = zip(frame.keys, frame.query_ids, strict=True)
+    lists = [(judgements.grades[key], list(docs.get(query_id or "", ()))) for key, query_id in pairs]
+    return measured_lists([name], lists)[:, 0]
+
+
+def _own(run: RunFolder, hits: int, frame: Frame) -> dict[str, list[str]]:
+    return _found(frame, lambda connection: connection.execute(_SERVED, {"results": run.tables["results"], "hits": hits}))
+
+
+def _old(served: Path, frame: Frame) -> dict[str, list[str]]:
+    sql = "SELECT key, docs FROM read_parquet($old) SEMI JOIN wanted ON key = query_id"
+    return _found(frame, lambda connection: connection.execute(sql, {"old": str(served)}))
+
+
+def _found(frame: Frame, asked: Callable[[Any], Any]) -> dict[str, list[str]]:
+    """Returns query_id -> documents, of the judged queries."""
+    wanted = sorted({query_id for query_id in frame.query_ids if query_id is not None})
+    with database() as connection:
+        connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
+        return dict(asked(connection).fetchall())

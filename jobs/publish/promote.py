@@ -1,0 +1,135 @@
+"""Promotion of a version, where the gates hold, and the way back."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from cluster.errors import ConfigError
+from jobs.config.publish import PublishGates
+from jobs.log.judgements import Judgements
+from jobs.publish.export import ExportRecord
+from jobs.publish.gates.gate import GateResult, refused
+from jobs.publish.gates.quality import quality
+from jobs.publish.gates.shares import changed_first, coverage, error_rate
+from jobs.publish.promotion import Promotion, promoted, rolled_back
+from jobs.publish.target import SERVED, Target
+from jobs.runs.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class PromotedVersion:
+    """What became of a promotion or of a rollback.
+
+    Attributes:
+        place: The target.
+        version: The version that is meant.
+        before: What was promoted before; None: nothing.
+        gates: What the gates say; none of a rollback, and of a version that is promoted already.
+        done: Whether the version is promoted now; False: it was only looked at.
+        history: Versions that a rollback would return to, the last first to go.
+    """
+
+    place: str
+    version: str
+    before: str | None
+    gates: list[GateResult]
+    done: bool
+    history: list[str]
+
+    @property
+    def failed(self) -> list[GateResult]:
+        """Returns the gates that do not hold."""
+        return [one for one in self.gates if not one.passed]
+
+    def values(self) -> dict[str, Any]:
+        """Returns it as JSON-able values."""
+        names = ("place", "version", "before", "done", "history")
+        return {name: getattr(self, name) for name in names} | {"gates": [one.values() for one in self.gates]}
+
+
+def promote(
+    target: Target, run: RunFolder, version: str, gates: PublishGates, judgements: Judgements | None, *, check: bool = False
+) -> PromotedVersion:
+    """Promotes a version of a run; with `check` it only says what the gates say.
+
+    Raises:
+        ConfigError: The version is not there, not complete, or of another run.
+        GateError: A gate does not hold.
+        HeldError: Another promotion came first.
+    """
+    record, before = _complete(target, version), target.current()
+    if record.run_id != run.record["run_id"]:
+        what = f"{version} in {target.place}: is of the run {record.run_id}, not of {run.record['run_id']}"
+        raise ConfigError("publish-version", f"{what}; give its run, or another --version")
+    if before is not None and before.version == version:
+        return _done(target, before, before.version, [], done=True)
+    found = _gates(target, run, record, before, gates, judgements)
+    failed = [one for one in found if not one.passed]
+    if failed and not check:
+        raise refused(target.place, version, failed)
+    now = promoted(record, before)
+    if not check:
+        target.move(now, before)
+    return _done(target, now, None if before is None else before.version, found, done=not check)
+
+
+def rollback(target: Target, *, check: bool = False) -> PromotedVersion:
+    """Promotes the version before the promoted one; with `check` it only says which one that is.
+
+    Raises:
+        ConfigError: Nothing is promoted, nothing was before, or that version is gone.
+        HeldError: Another promotion came first.
+    """
+    before = target.current()
+    if before is None:
+        raise ConfigError("publish-version", f"{target.place}: nothing is promoted; promote a version first")
+    if check and not before.history:
+        return _done(target, before, None, [], done=False)
+    now = rolled_back(before)
+    _complete(target, now.version)
+    if not check:
+        target.move(now, before)
+    return _done(target, now, before.version, [], done=not check)
+
+
+def _done(target: Target, now: Promotion, before: str | None, gates: list[GateResult], *, done: bool) -> PromotedVersion:
+    return PromotedVersion(target.place, now.version, before, gates, done, [one["version"] for one in now.history])
+
+
+def _complete(target: Target, version: str) -> ExportRecord:
+    record = target.read(version)
+    if record is None:
+        raise ConfigError("publish-version", f"{version} in {target.place}: there is no complete export of it; export it first")
+    return record
+
+
+def _gates(
+    target: Target,
+    run: RunFolder,
+    record: ExportRecord,
+    before: Promotion | None,
+    gates: PublishGates,
+    judgements: Judgements | None,
+) -> list[GateResult]:
+    with tempfile.TemporaryDirectory(prefix="dmqr-promote-") as folder:
+        old = None if before is None else target.read(before.version)
+        served = None if old is None else _served(target, old.version, Path(folder, "served.parquet"))
+        return [
+            error_rate(run, gates),
+            coverage(run, record, gates),
+            changed_first(run, gates, None if old is None else old.version, served),
+            quality(run, record, gates, judgements, old, served),
+        ]
+
+
+def _served(target: Target, version: str, path: Path) -> Path:
+    """Writes what a version serves to a local file; returns it."""
+    with pq.ParquetWriter(path, SERVED) as file:
+        for batch in target.served(version):
+            file.write_batch(batch)
+    return path

@@ -1,0 +1,260 @@
+"""Versions in a folder and on S3: exported, compared, promoted, rolled back; two at once, after kills, refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.errors import ConfigError, HeldError
+from cluster.storage import open_storage
+from cluster.storage.files import FileStorage
+from jobs.__main__ import main
+from jobs.publish.folder import promotions
+from jobs.publish.folder.target import FolderTarget
+from jobs.publish.rows import LOOK_UP
+from jobs.publish.target import open_target
+from jobs.runs.folder import open_run
+from jobs.verbs.inputs import GroundTruth
+from jobs.verbs.publishing import ExportArguments, PromoteArguments, promoted, rolled_back
+from jobs.verbs.publishing import exported as export
+from rewriters.normalise import query_id
+from tests.support.cluster.s3_server import S3Server
+from tests.support.jobs.look_up_rows import HOSTILE, bare, expected_rows, exported
+from tests.support.jobs.report_runs import Query, RunMaker
+
+Night = Callable[..., Path]
+OPEN = {"gates": {"error_rate": None, "coverage": None, "changed_first": None}}
+FIRST = [*HOSTILE[:4], "moon and tides", "spring tide", "yeast of beer"]
+SECOND = [*HOSTILE[:4], "moon and tides", "harbours at night", ("yeast of beer", "of bread?")]
+
+
+def ignored(_: str) -> None: ...
+
+
+def put(run: Path, to: str, version: str, **more: Any) -> Any:
+    return export(open_run(str(run)), ExportArguments({"to": to}, version, **more))
+
+
+def promote(run: Path, to: str, version: str, **more: Any) -> Any:
+    return promoted(open_run(str(run)), PromoteArguments({"to": to} | OPEN, version, **more), GroundTruth(ignored, "--qrels"))
+
+
+def applied(before: list[dict[str, Any]], to: Path, version: str) -> dict[str, dict[str, Any]]:
+    """key -> row, of rows to which the changes of a version were applied, as its JSON lines say."""
+    record = json.loads((to / version / "export.json").read_text())
+    (file,) = (to / version / one["key"] for one in record["files"] if one["name"] == "changes.jsonl")
+    rows = {row["key"]: row for row in before}
+    for line in file.read_text(encoding="utf-8").split("\n")[:-1]:
+        change = json.loads(line)
+        if change.pop("op") == "put":
+            rows[change["key"]] = {"context": None} | change
+        else:
+            assert set(change) == {"key"}
+            del rows[change["key"]]
+    return rows
+
+
+def test_a_delta_makes_the_version_before_equal_to_the_whole_export(night: Night, tmp_path: Path) -> None:
+    first = night("one", FIRST)
+    second = night("two", SECOND, said="another rewrite")
+    to = tmp_path / "to"
+    put(first, str(to), "one")
+    done = put(second, str(to), "two", since="one")
+    old, new = expected_rows(first)[0], expected_rows(second)[0]
+    assert done.record.changes == {
+        "since": "one",
+        "new": len(new.keys() - old.keys()), "gone": len(old.keys() - new.keys()),
+        "changed": sum(old[key] != new[key] for key in old.keys() & new.keys()),
+        "same": sum(old[key] == new[key] for key in old.keys() & new.keys()),
+    }  # fmt: skip
+    assert done.record.changes["new"] == 2
+    assert done.record.changes["gone"] == 2
+    before, whole = exported(to, "one")[0], exported(to, "two")[0]
+    after = applied(before, to, "two")
+    assert {key: bare(row) for key, row in after.items()} == {row["key"]: bare(row) for row in whole}
+    assert [after[row["key"]]["digest"] for row in whole] == [row["digest"] for row in whole]
+    (changes,) = (to / "two").glob("changes-*.parquet")
+    table = pq.read_table(changes)
+    assert table.schema.names == ["op", *LOOK_UP.names]
+    assert [row["key"] for row in table.to_pylist() if row["op"] == "delete"] == sorted(old.keys() - new.keys())
+    # and of a version that has not changed, nothing is to be done
+    assert put(second, str(to), "three", since="two").record.changes["same"] == len(new)
+    assert applied(whole, to, "three") == {row["key"]: row for row in whole}
+    with pytest.raises(ConfigError, match=r"^--since none: is no complete version in "):
+        put(second, str(to), "four", since="none")
+
+
+def promoted_versions(night: Night, to: str, tmp_path: Path) -> None:
+    first, second = night("one", FIRST), night("two", SECOND)
+    storage = open_storage(to)
+    assert open_target(to).current() is None
+    for run, version in ((first, "one"), (second, "two"), (second, "three")):
+        put(run, to, version)
+    assert not promote(first, to, "one", check=True).done
+    assert open_target(to).current() is None
+    for run, version, history in ((first, "one", []), (second, "two", ["one"]), (second, "three", ["one", "two"])):
+        done = promote(run, to, version)
+        assert (done.version, done.history, done.done) == (version, history, True)
+        said = json.loads(storage.get("current.json") or b"")
+        assert (said["version"], said["run_id"]) == (version, run.name)
+        assert [one["version"] for one in said["history"]] == history
+    assert promote(second, to, "three").history == ["one", "two"]  # a second time: nothing
+    assert rolled_back(to, check=True).version == "two"
+    for version in ("two", "one"):
+        assert rolled_back(to).version == version
+        assert json.loads(storage.get("current.json") or b"")["version"] == version
+    with pytest.raises(ConfigError, match=r"^one: no version was promoted before it"):
+        rolled_back(to)
+    with pytest.raises(ConfigError, match=r"^four in .*: there is no complete export of it"):
+        promote(second, to, "four")
+    with pytest.raises(ConfigError, match=r"^one in .*: is of the run small-one-.*, not of small-two-"):
+        promote(second, to, "one")
+
+
+def test_promotions_and_rollbacks_in_a_folder(night: Night, tmp_path: Path) -> None:
+    promoted_versions(night, str(tmp_path / "to"), tmp_path)
+
+
+def test_promotions_and_rollbacks_on_s3(night: Night, tmp_path: Path, s3: S3Server) -> None:
+    to = s3.fresh()
+    promoted_versions(night, to, tmp_path)
+    served: dict[str, list[str]] = {}
+    for batch in open_target(to).served("two"):
+        served |= {row["key"]: row["docs"] for row in batch.to_pylist()}
+    assert served.keys() == {query_id(*(one if isinstance(one, tuple) else (one,))) for one in SECOND}
+
+
+def test_two_exports_at_once_leave_the_files_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, to = RunMaker(tmp_path)(), tmp_path / "to"
+    both = Barrier(2)
+    plain = FileStorage.put_if_absent
+
+    def together(self: FileStorage, key: str, data: bytes) -> bool:
+        both.wait(30)
+        return plain(self, key, data)
+
+    monkeypatch.setattr(FileStorage, "put_if_absent", together)
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda _: export(run, ExportArguments({"to": str(to)}, "v")), range(2)))
+    assert sorted(one.existed for one in done) == [False, True]
+    assert done[0].record == done[1].record
+    named = {"export.json", *(one["key"] for one in done[0].record.files)}
+    assert {path.name for path in (to / "v").iterdir()} == named
+
+
+def test_of_two_exports_at_once_with_other_choices_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, to = RunMaker(tmp_path)(), tmp_path / "to"
+    both = Barrier(2)
+    plain = FileStorage.put_if_absent
+    monkeypatch.setattr(FileStorage, "put_if_absent", lambda *given: both.wait(30) is not None and plain(*given))
+
+    def one(hits: int) -> str:
+        try:
+            return export(run, ExportArguments({"to": str(to), "hits": hits}, "v")).place
+        except ConfigError as error:
+            return error.code
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(one, (1, 2))) == [str(to / "v"), "publish-version"]
+    assert len(list((to / "v").iterdir())) == 3
+
+
+def test_an_export_that_was_killed_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, to = RunMaker(tmp_path)(), tmp_path / "to"
+    plain, uploads = FileStorage.upload, []
+
+    def killed(self: FileStorage, path: Path, key: str) -> None:
+        if uploads:
+            raise KeyboardInterrupt
+        uploads.append(key)
+        plain(self, path, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileStorage, "upload", killed)
+        with pytest.raises(KeyboardInterrupt):
+            export(run, ExportArguments({"to": str(to)}, "v"))
+    assert [path.name for path in (to / "v").iterdir()] == [Path(uploads[0]).name]
+    with pytest.raises(ConfigError, match="there is no complete export of it"):
+        promoted(run, PromoteArguments({"to": str(to)}, "v"), GroundTruth(ignored, "--qrels"))
+    done = export(run, ExportArguments({"to": str(to)}, "v"))
+    assert not done.existed
+    assert {path.name for path in (to / "v").iterdir()} == {"export.json", *(one["key"] for one in done.record.files)}
+    assert export(run, ExportArguments({"to": str(to)}, "v")).existed
+
+
+def test_of_two_promotions_at_once_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, to = RunMaker(tmp_path)([Query("a"), Query("b")]), str(tmp_path / "to")
+    for version in ("one", "two"):
+        export(run, ExportArguments({"to": to}, version))
+    both = Barrier(2)
+    plain = FolderTarget.move
+
+    def together(*given: Any) -> None:
+        both.wait(30)
+        plain(*given)
+
+    monkeypatch.setattr(FolderTarget, "move", together)
+
+    def one(version: str) -> str:
+        try:
+            return str(promoted(run, PromoteArguments({"to": to} | OPEN, version), GroundTruth(ignored, "--qrels")).version)
+        except HeldError as error:
+            return error.code if "another promotion came first: " in str(error) else str(error)
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(one, ("one", "two")))
+    won = next(version for version in found if version != "publish-overtaken")
+    assert sorted(found) == sorted([won, "publish-overtaken"])
+    now = json.loads(Path(to, "current.json").read_text())
+    assert (now["version"], now["history"]) == (won, [])
+
+
+def test_a_kill_between_the_promotion_and_its_copy_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, to = RunMaker(tmp_path)([Query("a")]), str(tmp_path / "to")
+    export(run, ExportArguments({"to": to}, "one"))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(promotions, "_put", killed)
+        with pytest.raises(KeyboardInterrupt):
+            promoted(run, PromoteArguments({"to": to} | OPEN, "one"), GroundTruth(ignored, "--qrels"))
+    assert not Path(to, "current.json").exists()
+    assert rolled_back(to, check=True).version == "one"
+    assert json.loads(Path(to, "current.json").read_text())["version"] == "one"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--to", "elastic:Up"], "the name of an alias has lower-case letters"),
+        (["--to", "out", "--url-env", "A"], "--url-env: is of elastic:NAME, and out is a folder"),
+        (["--to", "out", "--version", "current.json"], "is none of current.json, promotions; rename it"),
+        (["--to", "out", "--hits", "0"], "publish.hits"),
+    ],
+)
+def test_arguments_that_are_refused(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = RunMaker(tmp_path)()
+    assert main(["export", run.storage.root, *arguments]) == 2
+    assert words in capfd.readouterr().err.splitlines()[-1]
+
+
+def test_an_ablation_is_refused(tmp_path: Path) -> None:
+    run = RunMaker(tmp_path)()
+    run.record["ablation"] = {"arms": []}
+    with pytest.raises(
+        ConfigError, match=r"is an ablation, whose queries have results of several arms; run the config"
+    ) as error:
+        export(run, ExportArguments({"to": str(tmp_path / "to")}))
+    assert error.value.code == "publish-run"

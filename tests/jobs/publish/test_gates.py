@@ -1,0 +1,172 @@
+"""Each gate says its figure, which is counted here apart, and refuses once with its exact line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ir_measures
+import pytest
+
+from jobs.__main__ import main
+from jobs.runs.folder import RunFolder
+from tests.support.jobs.look_up_rows import expected_rows
+from tests.support.jobs.report_runs import Query, RunMaker, query_id
+
+END = "look at the run, or set another bound [publish-gate]"
+
+
+def run_of(place: Path, lists: Sequence[Sequence[str]], asked: Sequence[int] = (3, 2, 1), **more: Any) -> RunFolder:
+    """A run whose queries have these documents, by a rewrite; the original has the last of them alone."""
+    queries = [
+        Query(
+            f"query {n}", {"general": f"text {n}"}, {},
+            {("general", "bm25"): list(docs), ("original", "bm25"): list(docs)[-1:]}, times,
+        )
+        for n, (docs, times) in enumerate(zip(lists, asked, strict=True))
+    ]  # fmt: skip
+    for n, failed in enumerate(more.pop("failed", ())):
+        queries[n].failed = {"keyword": failed}
+    return RunMaker(place)(queries, **more)
+
+
+def served(run: RunFolder) -> dict[str, list[str]]:
+    """key -> documents, by the run's Parquet files."""
+    rows = expected_rows(Path(run.storage.root))[0]
+    return {key: [hit["doc_id"] for hit in row["hits"]] for key, row in rows.items()}
+
+
+def typed(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, list[str]]:
+    capfd.readouterr()
+    code = main(list(words))
+    said = capfd.readouterr()
+    return code, said.out, [line for line in said.err.splitlines() if line.startswith("dmqr")]
+
+
+LISTS = [["d1", "d2"], ["d3", "d1"], ["d2", "d4"]]
+LOOSE = ("--set", "publish.gates.quality={floor: null, below_original: null, below_promoted: null}")
+
+
+def test_the_error_rate(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run, to = run_of(tmp_path, LISTS, failed=[("cut off", "raw")]), str(tmp_path / "to")
+    assert typed(capfd, "export", run.storage.root, "--to", to)[0] == 0
+    command = ["promote", run.storage.root, "--to", to, *LOOSE]
+    line = "publish.gates.error_rate: 33.3 % of the queries failed (1 of 3), at most 1.0 %"
+    assert typed(capfd, *command) == (1, "", [f"dmqr promote: {line}; nothing is promoted; {END}"])
+    code, out, lines = typed(capfd, *command, "--check")
+    assert (code, lines) == (1, [f"dmqr promote: {line}; it would not be promoted; {END}"])
+    assert "FAILS: 33.3 % of the queries failed (1 of 3), at most 1.0 %" in out
+    assert not Path(to, "current.json").exists()
+    code, out, lines = typed(capfd, *command, "--set", "publish.gates.error_rate=0.34", "--json")
+    assert (code, lines, json.loads(out)["done"]) == (0, [], True)
+
+
+def test_coverage_by_traffic(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    queries = [Query("a", {"general": "b"}, {}, {("general", "bm25"): ["d1"]}, 6), Query("c", asked=3)]
+    rejected = [{"log_id": "7", "stage": "dedup", "reason": "empty", "message": "empty", "attempts": 1}]
+    run, to = RunMaker(tmp_path)(queries, rejected=rejected), str(tmp_path / "to")
+    typed(capfd, "export", run.storage.root, "--to", to)
+    command = ["promote", run.storage.root, "--to", to, *LOOSE, "--set", "publish.gates.error_rate=null"]
+    line = "publish.gates.coverage: 60.0 % of the log's traffic has a row with rewrites or hits (6 of 10), at least 95.0 %"
+    assert typed(capfd, *command) == (1, "", [f"dmqr promote: {line}; nothing is promoted; {END}"])
+    assert typed(capfd, *command, "--set", "publish.gates.coverage=0.6")[0] == 0
+
+
+def test_changed_first_documents_by_traffic(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    to = str(tmp_path / "to")
+    first = run_of(tmp_path / "first", LISTS)
+    second = run_of(tmp_path / "second", [["d2", "d1"], ["d3", "d9"], ["d2", "d4"], ["d8"]], (5, 3, 1, 100))
+    for run, version in ((first, "one"), (second, "two")):
+        typed(capfd, "export", run.storage.root, "--to", to, "--version", version)
+    assert typed(capfd, "promote", first.storage.root, "--to", to, "--version", "one", *LOOSE)[0] == 0
+    command = ["promote", second.storage.root, "--to", to, "--version", "two", *LOOSE]
+    old, new = served(first), served(second)
+    asked = dict(zip(new, (5, 3, 1, 100), strict=True))
+    share = sum(asked[key] for key in old if old[key][0] != new[key][0]) / sum(asked[key] for key in old)
+    assert 0.3 < share < 1
+    words = f"{100 * share:.1f} % of the traffic of 3 queries has another first document than in one"
+    line = f"publish.gates.changed_first: {words}"
+    assert typed(capfd, *command) == (1, "", [f"dmqr promote: {line}, at most 30.0 %; nothing is promoted; {END}"])
+    assert typed(capfd, *command, "--set", f"publish.gates.changed_first={share}")[0] == 0
+
+
+def ndcg(judged: dict[str, dict[str, int]], served: dict[str, list[str]]) -> float:
+    run = {key: {doc: 1.0 / rank for rank, doc in enumerate(docs, start=1)} for key, docs in served.items()}
+    measure = ir_measures.parse_measure("nDCG@10")
+    values = {one.query_id: one.value for one in ir_measures.iter_calc([measure], judged, run)}
+    return sum(values.get(key, 0.0) for key in judged) / len(judged)
+
+
+def test_quality_by_judgements(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    to, qrels = str(tmp_path / "to"), tmp_path / "qrels.tsv"
+    first, second = run_of(tmp_path / "first", LISTS), run_of(tmp_path / "second", [["d7", "d1"], ["d8", "d9"], ["d9", "d4"]])
+    judged = {query_id(0): {"d1": 1}, query_id(1): {"d3": 2, "d1": 1}, query_id(2): {"d2": 1}}
+    qrels.write_text("".join(f"{key}\t{doc}\t{grade}\n" for key, of in judged.items() for doc, grade in of.items()))
+    for run, version in ((first, "one"), (second, "two")):
+        typed(capfd, "export", run.storage.root, "--to", to, "--version", version)
+    bounds = [word for name in ("error_rate", "coverage", "changed_first") for word in ("--set", f"publish.gates.{name}=null")]
+    judging = ["--qrels", str(qrels), "--key", "query_id", *bounds]
+    command = ["promote", first.storage.root, "--to", to, "--version", "one", *judging]
+    now, then = ndcg(judged, served(second)), ndcg(judged, served(first))
+    code, out, _ = typed(capfd, *command, "--check", "--json")
+    (found,) = (one for one in json.loads(out)["gates"] if one["name"] == "quality")
+    assert (code, found["figure"]) == (0, pytest.approx(then))
+    line = f"publish.gates.quality: nDCG@10 of the served hits is {then:.4f} over 3 judged keys, at least 0.9990"
+    floor = ["--set", "publish.gates.quality={floor: 0.999, below_original: null}"]
+    assert typed(capfd, *command, *floor) == (1, "", [f"dmqr promote: {line}; nothing is promoted; {END}"])
+    assert typed(capfd, *command)[0] == 0
+    command = ["promote", second.storage.root, "--to", to, "--version", "two", *judging]
+    command += ["--set", "publish.gates.quality.below_original=null"]
+    line = (
+        f"publish.gates.quality: nDCG@10 of the served hits is {now:.4f} over 3 judged keys, {now:.4f} on the 3 of them that "
+        f"one has, too, at least {then - 0.02:.4f}, as that has 0.0200 more"
+    )
+    assert typed(capfd, *command) == (1, "", [f"dmqr promote: {line}; nothing is promoted; {END}"])
+    assert typed(capfd, *command, "--set", "publish.gates.quality.below_promoted=0.9")[0] == 0
+    assert json.loads(Path(to, "current.json").read_text())["version"] == "two"
+
+
+def test_quality_by_the_original_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    to, qrels = str(tmp_path / "to"), tmp_path / "qrels.tsv"
+    run = run_of(tmp_path, [["d1", "d2", "d3"]], (1,))  # the original has d3 alone, and the served hits do not begin with it
+    judged = {query_id(0): {"d3": 1}}
+    qrels.write_text(f"{query_id(0)}\td3\t1\n")
+    typed(capfd, "export", run.storage.root, "--to", to)
+    mean = ndcg(judged, served(run))
+    assert (mean < 0.98, ndcg(judged, {query_id(0): ["d3"]})) == (True, 1.0)
+    command = ["promote", run.storage.root, "--to", to, "--qrels", str(qrels), "--key", "query_id"]
+    line = f"publish.gates.quality: nDCG@10 of the served hits is {mean:.4f} over 1 judged keys, at least 0.9800"
+    words = f"{line}, as the original alone has 0.0200 more; nothing is promoted; {END}"
+    assert typed(capfd, *command) == (1, "", [f"dmqr promote: {words}"])
+
+
+def test_quality_by_the_reranker(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The reranker of these runs gives the first candidate -1.5, so all versions have that mean."""
+    to = str(tmp_path / "to")
+    rerank = {"rerank": {"kind": "cross_encoder", "model": "m"}}
+    run = run_of(tmp_path, LISTS, **rerank)
+    typed(capfd, "export", run.storage.root, "--to", to, "--version", "one")
+    record = json.loads(Path(to, "one", "export.json").read_text())
+    assert (record["best_scores"]["mean"], record["best_scores"]["queries"]) == (-1.5, 3)
+    assert typed(capfd, "promote", run.storage.root, "--to", to, "--version", "one")[0] == 0
+    typed(capfd, "export", run.storage.root, "--to", to, "--version", "two", "--hits", "1")
+    path = Path(to, "one", "export.json")
+    record["best_scores"]["mean"] = -1.0  # as of a night whose documents were better
+    path.write_text(json.dumps(record))
+    line = "publish.gates.quality: the mean of the best reranker scores is -1.5000 over 3 queries"
+    line += ", at least -1.0200, as one has 0.0200 more"
+    command = ["promote", run.storage.root, "--to", to, "--version", "two"]
+    assert typed(capfd, *command) == (1, "", [f"dmqr promote: {line}; nothing is promoted; {END}"])
+    assert typed(capfd, *command, "--set", "publish.gates.quality.below_promoted=0.5")[0] == 0
+
+
+def test_several_gates_say_a_line_each(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run, to = RunMaker(tmp_path)([Query("a", {}, {"general": ("cut", "raw")})]), str(tmp_path / "to")
+    typed(capfd, "export", run.storage.root, "--to", to)
+    code, _, lines = typed(capfd, "promote", run.storage.root, "--to", to)
+    assert (code, [line.split(":")[1].strip() for line in lines]) == (1, ["publish.gates.error_rate", "publish.gates.coverage"])
+    assert typed(capfd, "promote", run.storage.root, "--to", to, "--set", "fuse.k=1")[2] == [
+        "dmqr promote: --set fuse.k=1: is no bound; give one like publish.gates.coverage=0.9 [argument]"
+    ]
