@@ -20,8 +20,8 @@ NAVIGATION = {
         "docs/config", "docs/plugins", "docs/coming-from",
     ),
     "Operate": (
-        "docs/operations", "docs/schedulers", "docs/notifications", "docs/publishing", "docs/look-up", "docs/cluster",
-        "docs/kubernetes", "docs/store", "docs/tables", "docs/metrics", "docs/errors",
+        "docs/operations", "docs/schedulers", "docs/notifications", "docs/publishing", "docs/look-up", "docs/rules",
+        "docs/cluster", "docs/kubernetes", "docs/store", "docs/tables", "docs/metrics", "docs/errors",
     ),
     "Stages by choice": ("docs/answers", "docs/corrective", "docs/judges", "docs/collections", "docs/clicks", "docs/review"),
     "Compare": (

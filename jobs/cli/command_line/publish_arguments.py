@@ -8,7 +8,9 @@ from typing import Any
 from jobs.cli.command_line.cluster_arguments import add
 from jobs.cli.command_line.measure_arguments import add_json, add_key, add_run
 
-FORMAT_OPTIONS: dict[str, dict[str, Any]] = {}
+FORMAT_OPTIONS: dict[str, dict[str, Any]] = {
+    "synonym_rules": {"type": int, "metavar": "N", "help": "synonyms: of so many queries, those asked most (default: 10000)"},
+}
 """Option of a format -> how argparse takes it; `synonym_rules` is `--synonym-rules`. Without it the format's default counts."""
 
 
@@ -29,7 +31,7 @@ def add_export(one: argparse.ArgumentParser) -> None:
     """Adds the arguments of export."""
     add_run(one)
     _add_target(one, " (default: publish.to of the run's config)")
-    words = "what is written, with commas: rows (default: publish.formats)"
+    words = "what is written, with commas: rows, querqy, synonyms (default: publish.formats)"
     add(one, "--as", dest="formats", metavar="NAME,...", type=names, help=words)
     words = "how it is called: lower-case letters, digits, '.', '-', '_' (default: the run's id without the config's name)"
     add(one, "--version", metavar="NAME", help=words)

@@ -37,7 +37,7 @@ def _facts(done: DoneExport) -> Iterator[tuple[str, str]]:
         yield f"since {record.changes['since']}", f"rows: {words}"
     for name, found in record.formats.items():
         if found:
-            yield name, ", ".join(f"{word.replace('_', ' ')} {count:,}" for word, count in found.items())
+            yield name, ", ".join(f"{word.replace('_', ' ')} {count:,}" for word, count in found.items() if count) or "nothing"
     for file in record.files:
         yield file["name"], f"{file['key']}, {size(file['size'])}"
 
