@@ -28,5 +28,8 @@ def repeats_query(row: Mapping[str, Any], rewrite: Mapping[str, Any]) -> bool:
 
 
 def has_words(text: str) -> bool:
-    """Returns whether an analyzer may find a word in a text: a letter, a digit, or a picture."""
-    return any(category[0] in "LN" or category == "So" for category in map(unicodedata.category, text))
+    """Returns whether every usual analyzer finds a word in a text: a letter or a decimal digit.
+
+    Lucene's standard tokenizer makes nothing of `½`, and of pictures only of emoji; a synonym of nothing is refused.
+    """
+    return any(category[0] == "L" or category == "Nd" for category in map(unicodedata.category, text))
