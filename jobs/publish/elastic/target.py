@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,17 @@ from cluster.errors import ConfigError
 from jobs.publish.delta import compared
 from jobs.publish.elastic.index import VersionIndex, create_index, index_path, pages, put_note, read_index
 from jobs.publish.elastic.loading import load_rows
+from jobs.publish.elastic.synonyms import check_limit, put_set
 from jobs.publish.export import DoneExport, ExportRecord, WantedExport, check_same, record_of
 from jobs.publish.promotion import Promotion, overtaken
-from jobs.publish.rows import written_rows
+from jobs.publish.rows import LookUpRows, written_rows
 from jobs.publish.target import SERVED, Phase
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.failures import RequestRefused
 from retrievers.elastic.settings import ElasticSettings
 
+TAKEN = {"rows", "synonyms"}
+"""Formats."""
 _IN_FLIGHT = 4  # bulk requests
 
 
@@ -57,9 +60,10 @@ class ElasticTarget:
 
     def export(self, wanted: WantedExport, phase: Phase) -> DoneExport:
         """Loads a version into its index, unless it is there."""
-        if [one.name for one in wanted.formats] != ["rows"]:
-            others = ", ".join(one.name for one in wanted.formats if one.name != "rows") or "rows"
-            raise ConfigError("argument", f"--as {others}: Elasticsearch takes rows alone; leave it out, or give a folder")
+        names = [one.name for one in wanted.formats]
+        if "rows" not in names or not {*names} <= TAKEN:
+            what = f"--as {','.join(names)}: Elasticsearch takes rows, and synonyms beside them"
+            raise ConfigError("argument", f"{what}; give these, or a folder")
         name, place = self.index_of(wanted.version), f"{self.index_of(wanted.version)} at {self._connection.address}"
         found = read_index(self._connection, name)
         if found is not None:
@@ -70,16 +74,27 @@ class ElasticTarget:
             phase("making rows")
             rows = written_rows(wanted.run, wanted.choice, wanted.version, Path(folder, "look_up.parquet"))
             delta = None if wanted.since is None else compared(self, wanted.since, rows, Path(folder))
-            record = record_of(
-                wanted, rows, {one.name: {} for one in wanted.formats}, None if delta is None else delta.counts, ()
-            )
+            counts = self._written(wanted, rows, Path(folder))
+            record = record_of(wanted, rows, counts, None if delta is None else delta.counts, ())
             create_index(self._connection, VersionIndex(name, record, False, None))
             found = read_index(self._connection, name)
             assert found is not None
             check_same(found.record, wanted, place)
             phase("loading rows")
             load_rows(self._connection, name, rows.lines(), _IN_FLIGHT)
+            if "synonyms" in names:
+                phase("putting synonyms")
+                put_set(self._connection, name, Path(folder), counts["synonyms"]["rules"])
         return DoneExport(self._completed(name, len(rows), found.record), place, existed=False)
+
+    def _written(self, wanted: WantedExport, rows: LookUpRows, folder: Path) -> dict[str, Mapping[str, int]]:
+        """Has the formats beside the rows write their files; returns format -> what it counted."""
+        counts: dict[str, Mapping[str, int]] = {"rows": {}}
+        for one in wanted.formats:
+            if one.name == "synonyms":
+                counts[one.name] = one.write(wanted.run, rows, folder, wanted.options[one.name])
+                check_limit(self._connection, counts[one.name]["rules"])
+        return counts
 
     def _completed(self, name: str, rows: int, record: ExportRecord) -> ExportRecord:
         """Notes that an index is complete, once it has all rows; returns its record."""

@@ -24,7 +24,7 @@ def is_query_alone(row: Mapping[str, Any]) -> bool:
 
 def repeats_query(row: Mapping[str, Any], rewrite: Mapping[str, Any]) -> bool:
     """Returns whether a rewrite of a row has the words of its query."""
-    return normalise(rewrite["text"]) == row["query"]
+    return bool(normalise(rewrite["text"]) == row["query"])
 
 
 def has_words(text: str) -> bool:
