@@ -46,6 +46,8 @@ _OPERATOR = re.compile(r"(?:^| )[+-][^ ]")
 _NOT_IN_SYNONYM = re.compile(rf"[:{_CONTROL}]|\$+(?=\d)|\\(?=#)")
 _NOT_IN_BOOST = re.compile(rf'[#:"*\\{_CONTROL}]|\$+(?=\d)')
 _ENDS_AN_INPUT = re.compile(r"(?:\s*=>)+$")
+_EDGES = ",.;!?()[]{}'‘’“”„«»…、。，"
+"""Punctuation that is no part of a word beside it."""
 _BATCH = 4_096  # rows at a time
 
 
@@ -104,7 +106,7 @@ def boosted_words(text: str) -> list[str]:
     """Returns the words of a long text that may boost, each once."""
     words: dict[str, str] = {}
     for word in _NOT_IN_BOOST.sub(" ", text).split():
-        if has_words(plain := _ENDS_AN_INPUT.sub("", word.lstrip("+-"))):
+        if has_words(plain := _ENDS_AN_INPUT.sub("", word.lstrip(_EDGES + "+-").rstrip(_EDGES))):
             words.setdefault(plain.casefold(), plain)
     return list(words.values())
 
