@@ -81,7 +81,7 @@ def _render(options: argparse.Namespace) -> int:
     from jobs.chain.arms.arms import arms_of
     from jobs.submit.config_map import APPLIED_BYTES, config_files
     from jobs.submit.reachable import doubtful, unseen_paths, unset_variables
-    from jobs.submit.render import DEADLINE_SECONDS, rendered
+    from jobs.submit.render import DEADLINE_SECONDS, ablations, rendered
     from jobs.submit.storage import expected
 
     for flag in ("detach", "json", "pip", "uv"):
@@ -93,13 +93,13 @@ def _render(options: argparse.Namespace) -> int:
             "argument", "--date: a CronJob fills in the date of each night; leave it out, or render kuberay for this one"
         )
     config = load(options)
-    if options.ablate and config.ablate.sets:
-        what = f"the config has sets ({', '.join(config.ablate.sets)}), and manifests are of one ablation"
-        raise ConfigError("argument", f"--render: {what}; submit it with --address, or render a config for each set")
+    if options.ablate and config.ablate.sets and is_cron:
+        what = f"the config has sets ({', '.join(config.ablate.sets)}), which are the same every night"
+        raise ConfigError("argument", f"--render cron: {what}; render kuberay or kueue")
     files = config_files(config, options.config, any_night=is_cron)
     if files.size > APPLIED_BYTES:
         _note(f"warning: the ConfigMap has {files.size:,} bytes: kubectl apply takes it with --server-side only")
-    arms = [arm.config for arm in arms_of(config)] if options.ablate else []
+    arms = [arm.config for one in ablations(config) for arm in arms_of(one)] if options.ablate else []
     for path in unseen_paths(config, *arms, sent=files.sent):
         _note(f"warning: {path}: no pod can see it, unless its image has it")
     for name in unset_variables(config, *arms):

@@ -43,9 +43,9 @@ def complete_sets(values: _Values, where: str) -> None:
     if not isinstance(sets, dict) or not all(one is None or isinstance(one, dict) for one in sets.values()):
         return
     changes = {str(name): _changes(values, one or {}, f"{where}: ablate.sets.{name}") for name, one in sets.items()}
-    for name, one in changes.items():
-        _check(one, f"{where}: ablate.sets.{name}")
     own = {key: one for key, one in values.items() if key != "ablate"}
+    for name, one in changes.items():
+        _check(one, filled(own, name), f"{where}: ablate.sets.{name}")
     touched = {key for one in changes.values() for key in one} | {key for key in _sections() if SET in str(own.get(key))}
     whole = {
         name: {key: _merged(own.get(key), one.get(key)) for key in touched if own.get(key) or one.get(key)}
@@ -64,7 +64,9 @@ def complete_sets(values: _Values, where: str) -> None:
             if SET in str(own.get(key)):
                 values[key] = filled(own[key], first)
         for path in _leaves(changes[first]):
-            if all(_at(one, path) is not None for one in changes.values()):
+            if all(_at(one, path) is not None for one in changes.values()) and not _of_another_kind(
+                values, changes[first], path
+            ):
                 _borrow(values, path, _at(changes[first], path), first)
 
 
@@ -106,10 +108,12 @@ def _indexes(values: _Values, said: Any, where: str) -> dict[str, Any]:
     return said
 
 
-def _check(changes: _Values, where: str) -> None:
-    """Checks that a set says no more than what a set may."""
+def _check(changes: _Values, own: _Values, where: str) -> None:
+    """Checks that a set says no more than what a set may, but for what the config says, too: a config that is sent is whole."""
     for path in _leaves(changes):
         key = ".".join(path)
+        if _at(changes, path) == _at(own, path) is not None:
+            continue
         if not any(key == one or key.startswith(f"{one}.") for one in SAID):
             near = nearest(key, [*_SHORT, _INDEX, *SAID])
             raise ConfigError(
@@ -141,8 +145,18 @@ def _at(values: Any, path: tuple[str, ...]) -> Any:
     return values
 
 
+def _of_another_kind(values: _Values, said: _Values, path: tuple[str, ...]) -> bool:
+    """Returns whether the config has a section on a path in another kind than a set says."""
+    for place in range(1, len(path)):
+        own, other = _at(values, path[:place]), _at(said, path[:place])
+        kinds = [one.get("kind") if isinstance(one, dict) else None for one in (own, other)]
+        if None not in kinds and kinds[0] != kinds[1]:
+            return True
+    return False
+
+
 def _borrow(values: _Values, path: tuple[str, ...], value: Any, name: str) -> None:
-    """Sets a value that a config lacks; a section that it has in another kind stays as it is."""
+    """Sets a value that a config lacks."""
     inner: Any = values
     for key in path[:-1]:
         if inner.get(key) is None:

@@ -9,11 +9,10 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,7 +26,6 @@ from jobs.log.files import LogFile, log_files, versions
 from jobs.log.rows import read_rows
 from jobs.log.settings import LogSettings
 from jobs.terminal.formats import and_more
-from retrievers.retriever import RankedList
 from retrievers.trec.retriever import TREC_VERSION, GivenLists, plain
 from retrievers.trec.run_file import RunFile, read_run
 from retrievers.trec.settings import TrecSettings
@@ -96,40 +94,44 @@ def _version(path: str, where: str) -> str:
 def _given(log: str, read: str, path: str, version: str, where: str) -> GivenLists:
     """Returns the lists of a file for the queries of a log, whose versions tell whether they were read before."""
     del read, version
+    content = hashlib.sha256()
+
+    def lines(text: Iterable[str]) -> Iterator[str]:
+        for line in text:
+            content.update(line.encode())
+            yield line
+
     try:
         with open_file(path) as opened, io.TextIOWrapper(unpacked(opened, path), "utf-8") as text:
-            content = text.read()
+            run = read_run(lines(text), where)
     except (UnicodeDecodeError, pa.ArrowException) as error:
         raise RetrieverError("run-file", f"{where}: cannot be read: {one_line(error)}; write it as UTF-8") from error
-    run = read_run(content.split("\n"), where)
     settings = LogSettings.model_validate_json(log)
     topics, without = _queries(settings, log_files(settings), run)
     if not topics:
-        ids = and_more(list(run.lists), _NAMED)
+        ids = and_more(run.topics, _NAMED)
         words = f"none of its topics ({ids}) is an id of the log (log.id_column: {settings.id_column}); name the column of them"
         raise RetrieverError("run-file", f"{where}: {words}")
-    lists: dict[str, RankedList] = {}
+    queries: dict[str, int] = {}
     again = []
-    for topic, query in topics.items():
-        if query in lists:
+    for place, topic in enumerate(run.topics):
+        query = topics.get(topic)
+        if query is not None and queries.setdefault(query, place) != place:
             again.append(topic)
-            continue
-        found = run.lists[topic]
-        lists[query] = RankedList(pa.array(found.doc_ids, pa.string()), found.scores.astype(np.float64))
     pairs = json.dumps(sorted(topics.items()), ensure_ascii=False)
     identity = {
         "kind": "trec",
         "version": TREC_VERSION,
-        "run": f"sha256:{hashlib.sha256(content.encode()).hexdigest()[:32]}",
+        "run": f"sha256:{content.hexdigest()[:32]}",
         "topics": f"sha256:{hashlib.sha256(pairs.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}",
     }
-    return GivenLists(lists, identity, tuple(_notes(run, topics, again, without)))
+    return GivenLists.of(queries, run, identity, tuple(_notes(run, topics, again, without)))
 
 
 def _queries(log: LogSettings, files: list[LogFile], run: RunFile) -> tuple[dict[str, str], int]:
     """Returns topic -> its query in the log, in plain form, of the topics that are in the log; and rows without a list."""
     columns = LogColumns(log.query_column, log.id_column)
-    wanted = pa.array(list(run.lists), pa.string())
+    wanted = pa.array(run.topics, pa.string())
     found: dict[str, str] = {}
     without = 0
     for rows in read_rows(check_log(files, columns), columns):
@@ -139,15 +141,15 @@ def _queries(log: LogSettings, files: list[LogFile], run: RunFile) -> tuple[dict
             query = plain((raw or b"").decode("utf-8", "replace"))
             if query:
                 found.setdefault(topic, query)
-    return {topic: found[topic] for topic in run.lists if topic in found}, without
+    return {topic: found[topic] for topic in run.topics if topic in found}, without
 
 
 def _notes(run: RunFile, topics: Mapping[str, Any], again: list[str], without: int) -> Iterator[str]:
     counts = run.counts
     if without:
         yield f"{without:,} rows of the log have no list in it"
-    if absent := [topic for topic in run.lists if topic not in topics]:
-        yield f"{len(absent):,} of its {len(run.lists):,} topics are not in the log ({and_more(absent, _NAMED)})"
+    if absent := [topic for topic in run.topics if topic not in topics]:
+        yield f"{len(absent):,} of its {len(run.topics):,} topics are not in the log ({and_more(absent, _NAMED)})"
     if again:
         others = "have the query of an earlier one, whose list counts"
         yield f"{len(again):,} topics {others} ({and_more(again, _NAMED)})"

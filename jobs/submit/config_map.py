@@ -24,6 +24,7 @@ APPLIED_BYTES = (
     200_000  # `kubectl apply` keeps a copy in an annotation, which may have 262,144 bytes, unless by `--server-side`
 )
 _MOST_MAP_BYTES = MOST_BYTES - 10_000  # of a ConfigMap, with names and labels
+_SETS = ("ablate", "sets")
 _UNSAFE = re.compile(r"[^-._A-Za-z0-9]")
 
 
@@ -103,6 +104,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any], *keys: str) -> Itera
         if value == before[key]:
             continue
         plain = isinstance(value, dict) and value.keys() == before[key].keys() and not any("." in one for one in value)
+        plain = plain and (*keys, key) != _SETS  # whose names may stand as a list in the file
         if plain:
             yield from _changes(before[key], value, *keys, key)
         else:

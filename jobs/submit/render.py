@@ -17,10 +17,11 @@ from cluster.errors import ConfigError
 from cluster.kuberay.create import filled
 from cluster.kuberay.manifests import LONGEST_NAME, Manifest, check_rayjob, job_policy, nightly, rayjob
 from cluster.kuberay.worker_groups import explicit_pools, reach, worker_groups
-from cluster.run.pool_sizes import Pool, stage_of_pool
-from jobs.chain.arms.arms import arms_of
+from cluster.run.pool_sizes import Pool, PoolRequest, stage_of_pool
+from jobs.chain.arms.arms import Arm, arms_of
 from jobs.chain.arms.pools import arm_gating, arm_pools, arm_rerankers, arm_steps, engines_of, pooled_config
 from jobs.config.config import Config
+from jobs.config.set_configs import sets_of
 from jobs.job.pools import requested_pools
 from jobs.submit.config_map import config_files
 from jobs.submit.ids import Verb
@@ -66,13 +67,10 @@ def rendered(
     """
     kubernetes = config.cluster.kubernetes
     job = job_name(config.name, verb, config.label)
-    arms = arms_of(config) if verb == "ablate" else []
-    if arms:
-        asked = engines_of(arms), arm_rerankers(arms), arm_steps(arms), arm_gating(arms)
-        requests = arm_pools(pooled_config(config, arms), *asked)
-    else:
-        requests = requested_pools(config)
-    pools = explicit_pools(requests, kubernetes)
+    of_sets = [(one, arms_of(one)) for one in ablations(config)] if verb == "ablate" else []
+    arms = [arm for _, own in of_sets for arm in own]
+    requests = [_requests_of(one, own) for one, own in of_sets] or [requested_pools(config)]
+    pools = _greatest([explicit_pools(one, kubernetes) for one in requests])
     groups = worker_groups(pools, kubernetes)
     date = "{date}" if kind == "cron" else config.log.date
     deadline = kubernetes.deadline_seconds or deadline_seconds(pools, seconds)
@@ -109,6 +107,31 @@ def rendered(
     return head + yaml.dump_all(
         documents, Dumper=_Dumper, sort_keys=False, explicit_start=True, allow_unicode=True, width=_WIDTH
     )
+
+
+def ablations(config: Config) -> list[Config]:
+    """Returns the ablations that a config is of: one for each of its sets, which follow each other, or itself.
+
+    Raises:
+        ConfigError: what a set says is invalid.
+    """
+    return list(sets_of(config).values()) or [config]
+
+
+def _requests_of(config: Config, arms: Sequence[Arm]) -> dict[str, PoolRequest]:
+    """Returns the pools that an ablation asks for."""
+    return arm_pools(pooled_config(config, arms), engines_of(arms), arm_rerankers(arms), arm_steps(arms), arm_gating(arms))
+
+
+def _greatest(several: Sequence[Mapping[str, Pool]]) -> dict[str, Pool]:
+    """Returns pools that are large enough for each of several jobs, one after the other."""
+    found: dict[str, Pool] = {}
+    for name, pool in (item for pools in several for item in pools.items()):
+        other = found.get(name, pool)
+        most = max(pool.max_workers, other.max_workers) if pool.most or other.most else None
+        cpus, gpus = max(pool.cpus, other.cpus), max(pool.gpus, other.gpus)
+        found[name] = Pool(max(pool.workers, other.workers), cpus, gpus, most)
+    return found
 
 
 def job_name(name: str, verb: Verb = "run", label: str | None = None) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from retrievers.retriever import (
     joined_lists,
     no_heartbeat,
 )
+from retrievers.trec.run_file import RunFile
 from retrievers.trec.settings import TrecSettings
 
 TREC_VERSION = 1
@@ -32,17 +34,36 @@ TREC_VERSION = 1
 
 @dataclass(frozen=True, eq=False)
 class GivenLists:
-    """The lists of the log's queries.
+    """The lists of the log's queries, as columns: workers are sent these, and a file may have ten million lines.
 
     Attributes:
-        lists: Text of a query, as `plain` returns it -> its list.
+        texts: Of the queries that have a list, as `plain` returns them, sorted.
+        places: (texts,): the place of each one's list in the file.
+        run: The lists of the file.
         identity: Of the file's content and of which query each topic is.
         notes: What a person should know of how the file was read; a sentence each.
     """
 
-    lists: Mapping[str, RankedList]
+    texts: pa.Array
+    places: np.ndarray
+    run: RunFile
     identity: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, queries: Mapping[str, int], run: RunFile, identity: Mapping[str, Any], notes: Sequence[str] = ()) -> Self:
+        """Returns the lists of queries: text, as `plain` returns it -> the place of its list in a file."""
+        texts = sorted(queries)
+        kept = sorted(set(queries.values()))
+        renumbered = {place: number for number, place in enumerate(kept)}
+        places = np.array([renumbered[queries[text]] for text in texts], np.int64)
+        return cls(pa.array(texts, pa.string()), places, run.of(kept), identity, tuple(notes))
+
+    def list_of(self, text: str) -> RankedList | None:
+        """Returns the list of a query, by its text as `plain` returns it; None: it has none."""
+        place = bisect_left(range(len(self.texts)), text, key=lambda number: self.texts[number].as_py())
+        found = place < len(self.texts) and self.texts[place].as_py() == text
+        return self.run.list_at(int(self.places[place])) if found else None
 
 
 def plain(text: str) -> str:
@@ -65,7 +86,7 @@ class TrecLists:
         """Returns the first `depth` hits of each query's list; of any other text no hit."""
         found = []
         for text in texts:
-            known = self._lists.lists.get(plain(text.text)) if isinstance(text, SearchText) else None
+            known = self._lists.list_of(plain(text.text)) if isinstance(text, SearchText) else None
             found.append(_NONE if known is None else RankedList(known.doc_ids[:depth], known.scores[:depth]))
             alive()
         return joined_lists(found)

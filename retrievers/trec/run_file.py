@@ -2,34 +2,31 @@
 
 trec_eval takes a topic's documents by their scores, and of equal scores the greater document id first; it reads scores as
 numbers of 32 bits, so that nearer ones are equal. Ranks, and the order of the lines, mean nothing to it.
+
+A published run has a thousand documents for each of thousands of topics. So lines become columns of Arrow and numpy as they are
+read, and are ordered a portion of topics at a time: no line is an object of Python for longer than its block.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cluster.errors import RetrieverError
+from retrievers.retriever import RankedList
 
 _COLUMNS = 6
-_STEP = 1e-6  # of the span of a list's scores: the most by which documents of equal score are moved apart
-
-
-@dataclass(frozen=True)
-class RunList:
-    """The list of a topic.
-
-    Attributes:
-        doc_ids: Best first.
-        scores: Descending, each lower than the one before: those of documents with equal scores are moved apart by less than is
-            between them and the next.
-    """
-
-    doc_ids: list[str]
-    scores: np.ndarray
+_STEP = 1e-6  # of the span of a list's scores: the most by which documents of equal score are moved
+_BLOCK = 1 << 16  # lines that become columns at a time
+_PORTION = 1 << 18  # lines that are ordered at a time, at least; a topic's are never parted
+_Numbers = npt.NDArray[np.int64]
 
 
 @dataclass
@@ -47,12 +44,46 @@ class RunCounts:
     disordered: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RunFile:
-    """A run file: topic -> list, in the order in which topics are first named."""
+    """A run file: the list of each topic, one behind the other.
 
-    lists: dict[str, RunList]
+    Attributes:
+        topics: In the order in which they are first named.
+        begins: (topics + 1,): where the list of each begins, and the last ends.
+        doc_ids: Of all lists, each best first; the list of a topic lies in one chunk.
+        scores: Of all lists, each descending and lower than the one before: those of documents with equal scores are moved
+            apart by less than is between them and the next.
+        counts: What was decided.
+    """
+
+    topics: list[str]
+    begins: _Numbers
+    doc_ids: pa.ChunkedArray
+    scores: npt.NDArray[np.float64]
     counts: RunCounts = field(default_factory=RunCounts)
+
+    def list_at(self, place: int) -> RankedList:
+        """Returns the list of a topic, by its place."""
+        return list_between(self.doc_ids, self.scores, int(self.begins[place]), int(self.begins[place + 1]))
+
+    def of(self, places: Sequence[int]) -> RunFile:
+        """Returns the lists of some topics, by their places in ascending order."""
+        if len(places) == len(self.topics):
+            return self
+        sizes = np.diff(self.begins)
+        kept = np.zeros(len(self.topics), bool)
+        kept[list(places)] = True
+        rows = np.repeat(kept, sizes)
+        begins = np.append(0, np.cumsum(sizes[kept]))
+        doc_ids = self.doc_ids.filter(pa.array(rows))
+        return RunFile([self.topics[place] for place in places], begins, doc_ids, self.scores[rows], self.counts)
+
+
+def list_between(doc_ids: pa.ChunkedArray, scores: npt.NDArray[np.float64], begin: int, end: int) -> RankedList:
+    """Returns the list between two rows of the columns of a run file."""
+    chunks = doc_ids.slice(begin, end - begin).chunks
+    return RankedList(next((one for one in chunks if len(one)), pa.array([], pa.string())), scores[begin:end])
 
 
 def read_run(lines: Iterable[str], where: str) -> RunFile:
@@ -63,40 +94,101 @@ def read_run(lines: Iterable[str], where: str) -> RunFile:
     Raises:
         RetrieverError: A line has other columns, a score that is no number, or a rank that is none.
     """
-    found: dict[str, list[tuple[str, float, int]]] = {}
+    topics: dict[str, int] = {}
+    blocks = list(_blocks(lines, topics, where))
+    if not topics:
+        raise RetrieverError("run-file", f"{where}: holds no list; name another file")
+    codes, scores, ranks = (np.concatenate([block[place] for block in blocks]) for place in (0, 2, 3))
+    doc_ids = pa.chunked_array([block[1] for block in blocks])
+    del blocks
+    order = None if (np.diff(codes) >= 0).all() else np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(topics)))
+    counts = RunCounts()
+    parts: list[tuple[pa.Array, np.ndarray, np.ndarray]] = []
+    for begin, end in pairwise(_portions(ends)):
+        rows = slice(begin, end) if order is None else order[begin:end]
+        ids = doc_ids.slice(begin, end - begin) if order is None else doc_ids.take(pa.array(rows))
+        parts.append(_ordered(codes[rows], ids.combine_chunks(), scores[rows], ranks[rows], counts))
+    found, apart, sizes = zip(*parts, strict=True)
+    begins = np.append(0, np.cumsum(np.concatenate(sizes))).astype(np.int64)
+    return RunFile(list(topics), begins, pa.chunked_array(found, pa.string()), np.concatenate(apart), counts)
+
+
+def _blocks(
+    lines: Iterable[str], topics: dict[str, int], where: str
+) -> Iterator[tuple[np.ndarray, pa.Array, np.ndarray, np.ndarray]]:
+    """Yields places of topics, document ids, scores and ranks of a block of lines; adds to `topics`."""
+    codes: list[int] = []
+    doc_ids: list[str] = []
+    scores: list[float] = []
+    ranks: list[int] = []
+
+    def columns() -> tuple[np.ndarray, pa.Array, np.ndarray, np.ndarray]:
+        block = (
+            np.array(codes, np.int32),
+            pa.array(doc_ids, pa.string()),
+            np.array(scores, np.float32),
+            np.array(ranks, np.int64),
+        )
+        for column in (codes, doc_ids, scores, ranks):
+            column.clear()
+        return block
+
     for number, line in enumerate(lines, 1):
-        if not line.strip() or line.startswith("#"):
+        if line.startswith("#") or not (parts := line.split()):
             continue
-        columns = line.split()
         try:
-            topic, _, doc_id, rank, score, _ = columns
-            hit = doc_id, float(np.float32(score)), int(rank)
+            topic, _, doc_id, rank, score, _ = parts
+            value, place = float(np.float32(score)), int(rank)
+            if abs(place) >> 63:
+                raise OverflowError
         except (ValueError, OverflowError):
             words = f"is no line of topic, Q0, document, rank, score and tag ({_COLUMNS} columns)"
             raise RetrieverError("run-file", f"{where}: line {number}: {words}; correct it: {line.strip()[:80]!r}") from None
-        if not math.isfinite(hit[1]):
+        if not math.isfinite(value):
             raise RetrieverError("run-file", f"{where}: line {number}: the score {score} is no number; correct it")
-        found.setdefault(topic, []).append(hit)
-    if not found:
-        raise RetrieverError("run-file", f"{where}: holds no list; name another file")
-    counts = RunCounts()
-    return RunFile({topic: _ordered(hits, counts) for topic, hits in found.items()}, counts)
+        codes.append(topics.setdefault(topic, len(topics)))
+        doc_ids.append(doc_id)
+        scores.append(value)
+        ranks.append(place)
+        if len(codes) == _BLOCK:
+            yield columns()
+    if codes:
+        yield columns()
 
 
-def _ordered(hits: list[tuple[str, float, int]], counts: RunCounts) -> RunList:
-    """Returns a topic's list as trec_eval orders it; adds to the counts."""
-    hits.sort(key=lambda hit: hit[0], reverse=True)
-    hits.sort(key=lambda hit: hit[1], reverse=True)
-    best: dict[str, tuple[float, int]] = {}
-    for doc_id, score, rank in hits:
-        best.setdefault(doc_id, (score, rank))
-    counts.duplicates += len(hits) - len(best)
-    scores = np.array([score for score, _ in best.values()])
+def _portions(ends: _Numbers) -> list[int]:
+    """Returns the rows between which whole topics of some `_PORTION` lines stand, in order; `ends`: of each topic's rows."""
+    cuts, last = [0], int(ends[-1])
+    while cuts[-1] < last:
+        place = int(np.searchsorted(ends, cuts[-1] + _PORTION))
+        cuts.append(int(ends[min(place, len(ends) - 1)]))
+    return cuts
+
+
+def _ordered(
+    codes: np.ndarray, doc_ids: pa.Array, scores: np.ndarray, ranks: np.ndarray, counts: RunCounts
+) -> tuple[pa.Array, np.ndarray, np.ndarray]:
+    """Returns the lists of some topics as trec_eval orders them: ids, scores, and the size of each; adds to the counts."""
+    keys = [("topic", "ascending"), ("score", "descending"), ("doc_id", "descending")]
+    table = pa.table({"topic": codes, "score": scores, "doc_id": doc_ids})
+    order = pc.sort_indices(table, sort_keys=keys).to_numpy()
+    codes, doc_ids, scores, ranks = codes[order], doc_ids.take(pa.array(order)), scores[order].astype(np.float64), ranks[order]
+    documents = doc_ids.dictionary_encode().indices.to_numpy().astype(np.int64)
+    # of a document that is named again the first row, with its best score, counts
+    first = np.sort(np.unique(codes.astype(np.int64) * (int(documents.max()) + 1) + documents, return_index=True)[1])
+    if len(first) < len(codes):
+        counts.duplicates += len(codes) - len(first)
+        codes, doc_ids, scores, ranks = codes[first], doc_ids.take(pa.array(first)), scores[first], ranks[first]
+    begins = np.flatnonzero(np.diff(codes, prepend=-1))
+    sizes = np.diff(begins, append=len(codes))
+    same = np.diff(codes) == 0
     falls = np.diff(scores) < 0
-    counts.ties += int((~falls).sum())
-    ranks = np.diff([rank for _, rank in best.values()])
-    counts.disordered += bool((falls & (ranks < 0)).any())
-    return RunList(list(best), _apart(scores))
+    counts.ties += int((same & ~falls).sum())
+    counts.disordered += len(np.unique(codes[1:][same & falls & (np.diff(ranks) < 0)]))
+    for begin, size in zip(begins.tolist(), sizes.tolist(), strict=True):
+        scores[begin : begin + size] = _apart(scores[begin : begin + size])
+    return doc_ids, scores, sizes
 
 
 def _apart(scores: np.ndarray) -> np.ndarray:
@@ -106,6 +198,8 @@ def _apart(scores: np.ndarray) -> np.ndarray:
     """
     span = scores[0] - scores[-1] or 1.0
     begins = np.flatnonzero(np.diff(scores, prepend=np.inf))
+    if len(begins) == len(scores):
+        return scores
     sizes = np.diff(begins, append=len(scores))
     gaps = np.append(scores[begins[:-1]] - scores[begins[1:]], span)
     steps = np.minimum(gaps / sizes, span * _STEP / sizes)

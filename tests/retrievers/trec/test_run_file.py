@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
+import random
+from itertools import pairwise
+
 import numpy as np
-import pyarrow as pa
 import pytest
 import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import RetrieverError
-from retrievers.retriever import RankedList, SearchText, single_lists
+from retrievers.retriever import SearchText, single_lists
+from retrievers.trec import run_file
 from retrievers.trec.retriever import GivenLists, TrecLists, open_retriever, plain
 from retrievers.trec.run_file import RunFile, read_run
 from retrievers.trec.settings import TrecSettings
@@ -19,6 +23,10 @@ from rewriters.normalise import normalise
 
 def run_of(*lines: str) -> RunFile:
     return read_run(lines, "run")
+
+
+def lists_of(run: RunFile) -> dict[str, list[str]]:
+    return {topic: run.list_at(place).doc_ids.to_pylist() for place, topic in enumerate(run.topics)}
 
 
 def line(doc_id: str, score: float, rank: int = 1, topic: str = "1") -> str:
@@ -44,16 +52,87 @@ SCORE = st.one_of(
 def test_documents_stand_as_trec_eval_has_them(scores: dict[str, float], order: object) -> None:
     lines = [line(doc_id, score) for doc_id, score in scores.items()]
     order.shuffle(lines)  # type: ignore[attr-defined]
-    found = run_of(*lines).lists["1"]
-    assert found.doc_ids == ranks_of_trec_eval(scores)
+    found = run_of(*lines).list_at(0)
+    doc_ids = found.doc_ids.to_pylist()
+    assert doc_ids == ranks_of_trec_eval(scores)
     assert (np.diff(found.scores) < 0).all()
-    narrow = np.array([np.float32(scores[doc_id]) for doc_id in found.doc_ids], np.float64)
+    narrow = np.array([np.float32(scores[doc_id]) for doc_id in doc_ids], np.float64)
     span = float(np.ptp(narrow)) or 1.0
     assert np.abs(found.scores - narrow).max() <= span * 1e-6
 
 
+def by_rules(lines: list[str]) -> tuple[dict[str, list[tuple[str, float]]], tuple[int, int, int]]:
+    """Each topic's documents and scores, and the counts, line by line: the best line of a document, by score and then by id."""
+    best: dict[str, dict[str, tuple[float, int]]] = {}
+    repeated = 0
+    for topic, _, doc_id, rank, score, _ in map(str.split, lines):
+        of = best.setdefault(topic, {})
+        repeated += doc_id in of
+        narrow = float(np.float32(score)), int(rank)
+        if doc_id not in of or narrow[0] > of[doc_id][0]:
+            of[doc_id] = narrow
+    lists, ties, disordered = {}, 0, 0
+    for topic, of in best.items():
+        ordered = sorted(of, key=lambda doc_id: (of[doc_id][0], doc_id), reverse=True)
+        lists[topic] = [(doc_id, of[doc_id][0]) for doc_id in ordered]
+        steps = [(of[a], of[b]) for a, b in pairwise(ordered)]
+        ties += sum(a[0] == b[0] for a, b in steps)
+        disordered += any(a[0] > b[0] and a[1] > b[1] for a, b in steps)
+    return lists, (repeated, ties, disordered)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_many_topics_in_any_order_of_lines_and_portions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = random.Random(seed)
+    monkeypatch.setattr(run_file, "_BLOCK", drawn.choice([1, 7, 1000]))
+    monkeypatch.setattr(run_file, "_PORTION", drawn.choice([1, 5, 40, 10_000]))
+    lines = [
+        line(
+            f"{drawn.choice('abé')}{drawn.randrange(12)}",
+            drawn.choice([1.0, 2.5, drawn.random()]),
+            rank,
+            f"q{drawn.randrange(9)}",
+        )
+        for rank in range(300)
+    ]
+    if seed % 2:
+        lines.sort(key=lambda one: one.split()[0])
+    found = run_of(*lines)
+    lists, counts = by_rules(lines)
+    assert found.topics == list(lists)
+    assert (found.counts.duplicates, found.counts.ties, found.counts.disordered) == counts
+    for place, topic in enumerate(found.topics):
+        one = found.list_at(place)
+        assert one.doc_ids.to_pylist() == [doc_id for doc_id, _ in lists[topic]]
+        assert one.scores == pytest.approx([score for _, score in lists[topic]], abs=1e-5)
+        assert (np.diff(one.scores) < 0).all()
+    some = found.of([1, 4, 7])
+    assert lists_of(some) == {topic: lists_of(found)[topic] for topic in (found.topics[place] for place in (1, 4, 7))}
+    queries = {f"query {topic}": place for place, topic in enumerate(found.topics) if topic != found.topics[2]}
+    given_lists = GivenLists.of(queries, found, {"kind": "trec"})
+    for topic in found.topics:
+        known = given_lists.list_of(f"query {topic}")
+        assert (None if known is None else known.doc_ids.to_pylist()) == (
+            lists_of(found)[topic] if f"query {topic}" in queries else None
+        )
+    assert given_lists.list_of("") is None
+    assert given_lists.list_of("zebra") is None
+
+
+def test_a_line_costs_few_bytes() -> None:
+    """Of 200,000 lines with ids of 15 characters, columns keep what ids, offsets and scores need, and are sent so."""
+    lines = (
+        line(f"document-{n * 7919 % 1_000_000:06}", 50 - n % 100 * 0.25, n % 100 + 1, f"q{n // 100:05}") for n in range(200_000)
+    )
+    run = run_of(*lines)
+    kept = sum(chunk.nbytes for chunk in run.doc_ids.chunks) + run.scores.nbytes
+    assert kept / 200_000 < 30
+    sent = pickle.dumps(GivenLists.of({f"what is {topic}": place for place, topic in enumerate(run.topics)}, run, {}))
+    assert len(sent) / 200_000 < 30
+
+
 def test_moved_scores_stay_apart_when_they_are_fused() -> None:
-    found = run_of(*(line(f"d{number:03}", 5.0 if number < 900 else 4.0) for number in range(1000))).lists["1"]
+    found = run_of(*(line(f"d{number:03}", 5.0 if number < 900 else 4.0) for number in range(1000))).list_at(0)
     scaled = (found.scores - found.scores[-1]) / (found.scores[0] - found.scores[-1])
     assert len(np.unique(np.round(scaled, 12))) == 1000
 
@@ -63,8 +142,8 @@ def test_what_was_decided_is_counted() -> None:
         line("a", 2.0, 1), line("b", 3.0, 2), line("c", 1.0, 3), line("c", 1.5, 4), "", "# a header",
         line("a", 2.0, 1, "2"), line("b", 2.0, 2, "2"), line("c", 1.0, 3, "2"),
     )  # fmt: skip
-    assert {topic: one.doc_ids for topic, one in run.lists.items()} == {"1": ["b", "a", "c"], "2": ["b", "a", "c"]}
-    assert run.lists["1"].scores.tolist() == [3.0, 2.0, 1.5]
+    assert lists_of(run) == {"1": ["b", "a", "c"], "2": ["b", "a", "c"]}
+    assert run.list_at(0).scores.tolist() == [3.0, 2.0, 1.5]
     assert (run.counts.duplicates, run.counts.ties, run.counts.disordered) == (1, 1, 1)
     plain_run = run_of(line("a", 3.0, 0), line("b", 2.0, 1), line("c", 2.0, 2))
     assert (plain_run.counts.duplicates, plain_run.counts.ties, plain_run.counts.disordered) == (0, 1, 0)
@@ -87,8 +166,8 @@ def test_what_is_no_run_is_refused_with_its_line(lines: list[str], words: str) -
 
 
 def test_a_text_that_is_no_query_has_no_list() -> None:
-    of_moon = RankedList(pa.array(["a", "b", "c"]), np.array([3.0, 2.0, 1.0]))
-    given_lists = GivenLists({plain("Moon and  tides"): of_moon}, {"kind": "trec"})
+    run = run_of(line("x", 1.0, topic="0"), *(line(doc_id, 3.0 - place) for place, doc_id in enumerate("abc")))
+    given_lists = GivenLists.of({plain("Moon and  tides"): 1}, run, {"kind": "trec"})
     opened = open_retriever(
         "run", TrecSettings(kind="trec", path="run").with_lists(given_lists), expect_identity={"kind": "trec"}
     )
