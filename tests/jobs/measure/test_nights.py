@@ -20,8 +20,10 @@ from cluster.run.shards import read_plan
 from cluster.storage import open_storage
 from jobs.__main__ import main
 from jobs.measure.nights.new_queries import new_queries
+from jobs.measure.nights.nights import nights
 from jobs.measure.nights.stability import stability
 from jobs.tables import NOTES
+from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.nights import score
 from tests.support.jobs.replayed_runs import query_of
 from tests.support.jobs.report_runs import Page
@@ -374,3 +376,17 @@ def test_equal_shares_have_a_psi_of_nothing_and_few_texts_no_mark() -> None:
 
 def _drawn(draw: random.Random) -> dict[str, int]:
     return dict(Counter(draw.choices("abcdefgh", k=40)))
+
+
+def test_on_s3_the_figures_are_the_same(made: Made, s3: S3Server) -> None:
+    output = open_storage(f"{s3.fresh('out')}/runs")
+    for folder in made.folders.values():
+        for path in folder.rglob("*"):
+            if path.is_file():
+                output.put(f"{folder.name}/{path.relative_to(folder).as_posix()}", path.read_bytes())
+    found = nights(output, "shop", lambda _: None).values()
+    assert not found["left_out"]
+    for one in found["nights"]:
+        here = made.night(one["label"])
+        for part in ("new", "drift", "taken_shares", "changed", "quality_moved"):
+            assert one[part] == here[part]
