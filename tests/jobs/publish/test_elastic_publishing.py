@@ -24,7 +24,7 @@ from jobs.verbs.publishing import ExportArguments, PromoteArguments, promoted, r
 from jobs.verbs.publishing import exported as export
 from rewriters.normalise import query_id
 from tests.support.jobs.look_up_rows import HOSTILE, Row, bare, expected_rows
-from tests.support.retrievers.elastic_server import ask
+from tests.support.retrievers.elastic_server import Server, ask
 
 Night = Callable[..., Path]
 OPEN = {"gates": {"error_rate": None, "coverage": None, "changed_first": None}}
@@ -191,3 +191,24 @@ def test_a_server_that_is_away_is_one_line(night: Night, monkeypatch: pytest.Mon
         DmqrError, match=r"^--to: no good answer from http://127.0.0.1:9: .*; start the server, or correct NOWHERE"
     ):
         put(run, "rewrites", "one", access=("NOWHERE", None))
+
+
+def test_a_key_with_the_rights_of_the_docs_is_enough(
+    secured_server: Server, new_name: Callable[[], str], night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, alias = night("one", FIRST), new_name()
+    monkeypatch.setenv("THERE", secured_server.url)
+    access = ("THERE", "KEY")
+    with pytest.raises(DmqrError, match=r"asks for a key; name its variable in api_key_env"):
+        put(run, alias, "one", access=("THERE", None))
+    monkeypatch.setenv("KEY", secured_server.key(alias, "write", "manage"))
+    put(run, alias, "one", access=access)
+    put(run, alias, "two", access=access, since="one")
+    for version in ("one", "two"):
+        assert promote(run, alias, version, access=access).done
+    assert rolled_back(f"elastic:{alias}", access).version == "one"
+    monkeypatch.setenv("KEY", secured_server.key(alias))  # may read, and no more
+    assert rolled_back(f"elastic:{alias}", access, check=True).version == "one"
+    with pytest.raises(DmqrError, match=r"does not allow PUT /.* with this key; give it the right") as error:
+        put(run, alias, "three", access=access)
+    assert error.value.code == "elastic-access"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +31,7 @@ from rewriters.normalise import query_id
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.look_up_rows import HOSTILE, bare, expected_rows, exported
 from tests.support.jobs.report_runs import Query, RunMaker
+from tests.support.jobs.whole_runs import ROOT
 
 Night = Callable[..., Path]
 OPEN = {"gates": {"error_rate": None, "coverage": None, "changed_first": None}}
@@ -166,27 +170,50 @@ def test_of_two_exports_at_once_with_other_choices_one_is_refused(tmp_path: Path
     assert len(list((to / "v").iterdir())) == 3
 
 
-def test_an_export_that_was_killed_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+KILLED = """
+import os, signal, sys
+from cluster.storage.files import FileStorage
+from jobs.__main__ import main
+
+plain, sent = FileStorage.upload, []
+
+
+def killed(self, path, key):
+    if sent:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sent.append(key)
+    plain(self, path, key)
+
+
+FileStorage.upload = killed
+main(sys.argv[1:])
+"""
+
+
+def test_an_export_that_was_killed_is_done_again(tmp_path: Path) -> None:
     run, to = RunMaker(tmp_path)(), tmp_path / "to"
-    plain, uploads = FileStorage.upload, []
-
-    def killed(self: FileStorage, path: Path, key: str) -> None:
-        if uploads:
-            raise KeyboardInterrupt
-        uploads.append(key)
-        plain(self, path, key)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FileStorage, "upload", killed)
-        with pytest.raises(KeyboardInterrupt):
-            export(run, ExportArguments({"to": str(to)}, "v"))
-    assert [path.name for path in (to / "v").iterdir()] == [Path(uploads[0]).name]
+    arguments = ["export", run.storage.root, "--to", str(to), "--version", "v"]
+    done = subprocess.run([sys.executable, "-c", KILLED, *arguments], cwd=ROOT, capture_output=True, timeout=600, check=False)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = (to / "v").iterdir()
+    assert left.name.startswith("rows-")
     with pytest.raises(ConfigError, match="there is no complete export of it"):
         promoted(run, PromoteArguments({"to": str(to)}, "v"), GroundTruth(ignored, "--qrels"))
-    done = export(run, ExportArguments({"to": str(to)}, "v"))
-    assert not done.existed
-    assert {path.name for path in (to / "v").iterdir()} == {"export.json", *(one["key"] for one in done.record.files)}
+    done_again = export(run, ExportArguments({"to": str(to)}, "v"))
+    assert not done_again.existed
+    assert {path.name for path in (to / "v").iterdir()} == {"export.json", *(one["key"] for one in done_again.record.files)}
     assert export(run, ExportArguments({"to": str(to)}, "v")).existed
+
+
+def test_two_processes_export_at_once(tmp_path: Path) -> None:
+    run, to = RunMaker(tmp_path)(), tmp_path / "to"
+    command = [sys.executable, "-m", "jobs", "export", run.storage.root, "--to", str(to), "--version", "v", "--json"]
+    both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(2)]
+    found = [json.loads(one.communicate(timeout=600)[0]) for one in both]
+    assert [one.returncode for one in both] == [0, 0]
+    assert sorted(one["existed"] for one in found) == [False, True]
+    assert found[0]["files"] == found[1]["files"]
+    assert {path.name for path in (to / "v").iterdir()} == {"export.json", *(one["key"] for one in found[0]["files"])}
 
 
 def test_of_two_promotions_at_once_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
