@@ -118,7 +118,9 @@ def _gates(
 ) -> list[GateResult]:
     with tempfile.TemporaryDirectory(prefix="dmqr-promote-") as folder:
         old = None if before is None else target.read(before.version)
-        served = None if old is None else _served(target, old.version, Path(folder, "served.parquet"))
+        served = (
+            None if old is None or "rows" not in old.formats else _served(target, old.version, Path(folder, "served.parquet"))
+        )
         return [
             error_rate(run, gates),
             coverage(run, record, gates),

@@ -43,7 +43,7 @@ def quality(
         gates: The bounds.
         judgements: Of its queries; None: the reranker's scores count.
         before: The promoted version; None: nothing is promoted.
-        served: A local file of what that serves (`jobs.publish.target.SERVED`).
+        served: A local file of what that serves (`jobs.publish.target.SERVED`); None: it was exported without rows.
     """
     if judgements is None:
         return _by_reranker(record, gates, before)

@@ -48,11 +48,13 @@ def changed_first(run: RunFolder, gates: PublishGates, before: str | None, serve
         run: Of the version.
         gates: The bounds.
         before: The promoted version; None: nothing is promoted.
-        served: A local file of what it serves (`jobs.publish.target.SERVED`).
+        served: A local file of what it serves (`jobs.publish.target.SERVED`); None: it was exported without rows.
     """
     name, bound = "changed_first", gates.changed_first
-    if before is None or served is None:
+    if before is None:
         return GateResult(name, True, None, "nothing is promoted that it could be compared with")
+    if served is None:
+        return GateResult(name, True, None, f"{before} was exported without rows that it could be compared with")
     if not run.tables.get("results") or not run.tables.get("queries"):
         return GateResult(name, True, None, "the run has no results that could be compared")
     with database() as connection:

@@ -170,3 +170,17 @@ def test_several_gates_say_a_line_each(tmp_path: Path, capfd: pytest.CaptureFixt
     assert typed(capfd, "promote", run.storage.root, "--to", to, "--set", "fuse.k=1")[2] == [
         "dmqr promote: --set fuse.k=1: is no bound; give one like publish.gates.coverage=0.9 [argument]"
     ]
+
+
+def test_a_promoted_version_without_rows_is_not_compared(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run, to = run_of(tmp_path, LISTS), str(tmp_path / "to")
+    for version in ("one", "two"):
+        typed(capfd, "export", run.storage.root, "--to", to, "--version", version)
+    typed(capfd, "promote", run.storage.root, "--to", to, "--version", "one")
+    path = Path(to, "one", "export.json")
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"formats": {"querqy": {}}, "files": []}))  # as of rules alone
+    code, out, lines = typed(capfd, "promote", run.storage.root, "--to", to, "--version", "two", "--json")
+    (gate,) = (one for one in json.loads(out)["gates"] if one["name"] == "changed_first")
+    assert (code, lines, gate["passed"]) == (0, [], True)
+    assert gate["said"] == "one was exported without rows that it could be compared with"
