@@ -80,7 +80,7 @@ def rule_of(row: Mapping[str, Any], counts: Counter[str]) -> str | None:
     if not synonyms and not boosts:
         counts["left_out_no_rewrites"] += 1
         return None
-    kept = boosts[:MOST_BOOSTS]
+    kept = [f"UP({_number(weight)}): {word}" for word, weight in boosts[:MOST_BOOSTS]]
     counts.update(rules=1, synonyms=len(synonyms), boosts=len(kept), boosts_left_out=len(boosts) - len(kept))
     lines = [f"{written} =>", *synonyms, *kept, f"@_id: {json.dumps(row['key'])}"]
     return "\n  ".join(lines) + "\n\n"
@@ -106,7 +106,9 @@ def boosted_words(text: str) -> list[str]:
     """Returns the words of a long text that may boost, each once."""
     words: dict[str, str] = {}
     for word in _NOT_IN_BOOST.sub(" ", text).split():
-        if has_words(plain := _ENDS_AN_INPUT.sub("", word.lstrip(_EDGES + "+-").rstrip(_EDGES))):
+        plain = word.lstrip(_EDGES + "+-").rstrip(_EDGES)
+        plain = _ENDS_AN_INPUT.sub("", plain) if plain.endswith("=>") else plain
+        if has_words(plain):
             words.setdefault(plain.casefold(), plain)
     return list(words.values())
 
@@ -127,15 +129,16 @@ def _usable(row: Mapping[str, Any], counts: Counter[str]) -> Iterator[dict[str, 
             yield {"weight": rewrite["weight"], "synonym": synonym, "boosted": boosted}
 
 
-def _boosts(query: str, rewrites: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns a boost for each word of long rewrites that the query lacks: a rewrite's weight is shared out to its words."""
-    asked, weights, words = set(query.split(" ")), Counter[str](), dict[str, str]()
+def _boosts(query: str, rewrites: Sequence[Mapping[str, Any]]) -> list[tuple[str, float]]:
+    """Returns the words of long rewrites that the query lacks, with their shares of the rewrites' weights, greatest first."""
+    asked, weights, words = set(query.split(" ")), dict[str, float](), dict[str, str]()
     for one in rewrites:
+        share = one["weight"] / max(1, len(one["boosted"]))
         for word in one["boosted"]:
             if (folded := word.casefold()) not in asked:
-                weights[folded] += one["weight"] / len(one["boosted"])
+                weights[folded] = weights.get(folded, 0.0) + share
                 words.setdefault(folded, word)
-    return [f"UP({_number(weight)}): {words[folded]}" for folded, weight in weights.most_common()]
+    return sorted(((words[folded], weight) for folded, weight in weights.items()), key=lambda one: -one[1])
 
 
 def _number(weight: float) -> str:

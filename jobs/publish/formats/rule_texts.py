@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +11,8 @@ from rewriters.normalise import normalise, query_id
 
 SHORT_WORDS = 5
 """Most words of a short rewrite: all of them have to be in a document, or one after the other, for it to be found by them."""
+
+_ASCII_WORD = re.compile("[A-Za-z0-9]")
 
 
 def is_short(rewrite: Mapping[str, Any]) -> bool:
@@ -32,4 +35,6 @@ def has_words(text: str) -> bool:
 
     Lucene's standard tokenizer makes nothing of `½`, and of pictures only of emoji; a synonym of nothing is refused.
     """
+    if _ASCII_WORD.search(text):  # as nearly all have, and this is ten times as fast
+        return True
     return any(category[0] == "L" or category == "Nd" for category in map(unicodedata.category, text))
