@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from cluster.outages import Outage, merged, outages
 from jobs.config.notify import NotifySettings
 from jobs.notify.message import Away, JobFigures, Leading, Message, ending, outage_line, recovery_line
 from jobs.notify.recipient import Recipient
+from jobs.terminal.logs import event
 from jobs.terminal.state import State
 
 LOOK_SECONDS = 1.0  # between two looks at the outages
 INTERRUPTED_SECONDS = 3.0  # that an interrupted job waits for: SIGKILL comes soon
+
+
+class Closed(Protocol):
+    """A job that has come to its end, as far as it is told of."""
+
+    @property
+    def leading(self) -> Leading | None:
+        """Returns its first measure; None if nothing was measured."""
+
+    @property
+    def usd(self) -> float | None:
+        """Returns what it has cost, in USD; None: as far as its progress knows it."""
 
 
 class Notifications:
@@ -67,28 +81,24 @@ class Notifications:
             ended.set()
             thread.join(LOOK_SECONDS)
 
-    def ended(self, measure: Leading | None, usd: float | None = None) -> None:
-        """Tells that the job is finished, and waits until that is delivered, or has failed.
-
-        Args:
-            measure: the first of its measures.
-            usd: its cost; None: as far as its states know it.
-        """
-        if self._new and not self._told:
-            figures = self._figures(whole=True)
+    def ended(self, found: Closed) -> None:
+        """Tells that the job is finished, and waits until that is delivered, or has failed; raises nothing."""
+        if not self or not self._new or self._told:
+            return
+        with _harmless("end"):
+            figures, usd, measure = self._figures(whole=True), found.usd, found.leading
             figures = figures if usd is None else figures._replace(usd=usd)
             values = None if measure is None else measure.values()
             self._finish(self._message("end", "finished", exit_code=0, figures=figures, measure=values))
 
     def failed(self, error: BaseException) -> None:
-        """Tells how an error ends the job, unless its end was told before."""
+        """Tells how an error ends the job, unless its end was told before; raises nothing."""
         found = ending(error)
-        if found is not None and not self._told:
-            self._finish(
-                self._message(
-                    found.event, found.line, exit_code=found.exit_code, code=found.code, figures=self._figures(),
-                )
-            )  # fmt: skip
+        if not self or found is None or self._told:
+            return
+        with _harmless(found.event):
+            known = {"exit_code": found.exit_code, "code": found.code, "figures": self._figures()}
+            self._finish(self._message(found.event, found.line, **known))
 
     def _finish(self, message: Message) -> None:
         self._told = True
@@ -134,6 +144,16 @@ class Notifications:
 
     def _of_outage(self, what: str, line: str, away: Away) -> Message:
         return self._message(what, line, outage=away, figures=self._figures())
+
+
+@contextmanager
+def _harmless(event_name: str) -> Iterator[None]:
+    """Warns of a mistake of ours in the body, which fails no job."""
+    try:
+        yield
+    except Exception as error:
+        words = f"notify: nobody was told ({event_name}): {type(error).__name__}; report it with its trace"
+        event("warning", words, logging.WARNING, error=error)
 
 
 @contextmanager

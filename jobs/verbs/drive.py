@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 from cluster.cause import cause
 from cluster.errors import DmqrError, Stopped, UnavailableError
 from cluster.run.shards import SUCCESS
+from jobs.notify.notifications import Closed, Notifications
 from jobs.terminal.logs import event
 from jobs.terminal.system_errors import system
 from jobs.verbs.caller import Caller
-from jobs.verbs.notified import Closed
 
 if TYPE_CHECKING:
     from jobs.config.config import Config
     from jobs.job.prepare import Prepared
-    from jobs.notify.notifications import Notifications
     from jobs.runs.folder import RunFolder
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
@@ -72,7 +71,7 @@ def drive(
             _tell_of(error, told)
             raise
         if not told.parts:
-            told.ended(found.leading, found.usd)
+            told.ended(found)
         event("end", f"finished: {where}", code=0)
     return found
 

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from jobs.notify.notifications import Notifications
 
 if TYPE_CHECKING:
     from jobs.config.config import Config
-    from jobs.notify.message import Leading
     from jobs.verbs.caller import Caller
-
-
-class Closed(Protocol):
-    """A job that has come to its end, as far as it is told of."""
-
-    @property
-    def leading(self) -> Leading | None:
-        """Returns its first measure; None if nothing was measured."""
-
-    @property
-    def usd(self) -> float | None:
-        """Returns what it has cost, in USD; None if that is not known."""
 
 
 @contextmanager

@@ -50,6 +50,10 @@ class ComparedSets:
         baseline, first = found.base_of(best), found.first
         return Leading(first, best, found.mean(best, None, first), baseline, found.mean(baseline, None, first))
 
+    @property
+    def usd(self) -> None:
+        """Returns None: what its sets have cost is known by their progress."""
+
     def values(self) -> dict[str, Any]:
         """Returns all as JSON-able values."""
         of_sets = {

@@ -21,6 +21,7 @@ from jobs.config.load import load_config
 from jobs.job.keys import identity_fields
 from jobs.submit.reachable import unset_variables
 from jobs.submit.render import rendered
+from jobs.submit.sent_config import as_sent, sent_config
 from tests.support.jobs.drawn_sets import write_paper
 from tests.support.jobs.in_process_runs import job_in_process, prepared_job
 from tests.support.jobs.webhook import Webhook
@@ -151,6 +152,15 @@ def test_manifests_name_the_variable_and_open_its_port() -> None:
     found = {one["kind"]: one["spec"] for one in yaml.safe_load_all(text) if one["kind"] != "ConfigMap"}
     assert 8088 in {port["port"] for port in found["NetworkPolicy"]["egress"][-1]["ports"]}
     assert hook in shlex.split(found["RayJob"]["entrypoint"])
+
+
+def test_a_submitted_job_is_sent_the_name_of_the_variable_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPS_HOOK", "https://hooks.example/s3cr3t")
+    config = load_config(str(ROOT / "configs/quickstart.yaml"), ["notify=[{webhook_env: OPS_HOOK, events: [failure]}]"])
+    sent = sent_config(config)
+    assert as_sent(config, sent).notify == config.notify
+    assert "OPS_HOOK" in repr(sent)
+    assert "s3cr3t" not in repr(sent)
 
 
 def test_a_list_of_sections_is_named_and_changed_as_other_sections_are() -> None:

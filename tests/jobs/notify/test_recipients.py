@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,12 @@ from cluster.outages import Outage, answered, failed
 from jobs.config.notify import EVENTS, NotifySettings
 from jobs.notify import notifications, recipient
 from jobs.notify.delivery import NotDeliveredError
-from jobs.notify.message import Leading, Message
+from jobs.notify.message import Message
 from jobs.notify.notifications import Notifications
 from jobs.terminal.state import State
 
 Sent = list[tuple[str, Message]]
+NOTHING: Any = SimpleNamespace(leading=None, usd=None)
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def test_each_is_told_of_an_outage_after_its_own_minutes_and_once(sent: Sent) ->
         assert told(sent, "A")[-1] == ("recovery", "S3")
         state.outages = []
         until(lambda: len(sent) == 6)
-    jobs.ended(None)
+    jobs.ended(NOTHING)
     assert [told(sent, who) for who in ("B", "C", "D")] == [
         [("outage", "LLM"), ("recovery", "LLM"), ("end", "")], [("end", "")], [("end", "")]
     ]  # fmt: skip
@@ -86,7 +88,7 @@ def test_one_end_is_told(sent: Sent) -> None:
     jobs.about("n-1", "/runs/n-1", new=True)
     jobs.failed(Stopped("stopped-cost", "it is dear; pay"))
     jobs.failed(KeyboardInterrupt())
-    jobs.ended(Leading("R@10", "run", 0.5))
+    jobs.ended(NOTHING)
     assert [one.event for _, one in sent] == ["limit"]
 
 
@@ -106,7 +108,7 @@ def test_drawn_ends_reach_those_who_asked(sent: Sent, seed: int) -> None:
             jobs.about("n-1", "/runs/n-1", new=True)
     error = ends[event]
     if error is None:
-        jobs.ended(None)
+        jobs.ended(NOTHING)
     else:
         jobs.failed(error)
     assert sorted(name for name, _ in sent) == [name for name, events in wanted.items() if event in events]
@@ -132,7 +134,7 @@ def test_what_waits_behind_a_slow_delivery_is_dropped_for_the_end(
         state.outages = []
         time.sleep(0.2)
         threading.Timer(0.2, free.set).start()
-        jobs.ended(None)
+        jobs.ended(NOTHING)
     assert told(sent, "A") == [("outage", "one"), ("end", "")]
     said = [record.getMessage() for record in caplog.records]
     assert said.count("notify: A: was not told (outage): the job has ended meanwhile") == 2
@@ -160,6 +162,22 @@ def test_without_recipients_nothing_is_done() -> None:
     jobs, before = Notifications(), threading.active_count()
     with jobs.watching(State()):
         assert threading.active_count() == before
-    jobs.ended(None)
+    jobs.ended(NOTHING)
     jobs.failed(ValueError("x"))
     assert not jobs
+
+
+def test_what_cannot_be_told_fails_no_job(sent: Sent, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        usd = None
+
+        @property
+        def leading(self) -> None:
+            raise KeyError("R@10")
+
+    jobs = Notifications([NotifySettings(webhook_env="A")], "run", "n")
+    jobs.about("n-1", "/runs/n-1", new=True)
+    jobs.ended(Broken())
+    assert "notify: nobody was told (end): KeyError" in caplog.text
+    assert sent == []
+    Notifications().ended(Broken())  # nobody asks for it
