@@ -61,6 +61,8 @@ class Notifications:
 
         `new`: it was not finished before, so that its end is news.
         """
+        if not self:
+            return
         if not self.parts or self._run == (None, None):
             self._run = run_id, folder
         self._new |= new

@@ -52,7 +52,7 @@ def drive(
         event("start", f"run {where}", folder=where, config=prepared.config_file, pid=os.getpid())
         warn(prepared.warnings)
         try:
-            if told:
+            if told:  # else nobody asks storage
                 told.about(prepared.run_id, where, new=prepared.storage.stat(SUCCESS) is None)
             job(progress, log)
             found = closed(progress, log)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import signal
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import CODES, ConfigError, DmqrError, LogError, Stopped
+from jobs.config.notify import NotifySettings
 from jobs.notify.message import LIMITS, Away, Ending, JobFigures, Leading, Message, ending, outage_line
 
 TEXT = "why does bread rise"
@@ -99,3 +103,14 @@ def test_slacks_text_of_an_outage() -> None:
     assert message.values()["outage"] == {
         "service": "S3 at host:9000", "since": "1970-01-01T00:00:00Z", "seconds": 90, "gives_up_after_seconds": 120,
     }  # fmt: skip
+
+
+def test_the_page_says_what_is_sent() -> None:
+    page = (Path(__file__).parents[3] / "docs/notifications.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    values = json.loads(shown)
+    assert list(values) == list(Message("limit", "run", "n", "x").values())
+    table = page[page.index("| key | |") :].partition("\n\n")[0]
+    assert re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines()[2:])) == list(values)
+    configs = [yaml.safe_load(block)["notify"] for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    assert len([NotifySettings.model_validate(one) for of in configs for one in of]) == 4
