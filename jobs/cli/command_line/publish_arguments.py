@@ -10,6 +10,31 @@ from jobs.cli.command_line.measure_arguments import add_json, add_key, add_run
 
 FORMAT_OPTIONS: dict[str, dict[str, Any]] = {
     "synonym_rules": {"type": int, "metavar": "N", "help": "synonyms: of so many queries, those asked most (default: 10000)"},
+    "holdout": {
+        "type": int,
+        "metavar": "N",
+        "help": "chat, preferences: queries of the first N buckets are in no row, but in a log of their own (default: 10)",
+    },
+    "prompt_of": {
+        "metavar": "STRATEGY",
+        "help": "chat, preferences: whose prompt asks for any text (default: in chat each strategy's own, in preferences rewrite)",
+    },
+    "min_gain": {
+        "type": float,
+        "metavar": "GAIN",
+        "help": "chat: leave out answers whose lists are not so much better than the original's (default: nothing is measured)",
+    },
+    "margin": {
+        "type": float,
+        "metavar": "GAIN",
+        "help": "preferences: the chosen text's lists are better by more than this (default: 0)",
+    },
+    "pairs": {"type": int, "metavar": "N", "help": "preferences: pairs of a query at most (default: 3)"},
+    "qrels": {
+        "metavar": "FILE",
+        "help": "chat, preferences: judgements to measure by (default: the config's, the judge's, the reranker's scores)",
+    },
+    "key": {"choices": ("log_id", "query_id", "query"), "help": "what they name (default: the run's evaluate.key)"},
 }
 """Option of a format -> how argparse takes it; `synonym_rules` is `--synonym-rules`. Without it the format's default counts."""
 
@@ -31,7 +56,7 @@ def add_export(one: argparse.ArgumentParser) -> None:
     """Adds the arguments of export."""
     add_run(one)
     _add_target(one, " (default: publish.to of the run's config)")
-    words = "what is written, with commas: rows, querqy, synonyms (default: publish.formats)"
+    words = "what is written, with commas: rows, querqy, synonyms, chat, preferences (default: publish.formats)"
     add(one, "--as", dest="formats", metavar="NAME,...", type=names, help=words)
     words = "how it is called: lower-case letters, digits, '.', '-', '_' (default: the run's id without the config's name)"
     add(one, "--version", metavar="NAME", help=words)

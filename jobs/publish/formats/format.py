@@ -18,7 +18,7 @@ from cluster.errors import ConfigError, nearest
 from jobs.publish.rows import LookUpRows
 from jobs.runs.folder import RunFolder
 
-FORMATS = ("rows", "querqy", "synonyms")
+FORMATS = ("rows", "querqy", "synonyms", "chat", "preferences")
 """The names of the modules, in the order in which formats are written."""
 
 

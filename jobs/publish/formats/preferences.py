@@ -1,0 +1,103 @@
+"""Pairs of rewrites of one query, of which the first has gained more: for preference optimisation (DPO) of a small rewriter.
+
+`preferences.jsonl` has the columns `prompt`, `chosen` and `rejected`, TRL's type *preference* in conversational form with an
+explicit prompt. DPO compares two answers to one prompt, and a strategy mostly has one answer to its own; so all pairs have the
+prompt of one strategy (`--prompt-of`, by default `rewrite`, which names no method). Compared are texts of any strategies that
+are searched as that one's are, and the query itself, which is the better answer where no rewrite helps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+
+from jobs.publish.rows import LookUpRows
+from jobs.publish.training.gains import Gains, measured_by
+from jobs.publish.training.prompts import answered, asked, strategies_with_prompts, strategy_to_ask, without_original
+from jobs.publish.training.texts import HELD, TrainingQuery, check_training, training_queries
+from jobs.runs.folder import RunFolder
+from rewriters.normalise import normalise
+from rewriters.strategy import Strategy
+
+COUNTED = ("rows", "queries", "held_out", "ties", "without_pair", "not_measured")
+
+
+class _Candidate(NamedTuple):
+    """An answer: its text, the value of its lists, whether it may be chosen."""
+
+    text: str
+    value: float
+    good: bool
+
+
+class PreferencesFormat:
+    """Pairs by measured gain."""
+
+    name = "preferences"
+    defaults: Mapping[str, Any] = {
+        "holdout": 10, "margin": 0.0, "pairs": 3, "prompt_of": None, "qrels": None, "key": None
+    }  # fmt: skip
+
+    def write(self, run: RunFolder, rows: LookUpRows, folder: Path, options: Mapping[str, Any]) -> Mapping[str, int]:
+        """Writes the pairs, and the held-out queries.
+
+        Counted are `rows` and the `queries` that they are of; `held_out` queries; `ties`, pairs whose values differ by no more
+        than the margin; queries `without_pair`, and those `not_measured`.
+        """
+        check_training(options)
+        strategy, pool = strategy_to_ask(run, options["prompt_of"] or "rewrite"), strategies_with_prompts(run)
+        gains = Gains(run, measured_by(run, options["qrels"], options["key"]))
+        counts = Counter(dict.fromkeys(COUNTED, 0))
+        with (
+            pq.ParquetWriter(folder / "preferences_held_out.parquet", HELD, compression="zstd") as held,
+            (folder / "preferences.jsonl").open("w", encoding="utf-8", newline="\n") as lines,
+        ):
+            for query in training_queries(run, rows, gains, options["holdout"], held, counts):
+                if query.original is None:
+                    counts["not_measured"] += 1
+                    continue
+                pairs = _pairs(_candidates(query, strategy, pool), options["margin"], options["pairs"], counts)
+                counts["queries" if pairs else "without_pair"] += 1
+                prompt = asked(strategy, query.query, query.context)
+                for chosen, rejected in pairs:
+                    counts["rows"] += 1
+                    row = {"prompt": prompt, "chosen": answered(chosen.text), "rejected": answered(rejected.text)}
+                    lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+        return counts
+
+
+def _candidates(query: TrainingQuery, strategy: Strategy, pool: Mapping[str, Strategy]) -> list[_Candidate]:
+    """Returns the answers to compare, the best first; of texts with one normal form the best one.
+
+    A text with a fault may be rejected, but not chosen.
+    """
+    found: dict[str, _Candidate] = {}
+    every = [] if strategy.search_as == "passage" else [_Candidate(" ".join(query.query.split()), query.original or 0.0, True)]
+    for one in query.texts:
+        if one.search_as == strategy.search_as and one.value is not None:
+            text = without_original(pool, one.strategy, query.query, one.text)
+            every.append(_Candidate(" ".join(text.split()), one.value, not one.flagged))
+    for answer in sorted(every, key=lambda one: -one.value):
+        if answer.text:
+            found.setdefault(normalise(answer.text), answer)
+    return list(found.values())
+
+
+def _pairs(candidates: list[_Candidate], margin: float, most: int, counts: Counter[str]) -> list[tuple[_Candidate, _Candidate]]:
+    """Returns at most so many pairs, those of the widest difference first; counts ties."""
+    pairs = []
+    for better, worse in combinations(candidates, 2):
+        if round(better.value - worse.value, 6) <= margin:
+            counts["ties"] += 1
+        elif better.good:
+            pairs.append((better, worse))
+    return sorted(pairs, key=lambda pair: round(pair[1].value - pair[0].value, 6))[:most]
+
+
+FORMAT = PreferencesFormat()

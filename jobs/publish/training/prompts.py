@@ -1,0 +1,108 @@
+"""How a strategy's file asks a model for its texts, and what the model answers: the two sides of a training row.
+
+The prompt is the strategy's own, as with `calls: separate`, whatever request the night has made: the small model is asked so
+afterwards, and its answers are read by the same file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from cluster.errors import ConfigError, RewriterError
+from jobs.job.rewriting import config_error, read_text
+from jobs.runs.folder import RunFolder
+from rewriters.pool import load
+from rewriters.strategy import CONTEXT, Strategy, render
+
+Message = dict[str, str]
+
+
+def strategies_with_prompts(run: RunFolder) -> dict[str, Strategy]:
+    """Returns name -> strategy of a run's pool, of those that a chat model can be trained for.
+
+    Left out are code, rewriters whose prompt or answer has a form of their own, prompts that show columns of the log, and
+    arrays of objects.
+
+    Raises:
+        ConfigError: A strategy's file cannot be read.
+    """
+    entries = run.config.rewrite.strategies if run.config.rewrite.planned else []
+    found = (_loaded(entry, run) for entry in entries)
+    return {one.name: one for one in found if _is_chat(one)}
+
+
+def strategy_to_ask(run: RunFolder, name: str) -> Strategy:
+    """Returns the strategy whose prompt is to ask for any text: of the run's pool, else one that is shipped.
+
+    Raises:
+        ConfigError: There is none, or its answers are not one text.
+    """
+    entries = run.config.rewrite.strategies if run.config.rewrite.planned else []
+    pool = {one.name: one for one in (_loaded(entry, run) for entry in entries)}
+    found = pool.get(name) or _loaded(name, run, "--prompt-of: ")
+    if not _is_chat(found) or found.output != "text":
+        what = f"--prompt-of {name}: its answer is not one text that a chat model writes"
+        raise ConfigError("argument", f"{what}; name another, such as rewrite or general")
+    return found
+
+
+def asked(strategy: Strategy, query: str, context: str | None) -> list[Message]:
+    """Returns the messages that ask for a strategy's texts."""
+    values = {"query": query, CONTEXT: context or "(none)"}
+    return [{"role": "user", "content": render(strategy.prompt, values)}]
+
+
+def answered(text: str) -> list[Message]:
+    """Returns the message that answers."""
+    return [{"role": "assistant", "content": text}]
+
+
+def written(strategy: Strategy, query: str, texts: Mapping[int, str]) -> list[str]:
+    """Returns the answers in which a model gives texts, by their positions, as the strategy's file reads them.
+
+    Answers of one text each where so many are sampled, else one; [] where a text of an object is missing, or a text of a list
+    before others.
+    """
+    plain = {place: _without_original(strategy, query, text) for place, text in sorted(texts.items())}
+    several = list(plain.values())
+    if not all(several):
+        return []
+    if strategy.output == "text":
+        return several
+    wanted = len(strategy.keys) if strategy.output == "object" else strategy.n
+    return [_as_one(strategy, several)] if list(plain) == list(range(1, wanted + 1)) else []
+
+
+def _as_one(strategy: Strategy, texts: Sequence[str]) -> str:
+    """Returns the one answer in which a model gives several texts."""
+    if strategy.output == "object":
+        return json.dumps(dict(zip(strategy.keys, texts, strict=True)), ensure_ascii=False)
+    if strategy.output == "array":
+        return json.dumps(texts, ensure_ascii=False)
+    if strategy.separator is not None:
+        return f"{strategy.separator} ".join(texts)
+    return "\n".join(f"{number}. {text}" for number, text in enumerate(texts, start=1))
+
+
+def without_original(strategies: Mapping[str, Strategy], name: str, query: str, text: str) -> str:
+    """Returns a searched text as the model wrote it, without the original that its strategy puts before it."""
+    return _without_original(strategies[name], query, text) if name in strategies else text
+
+
+def _without_original(strategy: Strategy, query: str, text: str) -> str:
+    before = " ".join([" ".join(query.split())] * strategy.include_original)
+    return text[len(before) :].strip() if before and text.startswith(before) else text
+
+
+def _loaded(entry: object, run: RunFolder, where: str = "") -> Strategy:
+    config = run.config
+    try:
+        return load(entry, config.rewrite.language, config.log.context_column is not None, read_text)  # type: ignore[arg-type]
+    except RewriterError as error:
+        raise (ConfigError("argument", f"{where}{error}") if where else config_error(error)) from error
+
+
+def _is_chat(strategy: Strategy) -> bool:
+    objects = strategy.output == "array" and bool(strategy.keys)
+    return not (strategy.is_code or strategy.is_trained or strategy.variables or objects)

@@ -1,0 +1,173 @@
+"""The queries of a run with the texts that training rows are made of, some shards at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.errors import ConfigError
+from cluster.storage.sql import text_literal
+from jobs.publish.rows import LookUpRows
+from jobs.publish.training.gains import Gains
+from jobs.runs.folder import RunFolder
+from jobs.runs.reading import database, files, portions
+from jobs.runs.tally import Committed
+from jobs.tables import ORIGINAL, STORED
+from rewriters.guards.guards import OVERRIDE
+
+_PORTION = 1_000_000  # rows of runs/ at a time, or of results/ where there are none
+_FLAGGED = f"len(list_filter(coalesce(guards, []), lambda flag: flag != '{OVERRIDE}')) > 0 OR parsed_as = '{ORIGINAL}'"
+
+
+@dataclass(frozen=True)
+class TrainingText:
+    """A rewrite that a row of the export has.
+
+    Attributes:
+        strategy: That wrote it.
+        position: From 1.
+        text: As it is searched.
+        search_as: query or passage.
+        flagged: Whether a guard or the reading found a fault in it, or the original stands in for it.
+        value: Of its lists (`gains.py`); None: it is not measured, or its query is not.
+    """
+
+    strategy: str
+    position: int
+    text: str
+    search_as: str
+    flagged: bool
+    value: float | None
+
+
+@dataclass(frozen=True)
+class TrainingQuery:
+    """A query that may be trained on, as the run shows it.
+
+    Attributes:
+        query: Its text.
+        context: Its earlier turns; None: there are none.
+        original: The value of the original's own lists; None: it is not measured.
+        texts: Its rewrites, as the export has them.
+    """
+
+    query: str
+    context: str | None
+    original: float | None
+    texts: list[TrainingText] = field(default_factory=list)
+
+
+def check_training(options: Mapping[str, Any]) -> None:
+    """Checks the numbers among the options of a format of training rows.
+
+    Raises:
+        ConfigError: One is too small.
+    """
+    for name, least in (("holdout", 0), ("pairs", 1), ("margin", 0)):
+        if (value := options.get(name)) is not None and value < least:
+            raise ConfigError("argument", f"--{name} {value}: is less than {least}; give {least} or more")
+
+
+def training_queries(
+    run: RunFolder,
+    rows: LookUpRows,
+    gains: Gains | None,
+    holdout: int,
+    held: pq.ParquetWriter,
+    counts: Counter[str],
+) -> Iterator[TrainingQuery]:
+    """Yields the queries of a run but those of the first `holdout` buckets, which are written to `held`, and counted.
+
+    Args:
+        run: Finished.
+        rows: Its look-up rows.
+        gains: By which texts are measured; None: they are not.
+        holdout: Number of buckets.
+        held: Takes tables of `HELD`.
+        counts: Gets `held_out`.
+    """
+    tables = ("rewrites", *(("runs", "scores") if gains is not None else ()))
+    with database() as connection:
+        for manifests in portions(run.manifests, "runs" if gains is not None else "rewrites", _PORTION):
+            queries = _queries(run, manifests)
+            connection.register("queries", queries)
+            for table in tables:
+                condition = f" WHERE rank <= {run.config.fuse.depth}" if table == "runs" else ""
+                _view(connection, table, files(run, table, manifests), condition)
+            left = connection.execute(
+                "FROM queries SEMI JOIN (SELECT key FROM read_parquet($rows) WHERE bucket < $holdout"
+                " AND key BETWEEN $least AND $most) ON key = query_id ORDER BY query_id",
+                _bounds(queries, rows) | {"holdout": holdout},
+            ).to_arrow_table()
+            counts["held_out"] += left.num_rows
+            held.write_table(left.select(HELD.names).cast(HELD))
+            yield from _read(connection, rows, queries, gains, holdout)
+
+
+HELD = pa.schema([("query_id", pa.string()), ("query", pa.string()), ("log_count", pa.int64()), ("context", pa.string())])
+"""Columns of the file of held-out queries: a log for a run that is to measure what was trained."""
+
+
+def _read(
+    connection: duckdb.DuckDBPyConnection, rows: LookUpRows, queries: pa.Table, gains: Gains | None, holdout: int
+) -> Iterator[TrainingQuery]:
+    values = {} if gains is None else gains(connection)
+    found = connection.execute(
+        f"""
+        WITH texts AS (
+            SELECT key AS query_id, unnest(rewrites, recursive := true) FROM read_parquet($rows)
+            WHERE bucket >= $holdout AND key BETWEEN $least AND $most
+        )
+        SELECT query_id, queries.query, queries.context, strategy, position, texts.text, texts.search_as, {_FLAGGED} AS flagged
+        FROM queries JOIN texts USING (query_id) JOIN rewrites USING (query_id, strategy, position)
+        ORDER BY query_id, strategy, position
+        """,
+        _bounds(queries, rows) | {"holdout": holdout},
+    )
+    query_id, one = "", TrainingQuery("", None, None)
+    while some := found.fetchmany(1 << 12):
+        for of, query, context, strategy, position, text, search_as, flagged in some:
+            if of != query_id:
+                if one.texts:
+                    yield one
+                query_id, one = of, TrainingQuery(query, context, values.get((of, ORIGINAL, 1)))
+            value = values.get((of, strategy, position))
+            one.texts.append(TrainingText(strategy, position, text, search_as, flagged, value))
+    if one.texts:
+        yield one
+
+
+def _bounds(queries: pa.Table, rows: LookUpRows) -> dict[str, object]:
+    """Returns parameters by which few row groups of the look-up rows are read."""
+    ids = queries.column("query_id").to_pylist()
+    return {"rows": str(rows.path), "least": min(ids), "most": max(ids)}
+
+
+def _queries(run: RunFolder, manifests: Sequence[Committed]) -> pa.Table:
+    """Returns the queries of some shards with their columns in `HELD`."""
+    shards, parts = {one.number: one for one in run.plan.shards}, []
+    for one in manifests:
+        shard = shards[one.shard]
+        with run.storage.open(shard.key) as file:
+            parts.append(pq.ParquetFile(file).read_row_group(shard.row_group))
+    with_context = "context" in parts[0].column_names
+    table = pa.concat_tables(
+        [part.select([name for name in HELD.names if name != "context" or with_context]) for part in parts]
+    )
+    return table if with_context else table.append_column("context", pa.nulls(len(table), pa.string()))
+
+
+def _view(connection: duckdb.DuckDBPyConnection, table: str, paths: Sequence[str], condition: str) -> None:
+    if paths:
+        named = ", ".join(map(text_literal, paths))
+        source = f"FROM read_parquet([{named}], union_by_name = true){condition}"
+    else:
+        connection.register(f"no_{table}", STORED[table].empty_table())
+        source = f"FROM no_{table}"
+    connection.execute(f"CREATE OR REPLACE VIEW {table} AS {source}")
