@@ -17,7 +17,7 @@ FORMAT_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "prompt_of": {
         "metavar": "STRATEGY",
-        "help": "chat, preferences: whose prompt asks for any text (default: in chat each strategy's own, in preferences rewrite)",
+        "help": "chat, preferences: whose prompt asks for any text (default: chat each strategy's own, preferences rewrite)",
     },
     "min_gain": {
         "type": float,
