@@ -100,10 +100,10 @@ def training_queries(
             for table in tables:
                 condition = f" WHERE rank <= {run.config.fuse.depth}" if table == "runs" else ""
                 _view(connection, table, files(run, table, manifests), condition)
-            left = connection.execute(
+            left = connection.sql(
                 "FROM queries SEMI JOIN (SELECT key FROM read_parquet($rows) WHERE bucket < $holdout"
                 " AND key BETWEEN $least AND $most) ON key = query_id ORDER BY query_id",
-                _bounds(queries, rows) | {"holdout": holdout},
+                params=_bounds(queries, rows) | {"holdout": holdout},
             ).to_arrow_table()
             counts["held_out"] += left.num_rows
             held.write_table(left.select(HELD.names).cast(HELD))
