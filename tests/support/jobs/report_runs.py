@@ -152,6 +152,7 @@ class RunMaker:
                 "position_weight": 1.0,
                 "parsed_as": query.parsed_as,
                 "guards": query.guards.get(strategy, []),
+                "search_as": "passage" if strategy == "pseudo_answer" else "query",
             }
             for strategy, position, text in query.positions
         ]
