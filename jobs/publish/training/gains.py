@@ -2,7 +2,7 @@
 
 The lists of one text, by all retrievers, are fused as those of the original alone are, and the first 10 documents count,
 each with the discount of its rank, 1 / log2(1 + rank), as in nDCG. By judgements the value is nDCG; by scores it is the
-discounted mean of the reranker's, where a document that was not scored counts as the worst of its query, and a missing one, too.
+discounted mean of the reranker's, where a document that was not scored counts as the worst of its query, a missing one, too.
 """
 
 from __future__ import annotations
