@@ -23,7 +23,9 @@ NAVIGATION = {
         "docs/operations", "docs/schedulers", "docs/notifications", "docs/publishing", "docs/look-up", "docs/rules",
         "docs/cluster", "docs/kubernetes", "docs/store", "docs/tables", "docs/metrics", "docs/errors",
     ),
-    "Stages by choice": ("docs/answers", "docs/corrective", "docs/judges", "docs/collections", "docs/clicks", "docs/review"),
+    "Stages by choice": (
+        "docs/answers", "docs/corrective", "docs/judges", "docs/collections", "docs/clicks", "docs/review", "docs/training",
+    ),
     "Compare": (
         "docs/ablations", "docs/ablations-measured", "docs/test-collections", "docs/rewriting-and-reranking",
         "docs/data-sets", "tests/benchmarks/RESULTS",
