@@ -56,3 +56,14 @@ def write_paper(place: Path, names: Sequence[str] = ("birds", "tools")) -> Path:
     path = place / "paper.yaml"
     path.write_text(PAPER, encoding="utf-8")
     return path
+
+
+def write_run_file(place: Path, name: str, queries: int, documents: int) -> Path:
+    """Writes lists of another system for the queries of a data set, as a run file of TREC; returns its path."""
+    drawn = random.Random(f"run of {name}")
+    path = place / f"{name}.run"
+    with path.open("w", encoding="utf-8") as file:
+        for query in range(queries):
+            for rank, document in enumerate(drawn.sample(range(documents), 15), start=1):
+                file.write(f"{name}-q{query} Q0 {name}-d{document} {rank} {20 - rank}.5 theirs\n")
+    return path
