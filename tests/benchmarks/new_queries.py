@@ -10,7 +10,7 @@ is more than DuckDB's limit above that of the process before it counts.
 from __future__ import annotations
 
 import argparse
-import resource
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from results import peak_mib
 
 from cluster.run.shards import File, Plan
 from cluster.storage import open_storage
@@ -59,19 +60,14 @@ def count(made: Path, nights: int, queries: int) -> int:
     """Counts, prints what it took, and returns the exit code."""
     plan = Plan([], {"queries": queries}, 1000, {"queries": [File("queries/all.parquet", queries, 0)]}, [])
     given = [(open_storage(str(made / str(night))), plan) for night in range(nights)]
-    before, began, spent = peak(), time.monotonic(), time.process_time()
+    before, began, spent = peak_mib(os.getpid()), time.monotonic(), time.process_time()
     found = [one.queries for one in new_queries(given)]
-    wall, spent, more = time.monotonic() - began, time.process_time() - spent, peak() - before
+    wall, spent, more = time.monotonic() - began, time.process_time() - spent, peak_mib(os.getpid()) - before
     starts = [round(night * queries * (1 - SHARED)) for night in range(nights)]
     right = found == [queries, *(after - start for start, after in pairwise(starts))]
-    print(f"{nights} nights of {queries:,} queries: {wall:.1f} s, {spent:.1f} CPU s, {more:.0f} MiB above {before:.0f}")
+    print(f"{nights} nights of {queries:,} queries: {wall:.1f} s, {spent:.1f} CPU s, {more:.0f} MiB above {before:.0f} MiB")
     print("counts are right" if right else f"WRONG: {found}")
     return int(not right or more > LIMIT)
-
-
-def peak() -> float:
-    """The most memory that this process had, in MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":
