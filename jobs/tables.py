@@ -21,6 +21,7 @@ from rewriters.reasons import FELL_BACK, GUARDED, MASKED, REPLAYED, SENT_WITHOUT
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
 ITERATE = "iterate"  # that of the refined queries of further rounds; their position is the round
+NOT_CHOSEN = "not_chosen"  # the flag of `rewrites.guards` of a text in whose place another one of its query was searched
 RUNGS = (
     "json",
     "labelled",

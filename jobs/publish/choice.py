@@ -7,6 +7,7 @@ from typing import Any
 
 from cluster.errors import ConfigError, nearest
 from jobs.config.publish import PublishSettings
+from jobs.job.replay import NOTED
 from jobs.runs.folder import RunFolder
 from jobs.tables import ITERATE
 
@@ -59,12 +60,17 @@ def check_publishable(run: RunFolder) -> None:
     """Refuses a run without rows of its own to look up.
 
     Raises:
-        ConfigError: It is an ablation, or is not finished.
+        ConfigError: It is an ablation or a replay, or is not finished.
     """
     if run.is_ablation:
         what = "is an ablation, whose queries have results of several arms"
         raise ConfigError(
             "publish-run", f"{run.storage.root}: {what}; run the config of the arm that is meant, and export that"
+        )
+    if (replayed := run.record.get(NOTED)) is not None:
+        what = f"is a replay, which has {replayed['queries']:,} queries of {replayed['of']} alone"
+        raise ConfigError(
+            "publish-run", f"{run.storage.root}: {what}; run that config again with another --label, and export that"
         )
     if not run.finished:
         raise ConfigError("publish-run", f"{run.storage.root}: is not finished ({run.state}); run it to its end first")

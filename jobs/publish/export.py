@@ -121,9 +121,17 @@ def version_of(run: RunFolder, given: str | None) -> str:
     Raises:
         ConfigError: It has letters that no version has.
     """
-    version = run.record["run_id"].removeprefix(f"{run.config.name}-").lower() if given is None else given
+    return checked_version(run.record["run_id"].removeprefix(f"{run.config.name}-").lower() if given is None else given)
+
+
+def checked_version(version: str, argument: str = "--version") -> str:
+    """Returns the name of a version, which has stood in this argument.
+
+    Raises:
+        ConfigError: It has letters that no version has.
+    """
     if not re.fullmatch(VERSION, version) or len(version) > LONGEST_VERSION or version in RESERVED:
-        what = f"--version {version[:LONGEST_VERSION]}: a version has lower-case letters, digits, '.', '-' and '_'"
+        what = f"{argument} {version[:LONGEST_VERSION]}: a version has lower-case letters, digits, '.', '-' and '_'"
         raise ConfigError(
             "argument", f"{what}, begins with a letter or digit, and is none of {', '.join(sorted(RESERVED))}; rename it"
         )
@@ -131,14 +139,16 @@ def version_of(run: RunFolder, given: str | None) -> str:
 
 
 def check_same(found: ExportRecord, wanted: WantedExport, place: str) -> None:
-    """Refuses a version that is there from another run or with other choices.
+    """Refuses a version that is there from another run, with other choices, or as a version of another target.
 
     Raises:
         ConfigError: It is not what is asked for.
     """
-    if found.identity == wanted.identity:
+    if found.identity == wanted.identity and found.version == wanted.version:
         return
-    if found.run_id != wanted.run.record["run_id"]:
+    if found.version != wanted.version:
+        why = f"is {found.version} of another target"  # elastic:a-b and elastic:a may have an index a-b-1 both
+    elif found.run_id != wanted.run.record["run_id"]:
         why = f"is of the run {found.run_id}"
     else:
         choices = wanted.choices

@@ -23,7 +23,7 @@ from jobs.publish.choice import RowChoice, strategies_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, portions
 from jobs.runs.tally import Committed
-from jobs.tables import ORIGINAL, STORED
+from jobs.tables import NOT_CHOSEN, ORIGINAL, STORED
 
 LOOK_UP = pa.schema(
     [
@@ -57,7 +57,8 @@ COUNTED = ("rows", "rewrites", "hits", "without_rewrites", "without_hits", "traf
 """What is counted: `without_rewrites` and `without_hits` are rows, `traffic` is how often their queries were asked, and
 `served_traffic` how often those of rows with rewrites or hits."""
 STRATEGY, VALUE = "strategy", "value"
-"""Why rewrites are left out: their strategy was not chosen, or they have added too little."""
+"""Why rewrites are left out: their strategy was not chosen, or they have added too little. Another reason is `NOT_CHOSEN`: they
+were not searched, since `rewrite.select` has chosen another text of the query."""
 
 _PORTION = 200_000  # rows of results/ at a time
 _SHARDS = 200  # at a time, where queries have no results
@@ -83,7 +84,8 @@ WITH found AS (
 )
 SELECT rewrites.query_id, rewrites.strategy, rewrites.position, text, search_as, place,
   coalesce(given.weight, rewrites.weight) * position_weight AS weight,
-  CASE WHEN NOT coalesce(chosen, $all) THEN $strategy WHEN coalesce(added, 0) < $least THEN $value END AS why
+  CASE WHEN NOT coalesce(chosen, $all) THEN $strategy WHEN list_contains(rewrites.guards, $unsearched)
+    THEN $unsearched WHEN coalesce(added, 0) < $least THEN $value END AS why
 FROM rewrites LEFT JOIN given USING (strategy) LEFT JOIN added ON added.query_id = rewrites.query_id
   AND added.strategy = rewrites.strategy AND added.list = if(as_one, 0, rewrites.position)
 """
@@ -206,7 +208,9 @@ def _made(
         for table in ("rewrites", "results"):
             _view(connection, table, files(run, table, portion))
         given = {"hits": choice.hits, "least": choice.min_added, "all": choice.strategies is None}
-        connection.execute(_TEXTS, given | {"original": ORIGINAL, "strategy": STRATEGY, "value": VALUE})
+        connection.execute(
+            _TEXTS, given | {"original": ORIGINAL, "strategy": STRATEGY, "value": VALUE, "unsearched": NOT_CHOSEN}
+        )
         found = connection.execute("SELECT why, count(*) FROM texts WHERE why IS NOT NULL GROUP BY why").fetchall()
         left_out.update(dict(found))
         of_rows = {"hits": choice.hits, "salt": choice.salt, "buckets": choice.buckets, "version": version}

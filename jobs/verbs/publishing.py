@@ -41,7 +41,7 @@ def exported(run: RunFolder, given: ExportArguments, phase: Callable[[str], obje
         DmqrError: The run, an argument or what lies at the target does not allow it.
     """
     from jobs.publish.choice import RowChoice, check_publishable
-    from jobs.publish.export import WantedExport, version_of
+    from jobs.publish.export import WantedExport, checked_version, version_of
     from jobs.publish.formats.format import open_formats, options_of
 
     check_publishable(run)
@@ -53,7 +53,7 @@ def exported(run: RunFolder, given: ExportArguments, phase: Callable[[str], obje
         RowChoice.of(settings, run),
         formats,
         options_of(formats, given.options),
-        given.since,
+        None if given.since is None else checked_version(given.since, "--since"),
     )
     return _target(settings, given.access).export(wanted, phase)
 

@@ -13,13 +13,12 @@ from jobs.chain.chosen import Choosing
 from jobs.chain.drift import with_flag
 from jobs.chain.search_texts import Text
 from jobs.chain.tables import ARM_CHOSEN
+from jobs.tables import NOT_CHOSEN
 from retrievers.fusion import takes_part
 from retrievers.predictors import predicted, statistics_of
 from retrievers.retriever import Retriever
 from retrievers.settings import FuseSettings
 from rewriters.strategy import searched_as_one
-
-NOT_CHOSEN = "not_chosen"  # the flag of `rewrites.guards`
 
 
 class Choices:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from jobs.chain.arms.shared_work import Answer, Reading
 from jobs.chain.drift import DRIFT, Drifted, counts_as_drift
 from jobs.chain.search_texts import Text
-from jobs.chain.stages.choices import NOT_CHOSEN, is_unchosen
+from jobs.chain.stages.choices import is_unchosen
 from jobs.counts import (
     OVERRIDE_REQUESTS,
     ChosenQueries,
@@ -29,7 +29,7 @@ from jobs.counts import (
     Unsearched,
     arm_key,
 )
-from jobs.tables import LOST, NOTES, unnested, with_appended
+from jobs.tables import LOST, NOT_CHOSEN, NOTES, unnested, with_appended
 from rewriters.guards.guards import NEAR_DUPLICATE
 from rewriters.lengths import longer_cores
 from rewriters.reasons import GUARDED

@@ -40,8 +40,15 @@ FORMAT_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def names(words: str) -> list[str]:
-    """Returns names that commas part."""
-    return [name.strip() for name in words.split(",") if name.strip()]
+    """Returns names that commas part; commas within parentheses are of a name, as in `rag_fusion(n=2,temperature=0.5)`."""
+    found, depth = [""], 0
+    for sign in words:
+        depth = max(0, depth + (sign == "(") - (sign == ")"))
+        if sign == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += sign
+    return [name.strip() for name in found if name.strip()]
 
 
 def _add_target(one: argparse.ArgumentParser, otherwise: str = "", **more: Any) -> None:

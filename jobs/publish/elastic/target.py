@@ -48,9 +48,9 @@ class ElasticTarget:
         return f"{self._alias}-{version}"
 
     def read(self, version: str) -> ExportRecord | None:
-        """Returns a version that is complete."""
+        """Returns a version that is complete; its index may be of another target, whose versions are called otherwise."""
         found = read_index(self._connection, self.index_of(version))
-        return found.record if found is not None and found.complete else None
+        return found.record if found is not None and found.complete and found.record.version == version else None
 
     def served(self, version: str) -> Iterator[pa.RecordBatch]:
         """Yields `SERVED` of the rows of a version."""

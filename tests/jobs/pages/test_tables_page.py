@@ -11,8 +11,8 @@ import pytest
 
 from jobs.__main__ import main
 from jobs.chain.drift import DRIFT
-from jobs.chain.stages.choices import NOT_CHOSEN
 from jobs.runs.folder import open_run
+from jobs.tables import NOT_CHOSEN
 from rewriters.guards import preserve
 from rewriters.guards.guards import NEAR_DUPLICATE, NO_VOCABULARY, OVERRIDE, REPAIRED
 from rewriters.normalise import query_id

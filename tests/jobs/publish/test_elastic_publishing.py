@@ -184,6 +184,18 @@ def test_of_two_promotions_at_once_one_stays(
         assert "publish-overtaken" in found
 
 
+@pytest.mark.usefixtures("elasticsearch")
+def test_an_index_is_a_version_of_one_alias_alone(new_name: Callable[[], str], night: Night) -> None:
+    run, alias = night("one", FIRST[:2]), new_name()
+    put(run, f"{alias}-de", "one")  # its index is called as that of the version de-one of the other alias would be
+    with pytest.raises(ConfigError, match=r"-de-one at .*: is one of another target; give another --version") as error:
+        put(run, alias, "de-one")
+    assert error.value.code == "publish-version"
+    with pytest.raises(ConfigError, match=r"^de-one in elastic:.*: there is no complete export of it"):
+        promote(run, alias, "de-one")
+    assert promote(run, f"{alias}-de", "one").done
+
+
 def test_a_server_that_is_away_is_one_line(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOWHERE", "http://127.0.0.1:9")
     run = night("one", ["yeast"])

@@ -1,0 +1,79 @@
+"""Where publishing meets what else a run may be: replays, one text of each query, strategies with several parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.errors import ConfigError
+from jobs.__main__ import main
+from jobs.cli.command_line.publish_arguments import names
+from jobs.runs.folder import open_run
+from jobs.verbs.inputs import GroundTruth
+from jobs.verbs.publishing import ExportArguments, PromoteArguments, promoted
+from jobs.verbs.publishing import exported as export
+from tests.support.jobs.look_up_rows import exported, rows
+from tests.support.jobs.report_runs import RunMaker
+
+Night = Callable[..., Path]
+
+
+def test_of_one_text_of_each_query_only_the_searched_one_is_in_its_row(
+    night: Night, tmp_path: Path, values: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    values["rewrite"]["select"] = {"kind": "qpp"}
+    run = night("one", ["lamp of a lighthouse", "moon and tides", "wild yeast", "zzz", "..."])
+    searched: dict[str, set[tuple[str, int]]] = {row["query_id"]: set() for row in rows(run, "queries")}
+    for one in rows(run, "results"):
+        for source in one["sources"]:
+            if source["strategy"] != "original":
+                searched[one["query_id"]].add((source["strategy"], source["position"]))
+    assert sorted(map(len, searched.values())) == [0, 0, 0, 1, 1]
+    assert main(["export", str(run), "--to", str(tmp_path / "to"), "--version", "v"]) == 0
+    assert "rewrites: 8 not searched, in place of another text" in " ".join(capfd.readouterr().out.split())
+    found, _, record = exported(tmp_path / "to", "v")
+    assert {row["key"]: {(one["strategy"], one["position"]) for one in row["rewrites"]} for row in found} == searched
+    assert (record["left_out"], record["counts"]["rewrites"]) == ({"not_chosen": 8}, 2)
+
+
+def test_a_replay_of_some_queries_is_no_version_of_a_night(tmp_path: Path) -> None:
+    run, to = RunMaker(tmp_path)(), {"to": str(tmp_path / "to")}
+    record = Path(run.storage.root, "run.json")
+    noted = {"of": "small-2026-01-31-0123456789ab", "path": "runs/x", "reasons": {"truncated": 3}, "queries": 3}
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"replay": noted}))
+    line = (
+        r"is a replay, which has 3 queries of small-2026-01-31-0123456789ab alone; run that config again with another --label"
+    )
+    with pytest.raises(ConfigError, match=line) as error:
+        export(open_run(run.storage.root), ExportArguments(to))
+    assert error.value.code == "publish-run"
+    with pytest.raises(ConfigError, match=line):
+        promoted(open_run(run.storage.root), PromoteArguments(to), GroundTruth(lambda _: None, "--qrels"))
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("general, keyword,", ["general", "keyword"]),
+        ("rag_fusion(n=2,temperature=0.5),keyword", ["rag_fusion(n=2,temperature=0.5)", "keyword"]),
+        ("a(b=f(1,2),c=[3,4]), d(e=1)", ["a(b=f(1,2),c=[3,4])", "d(e=1)"]),
+        ("a),b", ["a)", "b"]),
+        ("", []),
+    ],
+)
+def test_commas_within_parentheses_are_of_a_name(words: str, found: list[str]) -> None:
+    assert names(words) == found
+
+
+@pytest.mark.parametrize("since", ["../other/v", "Up", "", "promotions"])
+def test_a_version_to_compare_with_has_the_name_of_one(since: str, tmp_path: Path) -> None:
+    run = RunMaker(tmp_path)()
+    export(run, ExportArguments({"to": str(tmp_path / "other")}, "v"))
+    with pytest.raises(ConfigError, match=r"^--since .*: a version has lower-case letters") as error:
+        export(run, ExportArguments({"to": str(tmp_path / "to")}, "v", since))
+    assert error.value.code == "argument"
+    assert not (tmp_path / "to").exists()
