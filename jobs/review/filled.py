@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from cluster.errors import ConfigError, nearest
-from cluster.storage.csv_file import CsvFault, csv_batches, csv_header
+from cluster.storage.csv_file import CsvFault, csv_header, padded_records
 from cluster.storage.spreadsheet import unguarded
 from jobs.log.judgements import MAX_GRADE
 from jobs.measure.judged_rows import database
@@ -20,7 +20,6 @@ from rewriters.normalise import normalise
 NEEDED = ("query_id", "query", "strategy", "text", "original", "served", "status", "relevance", "original_relevance")
 _READ = ("row", "context", "note")  # where the sheet has them
 _GRADES = {"relevance": "served", "original_relevance": "original"}  # column -> that of its document
-_BATCH = 1 << 12  # rows at a time
 
 
 class Verdict(NamedTuple):
@@ -88,6 +87,8 @@ def read_filled(path: str, run: RunFolder) -> FilledSheet:
     rows, filled = 0, []
     for number, row in enumerate(_rows(path), start=1):
         rows += 1
+        if row["query_id"] and not row["query"]:
+            raise _wrong(f"{path}: record {number}", "has a query_id and no query; leave both columns as they were")
         if any(row.get(name, "").strip() for name in TO_FILL):
             filled.append((f"row {row['row']}" if row.get("row", "").strip() else f"record {number}", row))
     asked = _asked(run, {row["query_id"] for _, row in filled})
@@ -126,9 +127,9 @@ def _rows(path: str) -> Iterator[Mapping[str, str]]:
             if names.count(name) > 1:
                 raise _wrong(path, f"has the column {name!r} twice; keep one")
         wanted = [*NEEDED, *(name for name in _READ if name in names)]
-        for batch in csv_batches(path, header, [header.names[names.index(name)] for name in wanted], _BATCH):
-            columns = [[unguarded(cell or "") for cell in column.to_pylist()] for column in batch.columns]
-            yield from (dict(zip(wanted, cells, strict=True)) for cells in zip(*columns, strict=True))
+        places = [names.index(name) for name in wanted]
+        for record in padded_records(path, header):
+            yield dict(zip(wanted, (unguarded(record[place]) for place in places), strict=True))
     except CsvFault as fault:
         raise _wrong(f"{path}{fault.at}", fault.words) from fault
     except OSError as error:

@@ -33,6 +33,7 @@ LENGTHS = (10, 20, 40, 80, 160, 320, 640)
 """Where a bin of lengths ends and the next begins."""
 LENGTH_BINS = ("< 10", *(f"{low}-{high - 1}" for low, high in pairwise(LENGTHS)), f"{LENGTHS[-1]} +")
 TENTHS = 10
+_QUERIES = "queries"  # what is found over a whole job is of them
 _ROWS = 10_000  # that are fetched at a time
 _DIGITS = ".6g"  # of the ends of bins of scores, by which bins are called
 _SCORES = {"fused_score": "fused score", "rerank_score": "reranker's score"}
@@ -118,24 +119,37 @@ def _in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
     return sorted(names, key=lambda name: (place.get(name, len(order)), name))
 
 
-def _of_guards(run: RunFolder) -> list[Distribution]:
-    """Returns, for each strategy and guard, how many texts it found, and how many it did not.
-
-    What is found over a whole job, of no strategy, is of queries. Texts that were left out are no rows of rewrites/, so they
-    are added to those that were looked at.
-    """
-    made = {strategy: sum(rungs.values()) for strategy, rungs in rungs_by_strategy(run.counts).items()}
-    out = Counter[str]()
-    guards = found_by_guards(run.counts)
-    for guard in guards:
-        out.update(guard.texts if guard.left_out else {})
+def unfound(run: RunFolder, names: Iterable[str]) -> list[Distribution]:
+    """Returns the distributions of guards, named by `Distribution.of`, that found nothing in a run; of what it made alone."""
+    looked_at = _looked_at(run)
     found = []
-    for guard in guards:
+    for name in names:
+        of = name.rpartition(": ")[0]
+        if whole := looked_at.get("" if of == _QUERIES else of, 0):
+            found.append(Distribution(GUARD, name, _parted(0, whole)))
+    return found
+
+
+def _of_guards(run: RunFolder) -> list[Distribution]:
+    """Returns, for each strategy and guard that found something, how many texts it found, and how many it did not.
+
+    What is found over a whole job, of no strategy, is of queries.
+    """
+    looked_at = _looked_at(run)
+    found = []
+    for guard in found_by_guards(run.counts):
         for strategy, count in guard.texts.items():
-            whole = made.get(strategy, 0) + out[strategy] if strategy else run.counts["queries"]
             name = f"{guard.name}, left out" if guard.left_out else guard.name
-            found.append(Distribution(GUARD, f"{strategy or 'queries'}: {name}", _parted(count, whole)))
+            found.append(Distribution(GUARD, f"{strategy or _QUERIES}: {name}", _parted(count, looked_at.get(strategy, 0))))
     return sorted(found, key=lambda one: one.of)
+
+
+def _looked_at(run: RunFolder) -> dict[str, int]:
+    """Returns strategy -> texts that guards looked at: those of rewrites/, and those that were left out; "" -> the queries."""
+    looked_at = Counter({strategy: sum(rungs.values()) for strategy, rungs in rungs_by_strategy(run.counts).items()})
+    for guard in found_by_guards(run.counts):
+        looked_at.update(guard.texts if guard.left_out else {})
+    return {**looked_at, "": run.counts["queries"]}
 
 
 def _parted(count: int, whole: int) -> dict[str, int]:

@@ -18,8 +18,8 @@ from cluster.run.shards import Plan, read_plan
 from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
 from cluster.storage.s3_duckdb import reason
-from jobs.job.keys import SCHEMA_VERSION
-from jobs.measure.nights.distributions import Distribution, Edges, score_edges
+from jobs.job.keys import SCHEMA_VERSION, fingerprint
+from jobs.measure.nights.distributions import GUARD, Distribution, Edges, score_edges, unfound
 from jobs.measure.nights.new_queries import new_queries
 from jobs.measure.nights.night import INDEXES, JUDGEMENTS, SETTINGS, Drift, Night, NightFigures, figures
 from jobs.measure.nights.stability import Stability, stability
@@ -70,6 +70,11 @@ class _Opened(NamedTuple):
     run: RunFolder
     figures: NightFigures
 
+    @property
+    def guards(self) -> str:
+        """Returns a hash of which guards it has."""
+        return fingerprint(self.run.config.rewrite.guards.model_dump(mode="json"))
+
 
 def nights(output: Storage, name: str, prices: PricesOf, last: int | None = None) -> Nights:
     """Returns the nights of a name.
@@ -89,7 +94,7 @@ def nights(output: Storage, name: str, prices: PricesOf, last: int | None = None
             chosen.append(one)
     cut = 0 if last is None else max(0, len(chosen) - last)
     earlier = list(_planned(chosen[:cut], left))
-    opened = list(_opened(chosen[cut:], prices, left))
+    opened = _with_all_guards(list(_opened(chosen[cut:], prices, left)))
     new = new_queries([*earlier, *((one.run.storage, one.run.plan) for one in opened)])[len(earlier) :]
     shown = [Night(one.listed, one.figures, of) for one, of in zip(opened, new, strict=True)]
     measure = leading_measure([one.run for one in shown])
@@ -163,6 +168,24 @@ def _edges(runs: Sequence[RunFolder]) -> Edges:
             found = {**score_edges(run, found.keys()), **found}
         except _UNREADABLE:
             continue
+    return found
+
+
+def _with_all_guards(opened: Sequence[_Opened]) -> list[_Opened]:
+    """Returns the nights, each with the guards that found nothing in it, but something in another night of the same guards.
+
+    A run counts what its guards find; without these, one that begins to find much would be compared with nothing.
+    """
+    known: dict[str, dict[str, None]] = {}
+    for one in opened:
+        names = [of.of for of in one.figures.distributions if of.kind == GUARD]
+        known.setdefault(one.guards, {}).update(dict.fromkeys(names))
+    found = []
+    for one in opened:
+        mine = {of.of for of in one.figures.distributions if of.kind == GUARD}
+        more = unfound(one.run, (name for name in sorted(known[one.guards]) if name not in mine))
+        every = [*one.figures.distributions, *more]
+        found.append(one._replace(figures=replace(one.figures, distributions=every)))
     return found
 
 

@@ -83,6 +83,21 @@ def test_a_filled_sheet_is_read(run: RunFolder, filled: Callable[..., str], deli
     assert (query_id(1), "1-a", 0) in graded
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_rows_may_lack_their_last_empty_fields(run: RunFolder, filled: Callable[..., str], delimiter: str) -> None:
+    """As Excel writes them, which leaves the last fields out of each 16 rows in which all of them are empty."""
+    sheet = Path(filled(CELLS | {("zürich 東京", "keyword"): {"status": "banned", "note": "two\nlines"}}, delimiter=delimiter))
+    whole = read_filled(str(sheet), run)
+    with sheet.open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.reader(file, delimiter=delimiter))
+    with sheet.open("w", encoding="utf-8-sig", newline="") as file:
+        for row in rows:
+            last = max(place for place, cell in enumerate(row, start=1) if cell)
+            csv.writer(file, delimiter=delimiter).writerow(row[:last])
+    assert len({len(row) for row in csv.reader(sheet.open(encoding="utf-8-sig", newline=""), delimiter=delimiter)}) > 2
+    assert read_filled(str(sheet), run) == whole
+
+
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
 def test_overrides_are_added_to_what_is_there(run: RunFolder, filled: Callable[..., str], tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"overrides.{ending}"
@@ -217,7 +232,8 @@ def test_what_is_filled_in_is_not_lost(run: RunFolder, filled: Callable[..., str
         (b"\xff\xfea\0", "is UTF-16; write it as UTF-8"),
         (b"query_id,query\n", "has no column 'strategy'"),
         (HEADER + b'a,"b\n', "a quote that is not"),
-        (HEADER + b"a\n", "has 1 fields, and"),
+        (HEADER + b"a\n", "record 1: has a query_id and no query; leave"),
+        (HEADER + b"a,b,,,,,,,,,\n", "has 11 fields, and the header 9; correct it"),
         (HEADER + b"a,Z\xfcrich,,,,,,,\n", "is not UTF-8"),
     ],
 )

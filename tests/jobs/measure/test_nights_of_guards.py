@@ -1,0 +1,62 @@
+"""Guards over the nights: one that begins to find much, or ceases to find anything, is a shift; one that is new is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cluster.storage import open_storage
+from cluster.storage.files import FileStorage
+from jobs.job.keys import SCHEMA_VERSION
+from jobs.measure.nights.nights import Nights, nights
+from jobs.pages.nights.page import nights_page
+from tests.support.jobs.report_runs import Query, RunMaker
+
+MANY = 120
+
+
+def night(place: Path, day: int, flagged: int = 0, strategy: str = "general", **guards: Any) -> None:
+    """Writes a night of which the first queries' texts drift."""
+    queries = [
+        Query(
+            f"query {number}", {strategy: f"text {number}"}, {}, {("original", "bm25"): ["d1"]},
+            guards={strategy: ["drift"]} if number < flagged else {},
+        )
+        for number in range(MANY)
+    ]  # fmt: skip
+    maker = RunMaker(place)
+    maker.storage = FileStorage(str(place / f"small-{day:012x}"))
+    run = maker(queries, (strategy,), shard_size=50)
+    record = run.record | {"schema_version": SCHEMA_VERSION}
+    record["config"]["rewrite"]["guards"] |= guards
+    record["starts"][0]["began"] = f"2026-03-{day:02}T01:00:00Z"
+    maker.storage.put("run.json", json.dumps(record).encode())
+
+
+def of_guards(found: Nights) -> list[dict[str, tuple[dict[str, int], str]]]:
+    return [{one.of.of: (one.of.counts, one.level) for one in of.drifts if one.of.kind == "guard"} for of in found.nights]
+
+
+def test_a_guard_that_begins_or_ceases_to_find_is_a_shift(tmp_path: Path) -> None:
+    night(tmp_path, 1)
+    night(tmp_path, 2, flagged=70)
+    night(tmp_path, 3)
+    found = nights(open_storage(str(tmp_path)), "small", lambda _: None)
+    none = {"found": 0, "not found": MANY}
+    assert of_guards(found) == [
+        {"general: drift": (none, "")},
+        {"general: drift": ({"found": 70, "not found": MANY - 70}, "shift")},
+        {"general: drift": (none, "shift")},
+    ]
+    page = nights_page(found)
+    assert "No distribution has shifted" not in page
+    assert "2026-03-02: texts that guards found, general: drift: PSI" in page
+
+
+def test_nothing_is_said_of_a_guard_that_a_night_did_not_have(tmp_path: Path) -> None:
+    night(tmp_path, 1)
+    night(tmp_path, 2, flagged=70, mask=["mail"])
+    night(tmp_path, 3, strategy="keyword", mask=["mail"])
+    found = of_guards(nights(open_storage(str(tmp_path)), "small", lambda _: None))
+    assert found == [{}, {"general: drift": ({"found": 70, "not found": 50}, "")}, {}]
