@@ -42,17 +42,19 @@ def exported(run: RunFolder, given: ExportArguments, phase: Callable[[str], obje
     """
     from jobs.publish.choice import RowChoice, check_publishable
     from jobs.publish.export import WantedExport, checked_version, version_of
-    from jobs.publish.formats.format import open_formats, options_of
+    from jobs.publish.formats.format import check_held_out, open_formats, options_of
 
     check_publishable(run)
     settings = _settings(run, given.settings)
     formats = open_formats(settings.formats)
+    options = options_of(formats, given.options)
+    check_held_out(options, settings.buckets)
     wanted = WantedExport(
         run,
         version_of(run, given.version),
         RowChoice.of(settings, run),
         formats,
-        options_of(formats, given.options),
+        options,
         None if given.since is None else checked_version(given.since, "--since"),
     )
     return _target(settings, given.access).export(wanted, phase)

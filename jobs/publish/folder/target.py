@@ -7,6 +7,7 @@ file: what counts is what `export.json` names.
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from jobs.publish.target import SERVED, Phase
 RECORD = "export.json"
 _ROWS = "rows.parquet"
 _BATCH = 1 << 14
+_OF_AN_ATTEMPT = re.compile(r"[a-z_]+-[0-9a-f]{12}\.[a-z]+")  # what `_stored` calls files
 
 
 class FolderTarget:
@@ -129,8 +131,10 @@ class FolderTarget:
     def _tidy(self, record: ExportRecord) -> None:
         """Removes files of the version that its record does not name: of attempts that were killed, or came second.
 
-        An attempt that is still under way comes second, whatever becomes of its files.
+        An attempt that is still under way comes second, whatever becomes of its files. What is called otherwise stays: the
+        folder may have been there before.
         """
-        named = {RECORD, *(file["key"] for file in record.files)}
-        left = [entry.key for entry in self._storage.list(record.version) if not entry.name.startswith(".")]
-        self._storage.delete(*(key for key in left if key.removeprefix(f"{record.version}/") not in named))
+        named = {file["key"] for file in record.files}
+        keys = {entry.key: entry.key.removeprefix(f"{record.version}/") for entry in self._storage.list(record.version)}
+        left = [key for key, name in keys.items() if _OF_AN_ATTEMPT.fullmatch(name) and name not in named]
+        self._storage.delete(*left)

@@ -57,6 +57,18 @@ def open_formats(names: Sequence[str]) -> list[Format]:
     return [importlib.import_module(f"jobs.publish.formats.{name}").FORMAT for name in FORMATS if name in names]
 
 
+def check_held_out(options: Mapping[str, Mapping[str, Any]], buckets: int) -> None:
+    """Refuses formats of training rows that would hold out every query.
+
+    Raises:
+        ConfigError: As many buckets are held out as there are.
+    """
+    for name, of in options.items():
+        if (held := of.get("holdout", 0)) >= buckets:
+            what = f"--holdout {held}: of {buckets} buckets, so {name} would hold out every query"
+            raise ConfigError("argument", f"{what}; give a lower number, or more --buckets")
+
+
 def options_of(formats: Sequence[Format], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns format -> its options, defaults included.
 

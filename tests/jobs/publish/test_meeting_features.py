@@ -40,6 +40,21 @@ def test_of_one_text_of_each_query_only_the_searched_one_is_in_its_row(
     assert (record["left_out"], record["counts"]["rewrites"]) == ({"not_chosen": 8}, 2)
 
 
+def test_an_export_removes_nothing_that_none_has_written(tmp_path: Path) -> None:
+    run, to = RunMaker(tmp_path)(), tmp_path / "to"
+    (to / "documents" / "deep").mkdir(parents=True)
+    for name in ("thesis.txt", "deep/rows-0123456789ab.parquet", "draft-2.txt"):
+        (to / "documents" / name).write_text("mine")
+    (to / "documents" / "rows-0123456789ab.jsonl").write_text("of an export that was killed")
+    tables = {path.name for path in Path(run.storage.root, "queries").iterdir()}
+    done = export(run, ExportArguments({"to": str(to)}, "documents"))
+    named = {"export.json", *(one["key"] for one in done.record.files)}
+    assert {path.name for path in (to / "documents").iterdir()} == named | {"thesis.txt", "deep", "draft-2.txt"}
+    assert (to / "documents" / "deep" / "rows-0123456789ab.parquet").read_text() == "mine"
+    export(run, ExportArguments({"to": run.storage.root}, "queries"))  # into the run itself
+    assert tables <= {path.name for path in Path(run.storage.root, "queries").iterdir()}
+
+
 def test_a_replay_of_some_queries_is_no_version_of_a_night(tmp_path: Path) -> None:
     run, to = RunMaker(tmp_path)(), {"to": str(tmp_path / "to")}
     record = Path(run.storage.root, "run.json")
@@ -77,3 +92,11 @@ def test_a_version_to_compare_with_has_the_name_of_one(since: str, tmp_path: Pat
         export(run, ExportArguments({"to": str(tmp_path / "to")}, "v", since))
     assert error.value.code == "argument"
     assert not (tmp_path / "to").exists()
+
+
+def test_not_all_queries_are_held_out(tmp_path: Path) -> None:
+    run, to = RunMaker(tmp_path)(), {"to": str(tmp_path / "to"), "formats": ["rows", "chat"]}
+    with pytest.raises(ConfigError, match=r"^--holdout 10: of 10 buckets, so chat would hold out every query; give a lower"):
+        export(run, ExportArguments(to | {"buckets": 10}, "v"))
+    done = export(run, ExportArguments(to | {"buckets": 10}, "v", options={"holdout": 0}))
+    assert (done.record.formats["chat"]["held_out"], done.record.counts["rows"]) == (0, 3)
