@@ -124,7 +124,7 @@ def _gates(
         return [
             error_rate(run, gates),
             coverage(run, record, gates),
-            changed_first(run, gates, None if old is None else old.version, served),
+            changed_first(run, gates, None if before is None else before.version, served),
             quality(run, record, gates, judgements, old, served),
         ]
 

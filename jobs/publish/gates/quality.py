@@ -112,7 +112,9 @@ def _means(frame: Frame, name: str, judgements: Judgements, docs: Docs) -> Any:
 
 
 def _own(run: RunFolder, hits: int, frame: Frame) -> dict[str, list[str]]:
-    return _found(frame, lambda connection: connection.execute(_SERVED, {"results": run.tables["results"], "hits": hits}))
+    if not (results := run.tables.get("results")):
+        return {}
+    return _found(frame, lambda connection: connection.execute(_SERVED, {"results": results, "hits": hits}))
 
 
 def _old(served: Path, frame: Frame) -> dict[str, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from jobs.config.publish import PublishGates
 from jobs.publish.export import ExportRecord
@@ -12,11 +13,13 @@ from jobs.runs.reading import database
 from jobs.terminal.formats import percent
 
 _CHANGED = """
-WITH firsts AS (SELECT query_id, doc_id FROM read_parquet($results) WHERE rank = 1)
+WITH firsts AS ({firsts})
 SELECT count(*), coalesce(sum(log_count), 0), coalesce(sum(log_count) FILTER (firsts.doc_id IS DISTINCT FROM old.docs[1]), 0)
 FROM (SELECT query_id, log_count FROM read_parquet($queries)) AS queries
 JOIN read_parquet($old) AS old ON old.key = queries.query_id LEFT JOIN firsts ON firsts.query_id = queries.query_id
 """
+_FIRSTS = "SELECT query_id, doc_id FROM read_parquet($results) WHERE rank = 1"
+_NO_FIRSTS = "SELECT '' AS query_id, '' AS doc_id WHERE false"
 
 
 def error_rate(run: RunFolder, gates: PublishGates) -> GateResult:
@@ -48,18 +51,20 @@ def changed_first(run: RunFolder, gates: PublishGates, before: str | None, serve
         run: Of the version.
         gates: The bounds.
         before: The promoted version; None: nothing is promoted.
-        served: A local file of what it serves (`jobs.publish.target.SERVED`); None: it was exported without rows.
+        served: A local file of what it serves (`jobs.publish.target.SERVED`); None: it is gone, or was exported without rows.
     """
     name, bound = "changed_first", gates.changed_first
     if before is None:
         return GateResult(name, True, None, "nothing is promoted that it could be compared with")
     if served is None:
-        return GateResult(name, True, None, f"{before} was exported without rows that it could be compared with")
-    if not run.tables.get("results") or not run.tables.get("queries"):
-        return GateResult(name, True, None, "the run has no results that could be compared")
+        return GateResult(name, True, None, f"{before} is gone, or was exported without rows that it could be compared with")
+    files: dict[str, Any] = {"old": str(served), "queries": run.tables.get("queries")}
+    if not files["queries"]:
+        return GateResult(name, True, None, "the run has no queries that could be compared")
+    if results := run.tables.get("results"):
+        files["results"] = results
     with database() as connection:
-        files = {"results": run.tables["results"], "queries": run.tables["queries"], "old": str(served)}
-        found = connection.execute(_CHANGED, files).fetchone()
+        found = connection.execute(_CHANGED.format(firsts=_FIRSTS if results else _NO_FIRSTS), files).fetchone()
     shared, traffic, changed = (int(value) for value in found or (0, 0, 0))
     if not traffic:
         return GateResult(name, True, None, f"no query is in {before}, too")

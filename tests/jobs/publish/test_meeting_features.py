@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from jobs.verbs.inputs import GroundTruth
 from jobs.verbs.publishing import ExportArguments, PromoteArguments, promoted
 from jobs.verbs.publishing import exported as export
 from tests.support.jobs.look_up_rows import exported, rows
-from tests.support.jobs.report_runs import RunMaker
+from tests.support.jobs.report_runs import Query, RunMaker, query_id
 
 Night = Callable[..., Path]
 
@@ -100,3 +101,25 @@ def test_not_all_queries_are_held_out(tmp_path: Path) -> None:
         export(run, ExportArguments(to | {"buckets": 10}, "v"))
     done = export(run, ExportArguments(to | {"buckets": 10}, "v", options={"holdout": 0}))
     assert (done.record.formats["chat"]["held_out"], done.record.counts["rows"]) == (0, 3)
+
+
+def test_a_night_without_any_document_is_held_against_the_one_before(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    asked = [Query(name, {"general": f"about {name}"}, {}, {("general", "bm25"): ["d1"]}, 2) for name in ("a", "b")]
+    full = RunMaker(tmp_path / "full")(asked)
+    empty = RunMaker(tmp_path / "empty")([Query(name, {"general": f"about {name}"}) for name in ("a", "b")])
+    to, qrels = str(tmp_path / "to"), tmp_path / "qrels.tsv"
+    qrels.write_text(f"{query_id(0)}\td1\t1\n")
+    judged = ("--qrels", str(qrels), "--key", "query_id", "--json")
+    for run, version in ((full, "full"), (empty, "empty")):
+        assert main(["export", run.storage.root, "--to", to, "--version", version]) == 0
+    assert main(["promote", full.storage.root, "--to", to, "--version", "full", *judged]) == 0
+    capfd.readouterr()
+    look = ["promote", empty.storage.root, "--to", to, "--version", "empty", "--check", *judged]
+    assert main(look) == 1
+    gates = {one["name"]: one for one in json.loads(capfd.readouterr().out)["gates"]}
+    assert {name: (one["passed"], one["figure"]) for name, one in gates.items()} == {
+        "error_rate": (True, 0.0), "coverage": (True, 1.0), "changed_first": (False, 1.0), "quality": (False, 0.0),
+    }  # fmt: skip
+    shutil.rmtree(tmp_path / "to" / "full")  # and where that one is gone, it says so
+    main(look)
+    assert "full is gone, or was exported without rows" in capfd.readouterr().out
