@@ -13,6 +13,7 @@ from cluster.errors import ConfigError
 from jobs.config.publish import PublishGates
 from jobs.log.judgements import Judgements
 from jobs.publish.export import ExportRecord
+from jobs.publish.formats.format import TRAINING
 from jobs.publish.gates.gate import GateResult, refused
 from jobs.publish.gates.quality import quality
 from jobs.publish.gates.shares import changed_first, coverage, error_rate
@@ -58,7 +59,7 @@ def promote(
     """Promotes a version of a run; with `check` it only says what the gates say.
 
     Raises:
-        ConfigError: The version is not there, not complete, or of another run.
+        ConfigError: The version is not there, not complete, of another run, or has training rows alone.
         GateError: A gate does not hold.
         HeldError: Another promotion came first.
     """
@@ -66,6 +67,9 @@ def promote(
     if record.run_id != run.record["run_id"]:
         what = f"{version} in {target.place}: is of the run {record.run_id}, not of {run.record['run_id']}"
         raise ConfigError("publish-version", f"{what}; give its run, or another --version")
+    if {*record.formats} <= {*TRAINING}:
+        what = f"{version} in {target.place}: has training rows alone ({', '.join(record.formats)}), in which no search looks"
+        raise ConfigError("publish-version", f"{what}; export with --as rows, and promote that")
     if before is not None and before.version == version:
         return _done(target, before, before.version, [], done=True)
     found = _gates(target, run, record, before, gates, judgements)

@@ -20,6 +20,8 @@ from jobs.runs.folder import RunFolder
 
 FORMATS = ("rows", "querqy", "synonyms", "chat", "preferences")
 """The names of the modules, in the order in which formats are written."""
+TRAINING = ("chat", "preferences")
+"""Those that a search looks nothing up in."""
 
 
 class Format(Protocol):

@@ -123,3 +123,14 @@ def test_a_night_without_any_document_is_held_against_the_one_before(tmp_path: P
     shutil.rmtree(tmp_path / "to" / "full")  # and where that one is gone, it says so
     main(look)
     assert "full is gone, or was exported without rows" in capfd.readouterr().out
+
+
+def test_training_rows_alone_are_no_version_for_a_search(tmp_path: Path) -> None:
+    run, to = RunMaker(tmp_path)(), {"to": str(tmp_path / "to")}
+    export(run, ExportArguments(to | {"formats": ["chat"]}, "v"))
+    with pytest.raises(
+        ConfigError, match=r"^v in .*: has training rows alone \(chat\), in which no search looks; export"
+    ) as error:
+        promoted(run, PromoteArguments(to, "v"), GroundTruth(lambda _: None, "--qrels"))
+    assert error.value.code == "publish-version"
+    assert not (tmp_path / "to" / "current.json").exists()
