@@ -61,8 +61,11 @@ class ListedRun:
 
     @property
     def night(self) -> str:
-        """Returns the label or date, else the day on which it was started."""
-        return self.label or self.date or self.began[:10]
+        """Returns its label and the date of its log, as far as it has them, else the day on which it was started.
+
+        Both, since every night may have the same label, or several labels be of one night.
+        """
+        return " ".join(part for part in (self.label, self.date) if part) or self.began[:10]
 
     @property
     def order(self) -> tuple[str, str]:

@@ -188,7 +188,8 @@ def recovery_line(away: Away) -> str:
 def _line(error: DmqrError) -> str:
     if error.code in _PLAIN:
         return " ".join(error.line.split())
-    return f"{CODES[error.code][0].removesuffix('.')}; the log has the line"
+    where = "standard error, or the exception," if error.exit_code == 2 else "the log"  # what is refused keeps no log
+    return f"{CODES[error.code][0].removesuffix('.')}; {where} has the line"
 
 
 def _escaped(text: str) -> str:

@@ -21,7 +21,7 @@ from cluster.storage.s3_duckdb import reason
 from jobs.job.keys import SCHEMA_VERSION, fingerprint
 from jobs.measure.nights.distributions import GUARD, Distribution, Edges, score_edges, unfound
 from jobs.measure.nights.new_queries import new_queries
-from jobs.measure.nights.night import INDEXES, JUDGEMENTS, SETTINGS, Drift, Night, NightFigures, figures
+from jobs.measure.nights.night import FINISHED, INDEXES, JUDGEMENTS, SETTINGS, Drift, Night, NightFigures, figures
 from jobs.measure.nights.stability import Stability, stability
 from jobs.measure.run_list import ListedRun, PricesOf, leading_measure, list_runs
 from jobs.runs.folder import RunFolder, open_run
@@ -111,6 +111,8 @@ def _no_night(run: ListedRun) -> str | None:
         return "half removed by runs --prune"
     if run.schema_version != SCHEMA_VERSION:
         return f"of schema version {run.schema_version or 'unknown'}; this version of dmqr reads {SCHEMA_VERSION}"
+    if run.state == FINISHED:  # without counts it cannot be read, and opening it says why
+        return None
     return None if run.queries else f"{run.state}, nothing is committed"
 
 

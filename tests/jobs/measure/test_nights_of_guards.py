@@ -60,3 +60,17 @@ def test_nothing_is_said_of_a_guard_that_a_night_did_not_have(tmp_path: Path) ->
     night(tmp_path, 3, strategy="keyword", mask=["mail"])
     found = of_guards(nights(open_storage(str(tmp_path)), "small", lambda _: None))
     assert found == [{}, {"general: drift": ({"found": 70, "not found": 50}, "")}, {}]
+
+
+def test_a_finished_night_that_cannot_be_read_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    night(tmp_path, 1)
+    night(tmp_path, 2)
+    path = tmp_path / f"small-{2:012x}" / "run.json"
+    record = json.loads(path.read_text())
+    record["config"]["fuse"]["k"] = "many"
+    path.write_text(json.dumps(record))
+    found = nights(open_storage(str(tmp_path)), "small", lambda _: None)
+    assert len(found.nights) == 1
+    (left,) = found.left_out
+    assert left.run_id == path.parent.name
+    assert "is of another version of dmqr, or was changed (('fuse', 'k')" in left.why

@@ -87,7 +87,14 @@ def test_the_newest_night_is_the_last_whenever_it_was_started(nights: Nights) ->
     nights("2026-01-31", label="again", began="2026-02-01T09:00:00Z")
     nights(began="2026-01-15T02:00:00Z")
     found = [run.night for run in nights.listed()]
-    assert found == ["2026-01-15", "2026-01-30", "2026-01-31", "again"]
+    assert found == ["2026-01-15", "2026-01-30", "2026-01-31", "again 2026-01-31"]
+
+
+def test_nights_of_one_label_are_told_apart(nights: Nights) -> None:
+    for date in ("2026-01-30", "2026-01-31"):
+        nights(date, label="shop", fingerprint=f"{date[-2:]:>012}")
+    nights(label="shop")
+    assert [run.night for run in nights.listed()] == ["shop 2026-01-30", "shop 2026-01-31", "shop"]
 
 
 def test_what_is_said_of_a_finished_run(nights: Nights) -> None:

@@ -56,6 +56,11 @@ def test_each_way_to_end() -> None:
     assert ending(LogError("log-empty", "a.parquet: has no rows; give another")) == Ending(
         "failure", 2, "log-empty", "a.parquet: has no rows; give another"
     )
+    refused, stopped = (ending(Stopped("log-value", TEXT, code)) for code in (2, 1))
+    assert refused is not None
+    assert refused.line.endswith("; standard error, or the exception, has the line")  # there may be no log
+    assert stopped is not None
+    assert stopped.line.endswith("; the log has the line")
     failed = ending(ValueError(TEXT))
     assert failed is not None
     assert (failed.event, failed.exit_code, failed.code) == ("failure", 1, None)
