@@ -13,7 +13,7 @@ from jobs.cli.refusal import say
 if TYPE_CHECKING:
     from jobs.publish.promote import PromotedVersion
 
-_SECTION = "publish."
+_SECTION, _BOUNDS = "publish.", "publish.gates"
 
 
 def promote(options: argparse.Namespace) -> int:
@@ -49,17 +49,17 @@ def rollback(options: argparse.Namespace) -> int:
 
 
 def _given_settings(words: list[str]) -> dict[str, Any]:
-    """Returns key of `publish` -> value, of settings like `publish.gates.coverage=0.9`.
+    """Returns key of `publish` -> value, of bounds like `publish.gates.coverage=0.9`.
 
     Raises:
-        ConfigError: One is of another section.
+        ConfigError: One is no bound.
     """
     import yaml
 
     found: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not name.startswith(_SECTION) or not equals:
+        if not f"{name}.".startswith(f"{_BOUNDS}.") or not equals:
             raise ConfigError("argument", f"--set {word}: is no bound; give one like publish.gates.coverage=0.9")
         try:
             found[name.removeprefix(_SECTION)] = yaml.safe_load(value)

@@ -65,6 +65,7 @@ class ElasticTarget:
             what = f"--as {','.join(names)}: Elasticsearch takes rows, and synonyms beside them"
             raise ConfigError("argument", f"{what}; give these, or a folder")
         name, place = self.index_of(wanted.version), f"{self.index_of(wanted.version)} at {self._connection.address}"
+        self._behind_alias()  # an index of the alias's name is refused before rows are loaded, not at the promotion
         found = read_index(self._connection, name)
         if found is not None:
             check_same(found.record, wanted, place)

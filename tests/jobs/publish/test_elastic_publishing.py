@@ -129,6 +129,9 @@ def test_a_version_is_found_completed_or_refused(
     ask("PUT", f"/{taken}", {})
     with pytest.raises(ConfigError, match=r"is an index at .*, so it cannot be the alias of versions"):
         open_target(f"elastic:{taken}").current()
+    with pytest.raises(ConfigError, match=r"is an index at .*, so it cannot be the alias of versions"):
+        put(run, taken, "one")
+    assert ask("GET", f"/{taken}-*") == {}
 
 
 @pytest.mark.usefixtures("elasticsearch")

@@ -134,3 +134,12 @@ def test_training_rows_alone_are_no_version_for_a_search(tmp_path: Path) -> None
         promoted(run, PromoteArguments(to, "v"), GroundTruth(lambda _: None, "--qrels"))
     assert error.value.code == "publish-version"
     assert not (tmp_path / "to" / "current.json").exists()
+
+
+@pytest.mark.parametrize("setting", ["publish.hits=3", "publish.to=elsewhere", "publish.gatesx=1", "fuse.k=1", "publish.gates"])
+def test_promote_sets_bounds_alone(setting: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run = RunMaker(tmp_path)()
+    command = ["promote", run.storage.root, "--to", str(tmp_path / "to"), "--set", setting]
+    assert main(command) == 2
+    line = f"dmqr promote: --set {setting}: is no bound; give one like publish.gates.coverage=0.9 [argument]"
+    assert capfd.readouterr().err.splitlines()[-1] == line
