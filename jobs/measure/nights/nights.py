@@ -125,7 +125,9 @@ def _planned(listed: Sequence[ListedRun], left: list[NoNight]) -> Iterator[tuple
             plan = read_plan(storage)
         except _UNREADABLE as error:
             return _words(error)
-        return "its plan is gone" if plan is None else (storage, plan)
+        if plan is None:
+            return "its plan is gone"
+        return _without_queries(storage, plan) or (storage, plan)
 
     for one, found in zip(listed, prefetch(plan_of, listed, _AT_ONCE), strict=True):
         if isinstance(found, str):
@@ -139,7 +141,8 @@ def _opened(listed: Sequence[ListedRun], prices: PricesOf, left: list[NoNight]) 
 
     def opened(one: ListedRun) -> RunFolder | str:
         try:
-            return open_run(one.folder)
+            run = open_run(one.folder)
+            return _without_queries(run.storage, run.plan) or run
         except _UNREADABLE as error:
             return _words(error)
 
@@ -160,6 +163,15 @@ def _opened(listed: Sequence[ListedRun], prices: PricesOf, left: list[NoNight]) 
             left.append(NoNight(one.run_id, one.night, found))
         else:
             yield found
+
+
+def _without_queries(storage: Storage, plan: Plan) -> str | None:
+    """Returns why the queries of a run cannot be read with those of the others; None: they are there as they were written."""
+    for file in plan.tables["queries"]:
+        found = storage.stat(file.key)
+        if found is None or found.size != file.size:
+            return f"{file.key} {'is gone' if found is None else 'was changed'}"
+    return None
 
 
 def _edges(runs: Sequence[RunFolder]) -> Edges:

@@ -1,10 +1,12 @@
-"""Guards over the nights: one that begins to find much, or ceases to find anything, is a shift; one that is new is none."""
+"""Nights with guards that begin or cease to find, and nights that cannot be read."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from cluster.storage import open_storage
 from cluster.storage.files import FileStorage
@@ -74,3 +76,18 @@ def test_a_finished_night_that_cannot_be_read_is_left_out_with_the_reason(tmp_pa
     (left,) = found.left_out
     assert left.run_id == path.parent.name
     assert "is of another version of dmqr, or was changed (('fuse', 'k')" in left.why
+
+
+@pytest.mark.parametrize("last", [None, 2])
+@pytest.mark.parametrize(("spoilt", "why"), [(None, "is gone"), (b"PAR1", "was changed")])
+def test_a_night_whose_queries_are_gone_is_left_out(tmp_path: Path, last: int | None, spoilt: bytes | None, why: str) -> None:
+    for day in (1, 2, 3):
+        night(tmp_path, day)
+    (path,) = (tmp_path / f"small-{1:012x}" / "queries").iterdir()
+    path.unlink()
+    if spoilt is not None:
+        path.write_bytes(spoilt)
+    found = nights(open_storage(str(tmp_path)), "small", lambda _: None, last)
+    assert [one.new.queries for one in found.nights] == [MANY, 0]
+    assert [(one.run_id, one.why) for one in found.left_out] == [(f"small-{1:012x}", f"queries/{path.name} {why}")]
+    assert found.earlier == 0
