@@ -81,4 +81,7 @@ def open_target(name: str, url_env: str | None = None, api_key_env: str | None =
     for flag, value in (("url-env", url_env), ("api-key-env", api_key_env)):
         if value is not None:
             raise ConfigError("argument", f"--{flag}: is of elastic:NAME, and {name} is a folder; leave it out")
-    return FolderTarget(open_storage(name))
+    storage = open_storage(name)
+    if storage.stat("run.json") is not None:  # whose manifests an export called `commits` would lie among
+        raise ConfigError("argument", f"--to {name}: is the folder of a run; give one of its own to versions")
+    return FolderTarget(storage)

@@ -208,6 +208,7 @@ def test_a_server_that_is_away_is_one_line(night: Night, monkeypatch: pytest.Mon
         put(run, "rewrites", "one", access=("NOWHERE", None))
 
 
+@pytest.mark.slow  # a server of its own, which asks for keys
 def test_a_key_with_the_rights_of_the_docs_is_enough(
     secured_server: Server, new_name: Callable[[], str], night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,13 +47,13 @@ def test_an_export_removes_nothing_that_none_has_written(tmp_path: Path) -> None
     for name in ("thesis.txt", "deep/rows-0123456789ab.parquet", "draft-2.txt"):
         (to / "documents" / name).write_text("mine")
     (to / "documents" / "rows-0123456789ab.jsonl").write_text("of an export that was killed")
-    tables = {path.name for path in Path(run.storage.root, "queries").iterdir()}
     done = export(run, ExportArguments({"to": str(to)}, "documents"))
     named = {"export.json", *(one["key"] for one in done.record.files)}
     assert {path.name for path in (to / "documents").iterdir()} == named | {"thesis.txt", "deep", "draft-2.txt"}
     assert (to / "documents" / "deep" / "rows-0123456789ab.parquet").read_text() == "mine"
-    export(run, ExportArguments({"to": run.storage.root}, "queries"))  # into the run itself
-    assert tables <= {path.name for path in Path(run.storage.root, "queries").iterdir()}
+    with pytest.raises(ConfigError, match=r"^--to .*: is the folder of a run; give one of its own to versions"):
+        export(run, ExportArguments({"to": run.storage.root}, "commits"))
+    assert not Path(run.storage.root, "commits", "export.json").exists()
 
 
 def test_a_replay_of_some_queries_is_no_version_of_a_night(tmp_path: Path) -> None:
