@@ -22,7 +22,7 @@ from cluster.errors import UnavailableError
 from cluster.storage import open_file
 from cluster.storage.packed import PACKED, unpacked
 from cluster.storage.s3_duckdb import bounded_duckdb, reason
-from cluster.storage.sql import text_literal
+from cluster.storage.sql import file_literal
 
 CSV_ENDINGS = tuple(f".{name}{packed}" for name in ("csv", "tsv") for packed in ("", *PACKED))
 RECORD_BYTES = 1 << 24  # of a record, at most
@@ -193,7 +193,7 @@ def _table(path: str, header: CsvHeader, *, nulls_in_quotes: bool = False) -> st
         "hive_partitioning": "false",
     }
     given = ", ".join(f"{name} = {value}" for name, value in settings.items())
-    return f"read_csv({text_literal(path)}, {given})"
+    return f"read_csv({file_literal(path)}, {given})"
 
 
 def _fault(error: Exception) -> CsvFault:

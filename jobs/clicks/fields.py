@@ -15,7 +15,7 @@ from cluster.cause import one_line
 from cluster.errors import LogError, UnavailableError
 from cluster.storage import open_file
 from cluster.storage.prefetch import prefetch
-from cluster.storage.sql import text_literal
+from cluster.storage.sql import file_literal
 from jobs.log.check import CHECKS_IN_FLIGHT, is_list
 from jobs.log.files import LogFile
 from jobs.log.json_lines import LineFields, json_fields, objects
@@ -70,7 +70,7 @@ def _select(shape: Shape, paths: list[str], texts: Mapping[str, Sequence[str]], 
         roots = {root for path in wanted if (root := _root(path, shape.names))}
         table = objects(paths, shape, sorted(roots))
     else:
-        listed = ", ".join(map(text_literal, paths))
+        listed = ", ".join(map(file_literal, paths))
         table = f"read_parquet([{listed}], hive_partitioning = false)"
     return f"SELECT {', '.join(columns)} FROM {table}"
 

@@ -24,7 +24,7 @@ from cluster.errors import RetrieverError, UnavailableError
 from cluster.storage import open_file, remote
 from cluster.storage.csv_file import CSV_ENDINGS, CsvFault, count_rows, csv_batches, csv_header
 from cluster.storage.s3_duckdb import bounded_duckdb, reason
-from cluster.storage.sql import identifier, text_literal
+from cluster.storage.sql import file_literal, identifier, text_literal
 from jobs.log.files import JSON_ENDINGS, form_of
 from retrievers.corpora.files import Progress, Source
 from retrievers.settings import CorpusSettings
@@ -145,7 +145,7 @@ def _check_distinct(path: str, names: Sequence[str]) -> None:
 
 
 def _of_json(path: str, columns: CorpusSettings) -> _TextRows:
-    objects = f"read_json_objects({text_literal(path)}, format = 'newline_delimited')"
+    objects = f"read_json_objects({file_literal(path)}, format = 'newline_delimited')"
     with bounded_duckdb(_MEMORY, 1) as connection:
         total, told = connection.execute(f"SELECT count(*), json_group_structure(json) FROM {objects}").fetchone() or (0, None)
     if not total:
@@ -197,7 +197,7 @@ def _check_mixed(path: str, name: str, *, whole_numbers: bool) -> None:
 def _table(path: str, types: Mapping[str, str]) -> str:
     """Returns SQL of a file's fields with these types."""
     read = ", ".join(f"{text_literal(name)}: '{kind}'" for name, kind in types.items())
-    return f"read_json({text_literal(path)}, format = 'newline_delimited', columns = {{{read}}})"
+    return f"read_json({file_literal(path)}, format = 'newline_delimited', columns = {{{read}}})"
 
 
 def _selected(query: str) -> Iterator[pa.RecordBatch]:

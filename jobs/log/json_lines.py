@@ -24,7 +24,7 @@ from cluster.http import encodable
 from cluster.storage import object_at, open_file, remote
 from cluster.storage.packed import unpacked
 from cluster.storage.s3_duckdb import bounded_duckdb, reason
-from cluster.storage.sql import identifier, text_literal
+from cluster.storage.sql import file_literal, identifier, text_literal
 from jobs.log.files import LogFile, check_file_version, replaced, unchanged
 
 HEAD_OBJECTS, HEAD_BYTES = 1000, 1 << 20  # of a file, whose fields tell what it holds
@@ -241,7 +241,7 @@ def _unreadable(file: LogFile, error: Exception) -> LogError:
 
 def objects(paths: Sequence[str], fields: LineFields, names: Sequence[str]) -> str:
     """Returns SQL of a table: these fields, of type JSON, of the objects of files of one shape."""
-    files = ", ".join(text_literal(path) for path in paths)
+    files = ", ".join(map(file_literal, paths))
     inside = ", ".join(f"{identifier(name)} JSON" for name in names)
     if not names:
         columns = "'_id': 'JSON'"

@@ -101,6 +101,17 @@ ROWS: list[Row] = [
 ]
 
 
+@pytest.mark.parametrize("name", ["log[1].csv", "log*.csv", "log[1].jsonl", "log?.jsonl", "[a].parquet"])
+def test_a_file_whose_name_looks_like_a_pattern_is_read_alone(name: str, tmp_path: Path) -> None:
+    made = {"csv": as_csv, "jsonl": as_lines, "parquet": as_parquet}[name.rpartition(".")[2]]
+    (tmp_path / name).write_bytes(made(ROWS))
+    for other in ("log1", "log2", "a"):
+        (tmp_path / f"{other}{Path(name).suffix}").write_bytes(made([("x", "another log", "1", None, None)]))
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "log.csv").write_bytes(as_csv(ROWS))
+    assert tables(str(tmp_path / name), tmp_path / "out") == tables(str(tmp_path / "plain" / "log.csv"), tmp_path / "of-plain")
+
+
 @pytest.mark.parametrize(
     ("name", "data"),
     [
