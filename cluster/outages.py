@@ -31,6 +31,7 @@ class Outage(NamedTuple):
 
 _lock = threading.Lock()
 _failing: dict[str, Outage] = {}  # service -> its failures since the last answer
+_latest: dict[str, float] = {}  # service -> when it failed last
 
 
 def pause(failures: int, first: float | None = None, longest: float | None = None, least: float = 0.25) -> float:
@@ -51,8 +52,8 @@ def pause(failures: int, first: float | None = None, longest: float | None = Non
 def failed(service: str, reason: object, patience: float) -> None:
     """Records a failure of a service, after which the request is sent again."""
     with _lock:
-        before = _failing.get(service)
-        since = time.time() if before is None else before.since
+        before, _latest[service] = _failing.get(service), time.time()
+        since = _latest[service] if before is None else before.since
         _failing[service] = Outage(service, " ".join(str(reason).split()), since, patience)
 
 
@@ -63,11 +64,17 @@ def answered(service: str) -> None:
             _failing.pop(service, None)
 
 
-def outages() -> list[Outage]:
-    """Returns the services that have failed for `SHORTEST` seconds or longer without an answer, sorted by name."""
+def outages(after: float = 0.0) -> list[Outage]:
+    """Returns the services that have failed for `SHORTEST` seconds or longer without an answer, sorted by name.
+
+    Args:
+        after: In seconds since the epoch: a service that has not failed since then is left out. An earlier job of this process
+            has given it up, and nobody waits for it.
+    """
     now = time.time()
     with _lock:
-        return sorted(outage for outage in _failing.values() if now - outage.since >= SHORTEST)
+        found = [one for one in _failing.values() if now - one.since >= SHORTEST and _latest.get(one.service, 0.0) >= after]
+    return sorted(found)
 
 
 def merged(found: list[Outage]) -> list[Outage]:

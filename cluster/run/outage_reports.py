@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 
@@ -13,11 +14,14 @@ SECONDS = 1.0  # between two looks
 
 
 class OutageReports:
-    """Calls `report` with the process's outages whenever they have changed, during the `with` block."""
+    """Calls `report` with the process's outages whenever they have changed, during the `with` block.
+
+    One that an earlier job of the process has given up is none, as long as nothing fails again.
+    """
 
     def __init__(self, report: Callable[[list[Outage]], object]) -> None:
         """Starts nothing yet."""
-        self._report, self._ended = report, threading.Event()
+        self._report, self._ended, self._begun = report, threading.Event(), time.time()
         self._thread = threading.Thread(target=self._look, name="outages", daemon=True)
 
     def __enter__(self) -> OutageReports:
@@ -34,7 +38,7 @@ class OutageReports:
         ended = False
         while not ended:
             ended = self._ended.wait(SECONDS)
-            now = [] if ended else outages()
+            now = [] if ended else outages(self._begun)
             if now != last:
                 with contextlib.suppress(Exception):  # the tracker is being restarted
                     self._report(now)

@@ -75,7 +75,7 @@ class Notifications:
             return
         self._states.append(state)
         ended = threading.Event()
-        thread = threading.Thread(target=self._watch, args=(state, ended), name="notify outages", daemon=True)
+        thread = threading.Thread(target=self._watch, args=(state, ended, time.time()), name="notify outages", daemon=True)
         thread.start()
         try:
             yield
@@ -126,11 +126,11 @@ class Notifications:
         traffic = states[0].traffic if len(states) == 1 and not self.parts else None
         return JobFigures(done, of if known else None, traffic, sum(priced) if priced else None)
 
-    def _watch(self, state: State, ended: threading.Event) -> None:
+    def _watch(self, state: State, ended: threading.Event, begun: float) -> None:
         told: dict[tuple[int, str], Outage] = {}  # recipient and service -> the outage
         while not ended.wait(LOOK_SECONDS):
             now = time.time()
-            found = {one.service: one for one in merged([*state.outages, *outages()])}
+            found = {one.service: one for one in merged([*state.outages, *outages(begun)])}
             for number, recipient in enumerate(self._recipients):
                 if "outage" not in recipient.settings.events:
                     continue

@@ -14,6 +14,7 @@ import pytest
 from cluster import outages
 from cluster.errors import Stopped
 from cluster.outages import Outage, answered, failed
+from cluster.run.outage_reports import OutageReports
 from jobs.config.notify import EVENTS, NotifySettings
 from jobs.notify import notifications, recipient
 from jobs.notify.delivery import NotDeliveredError
@@ -30,6 +31,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     """Variable and message of all that is delivered."""
     monkeypatch.setattr(outages, "_failing", {})
     monkeypatch.setattr(outages, "SHORTEST", 0.0)
+    monkeypatch.setattr("cluster.run.outage_reports.SECONDS", 0.01)
     monkeypatch.setattr(notifications, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(recipient, "PAUSE_SECONDS", 0.01)
     found: Sent = []
@@ -81,6 +83,21 @@ def test_each_is_told_of_an_outage_after_its_own_minutes_and_once(sent: Sent) ->
     ]  # fmt: skip
     _, first = sent[0]
     assert (first.run_id, first.figures.done, first.figures.of, first.exit_code) == ("n-1", 3, 9, None)
+
+
+def test_an_outage_of_an_earlier_job_of_the_process_is_not_told_until_it_fails_again(sent: Sent) -> None:
+    """As in a notebook: the job before has given the server up, and this one may not need it."""
+    failed("LLM at host", "away", 120)
+    outages._failing["LLM at host"] = outages._failing["LLM at host"]._replace(since=time.time() - 600)
+    jobs, state = Notifications([NotifySettings(webhook_env="A", outage_minutes=1)], "run", "n"), State("working")
+    reported: list[list[Outage]] = []
+    with OutageReports(reported.append), jobs.watching(state):
+        time.sleep(0.1)
+        assert (sent, reported) == ([], [])
+        failed("LLM at host", "away", 120)
+        until(lambda: sent and reported)
+    assert told(sent, "A") == [("outage", "LLM at host")]
+    assert [one.service for one in reported[0]] == ["LLM at host"]
 
 
 def test_one_end_is_told(sent: Sent) -> None:
