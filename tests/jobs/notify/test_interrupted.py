@@ -46,7 +46,7 @@ def start(tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_f
     return run
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("seconds", [0.0, 60.0])
 def test_a_signal_at_work(start: Start, number: signal.Signals, code: int, seconds: float) -> None:
     """The next start comes soon after SIGTERM, so nothing waits long for a webhook that hangs."""

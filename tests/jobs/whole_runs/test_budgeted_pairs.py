@@ -148,7 +148,7 @@ def test_what_is_proven_has_the_rows_of_all_pairs(job: str) -> None:
     assert proven.counts[UNSCORED_PAIRS] > 0
 
 
-@pytest.mark.parametrize("before", [None, {"pairs": 4}, {"settled": 1, "step": 1}])
+@pytest.mark.parametrize("before", [None, {"pairs": 4}, pytest.param({"settled": 1, "step": 1}, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", BUDGETS)
 def test_what_is_stored_changes_no_row(job: str, name: str, before: Row | None) -> None:
     alone = made(job, "alone", budget(BUDGETS[name]), "store=null")

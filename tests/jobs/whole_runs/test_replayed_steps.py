@@ -63,7 +63,10 @@ def reasons(run: RunFolder, stage: str) -> set[str]:
     return {one["reason"] for one in found}
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+FAST = ("answer", "iterate", "nuggets")  # the others are slow tests: a run and two replays each
+
+
+@pytest.mark.parametrize("fault", [one if one in FAST else pytest.param(one, marks=pytest.mark.slow) for one in FAULTS])
 def test_what_is_at_fault_in_a_step_is_asked_for_anew(
     told_nights: Nights, told: Llm, fault: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
