@@ -17,13 +17,12 @@ import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import reason
-from cluster.storage.sql import text_literal
 from jobs.counts import LeftOutTexts, counts_of
 from jobs.publish.choice import RowChoice, strategies_of
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import database, files, portions
+from jobs.runs.reading import create_view, database, files, portions, queries_table
 from jobs.runs.tally import Committed
-from jobs.tables import NOT_CHOSEN, ORIGINAL, STORED
+from jobs.tables import NOT_CHOSEN, ORIGINAL
 
 LOOK_UP = pa.schema(
     [
@@ -204,9 +203,10 @@ def _made(
         group[at : at + _SHARDS] for group in portions(manifests, "results", _PORTION) for at in range(0, len(group), _SHARDS)
     )
     for portion in most:
-        connection.register("queries", _queries(run, portion))
+        columns = ["query_id", "normalised", "log_count", "context"]
+        connection.register("queries", queries_table(run, (one.shard for one in portion), columns))
         for table in ("rewrites", "results"):
-            _view(connection, table, files(run, table, portion))
+            create_view(connection, table, table, files(run, table, portion))
         given = {"hits": choice.hits, "least": choice.min_added, "all": choice.strategies is None}
         connection.execute(
             _TEXTS, given | {"original": ORIGINAL, "strategy": STRATEGY, "value": VALUE, "unsearched": NOT_CHOSEN}
@@ -216,28 +216,6 @@ def _made(
         of_rows = {"hits": choice.hits, "salt": choice.salt, "buckets": choice.buckets, "version": version}
         rows = connection.sql(_ROWS.replace("{body}", _BODY), params=of_rows).to_arrow_table()
         yield rows.cast(LOOK_UP.append(TRAFFIC))
-
-
-def _view(connection: duckdb.DuckDBPyConnection, table: str, urls: Sequence[str]) -> None:
-    """Has a table stand for these files, or for none."""
-    if urls:
-        listed = ", ".join(map(text_literal, urls))
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW {table} AS FROM read_parquet([{listed}], union_by_name = true)")
-    else:
-        connection.register(f"no_{table}", STORED[table].empty_table())
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW {table} AS FROM no_{table}")
-
-
-def _queries(run: RunFolder, portion: Sequence[Committed]) -> pa.Table:
-    """Returns query_id, normal form, context and count of the queries of some shards."""
-    shards, parts = {one.number: one for one in run.plan.shards}, []
-    for one in portion:
-        shard = shards[one.shard]
-        with run.storage.open(shard.key) as file:
-            parts.append(pq.ParquetFile(file).read_row_group(shard.row_group))
-    columns = ["query_id", "normalised", "log_count", *["context"] * ("context" in parts[0].column_names)]
-    table = pa.concat_tables([part.select(columns) for part in parts])
-    return table if "context" in columns else table.append_column("context", pa.nulls(len(table), pa.string()))
 
 
 def _merged(streams: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:

@@ -5,19 +5,14 @@ All rows of a query are in one shard, so what is found out about a query is exac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
-from cluster.run.shards import Shard
-from cluster.storage.sql import text_literal
 from jobs.measure.judged_rows import of_original
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import files, portions
-from jobs.tables import STORED
+from jobs.runs.reading import create_view, files, portions, queries_table
 
 PORTION = 1_000_000  # rows of runs/, or of results/ where lists were not kept: some 3,000 queries of the default depth
 TABLES = ("results", "rewrites", "errors", "scores")
@@ -56,39 +51,12 @@ def review_portions(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> It
     Views are `queries` (query_id, query, log_count), those of `TABLES`, and `lists`: the hits of the original's own lists that
     take part in fusion, empty where they are not known.
     """
-    shards = {shard.number: shard for shard in run.plan.shards}
-    known = lists_known(run)
-    reader = _QueryReader(run)
-    done = 0
+    known, done = lists_known(run), 0
     for manifests in portions(run.manifests, "runs" if known else "results", PORTION):
-        connection.register("queries", reader([shards[one.shard] for one in manifests]))
+        connection.register("queries", queries_table(run, (one.shard for one in manifests), _OF_QUERY))
         for table in TABLES:
-            _view(connection, table, f"read_parquet({{}}) AS {table}", files(run, table, manifests), STORED[table])
-        source = f"(FROM read_parquet({{}}) WHERE {of_original(run)})"
-        _view(connection, "lists", source, files(run, "runs", manifests) if known else [], STORED["runs"])
+            create_view(connection, table, table, files(run, table, manifests))
+        lists = files(run, "runs", manifests) if known else []
+        create_view(connection, "lists", "runs", lists, f" WHERE {of_original(run)}")
         done += len(manifests)
         yield done
-
-
-def _view(connection: duckdb.DuckDBPyConnection, name: str, source: str, paths: Sequence[str], schema: pa.Schema) -> None:
-    if paths:  # a view has no parameters, so that the paths stand in it
-        named = ", ".join(map(text_literal, paths))
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS FROM {source.format(f'[{named}]')}")
-    else:
-        connection.from_arrow(schema.empty_table()).create_view(name, replace=True)
-
-
-class _QueryReader:
-    """Reads the queries of shards; the file of the last one stays open, since a plan has one file for many shards."""
-
-    def __init__(self, run: RunFolder) -> None:
-        self._run = run
-        self._open: tuple[str, pq.ParquetFile] | None = None
-
-    def __call__(self, shards: Sequence[Shard]) -> pa.Table:
-        tables = []
-        for shard in shards:
-            if self._open is None or self._open[0] != shard.key:
-                self._open = shard.key, pq.ParquetFile(self._run.storage.open(shard.key))
-            tables.append(self._open[1].read_row_group(shard.row_group, columns=_OF_QUERY))
-        return pa.concat_tables(tables)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import TypeVar
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.storage.s3_duckdb import bounded_duckdb
+from cluster.storage.sql import text_literal
 from jobs.runs.folder import RunFolder
 from jobs.runs.tally import Committed
+from jobs.tables import STORED
 
 MEMORY = "512MB"
 Item = TypeVar("Item")
@@ -53,8 +57,31 @@ def portions(manifests: Sequence[Committed], table: str, rows: int) -> Iterator[
 
 def queries_of(run: RunFolder, number: int) -> list[tuple[str, str, int]]:
     """Returns (query_id, query, log_count) of a shard's queries, sorted by query_id."""
-    shard = next(one for one in run.plan.shards if one.number == number)
-    with run.storage.open(shard.key) as file:
-        table = pq.ParquetFile(file).read_row_group(shard.row_group)
-    columns = (table.column(name).to_pylist() for name in ("query_id", "query", "log_count"))
-    return list(zip(*columns, strict=True))
+    table = queries_table(run, [number], ["query_id", "query", "log_count"])
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def queries_table(run: RunFolder, numbers: Iterable[int], columns: Sequence[str]) -> pa.Table:
+    """Returns columns of the queries of some shards, in the order of these; a text that the log lacks (`context`) is null."""
+    shards, parts = {one.number: one for one in run.plan.shards}, []
+    for key, of_file in groupby((shards[number] for number in numbers), lambda shard: shard.key):
+        with run.storage.open(key) as file:
+            parquet = pq.ParquetFile(file)
+            there = [name for name in columns if name in parquet.schema_arrow.names]
+            parts.append(parquet.read_row_groups([shard.row_group for shard in of_file], columns=there))
+    table = pa.concat_tables(parts)
+    for name in columns:
+        if name not in table.column_names:
+            table = table.append_column(name, pa.nulls(len(table), pa.string()))
+    return table.select(columns)
+
+
+def create_view(
+    connection: duckdb.DuckDBPyConnection, name: str, table: str, paths: Sequence[str], condition: str = ""
+) -> None:
+    """Has a view stand for the rows of files of a table, or for none where there are no files; `condition`: ` WHERE ...`."""
+    if paths:  # a view has no parameters, so that the paths stand in it
+        named = ", ".join(map(text_literal, paths))
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS FROM read_parquet([{named}], union_by_name = true){condition}")
+    else:
+        connection.from_arrow(STORED[table].empty_table()).create_view(name, replace=True)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cluster.run.shards import Shard
 from jobs.runs.folder import RunFolder
-from jobs.tables import STORED
+from jobs.runs.reading import create_view
 
 QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB (tests/benchmarks/diff_speed.py)
 TABLES = ("rewrites", "results", "selections")
@@ -92,10 +92,8 @@ def _views(connection: duckdb.DuckDBPyConnection, name: str, run: RunFolder, sha
             if manifest.shard in numbers
             for file in manifest.files.get(table, ())
         ]
-        if files:  # the portion's other rows are dropped where the rows are joined to its queries
-            connection.read_parquet(files).create_view(f"{name}_{table}", replace=True)
-        else:
-            connection.from_arrow(STORED[table].empty_table()).create_view(f"{name}_{table}", replace=True)
+        # the portion's other rows are dropped where the rows are joined to its queries
+        create_view(connection, f"{name}_{table}", table, files)
     if not run.config.rewrite.selects:
         planned = pa.table({"strategies": pa.array([run.config.rewrite.planned], pa.list_(pa.string()))})
         connection.register(f"{name}_planned", planned)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
-from cluster.storage.sql import text_literal
 from jobs.publish.rows import LookUpRows
 from jobs.publish.training.gains import Gains
 from jobs.runs.folder import RunFolder
-from jobs.runs.reading import database, files, portions
-from jobs.runs.tally import Committed
-from jobs.tables import ORIGINAL, STORED
+from jobs.runs.reading import create_view, database, files, portions, queries_table
+from jobs.tables import ORIGINAL
 from rewriters.guards.guards import OVERRIDE
 
+HELD = pa.schema([("query_id", pa.string()), ("query", pa.string()), ("log_count", pa.int64()), ("context", pa.string())])
+"""Columns of the file of held-out queries: a log for a run that is to measure what was trained."""
 _PORTION = 1_000_000  # rows of runs/ at a time, or of results/ where there are none
 _FLAGGED = f"len(list_filter(coalesce(guards, []), lambda flag: flag != '{OVERRIDE}')) > 0 OR parsed_as = '{ORIGINAL}'"
 
@@ -95,23 +95,19 @@ def training_queries(
     tables = ("rewrites", *(("runs", "scores") if gains is not None else ()))
     with database() as connection:
         for manifests in portions(run.manifests, "runs" if gains is not None else "rewrites", _PORTION):
-            queries = _queries(run, manifests)
+            queries = queries_table(run, (one.shard for one in manifests), HELD.names)
             connection.register("queries", queries)
             for table in tables:
                 condition = f" WHERE rank <= {run.config.fuse.depth}" if table == "runs" else ""
-                _view(connection, table, files(run, table, manifests), condition)
+                create_view(connection, table, table, files(run, table, manifests), condition)
             left = connection.sql(
                 "FROM queries SEMI JOIN (SELECT key FROM read_parquet($rows) WHERE bucket < $holdout"
                 " AND key BETWEEN $least AND $most) ON key = query_id ORDER BY query_id",
                 params=_bounds(queries, rows) | {"holdout": holdout},
             ).to_arrow_table()
             counts["held_out"] += left.num_rows
-            held.write_table(left.select(HELD.names).cast(HELD))
+            held.write_table(left.cast(HELD))
             yield from _read(connection, rows, queries, gains, holdout)
-
-
-HELD = pa.schema([("query_id", pa.string()), ("query", pa.string()), ("log_count", pa.int64()), ("context", pa.string())])
-"""Columns of the file of held-out queries: a log for a run that is to measure what was trained."""
 
 
 def _read(
@@ -147,27 +143,3 @@ def _bounds(queries: pa.Table, rows: LookUpRows) -> dict[str, object]:
     """Returns parameters by which few row groups of the look-up rows are read."""
     ids = queries.column("query_id").to_pylist()
     return {"rows": str(rows.path), "least": min(ids), "most": max(ids)}
-
-
-def _queries(run: RunFolder, manifests: Sequence[Committed]) -> pa.Table:
-    """Returns the queries of some shards with their columns in `HELD`."""
-    shards, parts = {one.number: one for one in run.plan.shards}, []
-    for one in manifests:
-        shard = shards[one.shard]
-        with run.storage.open(shard.key) as file:
-            parts.append(pq.ParquetFile(file).read_row_group(shard.row_group))
-    with_context = "context" in parts[0].column_names
-    table = pa.concat_tables(
-        [part.select([name for name in HELD.names if name != "context" or with_context]) for part in parts]
-    )
-    return table if with_context else table.append_column("context", pa.nulls(len(table), pa.string()))
-
-
-def _view(connection: duckdb.DuckDBPyConnection, table: str, paths: Sequence[str], condition: str) -> None:
-    if paths:
-        named = ", ".join(map(text_literal, paths))
-        source = f"FROM read_parquet([{named}], union_by_name = true){condition}"
-    else:
-        connection.register(f"no_{table}", STORED[table].empty_table())
-        source = f"FROM no_{table}"
-    connection.execute(f"CREATE OR REPLACE VIEW {table} AS {source}")
