@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
 from jobs.publish.rows import LookUpRows
+from jobs.publish.target import Target, served_file
 from jobs.runs.reading import database
-
-if TYPE_CHECKING:
-    from jobs.publish.target import Target
 
 _BATCH = 1 << 14
 _COMPARED = """
@@ -66,15 +64,8 @@ def compared(target: Target, since: str, rows: LookUpRows, folder: Path) -> Delt
             "publish-version", f"--since {since}: is no complete version in {target.place}; export it, or leave --since out"
         )
     old, changed, gone = (folder / f"{name}.parquet" for name in ("old", "changed", "gone"))
-    writer = None
-    for batch in target.served(since):
-        writer = writer or pq.ParquetWriter(old, batch.schema)
-        writer.write_batch(batch)
-    if writer is not None:
-        writer.close()
+    served_file(target, since, old)
     with database() as connection:
-        if writer is None:
-            connection.sql("SELECT '' AS key, '' AS digest WHERE false").write_parquet(str(old))
         connection.execute(_COMPARED, {"new": str(rows.path), "old": str(old)})
         found = dict(connection.execute("SELECT what, count(*) FROM compared GROUP BY what").fetchall())
         connection.sql(_CHANGED, params={"rows": str(rows.path)}).write_parquet(str(changed))

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from cluster.errors import ConfigError
 from jobs.config.publish import PublishGates
 from jobs.log.judgements import Judgements
@@ -18,7 +16,7 @@ from jobs.publish.gates.gate import GateResult, refused
 from jobs.publish.gates.quality import quality
 from jobs.publish.gates.shares import changed_first, coverage, error_rate
 from jobs.publish.promotion import Promotion, promoted, rolled_back
-from jobs.publish.target import SERVED, Target
+from jobs.publish.target import Target, served_file
 from jobs.runs.folder import RunFolder
 
 
@@ -123,7 +121,9 @@ def _gates(
     with tempfile.TemporaryDirectory(prefix="dmqr-promote-") as folder:
         old = None if before is None else target.read(before.version)
         served = (
-            None if old is None or "rows" not in old.formats else _served(target, old.version, Path(folder, "served.parquet"))
+            None
+            if old is None or "rows" not in old.formats
+            else served_file(target, old.version, Path(folder, "served.parquet"))
         )
         return [
             error_rate(run, gates),
@@ -131,11 +131,3 @@ def _gates(
             changed_first(run, gates, None if before is None else before.version, served),
             quality(run, record, gates, judgements, old, served),
         ]
-
-
-def _served(target: Target, version: str, path: Path) -> Path:
-    """Writes what a version serves to a local file; returns it."""
-    with pq.ParquetWriter(path, SERVED) as file:
-        for batch in target.served(version):
-            file.write_batch(batch)
-    return path

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
 from jobs.publish.export import DoneExport, ExportRecord, WantedExport
@@ -54,6 +56,14 @@ class Target(Protocol):
             HeldError: Another version was promoted meanwhile.
         """
         ...
+
+
+def served_file(target: Target, version: str, path: Path) -> Path:
+    """Writes what a complete version serves to a local Parquet file with the columns of `SERVED`; returns it."""
+    with pq.ParquetWriter(path, SERVED) as file:
+        for batch in target.served(version):
+            file.write_batch(batch)
+    return path
 
 
 def open_target(name: str, url_env: str | None = None, api_key_env: str | None = None) -> Target:

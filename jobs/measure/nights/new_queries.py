@@ -57,9 +57,7 @@ def new_queries(nights: Sequence[tuple[Storage, Plan]]) -> list[NewQueries]:
     if not rows:
         return found
     with database() as connection:
-        connection.register(
-            "places", pa.Table.from_pylist(places, pa.schema([("filename", pa.string()), ("night", pa.int32())]))
-        )
+        connection.register("places", pa.Table.from_pylist(places, _PLACES))
         for low, high in _ranges(rows):
             values = {"files": [one["filename"] for one in places], "low": low, "high": high}
             for number, queries, asked in connection.execute(_FIRST, values).fetchall():
