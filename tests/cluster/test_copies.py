@@ -55,6 +55,7 @@ def test_what_lies_there_is_copied_under_its_keys(store: S3Storage) -> None:
     assert copied(store, [], "1") == here, "a version that is there is not copied again"
 
 
+@pytest.mark.slow
 def test_several_processes_and_threads_share_one_copy(store: S3Storage, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
@@ -83,6 +84,7 @@ def test_a_copy_that_was_killed_is_completed_by_the_next(store: S3Storage) -> No
     assert folders(store) == ["whole"]
 
 
+@pytest.mark.slow
 def test_a_copy_that_was_killed_within_a_file_goes_on_there(
     store: S3Storage, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +110,7 @@ def test_a_copy_that_was_killed_within_a_file_goes_on_there(
     assert told, "who watches is told that work goes on"
 
 
+@pytest.mark.slow
 def test_an_old_copy_goes_when_nobody_holds_it(store: S3Storage) -> None:
     holder = child(store, "1")
     assert holder.stdout is not None
@@ -122,6 +125,7 @@ def test_an_old_copy_goes_when_nobody_holds_it(store: S3Storage) -> None:
     assert len(folders(store)) == 2, "this process holds version 2 itself"
 
 
+@pytest.mark.slow
 def test_copies_of_one_folder_stay_beside_each_other_until_nobody_has_asked_for_a_month(store: S3Storage) -> None:
     entries = {entry.key: entry for entry in store.list("data")}
     old = child(store, "1")
@@ -175,6 +179,7 @@ with work_folder() as folder:
 """
 
 
+@pytest.mark.slow
 def test_work_that_was_killed_is_swept_and_work_under_way_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(copies.FOLDER, str(tmp_path))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

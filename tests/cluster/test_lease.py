@@ -84,6 +84,7 @@ def test_a_second_driver_is_refused_and_told_who_holds_the_run(storage: Storage)
     assert "\n" not in text
 
 
+@pytest.mark.slow
 def test_a_driver_in_another_process_is_refused_too(storage: Storage) -> None:
     first = driver(storage, "time.sleep(3600)")
     try:
@@ -117,6 +118,7 @@ def test_a_process_that_is_dead_on_this_machine_loses_the_run_at_once(storage: S
         assert mine.number == 2
 
 
+@pytest.mark.slow
 def test_a_zombie_counts_as_dead(storage: Storage) -> None:
     process = driver(storage, "time.sleep(3600)")
     process.send_signal(signal.SIGKILL)

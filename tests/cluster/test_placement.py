@@ -75,6 +75,7 @@ def test_best_fit_is_not_the_last_word() -> None:
     assert can_hold([NodeGroup(2, 10, 0)], [Demand(cpus, 0) for cpus in (6, 4, 4, 3, 3)]) is True
 
 
+@pytest.mark.slow
 def test_what_would_take_too_long_to_know_is_not_known() -> None:
     demands = [Demand(cpus / 16, 0) for cpus in (51, 53, 55, 57, 59, 61, 63) for _ in range(10)]
     whole = sum(one.cpus for one in demands)

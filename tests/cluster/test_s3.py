@@ -143,6 +143,7 @@ def test_what_follows_upon_a_store_that_is_away_does_not_wait_as_long_again(
         assert not s3_client._unavailable
 
 
+@pytest.mark.slow
 def test_a_request_that_hangs_is_given_up_and_made_again(
     store: S3Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +358,7 @@ def test_a_bucket_that_is_not_there(s3: S3Server) -> None:
         assert "create it" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variable", "value"), [("AWS_SECRET_ACCESS_KEY", "wrong-secret"), ("AWS_ACCESS_KEY_ID", "nobody")])
 def test_wrong_credentials(s3: S3Server, monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
     monkeypatch.setenv(variable, value)
@@ -430,6 +432,7 @@ def test_credentials_that_cannot_be_had_for_a_moment(s3: S3Server, monkeypatch: 
         service.server_close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_nobody_answers(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://user:hidden@127.0.0.1:9")

@@ -88,11 +88,13 @@ def test_the_same_rows_as_from_files(connection: duckdb.DuckDBPyConnection, stor
     assert both == (2 * here[0], 2 * here[1], here[2], 2 * here[3], here[4], 2)
 
 
+@pytest.mark.slow
 def test_file_names_are_those_that_were_given(connection: duckdb.DuckDBPyConnection, store: Storage) -> None:
     url = store.url("results/b.parquet")
     assert connection.execute("SELECT any_value(filename) FROM read_parquet(?, filename = true)", [[url]]).fetchone() == (url,)
 
 
+@pytest.mark.slow
 def test_faults_on_the_way_change_nothing(
     connection: duckdb.DuckDBPyConnection, store: Storage, s3: S3Server, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +107,7 @@ def test_faults_on_the_way_change_nothing(
     assert there == connection.execute(QUERY, [[str(table)]]).fetchone()
 
 
+@pytest.mark.slow
 def test_a_file_that_is_gone_is_an_error_in_words(connection: duckdb.DuckDBPyConnection, store: Storage) -> None:
     with pytest.raises(duckdb.Error) as failed:
         connection.execute(QUERY, [[store.url("results/none.parquet")]])

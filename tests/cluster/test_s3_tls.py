@@ -69,6 +69,7 @@ def tls(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     listening.close()
 
 
+@pytest.mark.slow
 def test_a_handshake_that_breaks_off_is_tried_again(s3: S3Server, tls: Terminator) -> None:
     store = S3Storage(s3.fresh())
     store.put("before", b"1")

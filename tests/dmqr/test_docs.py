@@ -19,6 +19,7 @@ from tests.support.jobs.whole_runs import PATIENCE, ROOT
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page(tmp_path: Path) -> None:
     """In a process of its own, which prints what the examples print and nothing else."""
     by_words_alone(tmp_path)
@@ -57,9 +58,8 @@ def test_the_notebook_holds_no_output() -> None:
     assert [cell for cell in cells if cell["outputs"] or cell["execution_count"] is not None] == []
 
 
-@pytest.mark.parametrize(
-    "encoder", [pytest.param(False, id="by words alone"), pytest.param(True, id="as it is", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("encoder", [pytest.param(False, id="by words alone"), pytest.param(True, id="as it is")])
 def test_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, encoder: bool) -> None:
     """In a kernel; its frame is that of the command line, and nothing but results is shown."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")

@@ -18,6 +18,7 @@ import dmqr
 IN_PROCESS = {"cluster.address": "none"}
 
 
+@pytest.mark.slow
 def test_from_a_thread_and_from_a_running_event_loop(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     found: list[Any] = []
@@ -40,6 +41,7 @@ def test_from_a_thread_and_from_a_running_event_loop(here: Path, capfd: pytest.C
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+@pytest.mark.slow
 def test_events_are_in_the_folder_and_reach_handlers_as_far_as_their_levels_let_them(
     here: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -58,6 +60,7 @@ def test_events_are_in_the_folder_and_reach_handlers_as_far_as_their_levels_let_
     assert [type(one) for one in tree.handlers] == [logging.NullHandler]
 
 
+@pytest.mark.slow
 def test_the_progress_is_told(here: Path) -> None:
     told: list[dict[str, Any]] = []
     dmqr.run("job.yaml", IN_PROCESS, progress=told.append)
@@ -66,6 +69,7 @@ def test_the_progress_is_told(here: Path) -> None:
     json.dumps(told)
 
 
+@pytest.mark.slow
 def test_what_the_function_raises_ends_the_run_which_goes_on_afterwards(here: Path) -> None:
     def stop(progress: dict[str, Any]) -> None:
         if progress["phase"] == "checking and closing":
@@ -93,6 +97,7 @@ def test_an_interrupt_is_a_keyboard_interrupt_and_the_run_goes_on(here: Path) ->
     assert (run.finished, Path(run.folder)) == (True, folder)
 
 
+@pytest.mark.slow
 def test_two_jobs_at_a_time_are_refused_and_the_first_is_not_harmed(here: Path) -> None:
     refused: list[dmqr.DmqrError] = []
 
@@ -106,6 +111,7 @@ def test_two_jobs_at_a_time_are_refused_and_the_first_is_not_harmed(here: Path) 
     assert (refused[0].code, refused[0].where) == ("run-held", "this process")
 
 
+@pytest.mark.slow
 def test_a_limit_names_the_call_that_goes_on(here: Path) -> None:
     lines = (here / "recorded.jsonl").read_text().splitlines()
     (here / "recorded.jsonl").write_text(lines[0] + "\n")
@@ -136,6 +142,7 @@ def test_a_refusal_says_where_what_and_what_to_do(here: Path) -> None:
         dmqr.open("none")
 
 
+@pytest.mark.slow
 def test_what_is_shown_is_escaped(here: Path) -> None:
     found = dmqr.rewrite(["<script>alert(1)</script>"], "job.yaml")
     assert "<script>" not in found._repr_html_()

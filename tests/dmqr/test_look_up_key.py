@@ -64,6 +64,7 @@ def equal_where_both_know(runtime: Runtime, asked: list[Asked], max_context_char
     return len(compared)
 
 
+@pytest.mark.slow
 def test_code_points_that_normalising_changes_have_equal_keys_and_others_drawn(other: Runtime) -> None:
     changed = [char for char in POINTS if normalise(char) != char]
     assert len(changed) > 6000
@@ -97,7 +98,8 @@ def drawn(seed: int, number: int) -> list[Asked]:
     return found
 
 
-@pytest.mark.parametrize("number", [3000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [3000, 100_000])
 def test_drawn_texts_contexts_and_filters_have_equal_keys(other: Runtime, number: int) -> None:
     asked = drawn(number, number)
     assert equal_where_both_know(other, asked, max_context_chars=12) > number / 2

@@ -30,6 +30,7 @@ def as_json(values: Any) -> Any:
     return json.loads(json.dumps(values))
 
 
+@pytest.mark.slow
 def test_the_quality_of_a_run(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run = dmqr.run("job.yaml", IN_PROCESS)
     assert run.finished
@@ -65,6 +66,7 @@ def test_judgements_and_measures_that_are_given(here: Path, capfd: pytest.Captur
         assert refused.value.code == "judgements"
 
 
+@pytest.mark.slow
 def test_tables_are_those_of_the_folder(here: Path) -> None:
     run = dmqr.run("job.yaml", IN_PROCESS)
     folder = Path(run.folder)
@@ -82,6 +84,7 @@ def test_tables_are_those_of_the_folder(here: Path) -> None:
         run.table("results", ["doc"])
 
 
+@pytest.mark.slow
 def test_costs_are_those_of_the_record(here: Path) -> None:
     run = dmqr.run("job.yaml", IN_PROCESS)
     rows = run.costs.to_pylist()
@@ -94,6 +97,7 @@ def test_costs_are_those_of_the_record(here: Path) -> None:
     assert sum(row["usd"] for row in rows) == pytest.approx(run.usd)
 
 
+@pytest.mark.slow
 def test_a_config_as_a_mapping_or_a_model_is_the_same_run(here: Path) -> None:
     run = dmqr.run("job.yaml", cluster__address="none")
     config = load_config("job.yaml")
@@ -108,6 +112,7 @@ def test_a_config_as_a_mapping_or_a_model_is_the_same_run(here: Path) -> None:
     assert config.fuse.k == 60  # what was given is as it was
 
 
+@pytest.mark.slow
 def test_rewrites_are_those_of_try(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     queries = ["how to boil eggs", "why is the sky blue", "how to boil eggs", "nobody recorded this"]
     found = dmqr.rewrite(queries, "job.yaml", rewrite__calls="joint")
@@ -136,6 +141,7 @@ def test_a_plan_is_that_of_the_command_line(here: Path, capfd: pytest.CaptureFix
     assert "requests" in planned._repr_html_()
 
 
+@pytest.mark.slow
 def test_an_ablation(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arms = {"ablate": {"arms": {"rrf": {"fuse.method": "rrf"}}}, **IN_PROCESS}
     ablation = dmqr.ablate("job.yaml", arms)
@@ -159,6 +165,7 @@ def test_an_ablation(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "rrf" in opened._repr_html_()
 
 
+@pytest.mark.slow
 def test_a_finished_job_is_shown_by_other_measures(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     asked = ["R@1", "AP"]
     run = dmqr.run("job.yaml", IN_PROCESS)
@@ -183,6 +190,7 @@ def test_a_finished_job_is_shown_by_other_measures(here: Path, capfd: pytest.Cap
     assert sorted(Path("runs").iterdir()) == folders
 
 
+@pytest.mark.slow
 def test_run_files_are_read_by_ir_measures(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arms = {"ablate": {"arms": {"rrf": {"fuse.method": "rrf"}}}, **IN_PROCESS}
     ablation, run = dmqr.ablate("job.yaml", arms), dmqr.run("job.yaml", IN_PROCESS)
@@ -214,6 +222,7 @@ def test_run_files_are_read_by_ir_measures(here: Path, capfd: pytest.CaptureFixt
     assert "--no-header: is of --trec of an ablation" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_baselines_of_families_and_pairs(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arms = {
         "arms": {"fused a": {"fuse.method": "rrf"}, "fused b": {"fuse.method": "best"}, "short": {"retrieve.depth": 1}},
@@ -251,6 +260,7 @@ def test_baselines_of_families_and_pairs(here: Path, capfd: pytest.CaptureFixtur
         run.quality(pairs=True)
 
 
+@pytest.mark.slow
 def test_what_is_left_to_judge(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arms = {"ablate": {"arms": {"rrf": {"fuse.method": "rrf"}}}, **IN_PROCESS, "evaluate.key": "query"}
     Path("qrels.tsv").write_text("How to  boil EGGS\td1\t1\n")

@@ -77,6 +77,7 @@ def test_dense_search_takes_the_nearest_of_what_the_filter_leaves(foreign: str) 
     assert [hit["_id"] for hit in hits] == ["d1"]
 
 
+@pytest.mark.slow
 def test_a_filter_changes_no_score(foreign: str, new_name: Name) -> None:
     alias = alias_of(foreign, new_name(), filter=PUBLIC)
     scores = [
@@ -87,12 +88,14 @@ def test_a_filter_changes_no_score(foreign: str, new_name: Name) -> None:
     assert scores[0] == pytest.approx(scores[1])
 
 
+@pytest.mark.slow
 def test_an_alias_that_routes_its_searches_is_refused(foreign: str, new_name: Name) -> None:
     alias = alias_of(foreign, new_name(), routing="7")
     with pytest.raises(RetrieverError, match=f"alias {alias} sends its searches to the shard of a routing value"):
         retriever_identity("r", typed({"kind": "elastic", "index": alias}))
 
 
+@pytest.mark.slow
 def test_an_alias_that_is_moved_to_a_new_index_keeps_its_filter(
     elasticsearch: str, new_name: Name, write_corpus: Callable[..., Path]
 ) -> None:
@@ -107,6 +110,7 @@ def test_an_alias_that_is_moved_to_a_new_index_keeps_its_filter(
     assert retriever_facts("r", block, identity)["documents"] == 1
 
 
+@pytest.mark.slow
 def test_the_state_of_an_index_changes_with_what_a_search_finds_in_it(foreign: str, new_name: Name) -> None:
     block = typed({"kind": "elastic", "index": foreign})
     identity = retriever_identity("r", block)
@@ -148,6 +152,7 @@ def test_an_index_that_is_built_here_and_closed_to_writing_has_no_state(elastic_
         ask("PUT", f"/{identity['index']}/_settings", {"index": {"blocks.write": True}})
 
 
+@pytest.mark.slow
 def test_a_server_that_tells_no_state_has_another_each_time(
     foreign: str, elasticsearch: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

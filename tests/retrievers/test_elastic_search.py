@@ -70,6 +70,7 @@ def only_searches(fault: Callable[[Request], Fault | None]) -> Callable[[Request
     return lambda request: fault(request) if request.kind == "_msearch" else None
 
 
+@pytest.mark.slow
 def test_items_turned_away_are_sent_again_and_no_others(behind: Any, calm: Any) -> None:
     sent: list[str] = []
     refused: set[str] = set()
@@ -90,6 +91,7 @@ def test_items_turned_away_are_sent_again_and_no_others(behind: Any, calm: Any) 
     assert proxy.most_at_once <= 8
 
 
+@pytest.mark.slow
 def test_the_next_requests_are_smaller(behind: Any, calm: Any) -> None:
     sizes: list[int] = []
 
@@ -105,6 +107,7 @@ def test_the_next_requests_are_smaller(behind: Any, calm: Any) -> None:
     assert max(sizes[-4:]) == 40  # and grow again, an eighth of the whole with each calm call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lost", "reset", "cut"])
 def test_requests_that_come_to_no_answer_are_sent_again(behind: Any, calm: Any, kind: str) -> None:
     retriever, proxy = behind(only_searches(lambda request: Fault(kind=kind) if request.number == 2 else None), batch=25)
@@ -161,6 +164,7 @@ def test_after_an_outage_requests_are_as_large_as_before(behind: Any, calm: Any)
     assert sizes == [50, 50, 50, 50, 50]
 
 
+@pytest.mark.slow
 def test_requests_grow_again_while_one_call_goes_on(behind: Any) -> None:
     sizes: list[int] = []
 

@@ -108,6 +108,7 @@ def weights(model: Path, text: str) -> dict[int, float]:
     return {int(token): float(best[token]) for token in order if best[token] > 0}
 
 
+@pytest.mark.slow
 def test_scores_are_products_of_weights(retriever: Retriever, model: Path) -> None:
     of_documents = {doc_id: weights(model, text) for doc_id, text in JOINED.items() if text}
     for text, hits in zip(TEXTS, hits_of(retriever.search(TEXTS, 100)), strict=True):
@@ -123,6 +124,7 @@ def test_scores_are_products_of_weights(retriever: Retriever, model: Path) -> No
         assert wanted[hits[0][0]] == pytest.approx(max(wanted.values()), rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_same_corpus_is_built_once_and_another_replaces_it(
     built: str, model: Path, corpus: Path, tmp_path: Path, write_corpus: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,6 +146,7 @@ def test_an_index_of_other_settings_is_refused(built: str, model: Path) -> None:
         open_retriever("under_test", settings_of(KIND, index=f"{built}-none", model=str(model)))
 
 
+@pytest.mark.slow
 def test_the_lines_of_the_page(
     alias: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

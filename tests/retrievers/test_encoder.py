@@ -39,6 +39,7 @@ def encoder(encoder_block: dict[str, Any]) -> Encoder:
     return Encoder(EncoderSettings(**(encoder_block | {"query_prefix": "query: ", "passage_prefix": ""})))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_equals_flagmodel(encoder_block: dict[str, Any], pooling: str) -> None:
     import FlagEmbedding
@@ -84,6 +85,7 @@ def test_half_precision_equals_flagmodel(encoder_block: dict[str, Any]) -> None:
     assert 1e-4 < np.abs(found - full).max() < 0.05
 
 
+@pytest.mark.slow
 def test_a_model_that_wants_small_letters(encoder_block: dict[str, Any], tmp_path: Path) -> None:
     """`do_lower_case` of sentence_bert_config.json, for a tokenizer that keeps capitals."""
     folder = tmp_path / "cased"
@@ -102,6 +104,7 @@ def test_a_model_that_wants_small_letters(encoder_block: dict[str, Any], tmp_pat
         assert (np.abs(found[0] - found[1]).max() < 1e-6) == lower
 
 
+@pytest.mark.slow
 def test_vectors_do_not_depend_on_company_or_order(encoder: Encoder) -> None:
     texts = [SearchText(text) for text in TEXTS]
     together = encoder.encode(texts)
@@ -129,6 +132,7 @@ def test_an_unknown_kind_of_text(encoder: Encoder) -> None:
         encoder.encode([SearchText("sea", "passages")])
 
 
+@pytest.mark.slow
 def test_length_cuts(encoder_block: dict[str, Any]) -> None:
     short = Encoder(EncoderSettings(**(encoder_block | {"max_length": 8})))
     long = "the moon pulls the sea twice a day and harbours fill"
@@ -173,6 +177,7 @@ def test_precision_is_in_the_identity_as_resolved_and_does_not_part_an_index_fro
     assert encoder_differences(on_a_gpu, encoder_identity(settings)) == ""
 
 
+@pytest.mark.slow
 def test_models_refused(encoder_block: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RetrieverError, match="max_length 1024 is more than the 512 tokens"):
         Encoder(EncoderSettings(**(encoder_block | {"max_length": 1024})))
@@ -193,6 +198,7 @@ def test_models_refused(encoder_block: dict[str, Any], tmp_path: Path) -> None:
         Encoder(EncoderSettings(**{"model": str(broken)}))
 
 
+@pytest.mark.slow
 def test_no_such_device(encoder_block: dict[str, Any]) -> None:
     import torch
 

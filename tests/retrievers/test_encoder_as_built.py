@@ -52,6 +52,7 @@ def old_index(tmp_path: Path, corpus: Path, model: str, **said: Any) -> dict[str
     return block
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [{}, {"pooling": "mean"}, {"pooling": "cls", "query_prefix": "q: "}], ids=str)
 def test_an_index_of_before_is_opened_as_it_was_built(tmp_path: Path, corpus: Path, model: str, said: dict[str, Any]) -> None:
     block = old_index(tmp_path, corpus, model, **said)
@@ -71,6 +72,7 @@ def test_an_index_of_before_is_opened_as_it_was_built(tmp_path: Path, corpus: Pa
     assert "without the model's layers 2_Dense" in note
 
 
+@pytest.mark.slow
 def test_built_again_it_is_as_the_model_was_made(tmp_path: Path, corpus: Path, model: str) -> None:
     block = old_index(tmp_path, corpus, model)
     assert build_local_index(tmp_path / "index", corpus, index_fields(None, block["encoder"])).built

@@ -15,6 +15,7 @@ from retrievers.encoder import Encoder, encoder_dim, encoder_identity, encoder_n
 from retrievers.encoders.causal import CAUSAL_TYPES, is_causal
 from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings
+from tests.support.params import rest_slow
 from tests.support.retrievers.tiny_encoders import DIM, NETWORKS, make_encoder
 
 TEXTS = [
@@ -59,13 +60,11 @@ def refused(act: Callable[[EncoderSettings], object], model: str, **settings: An
     return str(error.value)
 
 
-EACH_WAY = ("bert", "xlm-roberta", "modernbert", "mistral", "qwen3", "gemma3_text")
-"""Networks that differ in how they count positions, and pool; those of the others are slow tests."""
+EACH_WAY = ("bert", "mistral")
+"""Networks that differ in how they count positions, and pool."""
 
 
-@pytest.mark.parametrize(
-    "kind", [kind if kind in EACH_WAY else pytest.param(kind, marks=pytest.mark.slow) for kind in NETWORKS]
-)
+@pytest.mark.parametrize("kind", rest_slow(NETWORKS, EACH_WAY))
 def test_vectors_are_those_of_sentence_transformers(make: Make, kind: str) -> None:
     """By the files alone: nothing is said but the model. A text that is too long, an empty one, several lengths."""
     pooling = "lasttoken" if kind in CAUSAL else "mean"
@@ -100,6 +99,7 @@ def test_poolings_and_layers(make: Make, kind: str, pooling: str, more: dict[str
     assert encoder_dim(settings) == found.shape[1] == open_encoder(settings).dim == (more.get("dense") or [DIM])[-1]
 
 
+@pytest.mark.slow
 def test_an_end_token_that_the_tokenizer_only_promises(make: Make) -> None:
     """`add_eos_token`, which transformers 5 reads from tokenizer.json alone; as a tokenizer that writes it."""
     model = Path(make("mistral", "lasttoken", end=True))

@@ -75,6 +75,7 @@ def by_formula(texts: Texts, query: str, title: int, text: int) -> dict[str, flo
     return found
 
 
+@pytest.mark.slow
 @settings(
     max_examples=settings.default.max_examples // 3,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -94,6 +95,7 @@ def test_scores_are_those_of_bm25f(
     assert scores(tmp_path / "index", query, fields=fields) == pytest.approx(by_formula(texts, query, title, text), rel=1e-5)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=settings.default.max_examples // 5,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -151,6 +153,7 @@ def test_two_retrievers_of_one_index_have_one_weighting(tmp_path: Path) -> None:
     assert [fields.weights for fields in local_indexes(same).values()] == [FieldWeights(title=3)]
 
 
+@pytest.mark.slow
 def test_vectors_are_not_made_again_for_other_weights(
     corpus: Path, encoder_block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def hybrid(blocks: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"kind": "hybrid", "of": blocks} | more
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"method": "minmax", "depth": 4}, {"k": 5, "depth": 2}])
 def test_it_searches_with_each_of_its_retrievers(blocks: dict[str, Any], more: dict[str, Any]) -> None:
     settings = typed(hybrid(blocks, **more))
@@ -90,6 +91,7 @@ def test_it_searches_with_each_of_its_retrievers(blocks: dict[str, Any], more: d
         np.testing.assert_allclose([score for _, score in hits], [score for _, score in wanted], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_has_vectors_and_an_encoder_only_with_a_dense_retriever(blocks: dict[str, Any], bm25_index: Path) -> None:
     opened = open_retriever("both", typed(hybrid(blocks)))
     assert isinstance(opened, Embedder)
@@ -101,6 +103,7 @@ def test_it_has_vectors_and_an_encoder_only_with_a_dense_retriever(blocks: dict[
     assert typed(two).encoder is None
 
 
+@pytest.mark.slow
 def test_the_time_of_its_searches_is_shared_among_its_retrievers(blocks: dict[str, Any]) -> None:
     opened = open_retriever("both", typed(hybrid(blocks)))
     assert search_shares(opened) == [0.5, 0.5]

@@ -234,6 +234,7 @@ def test_vectors_are_not_computed_again_for_another_analyzer(
     assert next((tmp_path / "index").rglob("vectors.npy")).read_bytes() == vectors
 
 
+@pytest.mark.slow
 def test_vectors_lie_in_the_order_of_doc_ids(both_index: Path, encoder_block: dict[str, Any]) -> None:
     documents = LocalDocuments(both_index)
     dense = open_retriever("dense", typed(block(both_index, encoder=encoder_block)))

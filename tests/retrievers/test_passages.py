@@ -71,6 +71,7 @@ def test_the_default_splits_a_long_text_as_asked() -> None:
     assert all(one.endswith(".") for one in found)
 
 
+@pytest.mark.slow
 def test_markdown_is_read_as_it_shows() -> None:
     data = (
         b"---\ndate: 1\n---\n# The *Tides*\n\nHigh [water](http://x.example)\nis early.\n\n- one\n- two\n\n"
@@ -107,6 +108,7 @@ def test_html_is_read_as_it_shows() -> None:
     assert read_document("x.htm", latin).pages == [Page(None, "Käse")]
 
 
+@pytest.mark.slow
 def test_a_pdf_keeps_its_pages() -> None:
     found = read_document("m.pdf", small_pdf("The kettle boils wa-\nter twice.", "", "Third page."))
     assert [page.number for page in found.pages] == [1, 2, 3]

@@ -19,6 +19,7 @@ from retrievers.reranker import Reranker, open_reranker, reranker_identity
 from retrievers.rerankers.cross_encoder import CrossEncoder
 from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings, RerankSettings
+from tests.support.params import rest_slow
 from tests.support.retrievers.fake_models import FakeModels
 from tests.support.retrievers.tiny_reranker import make_reranker
 
@@ -120,7 +121,7 @@ def test_a_query_that_leaves_no_room_is_cut_again(tiny_xlmr: str) -> None:
 
 
 @pytest.mark.parametrize("instructed", [False, True])
-@pytest.mark.parametrize("model", ["tiny_xlmr", "cross_encoder"])
+@pytest.mark.parametrize("model", rest_slow(["tiny_xlmr", "cross_encoder"], ["tiny_xlmr"]))
 def test_equals_flagreranker(request: pytest.FixtureRequest, model: str, instructed: bool) -> None:
     import FlagEmbedding
 
@@ -149,6 +150,7 @@ def test_a_trained_cross_encoder_knows_an_answer(cross_encoder: str) -> None:
     assert own.score([QUERIES[1]] * 3, PASSAGES[:3]).argmax() == 1
 
 
+@pytest.mark.slow
 def test_bi_encoder_is_the_cosine_of_the_encoder(encoder_block: dict[str, Any]) -> None:
     block = encoder_block | {"query_prefix": "query: "}
     encoder = Encoder(EncoderSettings(**block))
@@ -205,6 +207,7 @@ def test_refused(encoder_block: dict[str, Any], tiny_xlmr: str, tmp_path: Path) 
         assert said in refusal(kind="cross_encoder", model=str(broken), max_length=64)
 
 
+@pytest.mark.slow
 def test_precision(tiny_xlmr: str) -> None:
     """float32 on a CPU whatever the file has; what is computed in is what the identity says."""
     import torch

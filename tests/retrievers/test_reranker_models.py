@@ -13,6 +13,7 @@ import pytest
 from cluster.errors import RetrieverError
 from retrievers.reranker import open_reranker, reranker_identity
 from retrievers.settings import RerankSettings
+from tests.support.params import rest_slow
 from tests.support.retrievers.tiny_encoders import NETWORKS
 from tests.support.retrievers.tiny_reranker import make_tokenizer
 
@@ -101,13 +102,7 @@ def on_the_card(folder: str, network: str) -> np.ndarray:
     return np.array(found)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        kind if kind in ("bert", "xlm-roberta", "modernbert") else pytest.param(kind, marks=pytest.mark.slow)
-        for kind in ENCODERS
-    ],
-)
+@pytest.mark.parametrize("kind", rest_slow(ENCODERS, ["xlm-roberta"]))
 def test_cross_encoders_are_those_of_transformers(tmp_path: Path, kind: str) -> None:
     import torch
     import transformers
@@ -125,6 +120,7 @@ def test_cross_encoders_are_those_of_transformers(tmp_path: Path, kind: str) -> 
     assert "architecture" not in reranker_identity(settings(folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["AutoModelForCausalLM", "AutoModelForSequenceClassification"])
 def test_qwen3_rerankers_have_their_template(tmp_path: Path, network: str) -> None:
     folder = make(tmp_path / "Qwen3-Reranker-tiny", "qwen3", network)

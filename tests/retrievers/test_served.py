@@ -258,6 +258,7 @@ def test_scores_that_are_none_are_refused(spoil: Callable[[Any], Any]) -> None:
             reranker.score(["q"] * 2, ["a", "b"])
 
 
+@pytest.mark.slow
 def test_a_slow_answer_uses_up_an_attempt() -> None:
     with FakeModels("tei", embed=embed) as fake:
         patient = encoder_at(fake, timeout_seconds=1, attempts=30)  # a busy machine may be slow once more

@@ -141,6 +141,7 @@ def test_a_server_without_limits_gets_all_places_in_about_a_second() -> None:
     assert load.answered >= 0.85 * 5 * 256 / ROUND
 
 
+@pytest.mark.slow
 def test_uneven_answers_do_not_hold_it_back() -> None:
     async def work() -> Load:
         chance = random.Random(1)
@@ -161,6 +162,7 @@ def test_a_language_model_gets_all_places_although_its_answers_take_longer() -> 
     assert set(simulated(work).late()) == {256}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("places", "refused"), [(5, 0.16), (20, 0.05), (100, 0.01)])
 def test_a_server_that_refuses_requests_is_used_at_85_percent_of_its_places(places: int, refused: float) -> None:
     async def work() -> tuple[Load, int, int]:
@@ -176,6 +178,7 @@ def test_a_server_that_refuses_requests_is_used_at_85_percent_of_its_places(plac
     assert max(load.late()) <= places + 1
 
 
+@pytest.mark.slow
 def test_a_server_with_more_places_later_is_followed() -> None:
     async def work() -> Load:
         small, large = refusing(40), refusing(160)
@@ -228,6 +231,7 @@ def test_unused_places_are_not_added_to() -> None:
     assert set(simulated(work).late()) == {32}
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_is_probed_and_then_used_at_once() -> None:
     async def work() -> Load:
         async def send() -> Outcome:
@@ -245,6 +249,7 @@ def test_a_server_that_is_away_is_probed_and_then_used_at_once() -> None:
     assert max(limit for at, limit in load.limits if at > 51) == 256
 
 
+@pytest.mark.slow
 def test_a_server_that_refuses_everything_is_probed_too() -> None:
     async def work() -> Load:
         async def send() -> Outcome:

@@ -94,6 +94,7 @@ def listed(texts: dict[str, list[str]]) -> str:
     return "\n".join(f"{name}: {text}" for name, some in texts.items() for text in some)
 
 
+@pytest.mark.slow
 def test_the_rows_say_what_the_readme_asks() -> None:
     found = rows()
     assert len({row["id"] for row in found}) == len(found)

@@ -43,6 +43,7 @@ def run(end: str) -> tuple[subprocess.Popen[str], dict[str, psutil.Process]]:
     return parent, {"before": before, "shell": shell, "grandchild": grandchild}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_registered_processes_end_with_the_parent_and_no_others(number: int) -> None:
     parent, processes = run("stay")

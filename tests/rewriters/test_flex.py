@@ -116,6 +116,7 @@ def test_after_so_many_refusals_the_standard_tier_is_asked(opened: Opened, caplo
     ]
 
 
+@pytest.mark.slow
 def test_a_tier_that_refuses_everything_keeps_few_requests_waiting_and_is_asked_again_later(opened: Opened) -> None:
     full = True
     with FlexServer(lambda prompt: float("inf") if full else 0) as server:
@@ -189,6 +190,7 @@ def test_flex_is_waited_for_longer_than_the_standard_tier(opened: Opened) -> Non
         assert outcome(opened(server, timeout_seconds=0.3, attempts=1), "tea")["tea"].error_reason == "timeout"
 
 
+@pytest.mark.slow
 def test_an_answer_that_takes_too_long_is_asked_of_the_standard_tier(opened: Opened) -> None:
     with FlexServer(slow=lambda prompt: prompt == "slow") as server:
         engine = at_flex(opened, server, {"timeout_seconds": 4}, attempts=1)
@@ -210,6 +212,7 @@ def test_after_the_deadline_of_the_job_flex_is_not_asked() -> None:
         engine.close()
 
 
+@pytest.mark.slow
 def test_who_waits_when_the_deadline_comes_does_not_wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """One for an answer, one for its next turn after a refusal."""
     monkeypatch.setattr(flex, "FIRST_PAUSE", 1500.0)

@@ -156,6 +156,7 @@ def test_a_fault_that_stays_ends_its_request_alone(server: FakeServer, opened: O
     assert [each.text for each in done.values()] == [f"answer to: {other}" for other in done]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["seconds", "date"])
 def test_retry_after_pauses_every_send(server: FakeServer, opened: Opened, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     engine, held = opened(server, max_in_flight=4), list[float]()
@@ -284,6 +285,7 @@ def test_connections_are_kept_and_threads_share_the_places(server: FakeServer, o
     assert len(server.connections) <= 8
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_away_and_comes_back(server: FakeServer, opened: Opened) -> None:
     server.seconds = 0.02
     engine = opened(server, max_in_flight=16)
@@ -300,6 +302,7 @@ def test_a_server_that_goes_away_and_comes_back(server: FakeServer, opened: Open
     assert sum(done.attempts for _, done in answers) <= 700  # those in flight when it went, and a few probes
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_away_fails_what_waits(server: FakeServer, opened: Opened) -> None:
     engine = opened(server, patience_minutes=0.02)
     outcome(engine, "tea")
@@ -314,6 +317,7 @@ def test_a_server_that_stays_away_fails_what_waits(server: FakeServer, opened: O
     assert outcome(engine, "tea")["tea"].text
 
 
+@pytest.mark.slow
 def test_a_loop_that_is_left_early_leaves_nothing_under_way(server: FakeServer, opened: Opened) -> None:
     for n in range(4, 500):
         server.fail(str(n), "hang", times=1)

@@ -166,6 +166,7 @@ def test_its_identity_is_of_the_content_and_not_of_the_path(opened: Callable[[Pa
     assert one.identity() == same.identity() != other.identity()
 
 
+@pytest.mark.slow
 def test_a_large_recording_is_indexed_and_not_held(opened: Callable[[Path], RecordedEngine], path: Path) -> None:
     """20,000 lines of 2 KB: 40 MB on disk."""
     text = "word " * 400

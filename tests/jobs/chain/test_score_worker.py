@@ -72,6 +72,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.slow
 def test_every_candidate_has_the_score_of_its_pair_in_fused_order(
     worker: Callable[[], Score], dense: Block, cosine: Callable[[str, str], float]
 ) -> None:
@@ -83,6 +84,7 @@ def test_every_candidate_has_the_score_of_its_pair_in_fused_order(
         assert [score for _, score in found] == pytest.approx(wanted, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["replace", "blend"])
 def test_the_order_is_that_of_the_scores_combined_by_hand(
     worker: Callable[[], Score], cosine: Callable[[str, str], float], how: str
@@ -111,6 +113,7 @@ def test_what_is_paid_for_is_every_pair_also_those_that_are_not_kept(worker: Cal
     assert [len(row) for row in hits(result)] == [1, 0, 1]
 
 
+@pytest.mark.slow
 def test_documents_of_one_text_are_one_pair(dense: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["the sea", "bread", "the sea"]
     pq.write_table(pa.table({"doc_id": ["a", "b", "c"], "title": ["", "", ""], "text": texts}), tmp_path / "corpus.parquet")

@@ -123,6 +123,7 @@ def test_the_same_texts_are_searched_once_in_a_shard(together: Block) -> None:
     assert one == two
 
 
+@pytest.mark.slow
 def test_dense_searches_the_mean_of_the_vectors(bm25: Block, dense: Block) -> None:
     retrievers = {"bm25": bm25, "dense": dense | {"together": True}}
     result = worker(retrievers)(block(ROW, query("yeast")))

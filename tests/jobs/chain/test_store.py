@@ -27,6 +27,7 @@ from tests.support.retrievers.blocks import index_fields
 from tests.support.rewriters.fake_server import FakeServer, refusal
 
 
+@pytest.mark.slow
 def test_a_second_night_pays_for_what_is_new(nights: Nights) -> None:
     first, sent, scored = nights.run("one")
     assert (sent, scored) == (6, len(rows(first, "scores")))
@@ -46,6 +47,7 @@ def test_a_second_night_pays_for_what_is_new(nights: Nights) -> None:
     assert results(first) == [one for one in results(third) if one[0] != query_id]
 
 
+@pytest.mark.slow
 def test_answers_and_prompts_of_a_second_night_stand_in_its_folder(nights: Nights) -> None:
     def said(folder: Path) -> list[Any]:
         files = (folder / "completions").glob("*/*.parquet")
@@ -57,6 +59,7 @@ def test_answers_and_prompts_of_a_second_night_stand_in_its_folder(nights: Night
     assert len(said(first)) == 6
 
 
+@pytest.mark.slow
 def test_another_form_of_a_query_asks_nothing(nights: Nights) -> None:
     """Which form is shown moves from night to night."""
     first = nights.run("one")[0]
@@ -68,11 +71,13 @@ def test_another_form_of_a_query_asks_nothing(nights: Nights) -> None:
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 def test_another_fusion_asks_nothing(nights: Nights) -> None:
     nights.run("one")
     assert nights.run("two", "fuse.method=rrf")[1] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arms", [{"rrf": {"fuse.method": "rrf"}}, {"without": {"rewrite.strategies": []}}])
 def test_an_ablation_over_the_log_of_a_night_asks_nothing(nights: Nights, arms: dict[str, Any]) -> None:
     first = nights.run("one")[0]
@@ -86,6 +91,7 @@ def test_an_ablation_over_the_log_of_a_night_asks_nothing(nights: Nights, arms: 
     assert again[1:] == (0, 0)
 
 
+@pytest.mark.slow
 def test_scores_outlive_an_index(nights: Nights, corpus: Path) -> None:
     """A new index of the same documents under other names, and one more: only its pairs are scored."""
     first, _, scored = nights.run("one")
@@ -106,6 +112,7 @@ def test_scores_outlive_an_index(nights: Nights, corpus: Path) -> None:
     assert scored == sum(known.get((one["query_id"], one["doc_id"])) == one["score"] for one in pairs)
 
 
+@pytest.mark.slow
 def test_try_takes_what_a_night_was_answered(nights: Nights) -> None:
     first = nights.run("one")[0]
     config = load_config(nights.path)
@@ -124,6 +131,7 @@ def test_try_takes_what_a_night_was_answered(nights: Nights) -> None:
     assert first.is_dir()
 
 
+@pytest.mark.slow
 def test_a_failed_request_is_asked_again(nights: Nights, llm: FakeServer) -> None:
     first = nights.run("one")[0]
     prompt = next(one for one in llm.sends if QUERIES[0] in one)
@@ -136,6 +144,7 @@ def test_a_failed_request_is_asked_again(nights: Nights, llm: FakeServer) -> Non
     assert sent == 1
 
 
+@pytest.mark.slow
 def test_a_resumed_night_has_the_costs_of_a_whole_one(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     nights.run("one")
     log([*QUERIES, NEW])
@@ -158,6 +167,7 @@ def _broken(*_: Any) -> Any:
     raise ClusterError("storage-unwritable", "the disk is gone")
 
 
+@pytest.mark.slow
 def test_no_store_and_a_store_elsewhere(nights: Nights) -> None:
     folder = nights.run("one", "store=null")[0]
     assert not (folder.parent / "store").exists()
@@ -175,6 +185,7 @@ def test_lists_of_a_local_bm25_index_are_not_kept(nights: Nights) -> None:
     assert kinds(folder.parent / "store") == {"completions": 2, "scores": 2}
 
 
+@pytest.mark.slow
 def test_recorded_answers_are_not_stored(nights: Nights, tmp_path: Path) -> None:
     answers = [{"query": query, "completions": {"dmqr": json.dumps({"general": f"about {query}"})}} for query in QUERIES]
     Path("recorded.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
@@ -183,6 +194,7 @@ def test_recorded_answers_are_not_stored(nights: Nights, tmp_path: Path) -> None
     assert not (folder.parent / "store").exists()
 
 
+@pytest.mark.slow
 def test_a_file_that_was_merged_since_is_looked_for_once_more(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = nights.run("one")[0]
     rows_of = StoreFiles.rows
@@ -197,6 +209,7 @@ def test_a_file_that_was_merged_since_is_looked_for_once_more(nights: Nights, mo
     assert folder.is_dir()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [lambda data: b"PAR1", lambda data: data[:40] + b"\0" * 40 + data[80:]])
 def test_a_damaged_file_is_named(nights: Nights, damage: Callable[[bytes], bytes]) -> None:
     folder = nights.run("one")[0]
@@ -238,6 +251,7 @@ def test_workers_in_another_folder_use_the_same_store(nights: Nights, tmp_path: 
     assert store.root == str(tmp_path / "runs" / "store")
 
 
+@pytest.mark.slow
 def test_an_empty_answer_is_asked_for_again(nights: Nights, llm: FakeServer) -> None:
     llm._text = lambda body: "" if QUERIES[0] in json.dumps(body) else json.dumps({"general": "about it"})
     first = nights.run("one")[0]
@@ -248,6 +262,7 @@ def test_an_empty_answer_is_asked_for_again(nights: Nights, llm: FakeServer) -> 
     assert not rows(second, "errors")
 
 
+@pytest.mark.slow
 def test_of_two_answers_to_one_request_the_first_counts(nights: Nights, llm: FakeServer) -> None:
     """Two jobs at once, each of which asks: a later night has the texts of one of them, always the same."""
     said = iter(range(100))
@@ -265,6 +280,7 @@ def test_of_two_answers_to_one_request_the_first_counts(nights: Nights, llm: Fak
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 def test_what_is_taken_from_the_store_has_no_seconds_and_is_shown(nights: Nights) -> None:
     first = nights.run("one")[0]
     log([*QUERIES, NEW])

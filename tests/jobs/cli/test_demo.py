@@ -14,6 +14,7 @@ from tests.support.jobs.small_sample import by_words_alone
 from tests.support.jobs.whole_runs import ROOT
 
 
+@pytest.mark.slow
 def test_the_sample_is_run_and_what_is_there_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

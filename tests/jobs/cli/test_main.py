@@ -164,6 +164,7 @@ def test_help_imports_no_library_that_takes_long() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_a_refusal_of_the_real_command_shows_no_trace(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "jobs", "run", str(tmp_path / "none.yaml")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
@@ -222,6 +223,7 @@ def test_plan_says_what_a_run_would_do_and_writes_nothing(
     assert said["requests"].endswith("none: the original alone")
 
 
+@pytest.mark.slow
 def test_a_prompt_that_no_request_sends_is_warned_of(
     here: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
     capfd: pytest.CaptureFixture[str],

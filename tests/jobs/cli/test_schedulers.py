@@ -48,6 +48,7 @@ def test_the_script_tries_again_after_one_alone(scheduled: Scheduled, codes: lis
     assert scheduled.calls == [f"run {CONFIG} --label a --date {NIGHT} --json"] * tries
 
 
+@pytest.mark.slow
 def test_the_line_of_the_crontab_runs_a_night(scheduled: Scheduled) -> None:
     *settings, line = (HERE / "crontab").read_text().splitlines()
     assert all(re.fullmatch(r"[A-Z_]+=\S+", one) for one in settings)

@@ -52,6 +52,7 @@ def job(
     return config_file(values)
 
 
+@pytest.mark.slow
 def test_a_run_of_a_ubi_log_is_measured_by_its_clicks(job: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["clicks", job, "--out", "made/clicks.tsv", "--min-impressions", "5", "--json"]) == 0
     said = json.loads(capfd.readouterr().out)

@@ -240,6 +240,7 @@ def test_a_line_that_breaks_off_is_named(tmp_path: Path) -> None:
 NAMES = st.sampled_from(["q0", "q1", "q2", "gone", None])
 
 
+@pytest.mark.slow
 @settings(
     max_examples=settings.default.max_examples // 4,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -70,6 +70,7 @@ def prepared(values: Values, *settings: str) -> Prepared:
     return prepare(load_config("job.yaml", list(settings)), "job.yaml")
 
 
+@pytest.mark.slow
 def test_retrievers_that_share_an_alias_search_one_index_though_it_moves_meanwhile(
     job: Values, alias: str, build: Callable[[dict[str, str]], str], elasticsearch: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +104,7 @@ def test_an_index_without_texts_is_refused_where_they_are_to_be_reranked(job: Va
         prepared(job | {"rerank": {"kind": "cross_encoder", "model": "m"}})
 
 
+@pytest.mark.slow
 def test_texts_that_are_shown_are_those_that_were_searched(
     job: Values, build: Callable[[dict[str, str]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +122,7 @@ def test_texts_that_are_shown_are_those_that_were_searched(
         assert loaded.try_query("sea", lambda words: None).texts == OLD
 
 
+@pytest.mark.slow
 def test_a_report_shows_the_texts_of_the_index_that_was_searched(
     alias: str, build: Callable[[dict[str, str]], str], tmp_path: Path
 ) -> None:
@@ -133,6 +136,7 @@ def test_a_report_shows_the_texts_of_the_index_that_was_searched(
     assert documents["d01"] == OLD["d01"]
 
 
+@pytest.mark.slow
 def test_a_run_whose_alias_has_moved_is_told_how_it_goes_on(job: Values, build: Callable[[dict[str, str]], str]) -> None:
     old = build(OLD)
     begun = prepared(job)
@@ -151,6 +155,7 @@ def test_a_run_whose_alias_has_moved_is_told_how_it_goes_on(job: Values, build: 
     check_indexes_unchanged(prepared(other))  # searches otherwise: another run
 
 
+@pytest.mark.slow
 def test_it_goes_on_with_the_filter_that_the_alias_had(job: Values, alias: str, build: Callable[[dict[str, str]], str]) -> None:
     old = build(OLD)
     only = {"term": {"doc_id": "d01"}}

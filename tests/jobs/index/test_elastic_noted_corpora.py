@@ -114,6 +114,7 @@ def test_a_corpus_that_is_not_here_is_not_compared(load: Load, noting: dict[str,
     assert line.startswith("corpus.path: corpus.parquet is not here, so whether retrieve.retrievers.own: index overlap.json (")
 
 
+@pytest.mark.slow
 def test_an_index_in_elasticsearch(
     load: Load, elasticsearch: str, new_name: Callable[[], str], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

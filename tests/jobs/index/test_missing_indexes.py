@@ -238,6 +238,7 @@ main(["plan", sys.argv[2]])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["build_bm25", "publish", "replace"])
 def test_a_kill_in_the_middle_leaves_no_index(at: str, config: Callable[..., Any], tmp_path: Path) -> None:
     config()

@@ -75,6 +75,7 @@ TEXT = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(st.tuples(TEXT, st.none() | TEXT, st.none() | TEXT, st.none() | TEXT), min_size=1, max_size=9))
 def test_the_same_rows_are_the_same_corpus(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> None:

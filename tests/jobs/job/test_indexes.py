@@ -69,6 +69,7 @@ def block(store: Storage) -> Block:
     return {"kind": "local", "index": store.root, "analyzer": "english", "encoder": None}
 
 
+@pytest.mark.slow
 def test_an_index_on_s3_finds_what_one_in_a_folder_finds(
     store: Storage, values: dict[str, Any], corpus: Path, bm25: Block, passages: dict[str, str], cache: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_an_index_on_s3_finds_what_one_in_a_folder_finds(
     assert open_documents("bm25", typed(block(there))).texts(list(passages)) == list(passages.values())
 
 
+@pytest.mark.slow
 def test_the_same_again_is_nothing_to_do_and_fetches_nothing(
     store: Storage, values: dict[str, Any], corpus: Path, proxy: Proxy
 ) -> None:
@@ -97,6 +99,7 @@ def test_the_same_again_is_nothing_to_do_and_fetches_nothing(
     assert {entry.key: entry.etag for entry in store.list() if not entry.key.startswith("lease/")} == first
 
 
+@pytest.mark.slow
 def test_another_analyzer_replaces_the_index_and_its_files(store: Storage, values: dict[str, Any], corpus: Path) -> None:
     build(store, values, str(corpus))
     old = retriever_identity("bm25", typed(block(store)))
@@ -114,6 +117,7 @@ def test_another_analyzer_replaces_the_index_and_its_files(store: Storage, value
         open_retriever("bm25", typed(block(store)), expect_identity=old)
 
 
+@pytest.mark.slow
 def test_other_weights_of_fields_replace_the_index_and_its_copy(store: Storage, values: dict[str, Any], corpus: Path) -> None:
     mine = block(store) | {"fields": {"title": 3}}
     build(store, values, str(corpus))
@@ -126,6 +130,7 @@ def test_other_weights_of_fields_replace_the_index_and_its_copy(store: Storage, 
         retriever_identity("bm25", typed(block(store)))
 
 
+@pytest.mark.slow
 def test_vectors_of_the_same_corpus_and_encoder_are_not_made_again(
     store: Storage, values: dict[str, Any], corpus: Path, dense: Block, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +142,7 @@ def test_vectors_of_the_same_corpus_and_encoder_are_not_made_again(
     assert found.doc_ids.to_pylist() == local.open_retriever("dense", typed(dense)).search(SEARCHES, 3).doc_ids.to_pylist()
 
 
+@pytest.mark.slow
 def test_what_is_checked_before_a_run_reads_no_data(
     store: Storage, values: dict[str, Any], corpus: Path, proxy: Proxy, cache: Path
 ) -> None:
@@ -150,6 +156,7 @@ def test_what_is_checked_before_a_run_reads_no_data(
     assert len(open_documents("bm25", typed(block(store)), cached_only=True).texts(["d01"])) == 1
 
 
+@pytest.mark.slow
 def test_no_index_a_damaged_one_and_a_folder_of_something_else(store: Storage, values: dict[str, Any], corpus: Path) -> None:
     with pytest.raises(RetrieverError, match=rf"index {store.root}: there is no index; build it with: dmqr index"):
         retriever_identity("bm25", typed(block(store)))
@@ -209,6 +216,7 @@ def test_a_full_disk_is_this_machines(
         build(store, values, str(corpus))
 
 
+@pytest.mark.slow
 def test_two_builders_are_kept_apart(store: Storage, values: dict[str, Any], corpus: Path) -> None:
     lease = Lease.acquire(store)
     try:

@@ -110,6 +110,7 @@ def test_what_is_wrong_is_one_line(load: Load, job: Values, settings: Values, li
     assert raised.value.code.startswith(code)
 
 
+@pytest.mark.slow
 def test_an_entry_point_is_a_kind_and_typos_are_answered_with_it(load: Load, job: Values, tmp_path: Path) -> None:
     files = {"own_search/__init__.py": "", "own_search/overlap.py": page_file("overlap.py")}
     own = job["retrieve"]["retrievers"]["own"]
@@ -159,6 +160,7 @@ def test_an_arm_may_have_other_code_and_a_wrong_one_is_refused_at_once(load: Loa
         arms_of(load(ablate={"arms": {"b": {kind: "no.py:OverlapSettings"}}}))
 
 
+@pytest.mark.slow
 def test_a_submission_has_the_files_and_names_the_copies(load: Load, job: Values, tmp_path: Path) -> None:
     (tmp_path / "conf" / "lib").mkdir()
     (tmp_path / "conf" / "lib" / "words.py").write_text("import re\n")

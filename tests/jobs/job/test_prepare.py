@@ -160,6 +160,7 @@ def test_what_does_not_decide_the_output_is_not_in_it(job: Values, change: Chang
     assert fingerprint(job, change) == before
 
 
+@pytest.mark.slow
 def test_the_text_of_a_joint_prompt_is_in_it_and_its_name_is_not(job: Values) -> None:
     own_prompt(job)
     before = fingerprint(job)
@@ -185,6 +186,7 @@ def test_how_it_is_reranked_is_in_it(job: Values, dense: Values, key: str) -> No
     assert fingerprint(job, put(f"rerank.{key}", {"kind": "none", "combine": "replace", "keep": 3}[key])) != before
 
 
+@pytest.mark.slow
 def test_which_dense_retriever_is_the_first_is_in_it(job: Values, dense: Values, corpus: Path) -> None:
     short = dense["encoder"] | {"max_length": 16}
     build_local_index("short", corpus, index_fields(encoder=short))

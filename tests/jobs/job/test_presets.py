@@ -124,6 +124,7 @@ def test_the_paper_s_four_in_one_call(job: Run) -> None:
     assert calls(folder) == {"dmqr": 3}
 
 
+@pytest.mark.slow
 def test_in_the_paper_s_setting_each_text_retrieves_ten_documents(job: Run) -> None:
     folder, config = job("paper", "retrieve.depth=3", "fuse.depth=3")  # of a corpus of eight
     lists = Counter((row["query_id"], row["strategy"], row["retriever"]) for row in rows(folder, "runs"))
@@ -153,6 +154,7 @@ def test_the_two_nights_differ_in_their_strategies_alone() -> None:
     assert (four, first) == (two, second)
 
 
+@pytest.mark.slow
 def test_adaptive_selection_keeps_what_the_llm_chose_and_why(job: Run) -> None:
     folder, _ = job("adaptive")
     assert texts(folder) == {"keyword": ["bread, rise, yeast"], "pseudo_answer": ["Yeast makes gas."]}
@@ -162,6 +164,7 @@ def test_adaptive_selection_keeps_what_the_llm_chose_and_why(job: Run) -> None:
     ] * 3
 
 
+@pytest.mark.slow
 def test_rag_fusion_gives_each_variant_a_list(job: Run) -> None:
     folder, _ = job("rag_fusion")
     assert texts(folder) == {"rag_fusion": ["yeast in dough", "sourdough fermentation", "gas in bread", "rye bread rising"]}
@@ -169,11 +172,13 @@ def test_rag_fusion_gives_each_variant_a_list(job: Run) -> None:
     assert positions == {1, 2, 3, 4}
 
 
+@pytest.mark.slow
 def test_two_variants_stand_beside_four(job: Run) -> None:
     folder, _ = job("rag_fusion", "rewrite.strategies=[rag_fusion, {rag_fusion: {n: 2}}]")
     assert {name: len(found) for name, found in texts(folder).items()} == {"rag_fusion": 4, "rag_fusion(n=2)": 2}
 
 
+@pytest.mark.slow
 def test_classified_selection_by_rules(job: Run) -> None:
     folder, _ = job("classified")
     assert list(texts(folder, RISE)) == ["step_back"]
@@ -186,6 +191,7 @@ def test_classified_selection_by_rules(job: Run) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_adaptive_number_of_rewrites(job: Run, tmp_path: Path) -> None:
     rules = yaml.safe_load((ROOT / "rewriters/rules/english.yaml").read_text())
     rules["strategies"] = dict.fromkeys(rules["strategies"], 2) | {"keywords": "none", "comparison": 5}
@@ -198,6 +204,7 @@ def test_an_adaptive_number_of_rewrites(job: Run, tmp_path: Path) -> None:
     assert counts == {RISE: 2, LAMP: 5, YEAST: 0}
 
 
+@pytest.mark.slow
 def test_three_medical_templates_weigh_less_the_more_they_guess(job: Run) -> None:
     folder, config = job("medical")
     weights = {row["strategy"]: row["weight"] for row in rows(folder, "rewrites")}
@@ -210,6 +217,7 @@ def test_three_medical_templates_weigh_less_the_more_they_guess(job: Run) -> Non
     assert min(source["score"] for row in rows(folder, "results") for source in row["sources"]) >= 0.05
 
 
+@pytest.mark.slow
 def test_three_views_of_one_book_in_one_call(job: Run) -> None:
     folder, _ = job("book")
     assert texts(folder) == {"book_views": VIEWS}
@@ -218,6 +226,7 @@ def test_three_views_of_one_book_in_one_call(job: Run) -> None:
     assert all(row["score"] == pytest.approx(max(one["score"] for one in row["sources"])) for row in best.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "parsed_as", "found"),
     [
@@ -247,6 +256,7 @@ def test_the_book_s_second_trio(job: Run) -> None:
     assert texts(folder) == {strategy: STYLES}
 
 
+@pytest.mark.slow
 def test_a_cheap_night_searches_once_per_retriever(job: Run) -> None:
     folder, _ = job("cheap")
     assert {(row["strategy"], row["position"]) for row in rows(folder, "runs")} == {("together", 1)}
@@ -268,11 +278,13 @@ def test_every_method_beside_the_original(job: Run, strategy: str, count: int) -
     assert fused_lists(folder) == {"original", name}
 
 
+@pytest.mark.slow
 def test_step_back_takes_the_place_of_the_original(job: Run) -> None:
     folder, _ = job("rag_fusion", "rewrite.strategies=[step_back]", "fuse.weights={original: 0}")
     assert fused_lists(folder) == {"step_back"}
 
 
+@pytest.mark.slow
 def test_a_passage_with_the_original_is_one_text(job: Run) -> None:
     folder, _ = job(
         "rag_fusion",
@@ -285,6 +297,7 @@ def test_a_passage_with_the_original_is_one_text(job: Run) -> None:
     assert found["expand"] == [f"{RISE} {ANSWERS['expand']}"]
 
 
+@pytest.mark.slow
 def test_the_same_passage_under_two_ids_counts_once(job: Run, passages: dict[str, str]) -> None:
     settings = ["fuse.depth=100", "fuse.duplicates=drop"]
     whole, begun = job("rag_fusion", *settings)[0], job("rag_fusion", *settings, "fuse.duplicate_chars=5")[0]
@@ -297,6 +310,7 @@ def test_the_same_passage_under_two_ids_counts_once(job: Run, passages: dict[str
     assert len(found[1]) < len(found[0])
 
 
+@pytest.mark.slow
 def test_scores_are_divided_by_the_highest(job: Run) -> None:
     settings = ["fuse.method=weighted", "fuse.redundancy=none", "retrieve.routes={original: [bm25], step_back: [bm25]}"]
     folder, _ = job("rag_fusion", "rewrite.strategies=[step_back]", *settings, "fuse.divide=max")
@@ -305,6 +319,7 @@ def test_scores_are_divided_by_the_highest(job: Run) -> None:
         assert row["rank"] > 1 or row["score"] >= 1.0
 
 
+@pytest.mark.slow
 def test_a_domain_ends_in_an_answer_with_labels(job: Run) -> None:
     folder, _ = job("medical")
     answers = rows(folder, "answers")
@@ -315,6 +330,7 @@ def test_a_domain_ends_in_an_answer_with_labels(job: Run) -> None:
         assert one["cited"] == [one["documents"][0]["doc_id"]]
 
 
+@pytest.mark.slow
 def test_a_book_answers_in_five_modes(job: Run) -> None:
     chosen = "hyde: Yeast makes gas.\nstep_back: How does fermentation work?\nreason: it is a short question"
     folder, _ = job("book", "ablate.sources=true", answers={"dmqr_adaptive": chosen}, prepare=prepare_ablation)
@@ -333,6 +349,7 @@ def test_a_book_answers_in_five_modes(job: Run) -> None:
     assert {arm: answered[arm, ANSWERS["answer"]] for arm in modes} == dict.fromkeys(modes, 3)
 
 
+@pytest.mark.slow
 def test_only_queries_that_find_little_are_refined(job: Run) -> None:
     folder, _ = job("iterative", "iterate.below=0.6", "iterate.rounds=1")
     best: dict[str, float] = defaultdict(float)
@@ -344,6 +361,7 @@ def test_only_queries_that_find_little_are_refined(job: Run) -> None:
     assert calls(folder) == {}
 
 
+@pytest.mark.slow
 def test_the_better_half_of_the_queries_is_not_rewritten(job: Run) -> None:
     folder, _ = job("gated")
     best: dict[str, float] = defaultdict(float)
@@ -357,6 +375,7 @@ def test_the_better_half_of_the_queries_is_not_rewritten(job: Run) -> None:
     assert (taken["queries"], taken["below"]) == (3, 1)
 
 
+@pytest.mark.slow
 def test_the_paper_s_table_has_answers_and_grades(job: Run) -> None:
     folder, config = job("paper-answers", "judge.engine=null")
     assert {one["text"] for one in rows(folder, "answers")} == {"yeast"}

@@ -54,6 +54,7 @@ turns = st.sampled_from([None, "", " \u3000", "x", "X", "x ", "y", "\x00", "x\ny
 items = st.sampled_from([None, "", "de", "DE", "is", "\x00", "\x00b", "\U0001f600", "\uffff"])
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 6)
 @given(st.data())
 def test_dedup_equals_a_plain_python_oracle(data: st.DataObject) -> None:

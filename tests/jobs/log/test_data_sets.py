@@ -80,6 +80,7 @@ def test_of_a_folder_of_beir_the_judged_queries_are_the_log(split: str, beir: Pa
     assert read_qrels(f"beir:{beir}/{split}").grades == QRELS[split] == read_qrels(f"{beir}/qrels/{split}.tsv").grades
 
 
+@pytest.mark.slow
 def test_a_folder_alone_is_its_split_test_or_the_only_one(beir: Path, tmp_path: Path) -> None:
     assert read(f"beir:{beir}", tmp_path / "a")[1].keys() == QRELS["test"].keys()
     other = write_beir(tmp_path / "other", ("train",))
@@ -130,6 +131,7 @@ def contents(path: str, folder: Path) -> str:
     return content_of(files, corpus_schema(files), lambda *_: None).hash
 
 
+@pytest.mark.slow
 def test_the_corpus_of_a_set_is_that_of_the_same_rows_in_a_table(beir: Path, tmp_path: Path) -> None:
     registered("ours/corpus")
     expected = contents(write_tables(tmp_path / "tables")["corpus"]["path"], tmp_path / "a")

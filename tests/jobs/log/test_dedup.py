@@ -85,6 +85,7 @@ def test_columns_and_compression_are_exact(tmp_path: Path) -> None:
     assert same == (5, 4)
 
 
+@pytest.mark.slow
 def test_a_shard_is_a_row_group_and_a_file_holds_64(tmp_path: Path) -> None:
     log = write(tmp_path / "log.parquet", {"query": [f"query {i}" for i in range(650)]})
     summary, tables = run(log, tmp_path / "out", shard_size=5)
@@ -101,6 +102,7 @@ def test_a_shard_is_a_row_group_and_a_file_holds_64(tmp_path: Path) -> None:
     assert [s.rows for s in last.shards] == [649, 1]
 
 
+@pytest.mark.slow
 def test_a_row_group_of_query_map_is_small(tmp_path: Path) -> None:
     """A scanning thread holds one whole: with a piece in each, the check of the ids ran out of memory at 3 million rows."""
     rows = 150_000
@@ -215,6 +217,7 @@ def test_shown_form_is_the_most_frequent_then_the_smallest(tmp_path: Path) -> No
     assert {q["query"]: q["log_count"] for q in tables["queries"]} == {"Berlin": 11, "Rom": 0}
 
 
+@pytest.mark.slow
 def test_ids_of_every_kind_become_text(tmp_path: Path) -> None:
     uuid = "3f2504e0-4f89-11d3-9a0c-0305e82c3301"
     duckdb.execute(
@@ -248,6 +251,7 @@ def test_an_id_may_repeat_with_its_query_but_not_with_another(tmp_path: Path) ->
     assert left(tmp_path / "none") == []
 
 
+@pytest.mark.slow
 def test_one_ambiguous_id_among_many_is_found(tmp_path: Path) -> None:
     ids = [f"id {i}" for i in range(70000)]
     rows = {"query": [f"query {i % 900}" for i in range(70000)], "id": ids}
@@ -307,6 +311,7 @@ def shared_logs() -> Path:
     return Path(folder) / "logs"
 
 
+@pytest.mark.slow
 def test_terabyte_log_has_42169_queries(shared_logs: Path, tmp_path: Path) -> None:
     summary, tables = run(shared_logs / "terabyte05_50k", tmp_path / "out")
     assert (summary.rows, summary.queries, summary.rejected) == (50000, 42169, {})
@@ -314,6 +319,7 @@ def test_terabyte_log_has_42169_queries(shared_logs: Path, tmp_path: Path) -> No
     assert {row["query_id"] for row in tables["query_map"]} == {row["query_id"] for row in tables["queries"]}
 
 
+@pytest.mark.slow
 def test_bing_log_has_6256_queries_and_every_popularity(shared_logs: Path, tmp_path: Path) -> None:
     columns = LogColumns("query", "row", "popularity")
     summary, tables = run(shared_logs / "bing_covid_jan2020", tmp_path / "out", columns)

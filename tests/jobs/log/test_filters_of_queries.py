@@ -50,6 +50,7 @@ def made(folder: Path, files: list[list[tuple[Any, ...]]]) -> dict[str, list[Row
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 6)
 @given(st.lists(st.lists(row, min_size=1, max_size=15), min_size=1, max_size=3), st.sampled_from([1, 3, 1000]))
 def test_it_equals_a_plain_python_oracle(files: list[list[tuple[Any, ...]]], limit: int) -> None:

@@ -82,6 +82,7 @@ def test_a_list_of_paths_names_files_from_what_they_share(both: tuple[Path, Stor
     assert [file.name for file in files] == [f"date=2026-01-{day}/tld=%2Eorg/part-0.parquet" for day in (30, 31)]
 
 
+@pytest.mark.slow
 def test_faults_while_it_is_read_change_nothing(
     both: tuple[Path, Storage], s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +95,7 @@ def test_faults_while_it_is_read_change_nothing(
         assert len(proxy.did) > 2
 
 
+@pytest.mark.slow
 def test_a_store_that_is_away_is_told_as_that_and_as_nothing_else(
     both: tuple[Path, Storage], s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +128,7 @@ def test_a_store_that_is_away_is_told_as_that_and_as_nothing_else(
             s3_duckdb.reason(failed.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("id_column", ["id", None])
 def test_tables_on_s3_are_those_of_a_folder(
     both: tuple[Path, Storage], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, id_column: str | None
@@ -148,6 +151,7 @@ def test_tables_on_s3_are_those_of_a_folder(
     assert found[0][2:] == (60_000, 1400)
 
 
+@pytest.mark.slow
 def test_a_range_of_ids_fetches_little_of_each_part(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = 240_000
     pq.write_table(pa.table({"query": [f"query number {n} of a log" for n in range(rows)]}), tmp_path / "log.parquet")

@@ -81,6 +81,7 @@ TEXT = st.one_of(
 ROW = st.tuples(st.none() | TEXT, st.none() | TEXT, st.none() | st.integers(0, 9).map(str), st.none() | TEXT, st.none() | TEXT)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(ROW, min_size=1, max_size=12))
 def test_the_same_rows_give_the_same_tables(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -160,6 +161,7 @@ def test_rows_are_named_by_file_and_row_and_partitions_are_columns(tmp_path: Pat
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 70_000])  # the latter in a later batch than the first
 def test_text_that_is_not_utf8_rejects_its_row_alone(rows: int, tmp_path: Path) -> None:
     lines = [b"%d,q%d" % (place, place % 5) for place in range(rows)]

@@ -87,6 +87,7 @@ def test_rows_without_an_id_are_named_by_file_and_object(tmp_path: Path) -> None
     assert [row["log_id"] for row in found["query_map"]] == ["b.jsonl#0", "b.jsonl#1"]
 
 
+@pytest.mark.slow
 def test_many_files_in_parts_give_one_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [search(f"q{n}", f"query {n % 37}") for n in range(400)]
     for start in range(0, 400, 50):
@@ -100,6 +101,7 @@ def test_many_files_in_parts_give_one_log(tmp_path: Path, monkeypatch: pytest.Mo
     assert {row["log_count"] for row in whole["queries"]} == {10, 11}
 
 
+@pytest.mark.slow
 def test_the_order_of_a_large_file_is_kept(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.ndjson.gz", [{"user_query": f"query {n}", "pad": "x" * 300} for n in range(60_000)])
     (file,) = files_of(tmp_path)

@@ -43,6 +43,7 @@ def tables(path: str, out: Path) -> dict[str, list[dict[str, Any]]]:
     }
 
 
+@pytest.mark.slow
 def test_the_same_tables_and_clicks_as_of_a_folder(both: tuple[Path, Storage], tmp_path: Path) -> None:
     here, there = both
     assert tables(there.root, tmp_path / "a") == tables(str(here), tmp_path / "b")

@@ -284,6 +284,7 @@ def test_nothing_is_committed(run: Run) -> None:
     assert evaluation_values(found)["measures"]["R@10"]["results"] is None
 
 
+@pytest.mark.slow
 def test_rows_come_by_query_and_rank_however_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judged_rows, "BATCH_ROWS", 256)
     storage = FileStorage(str(tmp_path))

@@ -345,6 +345,7 @@ def test_a_page_is_of_one_name(made: Made, tmp_path: Path, capfd: pytest.Capture
     assert json.loads(capfd.readouterr().out)["name"] == "shop"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("portion", [1, 7, 100_000])
 def test_parts_of_ids_together_have_every_new_query(made: Made, portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.measure.nights.new_queries.PORTION", portion * MANY // 20)
@@ -378,6 +379,7 @@ def _drawn(draw: random.Random) -> dict[str, int]:
     return dict(Counter(draw.choices("abcdefgh", k=40)))
 
 
+@pytest.mark.slow
 def test_on_s3_the_figures_are_the_same(made: Made, s3: S3Server) -> None:
     output = open_storage(f"{s3.fresh('out')}/runs")
     for folder in made.folders.values():

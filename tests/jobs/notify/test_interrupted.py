@@ -67,6 +67,7 @@ def test_a_signal_at_work(start: Start, number: signal.Signals, code: int, secon
         assert "notify: HOOK: may not have been told: no end within 3 s" in err
 
 
+@pytest.mark.slow
 def test_sigterm_before_the_work_begins(start: Start) -> None:
     with FakeServer(models=FAULTS["hang"]) as llm, Webhook() as hook:
         run = start(llm, hook)

@@ -44,6 +44,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_an_ablation_over_sets_tells_the_end_of_all_with_its_best_arm(
     place: Path, hook: Webhook, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,6 +82,7 @@ def test_a_set_that_is_refused_is_named_in_the_one_message(
     assert told["line"] in line
 
 
+@pytest.mark.slow
 def test_an_ablation_tells_its_best_arm(
     tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], hook: Webhook,
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],

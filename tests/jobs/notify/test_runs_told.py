@@ -18,6 +18,7 @@ from jobs.__main__ import main
 from jobs.notify import recipient
 from tests.support.jobs.in_process_runs import QUERIES, job_in_process
 from tests.support.jobs.webhook import Webhook
+from tests.support.params import rest_slow
 from tests.support.rewriters.fake_server import FAULTS, FakeServer, Reply
 
 KEYS = [
@@ -56,6 +57,7 @@ def only_folder() -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_end_is_told_once_with_its_figures(job: str, hook: Webhook, capfd: pytest.CaptureFixture[str]) -> None:
     Path("prices.yaml").write_text("cpu_worker_hour: 3600\n")
     ids = "".join(f"{query}\td01\t1\n" for query in QUERIES)
@@ -106,6 +108,7 @@ def test_a_run_that_fails_is_told_without_what_failed(
     assert QUERIES[1] not in json.dumps(told)
 
 
+@pytest.mark.slow
 def test_a_limit_is_told_with_its_line_and_the_next_start_tells_the_end(
     job: str, hook: Webhook, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,11 +127,13 @@ def test_a_limit_is_told_with_its_line_and_the_next_start_tells_the_end(
     assert ended["id"] != stopped["id"]
 
 
+@pytest.mark.slow
 def test_the_error_rate_is_a_limit(job: str, hook: Webhook) -> None:
     assert main(["run", job, "--set", "limits.error_rate=0"]) == 1
     assert [(one["event"], one["code"]) for one in hook.bodies] == [("limit", "stopped-errors")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", ["the log is not there", "the log has changed"])
 def test_a_refused_night_is_told(job: str, hook: Webhook, spoil: str, capfd: pytest.CaptureFixture[str]) -> None:
     if spoil == "the log has changed":
@@ -158,11 +163,13 @@ def test_a_run_that_another_driver_works_on_is_not_told(job: str, hook: Webhook)
     assert hook.bodies == []
 
 
+@pytest.mark.slow
 def test_only_what_was_asked_for_is_told(job: str, hook: Webhook) -> None:
     assert main(["run", job, "--set", "notify=[{webhook_env: HOOK, events: [failure, limit]}]"]) == 0
     assert hook.bodies == []
 
 
+@pytest.mark.slow
 def test_slack_gets_a_text(job: str, hook: Webhook, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", job, "--set", "notify=[{webhook_env: HOOK, format: slack}]"]) == 0
     folder = capfd.readouterr().out.splitlines()[-1]
@@ -178,10 +185,10 @@ def test_slack_gets_a_text(job: str, hook: Webhook, capfd: pytest.CaptureFixture
     [
         ([500], 2, "HTTP 500"),
         ([503, 200], 2, None),
-        ([429, 204], 2, None),
-        ([404], 1, "HTTP 404"),
+        pytest.param([429, 204], 2, None, marks=pytest.mark.slow),
+        pytest.param([404], 1, "HTTP 404", marks=pytest.mark.slow),
         ([302], 1, "HTTP 302: redirects are not followed"),
-        ([307], 1, "HTTP 307: redirects are not followed"),
+        pytest.param([307], 1, "HTTP 307: redirects are not followed", marks=pytest.mark.slow),
     ],
 )
 def test_an_address_that_refuses(
@@ -203,6 +210,7 @@ def test_an_address_that_refuses(
     assert "s3cr3tpath" not in printed.err + printed.out
 
 
+@pytest.mark.slow
 def test_an_address_that_is_not_there(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Webhook() as hook:
         monkeypatch.setenv("HOOK", hook.address)
@@ -211,6 +219,7 @@ def test_an_address_that_is_not_there(job: str, monkeypatch: pytest.MonkeyPatch)
     assert said["message"] == "notify: HOOK: was not told (end): Connection refused"
 
 
+@pytest.mark.slow
 def test_an_address_that_hangs_delays_no_run_beyond_its_bound(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Webhook(seconds=60) as hook, Webhook() as other:
         monkeypatch.setenv("HOOK", hook.address)
@@ -224,6 +233,7 @@ def test_an_address_that_hangs_delays_no_run_beyond_its_bound(job: str, monkeypa
     assert sorted(said) == ["notify: HOOK: was not told (end): no answer within 0.3 s", "told OTHER: end"]
 
 
+@pytest.mark.slow
 def test_an_answer_that_drips_is_given_up(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The timeout of a socket is that of each step: a server that sends a byte now and then is bounded by the wait alone."""
     monkeypatch.setattr("jobs.notify.recipient.deliver", lambda *_: time.sleep(30))
@@ -236,7 +246,10 @@ def test_an_answer_that_drips_is_given_up(job: str, monkeypatch: pytest.MonkeyPa
     assert said["message"].startswith("notify: HOOK: may not have been told: no end within 0 s")
 
 
-@pytest.mark.parametrize("address", ["", "hooks.example/x", "ftp://h/x", "https://me:s3cr3tpath@h/x", "http://h/s3cr3tpath x"])
+NO_ADDRESSES = ["", "hooks.example/x", "ftp://h/x", "https://me:s3cr3tpath@h/x", "http://h/s3cr3tpath x"]
+
+
+@pytest.mark.parametrize("address", rest_slow(NO_ADDRESSES, NO_ADDRESSES[3:4]))
 def test_what_is_no_address_is_said_at_the_start_and_fails_nothing(
     job: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], address: str
 ) -> None:
@@ -248,6 +261,7 @@ def test_what_is_no_address_is_said_at_the_start_and_fails_nothing(
     assert "s3cr3tpath" not in printed
 
 
+@pytest.mark.slow
 def test_a_command_gets_the_json(job: str, tmp_path: Path) -> None:
     told = [sys.executable, "-c", "import sys; open('told.json', 'w').write(sys.stdin.read()); print('not for the table')"]
     assert main(["run", job, "--set", f"notify=[{{command: {json.dumps(told)}}}]"]) == 0
@@ -255,6 +269,7 @@ def test_a_command_gets_the_json(job: str, tmp_path: Path) -> None:
     assert (list(body), body["event"]) == (KEYS, "end")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "why"),
     [
@@ -276,6 +291,7 @@ def test_a_command_that_fails_or_hangs(job: str, tmp_path: Path, command: list[s
         assert not stat.exists() or stat.read_text().split(")")[1].split()[0] == "Z"
 
 
+@pytest.mark.slow
 def test_a_command_that_is_not_there(job: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", job, "--set", "notify=[{command: [./no-such-program]}]"]) == 0
     assert "notify: there is no program ./no-such-program; correct notify.command" in capfd.readouterr().err
@@ -283,6 +299,7 @@ def test_a_command_that_is_not_there(job: str, capfd: pytest.CaptureFixture[str]
     assert said["message"] == "notify: ./no-such-program: was not told (end): it cannot be started: No such file or directory"
 
 
+@pytest.mark.slow
 def test_an_outage_is_told_while_it_lasts_and_that_it_is_over(job: str, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.notify.notifications.LOOK_SECONDS", 0.05)
     monkeypatch.setattr("cluster.outages.SHORTEST", 0.1)

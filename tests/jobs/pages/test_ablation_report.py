@@ -297,6 +297,7 @@ def test_bounds_and_samples_are_not_on_the_cost_chart() -> None:
     assert "seconds" in unpriced.across
 
 
+@pytest.mark.slow
 def test_the_scatter_counts_all_queries_and_draws_at_most_two_thousand() -> None:
     comparison = compared(keys=2500)
     found = standing(comparison)
@@ -314,6 +315,7 @@ def test_the_scatter_counts_all_queries_and_draws_at_most_two_thousand() -> None
 # ---------------------------------------------------------------- many arms
 
 
+@pytest.mark.slow
 def test_of_many_arms_the_best_have_rows_and_the_rest_a_compact_table(tmp_path: Path) -> None:
     arms = [*ARMS, *(ArmOf(f"grid {n}", "grid", effect=n / 3000) for n in range(200))]
     comparison = compared(arms, 20)

@@ -75,6 +75,7 @@ def test_the_public_function_gives_the_ids_of_the_tables(place: Path) -> None:
     assert duckdb.sql(wrong).fetchall() == [(0,)]
 
 
+@pytest.mark.slow
 def test_ids_of_integers_come_back(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")

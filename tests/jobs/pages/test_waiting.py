@@ -150,6 +150,7 @@ def test_an_ablation_has_it_too(tmp_path: Path) -> None:
     assert found.words.startswith("The others wait for rewrite. Of their time, workers worked: rewrite 81.8 %, retrieve 0.0 %.")
 
 
+@pytest.mark.slow
 @pytest.mark.overlapping
 @pytest.mark.parametrize("ablate", [None, {"arms": {"shallow": {"retrieve.depth": 3}}}], ids=["run", "ablation"])
 def test_shards_wait_before_what_is_slow(

@@ -33,6 +33,7 @@ from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
 from tests.support.jobs.in_process_runs import prepared_job, run_in_process
+from tests.support.params import rest_slow
 from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.fake_models import FakeModels
 from tests.support.rewriters.fake_server import FakeServer
@@ -152,7 +153,7 @@ def build_more(corpus: Path, served_dense: dict[str, Any]) -> None:
     build_local_index(Path("more-dense"), Path("more.parquet"), index_fields(encoder=served_dense["encoder"]))
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", rest_slow(CHANGES, list(CHANGES)[:1]))
 def test_the_plan_before_is_the_bill_after(
     night: Callable[..., Job], llm: FakeServer, corpus: Path, served_dense: dict[str, Any], change: str
 ) -> None:
@@ -181,6 +182,7 @@ def test_the_plan_before_is_the_bill_after(
         assert missing["kinds"]["generations"]["why"] == {"new queries": len(NEW)} == {"new queries": paid["generations"]}
 
 
+@pytest.mark.slow
 def test_the_work_of_a_reranker_is_priced_by_the_last_run(night: Callable[..., Job]) -> None:
     """By its seconds for a pair, within a factor of two; the bill of that run says them apart."""
     Path("prices.yaml").write_text(f"{PRICES}cpu_worker_hour: 3600\n")  # a USD for a second
@@ -194,6 +196,7 @@ def test_the_work_of_a_reranker_is_priced_by_the_last_run(night: Callable[..., J
     assert pairs["usd"] == pytest.approx({"low": usd / 2, "expected": usd, "high": 2 * usd}, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["answers", "grades", "judge"])
 def test_the_price_of_what_is_asked_about_results_is_in_that_of_a_first_night(night: Callable[..., Job], step: str) -> None:
     """Nothing is known of its prompts: settings and documents say how long they may be."""
@@ -205,6 +208,7 @@ def test_the_price_of_what_is_asked_about_results_is_in_that_of_a_first_night(ni
     assert missing["unpriced"] == []
 
 
+@pytest.mark.slow
 def test_a_first_night_misses_everything(night: Callable[..., Job]) -> None:
     job = night("one")
     missing = planned(job)["missing"]
@@ -217,6 +221,7 @@ def test_a_first_night_misses_everything(night: Callable[..., Job]) -> None:
     assert amount(missing, "searches")[0] >= 2 * len(QUERIES)  # those of the originals are known
 
 
+@pytest.mark.slow
 def test_without_a_store_all_is_missing_at_any_time(night: Callable[..., Job]) -> None:
     run_in_process(night("one", "store=null"))
     missing = planned(night("two", "store=null"))["missing"]
@@ -259,6 +264,7 @@ def test_what_a_stopped_run_has_done_is_not_missing(night: Callable[..., Job], m
     assert planned(job)["missing"] is None  # it is finished
 
 
+@pytest.mark.slow
 def test_what_a_stopped_run_has_spent_counts_towards_its_limit(
     night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +288,7 @@ def test_what_a_stopped_run_has_spent_counts_towards_its_limit(
     assert spent + low - 1e-9 <= whole <= spent + high + 1e-9
 
 
+@pytest.mark.slow
 def test_nodes_and_driver_of_the_last_run_are_in_the_warning_whatever_it_has_reused(night: Callable[..., Job]) -> None:
     """How long a night takes that finds most in the store is not known by one that found little, so that they are at most."""
     Path("prices.yaml").write_text(f"{PRICES}driver_hour: 3600\n")  # a USD for a second
@@ -303,6 +310,7 @@ def test_nodes_and_driver_of_the_last_run_are_in_the_warning_whatever_it_has_reu
         folder = run_in_process(night(label, settings))
 
 
+@pytest.mark.slow
 def test_an_ablation_is_planned_with_all_its_arms(night: Callable[..., Job], tmp_path: Path) -> None:
     path, arms = (
         str(tmp_path / "config.yaml"),
@@ -322,6 +330,7 @@ def test_an_ablation_is_planned_with_all_its_arms(night: Callable[..., Job], tmp
         assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
 
 
+@pytest.mark.slow
 def test_an_ablation_whose_run_is_finished_is_planned_with_its_own_limit(
     night: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -400,6 +409,7 @@ def test_where_all_results_are_stored_it_is_known_what_is_asked_about_them(night
     assert (again["number"]["high"], again["reused"]) == (0, paid[kind])
 
 
+@pytest.mark.slow
 def test_the_table_says_what_is_missing_and_why(night: Callable[..., Job]) -> None:
     run_in_process(night("one"))
     log([*QUERIES, *NEW])
@@ -414,6 +424,7 @@ def test_the_table_says_what_is_missing_and_why(night: Callable[..., Job]) -> No
     assert said["  together"].startswith("about $")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [2, 3])
 def test_of_a_large_log_some_shards_are_looked_at(
     night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, shards: int
@@ -433,6 +444,7 @@ def test_of_a_large_log_some_shards_are_looked_at(
     assert low <= len(NEW) <= high
 
 
+@pytest.mark.slow
 def test_lists_are_followed_for_some_queries(night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
     run_in_process(night("one"))
     whole = planned(night("two", "rerank.max_length=200"))["missing"]
@@ -452,6 +464,7 @@ def test_lists_are_followed_for_some_queries(night: Callable[..., Job], monkeypa
     assert amount(some, "searches")[0] < amount(whole, "searches")[0] < amount(some, "searches")[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("new", [(), NEW])
 def test_of_queries_that_are_not_followed_a_budget_may_score_one_pair_each(
     night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, new: Sequence[str]
@@ -469,6 +482,7 @@ def test_of_queries_that_are_not_followed_a_budget_may_score_one_pair_each(
 MANY = [f"{one} {other}" for one in ("lamp", "tides", "yeast", "mirror", "harbours") for other in QUERIES[:8]]
 
 
+@pytest.mark.slow
 def test_a_sample_is_paid_for_and_kept(night: Callable[..., Job], llm: FakeServer) -> None:
     first = run_in_process(night("one"))
     log([*QUERIES, *MANY])
@@ -494,6 +508,7 @@ def test_a_sample_is_paid_for_and_kept(night: Callable[..., Job], llm: FakeServe
         assert low - 1e-6 <= paid[kind] <= high + 1e-6, (kind, paid, missing)
 
 
+@pytest.mark.slow
 def test_a_sample_has_the_contexts_and_values_of_its_queries(night: Callable[..., Job], llm: FakeServer) -> None:
     """They are part of what a query, and a prompt, is."""
     settings = ["log.context_column=turns", "rewrite.select={kind: column, column: who}", "rewrite.calls=separate"]
@@ -507,6 +522,7 @@ def test_a_sample_has_the_contexts_and_values_of_its_queries(night: Callable[...
     assert len(llm.bodies) == asked > 0
 
 
+@pytest.mark.slow
 def test_where_nothing_is_missing_no_sample_is_paid_for(night: Callable[..., Job], llm: FakeServer) -> None:
     run_in_process(night("one"))
     asked = len(llm.bodies)
@@ -519,6 +535,7 @@ def test_without_a_store_a_sample_is_refused(night: Callable[..., Job]) -> None:
         planned(night("one", "store=null"), sample=5)
 
 
+@pytest.mark.slow
 def test_judgements_against_gold_answers_are_known(night: Callable[..., Job], llm: FakeServer) -> None:
     """Of a job that is not begun, and of a sample whose log has no ids."""
 
@@ -544,6 +561,7 @@ def sample_logs() -> list[Path]:
     return list(Path("runs/small-sample").glob("log-*.parquet"))
 
 
+@pytest.mark.slow
 def test_the_log_of_a_sample_goes_when_it_is_finished(night: Callable[..., Job], llm: FakeServer) -> None:
     """Queries in clear would lie there, where `store forget` names no run; one that was stopped goes on with its log."""
     with pytest.raises(Stopped):
@@ -563,6 +581,7 @@ def test_the_log_of_a_sample_goes_when_it_is_finished(night: Callable[..., Job],
     assert sample_logs() == []
 
 
+@pytest.mark.slow
 def test_old_samples_go_with_the_runs_of_their_name(night: Callable[..., Job]) -> None:
     first = Path(planned(night("one"), sample=3)["missing"]["sample"]["folder"])
     second = Path(planned(night("one"), sample=3)["missing"]["sample"]["folder"])
@@ -577,6 +596,7 @@ def test_old_samples_go_with_the_runs_of_their_name(night: Callable[..., Job]) -
     assert newest.exists()
 
 
+@pytest.mark.slow
 def test_what_is_too_old_or_forgotten_is_not_called_new(night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
     run_in_process(night("one"))
     forget(open_storage("runs/store"), WhatToForget(QUERIES[0], others="none"), None)

@@ -110,6 +110,7 @@ def test_engines_of_strategies_ask_for_tiers_of_their_own(make: Make) -> None:
     assert expected(both, manifest()).usd == pytest.approx(1000 * (WORK + 0.004))
 
 
+@pytest.mark.slow
 def test_arms_are_priced_by_the_tiers_of_their_own_engines(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the run asks for that they change."""
     monkeypatch.setattr(Job, "check_engines", lambda _: None)

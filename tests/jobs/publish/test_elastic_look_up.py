@@ -42,6 +42,7 @@ def alias(elasticsearch: str, new_name: Callable[[], str], night: Callable[..., 
     return name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["python", *LANGUAGES])
 def test_every_query_is_found(elasticsearch: str, alias: str, tmp_path: Path, language: str) -> None:
     asked = [Asked(one) if isinstance(one, str) else Asked(*one) for one in NIGHT]

@@ -56,6 +56,7 @@ def every_row(name: str) -> dict[str, Row]:
     return {one["_id"]: one["_source"] for one in hits}
 
 
+@pytest.mark.slow
 def test_every_query_of_the_night_is_looked_up(
     elasticsearch: str, new_name: Callable[[], str], night: Night, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +96,7 @@ def test_every_query_of_the_night_is_looked_up(
     assert [rolled_back(f"elastic:{alias}").version for _ in range(2)] == ["two", "one"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("elasticsearch")
 def test_a_version_is_found_completed_or_refused(
     new_name: Callable[[], str], night: Night, monkeypatch: pytest.MonkeyPatch
@@ -134,6 +136,7 @@ def test_a_version_is_found_completed_or_refused(
     assert ask("GET", f"/{taken}-*") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("elasticsearch")
 def test_two_exports_at_once(new_name: Callable[[], str], night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
     run, alias = night("one", FIRST), new_name()
@@ -153,6 +156,7 @@ def test_two_exports_at_once(new_name: Callable[[], str], night: Night, monkeypa
     assert ask("GET", f"/{alias}-one/_count")["count"] == len(FIRST)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("elasticsearch")
 @pytest.mark.parametrize("before", ["nothing", "zero"])
 def test_of_two_promotions_at_once_one_stays(

@@ -72,6 +72,7 @@ def put(run: Path, alias: str, *formats: str, rules: int | None = None) -> DoneE
     return export(open_run(str(run)), ExportArguments(given, "one", options=options))
 
 
+@pytest.mark.slow
 def test_the_set_has_the_versions_name_and_the_rules(
     sets: SynonymSets, new_name: Callable[[], str], night_before: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_more_rules_than_the_cluster_takes_are_refused_before_anything_is_writte
     assert put(night_before, alias, "synonyms", rules=2).record.formats["synonyms"]["rules"] == 2
 
 
+@pytest.mark.slow
 def test_a_set_that_lacks_rules_leaves_the_version_incomplete(
     sets: SynonymSets, new_name: Callable[[], str], night_before: Path
 ) -> None:

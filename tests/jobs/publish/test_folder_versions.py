@@ -65,6 +65,7 @@ def applied(before: list[dict[str, Any]], to: Path, version: str) -> dict[str, d
     return rows
 
 
+@pytest.mark.slow
 def test_a_delta_makes_the_version_before_equal_to_the_whole_export(night: Night, tmp_path: Path) -> None:
     first = night("one", FIRST)
     second = night("two", SECOND, said="another rewrite")
@@ -122,10 +123,12 @@ def promoted_versions(night: Night, to: str, tmp_path: Path) -> None:
         promote(second, to, "one")
 
 
+@pytest.mark.slow
 def test_promotions_and_rollbacks_in_a_folder(night: Night, tmp_path: Path) -> None:
     promoted_versions(night, str(tmp_path / "to"), tmp_path)
 
 
+@pytest.mark.slow
 def test_promotions_and_rollbacks_on_s3(night: Night, tmp_path: Path, s3: S3Server) -> None:
     to = s3.fresh()
     promoted_versions(night, to, tmp_path)
@@ -190,6 +193,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_an_export_that_was_killed_is_done_again(tmp_path: Path) -> None:
     run, to = RunMaker(tmp_path)(), tmp_path / "to"
     arguments = ["export", run.storage.root, "--to", str(to), "--version", "v"]
@@ -205,6 +209,7 @@ def test_an_export_that_was_killed_is_done_again(tmp_path: Path) -> None:
     assert export(run, ExportArguments({"to": str(to)}, "v")).existed
 
 
+@pytest.mark.slow
 def test_two_processes_export_at_once(tmp_path: Path) -> None:
     run, to = RunMaker(tmp_path)(), tmp_path / "to"
     command = [sys.executable, "-m", "jobs", "export", run.storage.root, "--to", str(to), "--version", "v", "--json"]

@@ -99,6 +99,7 @@ def ndcg(judged: dict[str, dict[str, int]], served: dict[str, list[str]]) -> flo
     return sum(values.get(key, 0.0) for key in judged) / len(judged)
 
 
+@pytest.mark.slow
 def test_quality_by_judgements(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     to, qrels = str(tmp_path / "to"), tmp_path / "qrels.tsv"
     first, second = run_of(tmp_path / "first", LISTS), run_of(tmp_path / "second", [["d7", "d1"], ["d8", "d9"], ["d9", "d4"]])

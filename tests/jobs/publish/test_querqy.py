@@ -54,6 +54,7 @@ def written(rows: list[dict[str, Any]]) -> tuple[dict[str, Rule], Counter[str]]:
     return {rule.properties["_id"]: rule for rule in read_rules(text)}, counts
 
 
+@pytest.mark.slow
 def test_hostile_queries_and_rewrites_are_read_back() -> None:
     rows = drawn_rows(10_000)
     rules, counts = written(rows)

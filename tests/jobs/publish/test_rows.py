@@ -58,6 +58,7 @@ queries = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(
     queries,
     st.none() | st.lists(st.sampled_from(["general", "keyword"]), unique=True),
@@ -89,6 +90,7 @@ def test_a_night_of_hostile_queries(hostile_night: Path, tmp_path: Path) -> None
     assert table.equals(LOOK_UP)
 
 
+@pytest.mark.slow
 def test_a_digest_is_that_of_the_line_without_it_and_of_the_content_alone(hostile_night: Path, tmp_path: Path) -> None:
     for version in ("a", "b"):
         checked(hostile_night, tmp_path / "out", version)

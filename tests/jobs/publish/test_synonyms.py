@@ -113,6 +113,7 @@ def test_the_head_is_read_back(tmp_path: Path, most: int) -> None:
     assert sum(counts[reason] for reason in ROWS) == len(rows) - len(lines)
 
 
+@pytest.mark.slow
 def test_lucene_makes_of_a_query_its_rewrites(tmp_path: Path) -> None:
     lucene = LuceneSynonyms(tmp_path)
     rows = drawn_rows(3_000)

@@ -40,6 +40,7 @@ def job(
     return config_file(values | {"cluster": {"address": "none", "shard_size": 2}})
 
 
+@pytest.mark.slow
 def test_what_a_person_says_is_what_the_next_run_does(
     job: str, passages: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -101,7 +101,8 @@ def test_a_file_system_that_fails_costs_no_query_its_results(
     assert not list(Path(bad.storage.root).rglob(".*.tmp")), "a temporary file was left behind"
 
 
-@pytest.mark.parametrize("kind", ["expired", pytest.param("denied", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["expired", "denied"])
 def test_a_store_that_refuses_for_a_while_costs_no_query_its_results(
     make: Make, s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
 ) -> None:

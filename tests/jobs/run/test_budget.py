@@ -122,6 +122,7 @@ def night(
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [10, 1])
 def test_a_quarter_of_the_money_pays_for_a_quarter_of_the_requests(night: Callable[..., Any], shards: int) -> None:
     with FakeServer(seconds=0.005, completion_tokens=TOKENS) as server:
@@ -149,6 +150,7 @@ def test_a_quarter_of_the_money_pays_for_a_quarter_of_the_requests(night: Callab
     assert {row["provider"] for row in rows if row["stage"] == "retrieve"} == {None}
 
 
+@pytest.mark.slow
 def test_no_request_goes_beside_a_first_one_that_may_be_written_to_a_cache_and_so_take_most_of_the_money(
     night: Callable[..., Any],
 ) -> None:

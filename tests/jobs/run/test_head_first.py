@@ -136,6 +136,7 @@ def test_where_all_are_asked_equally_often_there_is_one_tier(job: str) -> None:
     assert (plan["head"], len(plan["shards"]), len(list((folder / "queries").iterdir()))) == (0, 2, 1)
 
 
+@pytest.mark.slow
 def test_an_ablation_has_the_same_tiers(job: str) -> None:
     arms = prepared_work(job, [], {"arms": {"rrf": {"fuse.method": "rrf"}}})
     folder = run_in_process(arms)
@@ -149,6 +150,7 @@ def test_an_ablation_has_the_same_tiers(job: str) -> None:
     assert of_arm == of_run
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_of_before_goes_on(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its plan has no tiers, and does not know the traffic."""
     calm = run_in_process(prepared_job(job, "output=calm"))

@@ -21,6 +21,7 @@ FEW, MANY = 10, 30
 BY_TIME = ("/lease/", "/progress.json", "/logs/")  # written every few seconds, however many shards there are
 
 
+@pytest.mark.slow
 def test_requests_per_shard_by_kind(
     tmp_path: Path,
     values: dict[str, Any],

@@ -126,6 +126,7 @@ def test_a_run_comes_to_its_end(make: Make) -> None:
     assert node["idle"] >= 0
 
 
+@pytest.mark.slow
 def test_candidates_beyond_the_results_are_kept_by_choice(make: Make) -> None:
     assert not (done(make("output=plain")) / "candidates").exists()
     folder = done(make("fuse.keep_candidates=true", "fuse.keep=4"))
@@ -161,11 +162,13 @@ def test_a_finished_run_is_not_touched(make: Make, caplog: pytest.LogCaptureFixt
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 50])
 def test_rows_do_not_depend_on_the_shards(make: Make, calm: Path, size: int) -> None:
     check_same_rows(done(make("output=other", f"cluster.shard_size={size}")), calm)
 
 
+@pytest.mark.slow
 def test_lists_that_are_not_kept_change_no_result(make: Make, calm: Path) -> None:
     folder = done(make("output=other", "retrieve.keep_runs=false"))
     assert not (folder / "runs").exists()
@@ -189,6 +192,7 @@ def test_with_a_reranker_every_pair_has_a_score(make: Make, served_dense: dict[s
 # ---------------------------------------------------------------- stopped, and gone on with
 
 
+@pytest.mark.slow
 def test_a_run_that_is_too_dear_stops_and_goes_on_with_more_money(make: Make, calm: Path) -> None:
     Path("prices.yaml").write_text("cpu_worker_hour: 3600\n")
     prepared = make("limits.max_cost_usd=0")
@@ -203,6 +207,7 @@ def test_a_run_that_is_too_dear_stops_and_goes_on_with_more_money(make: Make, ca
     check_files(folder, SHARDS)
 
 
+@pytest.mark.slow
 def test_too_many_errors_stop_a_run_that_is_closed_once_they_are_accepted(make: Make, calm: Path) -> None:
     prepared = make("limits.error_rate=0.01")
     assert "1 of 12 queries have errors (8.3%, limits.error_rate is 1.0%), most often" in str(stopped(prepared))
@@ -210,6 +215,7 @@ def test_too_many_errors_stop_a_run_that_is_closed_once_they_are_accepted(make: 
     check_same_rows(done(make("limits.error_rate=0.1")), calm)
 
 
+@pytest.mark.slow
 def test_an_exception_in_a_stage_ends_the_run_and_nothing_is_asked_for_twice(
     make: Make, calm: Path, fail: Callable[..., None]
 ) -> None:
@@ -246,6 +252,7 @@ def covered(prepared: Prepared) -> str:
     return f"{100 * asked / 24:.1f} % of the traffic"
 
 
+@pytest.mark.slow
 def test_a_signal_lets_the_shard_under_way_be_committed(
     make: Make, calm: Path, fail: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -271,6 +278,7 @@ def test_a_signal_lets_the_shard_under_way_be_committed(
     check_same_rows(done(make()), calm)
 
 
+@pytest.mark.slow
 def test_a_shard_that_outlasts_the_grace_is_left_to_the_next_start_which_goes_on_at_once(
     make: Make, calm: Path, fail: Callable[..., None]
 ) -> None:
@@ -318,6 +326,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return
 
 
+@pytest.mark.slow
 def test_a_query_that_a_worker_fails_on_costs_no_other_its_results(make: Make, calm: Path, poison: None) -> None:
     folder = done(make())
     (rye,) = (row["query_id"] for row in rows(folder, "queries") if row["query"] == "rye")
@@ -348,6 +357,7 @@ program.entry_point()
 """
 
 
+@pytest.mark.slow
 def test_a_stop_beside_a_model_at_work_keeps_its_exit_code() -> None:
     done = subprocess.run([sys.executable, "-c", MODEL_AT_WORK], cwd=ROOT, capture_output=True, timeout=400, check=False)
     assert (done.returncode, done.stderr) == (1, b"")

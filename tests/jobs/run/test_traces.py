@@ -84,6 +84,7 @@ def test_a_span_per_shard_and_stage(job: str, collector: Collector) -> None:
     assert not [query for query in QUERIES if query.encode() in collector.bodies]
 
 
+@pytest.mark.slow
 def test_the_environment_of_opentelemetry_holds(job: str, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.address)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=k-4711")
@@ -158,6 +159,7 @@ def test_shards_given_up_for_the_budget_are_there(collector: Collector) -> None:
     assert [span.failed for span in collector.below(shard.id)] == ["not finished"]
 
 
+@pytest.mark.slow
 def test_a_collector_that_refuses_or_is_away_disturbs_nothing(
     job: str, collector: Collector, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -156,6 +156,7 @@ def test_report_and_bill_agree_and_every_request_to_s3_is_in_them(make: Make, pr
     assert "usd" not in json.dumps(record["starts"]).lower()  # money is not stored
 
 
+@pytest.mark.slow
 def test_starts_that_failed_are_in_the_bill(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = make(NODES)
     order, calls = Order.__call__, []

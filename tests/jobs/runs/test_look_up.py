@@ -57,6 +57,7 @@ def found(query: str, name: str | None = None) -> LookedUp:
     return look_up(open_storage("runs"), name, query)
 
 
+@pytest.mark.slow
 def test_the_newest_rewrites_and_every_night(job: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
     night(job("first", {"query": [QUERY, QUERY, "yeast", "moon and tides"]}), "one")
     night(job("second", {"query": [QUERY.upper(), "yeast", "rye"]}), "two")
@@ -78,6 +79,7 @@ def test_the_newest_rewrites_and_every_night(job: Callable[..., str], capfd: pyt
     assert [one["night"] for one in json.loads(capfd.readouterr().out)["had"]] == ["one", "two"]
 
 
+@pytest.mark.slow
 def test_every_query_of_a_night_is_found_in_its_own_shard(job: Callable[..., str]) -> None:
     asked = [f"query number {number}" for number in range(11)]
     folder = night(job("said", {"query": asked}), "one")
@@ -97,6 +99,7 @@ def test_a_query_that_no_night_had(job: Callable[..., str], capfd: pytest.Captur
     assert "has no words" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_same_words_after_other_turns_are_queries_of_their_own(
     job: Callable[..., str], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +113,7 @@ def test_the_same_words_after_other_turns_are_queries_of_their_own(
     assert "after earlier turns: a mill" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_filters_and_masks_are_said(job: Callable[..., str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     documents = {"doc_id": ["d1", "d2"], "text": ["a lamp", "a lens"], "tenant": ["north", "south"]}
     pq.write_table(pa.table(documents), "corpus.parquet")
@@ -129,6 +133,7 @@ def test_filters_and_masks_are_said(job: Callable[..., str], tmp_path: Path, cap
     assert "sent with placeholders for its personal data" in said
 
 
+@pytest.mark.slow
 def test_a_night_that_has_not_done_it_yet_is_no_source_of_rewrites(
     job: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +151,7 @@ def test_a_night_that_has_not_done_it_yet_is_no_source_of_rewrites(
     assert [one.had.night for one in looked.newest] == ["one"]
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_be_read_is_named(job: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
     night(job("said", {"query": [QUERY]}), "one")
     spoilt = night(job("said", {"query": [QUERY, "rye"]}), "two")
@@ -158,6 +164,7 @@ def test_a_run_that_cannot_be_read_is_named(job: Callable[..., str], capfd: pyte
     assert f"not looked through: {spoilt.name}" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_runs_on_s3_are_looked_through(
     job: Callable[..., str], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

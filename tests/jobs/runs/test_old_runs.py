@@ -107,15 +107,18 @@ def open_rows(storage: Storage, key: str) -> int:
         return int(pq.ParquetFile(file).metadata.num_rows)
 
 
+@pytest.mark.slow
 def test_old_runs_go_and_what_is_named_stays(job: str) -> None:
     check_pruned(job)
 
 
+@pytest.mark.slow
 def test_old_runs_go_from_s3(job: str, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DMQR_CACHE", str(tmp_path / "cache"))
     check_pruned(job, f"output={s3.fresh('runs')}")
 
 
+@pytest.mark.slow
 def test_the_newest_finished_run_stays_however_old_it_is(job: str) -> None:
     older, newer = aged(night(job, "one"), 400), aged(night(job, "two"), 300)
     ablation = prepared_work(job, ["label=three"], {"arms": {"best": {"fuse.method": "best"}}})
@@ -127,6 +130,7 @@ def test_the_newest_finished_run_stays_however_old_it_is(job: str) -> None:
     assert done.kept[name(arms)] == "the newest finished ablation of small"
 
 
+@pytest.mark.slow
 def test_names_have_newest_runs_of_their_own_and_are_pruned_apart(job: str) -> None:
     mine, yours = aged(night(job, "one"), 90), aged(night(job, "one", "name=other"), 90)
     assert pruned(output_of(mine)).going == []
@@ -136,6 +140,7 @@ def test_names_have_newest_runs_of_their_own_and_are_pruned_apart(job: str) -> N
     assert (bool(keys(mine)), bool(keys(yours))) == (True, False)
 
 
+@pytest.mark.slow
 def test_what_a_driver_works_on_stays(job: str) -> None:
     storage = aged(night(job, "one"), 90)
     night(job, "two")
@@ -165,6 +170,7 @@ def test_a_run_that_a_driver_has_taken_meanwhile_stays(job: str, monkeypatch: py
     assert open_run(storage.root).finished
 
 
+@pytest.mark.slow
 def test_the_run_that_an_unfinished_replay_does_again_stays(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = night(job, "one")
     with monkeypatch.context() as patch:
@@ -221,6 +227,7 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
     left[0] = -1
 
 
+@pytest.mark.slow
 def test_a_removal_that_is_killed_leaves_a_run_whole_or_known_as_half_removed(job: str, dying: Callable[[int], None]) -> None:
     storage, _ = aged(night(job, "one"), 90), night(job, "two")
     output, whole = output_of(storage), Path("whole")
@@ -298,6 +305,7 @@ def nights(
     return Nights(job_with(llm, values, bm25, config_file), llm)
 
 
+@pytest.mark.slow
 def test_answers_that_a_killed_run_alone_has_go_into_the_store(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:  # killed when the first shard's answers were merged, and before they were stored
         patch.setattr("jobs.chain.steps.asking.put_completions", broken)
@@ -311,6 +319,7 @@ def test_answers_that_a_killed_run_alone_has_go_into_the_store(nights: Nights, m
     assert len(nights.run("two")) == len(ASKED) - 2
 
 
+@pytest.mark.slow
 def test_they_go_into_its_store_from_another_folder(
     nights: Nights, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -335,6 +344,7 @@ def test_they_go_into_its_store_from_another_folder(
     assert len(nights.run("two", store)) == len(ASKED) - 2
 
 
+@pytest.mark.slow
 def test_grades_of_rounds_by_an_engine_of_their_own_go_into_its_space(
     nights: Nights, llm: Llm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,6 +362,7 @@ def test_grades_of_rounds_by_an_engine_of_their_own_go_into_its_space(
     assert len(nights.run("two", *settings)) == every - paid
 
 
+@pytest.mark.slow
 def test_a_run_without_a_store_keeps_nothing_for_others(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Order, "__call__", broken)
@@ -369,6 +380,7 @@ def test_an_ablation_whose_answers_no_store_has_stays(nights: Nights, monkeypatc
     assert [why.partition(",")[0] for why in done.kept.values()] == ["it has answers that no store has"]
 
 
+@pytest.mark.slow
 def test_a_replay_is_no_newest_run_and_goes_with_the_others(nights: Nights, llm: Llm) -> None:
     llm.faulty = {ASKED[1]: [REFUSED]}
     nights.run("one")
@@ -382,6 +394,7 @@ def test_a_replay_is_no_newest_run_and_goes_with_the_others(nights: Nights, llm:
 # ---------------------------------------------------------------- the verb
 
 
+@pytest.mark.slow
 def test_the_verb_says_what_goes(job: str, capfd: pytest.CaptureFixture[str]) -> None:
     storage = aged(night(job, "one"), 90)
     night(job, "two")

@@ -53,6 +53,7 @@ def test_what_is_kept_is_what_the_manifests_say() -> None:
     assert tally.by_start[2]["rewrite"] == {"attributed": 2 * 1.5 + 2 * 0.25, "start_up": 2 * 0.5}
 
 
+@pytest.mark.slow
 def test_a_shard_of_an_opened_run_takes_little_memory() -> None:
     few, many = 50, 550
     kept(manifest(number) for number in range(few))  # imports, and names that all shards share

@@ -23,6 +23,7 @@ def exported(nights: Nights, *settings: str) -> dict[str, Any]:
     return {one["query"]: one["completions"] for one in map(json.loads, Path("out.jsonl").read_text().splitlines())}
 
 
+@pytest.mark.slow
 def test_a_worse_answer_of_a_replay_is_not_exported(told_nights: Nights, told: Llm, capfd: pytest.CaptureFixture[str]) -> None:
     told.faulty = {BAD: [HALF, REFUSED]}
     told_nights.run("one")
@@ -36,6 +37,7 @@ def test_a_worse_answer_of_a_replay_is_not_exported(told_nights: Nights, told: L
     assert read[BAD] == json.loads(HALF)
 
 
+@pytest.mark.slow
 def test_of_equal_answers_the_last_is_exported(told_nights: Nights, told: Llm) -> None:
     halves = [json.dumps({"general": f"a lamp that is seen from the sea, {number}"}) for number in range(2)]
     told.faulty = {BAD: halves}
@@ -57,6 +59,7 @@ def test_the_try_that_serves_is_exported(told_nights: Nights, told: Llm) -> None
     assert exported(told_nights)[BAD]["dmqr"]["text"] == REFUSED  # a config without tries reads the first answer
 
 
+@pytest.mark.slow
 def test_the_type_that_a_replay_was_told_decides_what_is_exported(told_nights: Nights, told: Llm) -> None:
     def text(body: Body) -> str:
         asked = body["messages"][0]["content"]
@@ -79,6 +82,7 @@ def test_the_type_that_a_replay_was_told_decides_what_is_exported(told_nights: N
     assert (found[BAD]["classify"]["text"], "dmqr" in found[BAD]) == ("broad", True)
 
 
+@pytest.mark.slow
 def test_what_only_a_replay_was_answered_is_known_to_an_import(
     told_nights: Nights, told: Llm, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_recording_is_not_imported(nights: Nights, filtered: Path, capsys: pyt
     assert filtered.is_dir()
 
 
+@pytest.mark.slow
 def test_they_are_left_out_of_a_recording_and_counted_once(
     nights: Nights, filtered: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -208,6 +208,7 @@ def test_no_words(tmp_path: Path) -> None:
         forgotten(tmp_path, "  ")
 
 
+@pytest.mark.slow
 def test_runs_that_hold_it_are_named_and_a_night_makes_it_anew(nights: Nights) -> None:
     first = nights.run("one")[0]
     log(QUERIES[1:])

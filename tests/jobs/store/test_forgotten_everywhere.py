@@ -65,6 +65,7 @@ def held(objects: Callable[[], Iterator[tuple[str, bytes]]]) -> dict[str, set[st
     return found
 
 
+@pytest.mark.slow
 def test_forgotten_means_forgotten(
     nights: Nights, store: str, objects: Callable[[], Iterator[tuple[str, bytes]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

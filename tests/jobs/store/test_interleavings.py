@@ -9,12 +9,14 @@ from tests.support.jobs.store_actors import Interleaving
 FEW, MANY = 20, 2_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, FEW, 10))
 def test_no_row_differs_is_lost_or_comes_back(seed: int) -> None:
     for one in range(seed, seed + 10):
         Interleaving(one).run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, FEW, 10))
 def test_where_nothing_fails_no_file_has_what_was_forgotten(seed: int) -> None:
     """Neither does it need compaction: who puts a file looks for marks afterwards."""
@@ -28,6 +30,7 @@ def test_one_seed_has_one_trace() -> None:
     assert traces[0] != Interleaving(8).run()
 
 
+@pytest.mark.slow
 def test_all_that_may_happen_does() -> None:
     seen = "\n".join("\n".join(Interleaving(seed).run()) for seed in range(100, 110))
     for words in ("begins again: Killed", "fails", "the answer is lost", "merged-", "v1/forgotten/", "delete "):

@@ -24,6 +24,7 @@ def test_rows_that_are_too_old_do_not_count(tmp_path: Path) -> None:
     assert found(opened(tmp_path, lifetime=10 * DAY), ["moon", "yeast"]) == {}
 
 
+@pytest.mark.slow
 def test_a_night_asks_again_for_what_is_too_old(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     nights.run("one")
     assert nights.run("two", "store_ttl=1h")[1] == 0

@@ -40,6 +40,7 @@ def test_a_run_pays_for_nothing_that_was_imported(nights: Nights, capsys: pytest
     assert {f"said of {query}" for query in QUERIES[:4]} <= texts
 
 
+@pytest.mark.slow
 def test_what_is_exported_can_be_run_from_and_imported(nights: Nights, capsys: pytest.CaptureFixture[str]) -> None:
     first = nights.run("one")[0]
     log([*QUERIES, NEW])

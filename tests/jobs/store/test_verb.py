@@ -82,6 +82,7 @@ def test_an_output_has_its_store(nights: Nights, capsys: pytest.CaptureFixture[s
         assert values["runs"] == 1
 
 
+@pytest.mark.slow
 def test_a_run_compacts_the_store_when_it_is_finished(
     nights: Nights, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

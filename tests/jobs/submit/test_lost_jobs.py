@@ -78,6 +78,7 @@ def test_a_job_of_an_unknown_status_has_ended(server: FakeJobServer, job: str) -
     assert job_server.SubmittedJob("a", "UNKNOWN", {}, "", None, 0).code == 1
 
 
+@pytest.mark.slow
 def test_a_job_whose_machine_gives_no_log_ends_the_following(server: FakeJobServer, job: str) -> None:
     job_id = detached(server, job)
     server.jobs[job_id].log = "begins\n"

@@ -139,6 +139,7 @@ def test_the_schemas_refuse_what_they_do_not_know() -> None:
         check({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "a"}, "spec": {"concurrency": 1}})
 
 
+@pytest.mark.slow
 def test_it_runs_without_ray_or_network_and_is_the_same_each_time() -> None:
     code = (
         "import sys, socket; socket.socket.connect = None\n"
@@ -639,6 +640,7 @@ def test_a_file_with_the_date_of_a_night_is_no_file_of_every_night(place: Path, 
     assert "strategies" not in rendered_by(["--render", "kuberay", *change], capsys)[1]
 
 
+@pytest.mark.slow
 def test_a_config_map_does_not_become_larger_than_kubernetes_takes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "Meine Wörter.txt").write_text("a\tb\n" * 100_000)
     (place / "qrels.tsv").write_text("x" * 900_000)

@@ -59,6 +59,7 @@ def ports(found: list[Manifest]) -> set[int]:
     return {port["port"] for port in policy["spec"]["egress"][-1]["ports"]}
 
 
+@pytest.mark.slow
 def test_the_cluster_has_room_for_the_engines_and_models_of_all_arms(
     values: Manifest, capsys: pytest.CaptureFixture[str]
 ) -> None:

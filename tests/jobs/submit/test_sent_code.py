@@ -85,6 +85,7 @@ def made(config: Config) -> str:
     return fingerprint(prepare(config, "job.yaml").identity)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["said_here:Said", "told"])
 def test_a_strategy_of_one_module(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     points = "[dmqr.strategies]\ntold = said_here:Said\n"
@@ -98,6 +99,7 @@ def test_a_strategy_of_one_module(write: Write, tmp_path: Path, monkeypatch: pyt
     assert made(config) == known
 
 
+@pytest.mark.slow
 def test_a_module_as_a_part_of_a_hybrid(write: Write, tmp_path: Path) -> None:
     with installed(tmp_path / "site", "solo", {"solo.py": page_file("overlap.py")}, ""):
         part = {"kind": "solo:OverlapSettings", "index": "overlap.json"}
@@ -214,6 +216,7 @@ def test_a_bi_encoder_takes_the_encoder_of_a_retriever_that_is_sent(write: Write
     assert read.retrieve.retrievers["own"].encoder == config.retrieve.retrievers["own"].encoder
 
 
+@pytest.mark.slow
 def test_a_config_map_has_the_code_of_strategies(write: Write, tmp_path: Path) -> None:
     with installed(tmp_path / "site", "said-there", {"said_there.py": STRATEGY}, ""):
         found = config_files(write(rewrite={"strategies": ["said_there:Said"]}), "job.yaml", any_night=False)

@@ -36,6 +36,7 @@ def table(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_what_is_sent_is_the_same_ablation(
     paper: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +79,7 @@ def in_a_pod(found: list[dict[str, Any]], folder: Path) -> list[str]:
     return [word.replace(FOLDER, str(folder)) for word in words[words.index("ablate") + 1 :]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_mapping", [False, True])
 def test_manifests_run_the_same_ablation(
     paper: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], by_mapping: bool

@@ -69,6 +69,7 @@ def later(
 # ---------------------------------------------------------------- what is sent
 
 
+@pytest.mark.slow
 def test_a_job_is_its_packages_its_config_and_the_small_files_that_it_names(job: str, tmp_path: Path) -> None:
     with FakeJobServer() as server:
         assert submitted(server, job, "--detach", "--set", "fuse.k=61") == 0
@@ -134,6 +135,7 @@ def test_one_night_submitted_twice_is_one_job_and_follows(server: FakeJobServer,
     assert list(server.jobs) == [job_id]
 
 
+@pytest.mark.slow
 def test_after_its_end_a_job_is_submitted_again_under_the_next_number(server: FakeJobServer, job: str) -> None:
     server.play = fail(1)
     assert [submitted(server, job) for _ in range(3)] == [1, 1, 1]
@@ -141,6 +143,7 @@ def test_after_its_end_a_job_is_submitted_again_under_the_next_number(server: Fa
     assert others == [f"{first}-2", f"{first}-3"]
 
 
+@pytest.mark.slow
 def test_another_job_has_another_id(server: FakeJobServer, job: str) -> None:
     changes: list[tuple[str, ...]] = [
         (), ("--label", "b"), ("--set", "name=other"), ("--set", "output=elsewhere"), ("--set", "fuse.k=9"), ("--ablate",),
@@ -152,6 +155,7 @@ def test_another_job_has_another_id(server: FakeJobServer, job: str) -> None:
         assert len(server.jobs) == number, change
 
 
+@pytest.mark.slow
 def test_another_text_of_a_strategy_is_another_job_and_another_limit_is_not(
     server: FakeJobServer, job: str, tmp_path: Path
 ) -> None:
@@ -280,6 +284,7 @@ def test_a_head_that_was_started_anew_does_not_know_the_job(server: FakeJobServe
 # ---------------------------------------------------------------- logs, stop, status
 
 
+@pytest.mark.slow
 def test_logs_and_stop_find_a_job_by_config_by_folder_by_name_and_by_id(
     server: FakeJobServer, job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -302,6 +307,7 @@ def test_logs_and_stop_find_a_job_by_config_by_folder_by_name_and_by_id(
     assert server.stopped == [second]
 
 
+@pytest.mark.slow
 def test_jobs_that_are_not_there_or_not_one(server: FakeJobServer, job: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stop", "small-0123456789ab", "--address", server.address]) == 2
     assert "knows no such job (its last ones: none)" in capsys.readouterr().err
@@ -414,6 +420,7 @@ def test_tls_with_an_authority_of_ones_own(job: str, tmp_path: Path) -> None:
         assert len(server.jobs) == 1
 
 
+@pytest.mark.slow
 def test_manifests_are_rendered_without_any_ray(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("jobs.submit.render")
     for kind in ("kuberay", "kueue", "cron"):

@@ -481,6 +481,7 @@ def test_missing_prices_are_said(job: Callable[..., str]) -> None:
     assert f"not in money: there is no prices.yaml beside {path}" in " ".join(shown(trial, width=300).split())
 
 
+@pytest.mark.slow
 def test_no_ray_is_loaded(job: Callable[..., str]) -> None:
     code = (
         "import sys\nfrom jobs.__main__ import main\n"

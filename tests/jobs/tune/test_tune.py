@@ -49,6 +49,7 @@ def means(tuning: Tuning) -> dict[str, float]:
     return {step.name: step.mean for step in tuning.steps}
 
 
+@pytest.mark.slow
 def test_a_retriever_of_noise_loses_its_weight(noisy: Judged) -> None:
     tuning = tune(*noisy)
     step = tuning.step(RETRIEVERS)
@@ -130,6 +131,7 @@ def test_labels_without_meaning_give_no_held_out_gain(nothing: Judged, monkeypat
     assert abs(np.mean(gains)) < 0.01
 
 
+@pytest.mark.slow
 def test_the_search_does_fit_such_labels(nothing: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
     """The counterpart: on the queries that choose, the same search gains; no step reports that as its gain."""
     monkeypatch.setattr(search, "as_good_as_the_best", best_of_all)
@@ -181,6 +183,7 @@ def test_reranked_where_every_pair_has_a_score(tmp_path: Path, keep: int, rerank
         np.testing.assert_allclose(equal.values, measure(*judged).values[0, 0], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_folds_and_seed_are_said_and_repeatable(noisy: Judged) -> None:
     one, again = tune(*noisy, folds=3, seed=7), tune(*noisy, folds=3, seed=7)
     assert means(one) == means(again)

@@ -121,6 +121,7 @@ def test_the_page_has_a_row_per_step_and_says_what_follows(tmp_path: Path) -> No
     assert "its row is too good by being chosen: chosen without each fold, it has a mean of " in " ".join(text.split())
 
 
+@pytest.mark.slow
 def test_the_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     judged = judged_run(tmp_path, only_bm25, names_of(120))

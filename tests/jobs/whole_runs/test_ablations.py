@@ -124,9 +124,8 @@ MORE_ARMS = {
 GRID = {"fuse.method": ["rrf", "weighted", "best"], "fuse.redundancy": ["none", "overlap"]}
 
 
-@pytest.mark.parametrize(
-    ("arms", "grid"), [(ARMS, {"fuse.method": ["weighted"]}), pytest.param(ARMS | MORE_ARMS, GRID, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("arms", "grid"), [(ARMS, {"fuse.method": ["weighted"]}), (ARMS | MORE_ARMS, GRID)])
 def test_each_arm_is_what_a_run_of_it_alone_is(
     make: Make, bm25: dict[str, Any], arms: dict[str, Any], grid: dict[str, Any]
 ) -> None:
@@ -142,6 +141,7 @@ def test_each_arm_is_what_a_run_of_it_alone_is(
         same(arm.name, results(folder, arm.name, answer.keep), results(Path(alone.storage.root), "run", answer.keep))
 
 
+@pytest.mark.slow
 def test_the_plan_has_the_pools_of_all_arms(make: Make) -> None:
     arms = {"other model": {"rewrite.engine.path": "other.jsonl"}, "reranked": {"rerank.kind": "bi_encoder"}}
     ablation = make({"arms": arms})
@@ -154,6 +154,7 @@ def test_the_plan_has_the_pools_of_all_arms(make: Make) -> None:
     assert list(plan(plain, LiveDisplay(io.StringIO()), ablation)["pools"]) == ["rewrite", "retrieve"]
 
 
+@pytest.mark.slow
 def test_the_plan_refuses_an_arm_whose_server_is_away(make: Make) -> None:
     away = {"kind": "openai", "model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
     ablation = make({"arms": {"served": {"rewrite.engine": away}}})
@@ -163,6 +164,7 @@ def test_the_plan_refuses_an_arm_whose_server_is_away(make: Make) -> None:
         plan(plain, LiveDisplay(io.StringIO()), ablation)
 
 
+@pytest.mark.slow
 def test_requests_searches_and_pairs_are_made_once(make: Make) -> None:
     ablation = make({"subsets": "all", "grid": {"rerank.kind": ["none", "bi_encoder"], "rerank.combine": ["blend", "replace"]}})
     folder = done(ablation)
@@ -185,6 +187,7 @@ def test_requests_searches_and_pairs_are_made_once(make: Make) -> None:
     assert found.executed["requests"] == 11
 
 
+@pytest.mark.slow
 def test_a_second_ablation_pays_for_what_is_new(make: Make) -> None:
     kept = "retrieve.store=true"  # lists of local BM25 indexes, too
     done(make({"subsets": "leave_one_out"}, kept))
@@ -200,6 +203,7 @@ def test_a_second_ablation_pays_for_what_is_new(make: Make) -> None:
     assert sum(one.get("reused", 0) for one in spent.values()) == len(rows(folder, "scores"))
 
 
+@pytest.mark.slow
 def test_an_ablation_that_fails_in_the_middle_goes_on(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     arms = {"subsets": "all", "grid": {"rerank.kind": ["none", "bi_encoder"]}}
     calm = done(make(arms, "output=calm"))
@@ -217,6 +221,7 @@ def test_an_ablation_that_fails_in_the_middle_goes_on(make: Make, monkeypatch: p
     )
 
 
+@pytest.mark.slow
 def test_an_ablation_that_goes_on_has_what_it_has_paid_before(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeServer(["m"], text=lambda _: answers("moon and tides")) as server:
         live = f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}"
@@ -231,6 +236,7 @@ def test_an_ablation_that_goes_on_has_what_it_has_paid_before(make: Make, monkey
     assert {row["start"] for row in spent} == {1, 2}
 
 
+@pytest.mark.slow
 def test_each_of_two_engines_reports_what_it_has_added(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     ablation = make({"arms": {"other": {"rewrite.engine.path": "other.jsonl"}}})
     finished, told = ProgressTracker.block_finished, []
@@ -247,6 +253,7 @@ def test_each_of_two_engines_reports_what_it_has_added(make: Make, monkeypatch: 
     assert sum(n for _, _, n in told) == 1  # no answer of either engine is recorded for the first query
 
 
+@pytest.mark.slow
 def test_every_arm_answers_every_query_or_it_is_not_closed(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     ablation = make()
     whole = Write._results
@@ -261,6 +268,7 @@ def test_every_arm_answers_every_query_or_it_is_not_closed(make: Make, monkeypat
         done(ablation)
 
 
+@pytest.mark.slow
 def test_an_ablation_is_closed_though_workers_died_under_one_query(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Retrieve.__call__
 
@@ -275,6 +283,7 @@ def test_an_ablation_is_closed_though_workers_died_under_one_query(make: Make, m
     assert (folder / "_SUCCESS.json").exists()
 
 
+@pytest.mark.slow
 def test_results_are_cut_and_carry_sources_on_demand(make: Make) -> None:
     folder = done(make({"keep": 2, "sources": True}, "retrieve.retrievers.bm25.together=false"))
     found = rows(folder, "results")
@@ -288,6 +297,7 @@ def test_results_are_cut_and_carry_sources_on_demand(make: Make) -> None:
     assert set(pq.read_schema(next((bare / "results").glob("*.parquet"))).names) == set(STORED["results"].names)
 
 
+@pytest.mark.slow
 def test_two_ablations_of_the_same_arms_are_one(make: Make) -> None:
     first = make({"grid": {"fuse.k": [10, 60]}})
     done(first)
@@ -297,6 +307,7 @@ def test_two_ablations_of_the_same_arms_are_one(make: Make) -> None:
     assert done(make({"grid": {"fuse.k": [10, 60]}})) == Path(first.prepared.storage.root)  # finished: nothing is done
 
 
+@pytest.mark.slow
 def test_what_all_attempts_cost_is_what_the_arms_cost(make: Make) -> None:
     seen: Counter[str] = Counter()
 
@@ -316,6 +327,7 @@ def test_what_all_attempts_cost_is_what_the_arms_cost(make: Make) -> None:
     assert full.completion_tokens == pytest.approx(spent["completion_tokens"])
 
 
+@pytest.mark.slow
 def test_samples_are_answers_of_their_own_with_their_own_seeds(make: Make) -> None:
     def said(body: Body) -> str:
         return answers("moon and tides", f"take {body['seed']} ")
@@ -333,6 +345,7 @@ def test_samples_are_answers_of_their_own_with_their_own_seeds(make: Make) -> No
         assert len(set.union(*texts.values())) > max(map(len, texts.values()))
 
 
+@pytest.mark.slow
 def test_arms_with_seeds_go_on_and_are_asked_once_for_each(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds, baselines of families, slices and leave-outs in one ablation that fails in the middle; each seed is a sample."""
     log = pq.read_table("log.parquet").to_pydict()["query"]

@@ -138,6 +138,7 @@ def test_the_latex_table_has_these_values(there: Path, capsys: pytest.CaptureFix
     assert "W/T/L" in text
 
 
+@pytest.mark.slow
 def test_each_set_is_an_ablation_that_stands_alone_would_be(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sets = open_sets(str(folder_of(there)))
     assert sets is not None
@@ -161,6 +162,7 @@ def test_each_set_is_an_ablation_that_stands_alone_would_be(there: Path, capsys:
     assert (tools / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_the_same_command_shows_it_again_and_the_terminal_has_the_sets_as_columns(
     there: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,6 +176,7 @@ def test_the_same_command_shows_it_again_and_the_terminal_has_the_sets_as_column
     assert {path.name for path in folder_of(there).iterdir()} >= {"report.html", "table.tex", "per_query.parquet", "run.json"}
 
 
+@pytest.mark.slow
 def test_means_of_lists_that_were_cut_above_a_measure_are_marked(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["evaluate", str(folder_of(there)), "--measures", "nDCG@10,R@50"]) == 0
@@ -201,6 +204,7 @@ def test_the_page_has_all_sets_and_leads_to_theirs(there: Path) -> None:
     assert (folder / "report.html").read_text() == page
 
 
+@pytest.mark.slow
 def test_python_has_the_same_figures(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ablation = dmqr.ablate("paper.yaml")
     assert isinstance(ablation, dmqr.SetsAblation)
@@ -239,6 +243,7 @@ def test_verbs_that_list_and_look_up_find_the_sets_and_others_name_them(
         assert "over sets, which have" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_plan_says_what_each_set_lacks(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = folder_of(there)
     found = values_of(lambda: main(["plan", "paper.yaml", "--json"]), capsys)
@@ -256,6 +261,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_one_set_that_fails_is_named_and_the_same_command_goes_on_with_it(
     fresh: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +302,7 @@ def test_one_set_that_fails_is_named_and_the_same_command_goes_on_with_it(
     assert again.finished
 
 
+@pytest.mark.slow
 def test_a_set_without_judgements_is_in_no_mean_and_says_so(fresh: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = ["--set", "ablate.sets.birds.qrels=data/birds/qrels.tsv", "--set", "ablate.sets.tools={}"]
     values = (fresh / "paper.yaml").read_text().replace('qrels: "data/{set}/qrels.tsv", ', "").replace("[birds, tools]", "{}")
@@ -306,6 +313,7 @@ def test_a_set_without_judgements_is_in_no_mean_and_says_so(fresh: Path, capsys:
     assert "Mean" not in (folder_of(fresh) / "table.tex").read_text().partition("tabular")[2].partition("tabular")[0]
 
 
+@pytest.mark.slow
 def test_index_builds_those_of_all_sets_and_takes_no_other_corpus(fresh: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["index", "paper.yaml", "--corpus", "data/birds/corpus.jsonl"]) == 2
     assert "the config has sets (birds, tools), of which each names its own" in capsys.readouterr().err
@@ -316,6 +324,7 @@ def test_index_builds_those_of_all_sets_and_takes_no_other_corpus(fresh: Path, c
     assert "this is the set birds alone" in log.read_text()
 
 
+@pytest.mark.slow
 def test_what_the_table_shows_is_by_choice(fresh: Path) -> None:
     table = {
         "arms": {"full": "DMQR", "original": "Query alone"}, "measures": ["R@5"], "digits": 1, "percent": True,
@@ -334,6 +343,7 @@ def test_what_the_table_shows_is_by_choice(fresh: Path) -> None:
     assert main(["ablate", "paper.yaml", "--set", "ablate.table.arms=[ful]"]) == 2
 
 
+@pytest.mark.slow
 def test_the_ten_lines_of_the_docs_are_a_table_over_folders_of_beir(fresh: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain = values_of(lambda: main(["ablate", "paper.yaml", "--json"]), capsys)["comparisons"]["lists"]
     page = (ROOT / "docs" / "ablations.md").read_text().partition("## Several sets")[2]

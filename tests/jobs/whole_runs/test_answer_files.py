@@ -101,6 +101,7 @@ def test_a_topic_is_a_row_of_a_log_with_ids(job: str, tmp_path: Path) -> None:
     assert len(lines("rag.jsonl")) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 def test_answers_for_ragas(job: str, ending: str, passages: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     run = finished(prepared_work(job, [], None))
@@ -125,6 +126,7 @@ def test_answers_for_ragas(job: str, ending: str, passages: dict[str, str], caps
     assert found == expected
 
 
+@pytest.mark.slow
 def test_rows_with_all_that_is_known(job: str, tmp_path: Path) -> None:
     (tmp_path / "own-prices.yaml").write_text("tokens: {answerer-8b: {prompt: 2.0, completion: 8.0}}\n")
     run = finished(prepared_work(job, [], None))
@@ -160,6 +162,7 @@ def test_rows_with_all_that_is_known(job: str, tmp_path: Path) -> None:
     assert found["moon and tides"]["f1"] is None
 
 
+@pytest.mark.slow
 def test_an_arm_has_the_rows_of_its_run_but_for_the_costs(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     ablation = finished(prepared_work(job, [], {"arms": {"one": {"answer.documents": 1}}}))
     command(ablation, "--rows", "arm.jsonl", "--arm", "one", "--trec-rag", "arm-rag.jsonl")
@@ -178,6 +181,7 @@ def test_an_arm_has_the_rows_of_its_run_but_for_the_costs(job: str, capsys: pyte
         assert of_arm == of_run
 
 
+@pytest.mark.slow
 def test_what_cannot_be_written_is_refused_in_one_line(job: str, bm25: dict[str, Any], tmp_path: Path) -> None:
     own = shutil.copytree(bm25["index"], tmp_path / "own-index")
     run = finished(prepared_work(job, [f"retrieve.retrievers.bm25.index={own}"], None))

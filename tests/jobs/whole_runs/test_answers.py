@@ -86,6 +86,7 @@ def test_a_second_run_asks_for_what_has_failed_alone(job: str, server: FakeServe
     assert [prompt.rpartition(": ")[2] for prompt in asked(server)[sent:]] == [REFUSED]
 
 
+@pytest.mark.slow
 def test_arms_with_one_context_share_an_answer_and_each_is_its_run(job: str, server: FakeServer) -> None:
     arms = {"three": {"answer.documents": 3}, "rrf": {"fuse.method": "rrf"}, "short": {"answer.prompt": "short_answer"}}
     ablation = finished(prepared_work(job, [], {"arms": arms}))

@@ -95,6 +95,7 @@ def alone(ablation: Job, arm: str) -> list[tuple[Any, ...]]:
     return listed(Path(prepared.storage.root), "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", ["short", "other"])
 def test_a_reranked_arm_over_another_corpus_is_the_run_of_it(make: Callable[..., Job], index: str) -> None:
     ablation = make({"else": {"retrieve.retrievers.bm25.index": index}})
@@ -104,6 +105,7 @@ def test_a_reranked_arm_over_another_corpus_is_the_run_of_it(make: Callable[...,
     assert listed(folder, "else") != listed(folder, "full")
 
 
+@pytest.mark.slow
 def test_an_arm_with_other_weights_of_fields_is_the_run_of_it(make: Callable[..., Job], passages: Texts) -> None:
     titles, _, texts = zip(*(text.partition(". ") for text in passages.values()), strict=True)
     columns = {"doc_id": list(passages), "title": titles, "text": texts}
@@ -122,6 +124,7 @@ def test_an_arm_with_other_weights_of_fields_is_the_run_of_it(make: Callable[...
     assert refused.value.code == "index-other"
 
 
+@pytest.mark.slow
 def test_the_next_ablation_reads_no_score_of_another_corpus(make: Callable[..., Job]) -> None:
     done(make({"else": {"retrieve.retrievers.bm25.index": "short"}}))
     second = make({}, "retrieve.retrievers.bm25.index=short")
@@ -131,6 +134,7 @@ def test_the_next_ablation_reads_no_score_of_another_corpus(make: Callable[..., 
     assert sum(one.get("reused", 0) for one in spent.values()) > 0  # of the arm over the same texts
 
 
+@pytest.mark.slow
 def test_the_next_ablation_reads_no_list_that_was_joined_by_another_count_of_words(
     make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +152,7 @@ def test_the_next_ablation_reads_no_list_that_was_joined_by_another_count_of_wor
     assert lists(done(make({}, *together, "fuse.method=best"))) != first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", ["twins", "short twins"])
 def test_duplicates_are_found_by_the_texts_of_the_arms_corpus(make: Callable[..., Job], passages: Texts, index: str) -> None:
     build("twins", passages | {f"z-{doc_id}": text for doc_id, text in passages.items()})
@@ -179,6 +184,7 @@ def test_a_fault_of_an_arm_names_it_and_leaves_the_config_as_it_is(make: Callabl
         make({}, "retrieve.retrievers.bm25.analyzer=unicode")
 
 
+@pytest.mark.slow
 def test_scores_of_rerankers_with_one_model_are_told_apart(make: Callable[..., Job]) -> None:
     arms = {
         "short": {"retrieve.retrievers.bm25.index": "short"},
@@ -201,6 +207,7 @@ def test_scores_of_rerankers_with_one_model_are_told_apart(make: Callable[..., J
     assert {name: n for name, n in reused.items() if n} == {"pairs": len(rows(alone_folder, "scores"))}
 
 
+@pytest.mark.slow
 def test_what_an_earlier_ablation_has_scored_counts_as_such_once(make: Callable[..., Job]) -> None:
     first = done(make({}))
     typos = {"none": {"retrieve.typos": {"rate": 0.1}, "rerank.keep": 3}}

@@ -131,6 +131,7 @@ def check(job: str, base: Changes, arms: dict[str, Changes]) -> RunFolder:
     return whole
 
 
+@pytest.mark.slow
 def test_an_arm_without_grading_pays_for_the_judgements_that_another_s_grades_are(job: str, server: FakeServer) -> None:
     arms: dict[str, Changes] = {"ungraded": {"grade": None, "iterate": None}, "graded": {"iterate": None}}
     run = check(job, {}, arms)
@@ -148,6 +149,7 @@ def test_an_arm_without_grading_pays_for_the_judgements_that_another_s_grades_ar
     assert f"judgements {executed(run)['judgements']:,} in place of {saved(run).naive['judgements']:,}" in words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 1)) for seed in range(12)])
 def test_an_arm_costs_what_a_run_of_it_does(job: str, seed: int) -> None:
     check(job, *drawn(seed))

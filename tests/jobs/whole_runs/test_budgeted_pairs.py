@@ -30,6 +30,7 @@ from jobs.try_one.stages import LoadedConfig
 from retrievers.local.build import build_local_index
 from tests.support.jobs.full_disk import full_disk
 from tests.support.jobs.in_process_runs import finished, prepared_work, rows
+from tests.support.params import rest_slow
 from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.fake_models import FakeModels
 from tests.support.retrievers.order_oracle import combine
@@ -137,6 +138,7 @@ def test_results_are_made_of_the_first_candidates_that_were_scored(job: str, nam
     assert f"{run.counts[UNSCORED_PAIRS]:,} pairs that rerank.budget left out" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_what_is_proven_has_the_rows_of_all_pairs(job: str) -> None:
     """But for the blend's value, which counts ranks among the pairs that were scored."""
     settings = ["store=null", "rerank.keep=1"]
@@ -149,7 +151,7 @@ def test_what_is_proven_has_the_rows_of_all_pairs(job: str) -> None:
 
 
 @pytest.mark.parametrize("before", [None, {"pairs": 4}, pytest.param({"settled": 1, "step": 1}, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", BUDGETS)
+@pytest.mark.parametrize("name", rest_slow(BUDGETS, list(BUDGETS)[:1]))
 def test_what_is_stored_changes_no_row(job: str, name: str, before: Row | None) -> None:
     alone = made(job, "alone", budget(BUDGETS[name]), "store=null")
     made(job, "before", *([] if before is None else [budget(before)]))
@@ -162,6 +164,7 @@ def test_what_is_stored_changes_no_row(job: str, name: str, before: Row | None) 
     assert (paid(tonight)[0] == 0) == (before is None)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_has_the_rows_of_one_that_was_not_stopped(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calm = made(job, "calm", budget(BUDGETS["settled"]), "store=null")
     with full_disk(monkeypatch):
@@ -169,6 +172,7 @@ def test_a_run_that_goes_on_has_the_rows_of_one_that_was_not_stopped(job: str, m
     same_rows(made(job, "one", budget(BUDGETS["settled"])), calm)
 
 
+@pytest.mark.slow
 def test_arms_share_scores_and_each_is_its_run(job: str) -> None:
     arms: dict[str, Row] = {
         "few": {"rerank.budget": {"pairs": 5}},

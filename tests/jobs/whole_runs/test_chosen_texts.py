@@ -96,6 +96,7 @@ def shown(renderable: Any) -> str:
     return console.export_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("predictor", ["avg_idf", "max_idf"])
 def test_the_results_are_those_of_the_best_text_alone(make: Make, bm25: dict[str, Any], predictor: str) -> None:
     folder = finished(make(f"rewrite.select={{kind: qpp, predictor: {predictor}}}"))
@@ -112,6 +113,7 @@ def test_the_results_are_those_of_the_best_text_alone(make: Make, bm25: dict[str
         assert found.get(query, []) == hits
 
 
+@pytest.mark.slow
 def test_what_is_not_chosen_is_made_flagged_and_not_searched(make: Make, bm25: dict[str, Any]) -> None:
     folder = finished(make(QPP))
     place, counts = Path(folder.storage.root), folder.counts
@@ -138,6 +140,7 @@ def test_what_is_not_chosen_is_made_flagged_and_not_searched(make: Make, bm25: d
     assert sum(row["searches"] or 0 for row in rows(place, "costs") if row["stage"] == "retrieve") <= 2 * len(ANSWERS)
 
 
+@pytest.mark.slow
 def test_the_original_alone_is_measured_as_in_any_run(make: Make) -> None:
     judged = read_qrels("qrels.tsv")
     mine, plain = (evaluate(finished(make(*settings)), judged) for settings in ([QPP], []))
@@ -145,6 +148,7 @@ def test_the_original_alone_is_measured_as_in_any_run(make: Make) -> None:
     assert mine.results != plain.results
 
 
+@pytest.mark.slow
 def test_a_text_of_weight_0_does_not_compete(make: Make, bm25: dict[str, Any]) -> None:
     none = finished(make(QPP, "fuse.weights={general: 0, keyword: 0, pseudo_answer: 0}", "output=a"))
     assert results(none) == results(finished(make("rewrite.select=never", "output=b")))
@@ -195,6 +199,7 @@ def test_it_is_planned_with_two_searches_of_a_query(make: Make) -> None:
     assert all_searches(make(QPP, "retrieve.routes={keyword: []}").prepared.config, {"original": 1}) == {"bm25": 1}
 
 
+@pytest.mark.slow
 def test_arms_share_texts_and_lists_and_each_is_its_run(make: Make) -> None:
     arms = {"one": {"rewrite.select": {"kind": "qpp"}}, "two": {"rewrite.select": {"kind": "qpp", "predictor": "max_idf"}}}
     ablation = make(ablate={"arms": arms})
@@ -221,6 +226,7 @@ def test_arms_share_texts_and_lists_and_each_is_its_run(make: Make) -> None:
     assert "one: general" in shown(closing_page(found)) or "one: keyword" in shown(closing_page(found))
 
 
+@pytest.mark.slow
 def test_an_arm_that_alone_has_its_lists_searches_what_it_chooses(make: Make) -> None:
     changes = {"rewrite.select": {"kind": "qpp"}, "fuse.depth": 3}
     ablation = make("retrieve.store=true", ablate={"arms": {"one": changes}})
@@ -232,6 +238,7 @@ def test_an_arm_that_alone_has_its_lists_searches_what_it_chooses(make: Make) ->
     assert sum(row["searches"] or 0 for row in rows(Path(second.storage.root), "costs")) == 0
 
 
+@pytest.mark.slow
 def test_texts_of_a_strategy_as_one_are_one_variant(make: Make, values: dict[str, Any]) -> None:
     lines = [
         {"query": query, "completions": {"rag_fusion": "\n".join(f"{i}. {text}" for i, text in enumerate(texts, 1))}}

@@ -180,6 +180,7 @@ def merged(parts: Mapping[str, Ranked], how: str, weights: Mapping[str, float], 
     return found
 
 
+@pytest.mark.slow
 def test_a_run_is_the_runs_of_each_collection_merged(path: str) -> None:
     parts = {name: alone(path, name) for name in BOTH}
     weighted: list[tuple[str, dict[str, float], int]] = [
@@ -192,6 +193,7 @@ def test_a_run_is_the_runs_of_each_collection_merged(path: str) -> None:
         assert {doc_id for of in found.values() for doc_id, _ in of} >= {"law:d1", "med:d1"} or keep < 50
 
 
+@pytest.mark.slow
 def test_ids_are_qualified_in_every_table(path: str, reranker: FakeModels) -> None:
     folder = run_in_process(prepared_job(path, *reranked(reranker), "fuse.keep_candidates=true"))
     for table in ("runs", "candidates", "results", "scores"):
@@ -276,6 +278,7 @@ def test_rounds_search_all_collections(path: str) -> None:
         assert ranking(alone[arm]) == ranking(ablation, arm), arm
 
 
+@pytest.mark.slow
 def test_an_answer_cites_documents_of_both_by_their_own_places(path: str) -> None:
     def said(body: Values) -> str:
         return "It is so [2][1]."
@@ -296,6 +299,7 @@ def test_an_answer_cites_documents_of_both_by_their_own_places(path: str) -> Non
     assert row["cited"] == first[::-1]
 
 
+@pytest.mark.slow
 def test_a_judge_reads_each_document_in_its_own_index(path: str) -> None:
     def said(body: Values) -> str:
         grade = len(body["messages"][-1]["content"].partition("Document:\n")[2]) % 4
@@ -320,6 +324,7 @@ def test_a_judge_reads_each_document_in_its_own_index(path: str) -> None:
     assert any(note.startswith(f"calibration: of {len(bare)} results") for note in judged.judge.notes)
 
 
+@pytest.mark.slow
 def test_refined_queries_are_searched_in_every_collection(path: str) -> None:
     """Also in those that name strategies: what was found there was shown to the LLM."""
     with FakeServer(["refiner-8b"], text=lambda body: json.dumps({"query": "wild yeast of bread and lamp"})) as server:
@@ -333,6 +338,7 @@ def test_refined_queries_are_searched_in_every_collection(path: str) -> None:
     assert found == {row["doc_id"] for row in lists}
 
 
+@pytest.mark.slow
 def test_one_of_two_documents_with_one_text_is_dropped(path: str) -> None:
     kept = ranking(run_in_process(prepared_job(path)))["moon and tides"]
     dropped = ranking(run_in_process(prepared_job(path, "fuse.duplicates=drop")))["moon and tides"]
@@ -368,7 +374,8 @@ MORE_ARMS = {
 }
 
 
-@pytest.mark.parametrize("arms", [ARMS, pytest.param(ARMS | MORE_ARMS, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("arms", [ARMS, ARMS | MORE_ARMS])
 def test_arms_are_the_runs_of_them(path: str, reranker: FakeModels, arms: Values) -> None:
     settings = [*reranked(reranker), "rerank.kind=none"]
     ablation = prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps({'arms': arms})}"]), path)
@@ -429,6 +436,7 @@ def test_no_collections_leave_the_fingerprint_as_it_is(path: str) -> None:
     assert corpus.run_id == prepared_job(path).prepared.run_id
 
 
+@pytest.mark.slow
 def test_a_second_start_does_nothing_and_lists_are_shared_by_index(path: str) -> None:
     stored = ["retrieve.store=true"]
     alone(path, "law", *stored)
@@ -473,6 +481,7 @@ def test_unqualified_judgements_need_the_indexes(path: str, place: Path) -> None
     assert refused.value.line.endswith("write ids as med:ID")
 
 
+@pytest.mark.slow
 def test_verbs_read_bare_judgements(path: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "qrels.tsv").write_text("moon and tides\ttwin\t1\nyeast\tlaw:d4\t1\n")
     assert main(["run", path, "--set", "evaluate.qrels=qrels.tsv", "--set", "evaluate.key=query"]) == 0
@@ -486,6 +495,7 @@ def test_verbs_read_bare_judgements(path: str, place: Path, capsys: pytest.Captu
     assert main(["run", path, "--set", "evaluate.qrels=both.tsv", "--set", "evaluate.key=query", "--label", "b"]) == 2
 
 
+@pytest.mark.slow
 def test_the_original_alone_is_merged_as_the_run_is(path: str) -> None:
     run = open_run(str(run_in_process(prepared_job(path))))
     original = prepared_job(path, "rewrite.strategies=[]", "retrieve.collections.med.strategies=null")
@@ -497,6 +507,7 @@ def test_the_original_alone_is_merged_as_the_run_is(path: str) -> None:
     assert both.values[1].tolist() == measure(only, judged, names, alone=False).values[0].tolist()
 
 
+@pytest.mark.slow
 def test_tuning_computes_the_run(path: str) -> None:
     judged = Judgements("", {query: {"law:d1": 1, "med:d2": 1, "law:d4": 1} for query in QUERIES}, "query")
     for how in ("rank", "minmax"):
@@ -509,6 +520,7 @@ def test_tuning_computes_the_run(path: str) -> None:
         assert dict(zip(gathered.query_ids, values.tolist(), strict=True)) == pytest.approx(by_query)
 
 
+@pytest.mark.slow
 def test_a_trial_shows_each_collection(path: str) -> None:
     prepared = prepared_job(path).prepared
     wanted = ranking(run_in_process(prepared))["moon and tides"]
@@ -534,6 +546,7 @@ def test_a_trial_shows_each_collection(path: str) -> None:
     assert tried.document_counts["only in lists of weight 0 (fuse.weights, fuse.collection_weights)"] == len(left_out) > 0
 
 
+@pytest.mark.slow
 def test_a_report_has_a_table_of_collections(path: str) -> None:
     folder = run_in_process(prepared_job(path))
     results, lists = rows(folder, "results"), rows(folder, "runs")
@@ -557,6 +570,7 @@ def test_a_report_has_a_table_of_collections(path: str) -> None:
 PLAIN = ("retrieve.collections={}", 'retrieve.retrievers={"words": {"kind": "local", "index": "law"}}', "name=plain")
 
 
+@pytest.mark.slow
 def test_a_diff_says_that_documents_have_other_names(path: str) -> None:
     a, b = (open_run(str(run_in_process(prepared_job(path, *settings)))) for settings in (PLAIN, ()))
     judged = Judgements("", {"yeast": {"law:d4": 1}}, "query")

@@ -75,6 +75,7 @@ def test_what_the_config_names_is_read_of_the_log(job: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_contexts_and_values_reach_the_prompts_and_no_further(
     job: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,6 +105,7 @@ def test_steps_of_llms_are_given_them_and_the_end_is_not() -> None:
     assert not {"context", "values"} & set(chain()[CHAIN[-1].name].names)
 
 
+@pytest.mark.slow
 def test_a_judged_text_is_the_query_without_earlier_turns(job: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", job]) == 0
     run = open_run(capfd.readouterr().out.splitlines()[-1])
@@ -186,6 +188,7 @@ def test_on_ray_the_tables_are_the_same(job: str, capfd: pytest.CaptureFixture[s
 # ---------------------------------------------------------------- what is shown
 
 
+@pytest.mark.slow
 def test_page_and_diff_show_the_earlier_turns(job: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", job]) == 0
     run = capfd.readouterr().out.splitlines()[-1]

@@ -142,6 +142,7 @@ def check(run: RunFolder, by_hand: ByHand, web: WebServer, arm: str = "run") -> 
             assert stored[text][: len(pages[text])] == pages[text]
 
 
+@pytest.mark.slow
 def test_results_are_corrected_as_the_rule_says(job: str, server: FakeServer, web: WebServer, passages: dict[str, str]) -> None:
     run = finished(prepared_work(job, [], None))
     by_hand = ByHand(run, passages, "run")
@@ -174,6 +175,7 @@ def test_results_are_corrected_as_the_rule_says(job: str, server: FakeServer, we
                 assert f"{title}. {text}" in prompt
 
 
+@pytest.mark.slow
 def test_a_second_run_asks_nothing_and_each_arm_is_its_run(
     job: str, server: FakeServer, web: WebServer, passages: dict[str, str]
 ) -> None:
@@ -206,6 +208,7 @@ def test_a_second_run_asks_nothing_and_each_arm_is_its_run(
     assert web.texts[searched:] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["any", "none"])
 def test_without_the_relevant_documents_the_web_is_asked_by_the_rule(
     job: str, web: WebServer, passages: dict[str, str], tmp_path: Path, when: str
@@ -226,6 +229,7 @@ def test_without_the_relevant_documents_the_web_is_asked_by_the_rule(
     assert len(expected.web) > len(by_hand.web)
 
 
+@pytest.mark.slow
 def test_the_web_is_away_and_what_is_kept_stands_alone(job: str, web: WebServer, passages: dict[str, str]) -> None:
     texts = set(ByHand(finished(prepared_work(job, ["store=null", "name=first"], None)), passages, "run").web.values())
     failing = sorted(texts)[0]
@@ -245,6 +249,7 @@ def test_the_web_is_away_and_what_is_kept_stands_alone(job: str, web: WebServer,
             assert [each["doc_id"] for each in one["documents"]] == by_hand.kept[one["query_id"]]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_graded_stays(job: str, server: FakeServer, passages: dict[str, str]) -> None:
     """A refused grade and a verdict in other words are rows in errors; their documents are answered from."""
 
@@ -287,6 +292,7 @@ def test_a_judge_with_the_prompt_of_the_grades_pays_for_none_of_them(
     assert len(sent) == len(set(sent)) == len(judged)
 
 
+@pytest.mark.slow
 def test_try_plan_and_report_show_each_step(job: str, web: WebServer, passages: dict[str, str]) -> None:
     run = finished(prepared_work(job, [], None))
     by_hand = ByHand(run, passages, "run")
@@ -342,6 +348,7 @@ def test_what_is_masked_in_the_query_is_masked_in_every_prompt(job: str, server:
     assert not [one for one in prompts if "5551234" in one.rpartition("Question: ")[2]]  # pages say what they were asked
 
 
+@pytest.mark.slow
 def test_umbrela_s_lines_have_the_judge_s_answer_where_grading_has_asked_another_model(
     job: str, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +370,7 @@ def test_umbrela_s_lines_have_the_judge_s_answer_where_grading_has_asked_another
     assert {(one["model"], one["judgment"], json.loads(one["prediction"])["overall"]) for one in lines} == {("judge-70b", 1, 1)}
 
 
+@pytest.mark.slow
 def test_try_shows_each_grade_with_its_own_tokens_and_document(job: str, server: FakeServer, passages: dict[str, str]) -> None:
     def counted(body: dict[str, Any]) -> Reply:
         prompt = prompt_of(body)
@@ -405,6 +413,7 @@ def test_try_shows_each_grade_with_its_own_tokens_and_document(job: str, server:
     ]
 
 
+@pytest.mark.slow
 def test_a_report_shows_every_request_where_it_is_asked_for(job: str, passages: dict[str, str]) -> None:
     run = finished(prepared_work(job, [], None))
     one_each, all_of_them = (html.unescape(report(run, None, None, requests=which)) for which in ("kinds", "all"))

@@ -81,6 +81,7 @@ def results(folder: RunFolder) -> list[tuple[Any, ...]]:
     return sorted((one["query_id"], one["rank"], one["doc_id"], round(one["score"], 5)) for one in found)
 
 
+@pytest.mark.slow
 def test_what_a_run_counts_and_shows(make: Make) -> None:
     folder = finished(make())
     assert guard_counts(folder) == FOUND
@@ -103,6 +104,7 @@ def asked_after(turns: dict[str, list[str | None]]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_one_query_after_many_turns_is_one_query_of_a_repeated_text(make: Make) -> None:
     asked_after({"moon and tides": [None, "the sea", "the sun", "the earth"]})
     folder = finished(make(GUARDS | {"repeated": 4}, "log.context_column=turns"))
@@ -119,6 +121,7 @@ def test_no_word_is_common_because_one_query_is_asked_after_many_turns(make: Mak
     assert counts["guard//lost_rare_word"] == FOUND["guard//lost_rare_word"] + 3
 
 
+@pytest.mark.slow
 def test_counting_changes_nothing_that_is_searched(make: Make) -> None:
     counted, plain = finished(make()), finished(make(OFF))
     assert guard_counts(plain) == {}
@@ -138,6 +141,7 @@ def test_the_defaults_rename_no_run_and_what_is_counted_at_the_end_neither(make:
     assert name({}) == name({"drift": 0.15, "repeated": 20, "rare_words": 0.001})
 
 
+@pytest.mark.slow
 def test_a_resumed_run_counts_what_a_whole_one_does(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = finished(make(GUARDS, "output=whole"))
     order, broken = Order.__call__, [1]
@@ -159,6 +163,7 @@ def test_a_resumed_run_counts_what_a_whole_one_does(make: Make, monkeypatch: pyt
     assert guard_counts(resumed) == guard_counts(whole) == FOUND
 
 
+@pytest.mark.slow
 def test_each_arm_counts_what_a_run_of_it_does(make: Make) -> None:
     arms = {"general alone": {"rewrite.strategies": ["general"]}, "overlap": {"fuse.redundancy": "overlap"}}
     ablation = make(ablate={"arms": arms})

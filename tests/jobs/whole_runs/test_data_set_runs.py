@@ -49,6 +49,7 @@ def done(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
     return out.out
 
 
+@pytest.mark.slow
 def test_a_folder_and_an_id_give_what_the_same_rows_as_tables_give(
     config: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,6 +84,7 @@ def test_topics_with_a_file_of_judgements(config: Write, tmp_path: Path, capsys:
     assert json.loads((place / "evaluation.json").read_text())["judged"] == len(QRELS["train"])
 
 
+@pytest.mark.slow
 def test_an_ablation_of_a_set_goes_on_where_it_was(config: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_beir(tmp_path / "small")
     path = config("arms", **named("beir:small"), ablate={"grid": {"fuse.method": ["rrf", "minmax"]}})
@@ -99,6 +101,7 @@ def test_an_ablation_of_a_set_goes_on_where_it_was(config: Write, tmp_path: Path
     assert "small/qrels/test.tsv" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_plan_says_what_is_left_out_and_evaluate_takes_a_name(
     config: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

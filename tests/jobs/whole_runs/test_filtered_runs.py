@@ -71,6 +71,7 @@ def done(path: str) -> Path:
     return run_in_process(prepared)
 
 
+@pytest.mark.slow
 def test_each_query_has_documents_of_its_tenant_alone(values: Values, config_file: Made) -> None:
     folder = done(config_file(values))
     assert {row["query_id"]: dict(row["values"])["shop"] for row in rows(folder, "queries")} == QUERIES
@@ -85,6 +86,7 @@ def test_each_query_has_documents_of_its_tenant_alone(values: Values, config_fil
     assert [row["reason"] for row in rows(folder, "errors") if row["query_id"] == nowhere] == ["no_hits"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bm25", "dense"])
 def test_a_list_is_the_whole_one_without_other_tenants(name: str, values: Values, config_file: Made) -> None:
     path = config_file(values)
@@ -100,6 +102,7 @@ def test_a_list_is_the_whole_one_without_other_tenants(name: str, values: Values
         assert [doc_id for _, doc_id in found] == [doc_id for doc_id in whole if TENANT[doc_id] == shop]
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_same_queries(values: Values, config_file: Made) -> None:
     path = config_file(values)
     whole = done(path)
@@ -110,6 +113,7 @@ def test_a_killed_run_goes_on_with_the_same_queries(values: Values, config_file:
     assert sorted((row["query_id"], row["rank"], row["doc_id"]) for row in rows(whole, "results")) == due
 
 
+@pytest.mark.slow
 def test_filters_are_part_of_the_fingerprint(values: Values, config_file: Made) -> None:
     folder = done(config_file(values))
     values["retrieve"].pop("filters")
@@ -205,6 +209,7 @@ def test_an_index_is_not_built_without_the_column(values: Values, config_file: M
         index(load_config(config_file(values)), ["corpus.parquet"], LiveDisplay(io.StringIO()))
 
 
+@pytest.mark.slow
 def test_judgements_of_texts_are_refused(values: Values, config_file: Made) -> None:
     folder = done(config_file(values))
     opened = open_run(str(folder))

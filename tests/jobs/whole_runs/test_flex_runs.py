@@ -101,6 +101,7 @@ def tier_counts(run: RunFolder) -> dict[str, int]:
 # ---------------------------------------------------------------- one run
 
 
+@pytest.mark.slow
 def test_a_run_is_billed_by_the_tiers_that_answered(night: Night) -> None:
     with FlexServer(refusing) as server:
         job = prepared(night(server))
@@ -123,6 +124,7 @@ def test_a_run_is_billed_by_the_tiers_that_answered(night: Night) -> None:
     assert "Answers by tier" in report(run, None, None)
 
 
+@pytest.mark.slow
 def test_the_closing_table_says_what_fell_back(night: Night, capfd: pytest.CaptureFixture[str]) -> None:
     with FlexServer(refusing) as server:
         assert main(["run", night(server)]) == 0
@@ -155,6 +157,7 @@ def test_after_the_deadline_a_run_ends_at_the_standard_tier(night: Night) -> Non
     assert usd(run, job) == pytest.approx(COUNT * STANDARD)
 
 
+@pytest.mark.slow
 def test_answers_that_are_too_slow_fall_back(night: Night) -> None:
     with FlexServer(slow=is_refused) as server:
         run = finished(prepared(night(server), "rewrite.engine.flex.timeout_seconds=2"))
@@ -171,6 +174,7 @@ def test_a_model_without_flex_ends_the_run_before_anything_is_paid(night: Night,
     assert last.endswith("[engine-setting]")
 
 
+@pytest.mark.slow
 def test_a_run_without_a_tier_says_nothing_of_tiers(night: Night) -> None:
     with FlexServer() as server:
         job = prepared(night(server), *NO_TIER)
@@ -182,6 +186,7 @@ def test_a_run_without_a_tier_says_nothing_of_tiers(night: Night) -> None:
     assert "Answers by tier" not in report(run, job.prices, None)
 
 
+@pytest.mark.slow
 def test_every_stage_that_asks_an_llm_has_its_tier(night: Night) -> None:
     """Rewriting at flex, answers at the standard tier of the same server."""
     with FlexServer() as server:
@@ -207,6 +212,7 @@ def test_a_run_may_be_silent_for_as_long_as_flex_takes(night: Night) -> None:
 # ---------------------------------------------------------------- store, resume, budget
 
 
+@pytest.mark.slow
 def test_the_tier_renames_no_run_and_the_next_night_asks_nothing(night: Night) -> None:
     with FlexServer(refusing) as server:
         path = night(server)
@@ -225,6 +231,7 @@ def test_the_tier_renames_no_run_and_the_next_night_asks_nothing(night: Night) -
             assert rows(run, "rewrites") == rows(one, "rewrites")
 
 
+@pytest.mark.slow
 def test_answers_of_the_standard_tier_serve_a_night_at_flex(night: Night) -> None:
     with FlexServer() as server:
         path = night(server)
@@ -235,6 +242,7 @@ def test_answers_of_the_standard_tier_serve_a_night_at_flex(night: Night) -> Non
         assert tier_counts(run) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["store=null", "limits.error_rate=1"])
 def test_a_run_that_stopped_goes_on_at_another_tier(night: Night, store: str) -> None:
     """What was paid at flex is paid once, and billed as it was."""
@@ -272,6 +280,7 @@ def test_a_budget_holds_where_flex_ends_in_the_middle(night: Night) -> None:
 # ---------------------------------------------------------------- arms
 
 
+@pytest.mark.slow
 def test_arms_share_answers_at_flex_and_cost_what_these_cost(night: Night, capfd: pytest.CaptureFixture[str]) -> None:
     arms = {"arms": {"best": {"fuse.method": "best"}}}
     with FlexServer(refusing) as server:
@@ -290,6 +299,7 @@ def test_arms_share_answers_at_flex_and_cost_what_these_cost(night: Night, capfd
     assert costs["best"] == pytest.approx(wanted)
 
 
+@pytest.mark.slow
 def test_arms_that_differ_in_their_tier_alone_share_their_answers(night: Night) -> None:
     """Whichever engine is asked first answers for both: the tier is no part of what a request is known by."""
     arms = {"arms": {"standard": {"rewrite.engine.tier": None, "rewrite.engine.flex": {}, "fuse.method": "best"}}}
@@ -298,6 +308,7 @@ def test_arms_that_differ_in_their_tier_alone_share_their_answers(night: Night) 
         assert server.answered.total() == COUNT
 
 
+@pytest.mark.slow
 def test_tries_are_asked_of_flex_too(night: Night) -> None:
     """Of an answer that does not serve, and a shard of which some requests are refused."""
 
@@ -315,6 +326,7 @@ def test_tries_are_asked_of_flex_too(night: Night) -> None:
 # ---------------------------------------------------------------- what else tells money
 
 
+@pytest.mark.slow
 def test_rows_for_others_have_the_money_of_each_tier(night: Night) -> None:
     with FlexServer(refusing, text=lambda body: "tides [1]") as server:
         path = night(server, answer={"documents": 1})

@@ -29,6 +29,7 @@ from tests.support.jobs.in_process_runs import (
     run_in_process,
 )
 from tests.support.jobs.report_runs import Page
+from tests.support.params import rest_slow
 from tests.support.rewriters.fake_server import FakeServer
 
 BELOW, LEAD = 1.2, 0.1
@@ -116,7 +117,7 @@ def searches(run: RunFolder) -> Counter[str]:
         ("{by: bm25, below: 1.2, lead: 0.1}", {"below": BELOW, "lead": LEAD}),
     ],
 )
-@pytest.mark.parametrize("calls", ["joint", "separate"])
+@pytest.mark.parametrize("calls", rest_slow(["joint", "separate"], ["joint"]))
 def test_queries_of_which_the_retriever_is_sure_are_not_rewritten(
     job: str, server: FakeServer, gate: str, rule: dict[str, float], calls: str
 ) -> None:
@@ -160,6 +161,7 @@ def test_the_gate_comes_before_any_selection(job: str, server: FakeServer, selec
     assert all(not strategies for query, ((strategies, _),) in chosen.items() if query not in low)
 
 
+@pytest.mark.slow
 def test_arms_are_their_runs_and_a_second_run_asks_nothing(job: str, server: FakeServer) -> None:
     arms = {
         "never": {"rewrite.gate": None}, "lead": {"rewrite.gate": {"by": "bm25", "lead": LEAD}},
@@ -188,6 +190,7 @@ def test_arms_are_their_runs_and_a_second_run_asks_nothing(job: str, server: Fak
     assert {ungated[arm] for arm in ("full", "lead", "quantile")} == {"never"}
 
 
+@pytest.mark.slow
 def test_a_run_that_failed_goes_on_with_what_was_asked(job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = finished(prepared_work(job, ["name=whole", "store=null"], None))
     sent, order, calls = asked(server), Order.__call__, Counter[str]()
@@ -209,6 +212,7 @@ def test_a_run_that_failed_goes_on_with_what_was_asked(job: str, server: FakeSer
         assert sorted(map(repr, rows(run, table))) == sorted(map(repr, rows(whole, table))), table
 
 
+@pytest.mark.slow
 def test_a_run_whose_money_ends_is_the_whole_run_once_it_has_more(job: str, tmp_path: Path, server: FakeServer) -> None:
     """The gate searches anew what is not committed; nothing is asked twice, and the way on is told by what it said so far."""
     (tmp_path / "prices.yaml").write_text("tokens: {rewriter-8b: {prompt: 0, completion: 1000000}}\n")
@@ -237,6 +241,7 @@ def test_a_run_whose_money_ends_is_the_whole_run_once_it_has_more(job: str, tmp_
     assert sum(one["requests"] for one in rows(run, "costs") if one["stage"] == "rewrite") == sum(sent.values())
 
 
+@pytest.mark.slow
 def test_planned_requests_are_those_that_gates_have_let_through(job: str, server: FakeServer) -> None:
     nested = prepared_work(job, [], {"grid": {"rewrite.gate.below": [0.5, 2.0]}})
     assert nested.requests.of_query({}) == (1, True)  # nothing is heard yet
@@ -278,6 +283,7 @@ def test_a_gate_without_a_score_is_refused(job: str, settings: list[str], words:
         prepared_work(job, settings, None)
 
 
+@pytest.mark.slow
 def test_a_gate_over_two_retrievers_and_two_engines(
     job: str, server: FakeServer, bm25: dict[str, Any], served_dense: dict[str, Any]
 ) -> None:
@@ -303,6 +309,7 @@ def test_a_gate_over_two_retrievers_and_two_engines(
     assert sum(one["searches"] + one["reused"] for one in costs) == 2 * len(QUERIES)
 
 
+@pytest.mark.slow
 def test_what_a_gate_saves_stands_beside_what_it_loses(job: str, tmp_path: Path) -> None:
     judgements = "".join(f"{query}\t{doc_id}\t1\n" for query in QUERIES for doc_id in ("d02", "d07"))  # what rewrites find
     (tmp_path / "qrels.tsv").write_text(judgements)

@@ -71,6 +71,7 @@ def means(ablation: dict[str, Any]) -> dict[str, dict[str, float]]:
     return {arm["arm"]: {name: one["mean"] for name, one in arm["measures"].items()} for arm in ablation["comparison"]["arms"]}
 
 
+@pytest.mark.slow
 def test_an_arm_is_measured_as_trec_eval_measures_the_file(
     config: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,6 +98,7 @@ def test_an_arm_is_measured_as_trec_eval_measures_the_file(
     assert without == {name: of for name, of in found.items() if name != "other.v1"}
 
 
+@pytest.mark.slow
 def test_another_file_is_another_ablation(config: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = config(ablate={"runs": {"other": "other.run"}})
     found = []
@@ -108,6 +110,7 @@ def test_another_file_is_another_ablation(config: Write, tmp_path: Path, capfd: 
     assert found == [1, 1, 2]
 
 
+@pytest.mark.slow
 def test_as_a_retriever_it_has_lists_of_the_originals_alone(
     config: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,6 +184,7 @@ def test_a_cluster_is_sent_the_file(config: Write, tmp_path: Path) -> None:
     assert "retrieve.retrievers.other.path: other.run" in unseen_paths(read)
 
 
+@pytest.mark.slow
 def test_a_file_for_each_set_is_an_arm_over_all_sets(config: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     runs = {}
     for seed, name in enumerate(("near", "far")):

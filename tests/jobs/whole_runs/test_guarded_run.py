@@ -172,6 +172,7 @@ def test_as_many_searches_are_saved_as_each_retriever_makes_for_a_text(values: d
     assert saved("x") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [False, True])
 def test_the_searches_saved_are_those_that_a_run_without_the_guard_makes(job: Callable[..., str], together: bool) -> None:
     def searches(near_duplicates: str) -> tuple[RunFolder, int]:

@@ -104,6 +104,7 @@ def test_a_run_is_planned_and_named_by_what_it_searches(path: str, hybrid: Value
     assert fingerprint(other) != fingerprint(prepared.identity)
 
 
+@pytest.mark.slow
 def test_a_run_and_a_trial_find_the_same(path: str) -> None:
     prepared = prepared_job(path).prepared
     folder = run_in_process(prepared)
@@ -207,6 +208,7 @@ def test_documents_of_two_corpora_are_refused(
         prepare(config, path)
 
 
+@pytest.mark.slow
 def test_an_arm_with_it_is_what_a_run_of_it_alone_is(path: str, bm25: Values, served_dense: Values) -> None:
     arms = {
         "apart": {"retrieve.retrievers": {"bm25": bm25, "dense": served_dense}},

@@ -62,6 +62,7 @@ def mean(values: dict[str, float], names: list[str]) -> float:
     return sum(values[name] for name in names) / len(names)
 
 
+@pytest.mark.slow
 def test_a_run_over_an_imported_set_is_measured_by_its_answers_and_judgements(
     flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,7 @@ def reused(folder: Path, stage: str) -> int:
     return sum(row["reused"] for row in rows(folder, "costs") if row["stage"] == stage)
 
 
+@pytest.mark.slow
 def test_no_list_or_score_of_an_earlier_state_is_reused(path: str, index: str) -> None:
     with FakeModels("tei", score=lambda query, texts: [float(len(text)) for text in texts]) as server:
         rerank = {"kind": "server", "model": server.model, "base_url": server.address, "combine": "replace"}
@@ -93,6 +94,7 @@ def test_no_list_or_score_of_an_earlier_state_is_reused(path: str, index: str) -
         assert listed(second, "full") != listed(first, "full")
 
 
+@pytest.mark.slow
 def test_a_change_between_stop_and_resume_is_said(
     path: str, index: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -109,6 +111,7 @@ def test_a_change_between_stop_and_resume_is_said(
     assert noted.startswith(f"index {index}: another program has written to it since the start before")
 
 
+@pytest.mark.slow
 def test_a_change_while_it_is_searched_is_said(
     path: str, index: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -104,6 +104,7 @@ def test_answers_are_judged_by_gold_answers_and_criteria(job: str, server: FakeS
     assert len(by_kind["criteria"].frame.keys) == 6
 
 
+@pytest.mark.slow
 def test_arms_with_equal_answers_share_a_judgement_and_each_is_its_run(job: str, server: FakeServer) -> None:
     arms = {"one": {"answer.documents": 1}, "rrf": {"fuse.method": "rrf"}}
     ablation = finished(prepared_work(job, [], {"arms": arms}))
@@ -121,6 +122,7 @@ def test_arms_with_equal_answers_share_a_judgement_and_each_is_its_run(job: str,
         assert sorted(alone, key=repr) == sorted(of_arms[arm], key=repr), arm
 
 
+@pytest.mark.slow
 def test_gold_answers_are_found_by_every_key_and_count_for_the_run(job: str, server: FakeServer) -> None:
     first = finished(prepared_work(job, [], None))
     ids = {one["query"]: one["query_id"] for one in rows(first, "queries")}
@@ -147,6 +149,7 @@ def test_without_answers_there_is_nothing_to_judge(job: str) -> None:
         prepared_work(job, ["answer=null"], None)
 
 
+@pytest.mark.slow
 def test_the_closing_table_has_the_means_and_warns_of_a_judge_of_its_own_work(
     job: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,6 +125,7 @@ def printed(shown: Any) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
+@pytest.mark.slow
 def test_judged_answers_are_compared_as_lists_are(job: str) -> None:
     run = finished(prepared_work(job, [], {"arms": ARMS}))
     found = compare_judged(run, run.config.evaluate)
@@ -158,6 +159,7 @@ def test_judged_answers_are_compared_as_lists_are(job: str) -> None:
     assert "without an answer, by arm (most: one)" in "\n".join(of_kind(found, "criteria").notes)
 
 
+@pytest.mark.slow
 def test_all_measures_stand_side_by_side(job: str) -> None:
     run = finished(prepared_work(job, [], {"arms": ARMS, "subsets": "leave_one_out"}))
     judgements = judged_relevance(run)
@@ -200,6 +202,7 @@ def test_all_measures_stand_side_by_side(job: str) -> None:
     assert part["criteria"] == pytest.approx(sum(part[name] for name in KEYS) / len(KEYS))
 
 
+@pytest.mark.slow
 def test_a_run_shows_and_stores_what_its_answers_are_worth(
     job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -264,6 +267,7 @@ def run_arms(run: RunFolder) -> list[str]:
     return [one["name"] for one in run.record["ablation"]["arms"]]
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared_by_their_judges_and_what_only_one_has_is_said(job: str) -> None:
     a, b = (finished(prepared_work(job, [f"answer.documents={n}"], None)) for n in (1, 2))
     found = diff(a, b, None, None, 5)
@@ -318,6 +322,7 @@ def one_query() -> str:
     return "one.parquet"
 
 
+@pytest.mark.slow
 def test_judged_results_stand_beside_what_people_judged(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = finished(prepared_work(job, [], {"arms": {"short": {"fuse.depth": 2}}}))
     texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
@@ -352,6 +357,7 @@ def test_judged_results_stand_beside_what_people_judged(job: str, capsys: pytest
     assert "results, judged by an LLM" in printed(closing_page(found))
 
 
+@pytest.mark.slow
 def test_criteria_of_other_names_are_not_compared_and_that_is_said(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "KEYS", ("correctness", "style", "tone"))
     Path("other.yaml").write_text(OWN_CRITERIA.replace("correctness, style", "correctness, tone"))

@@ -93,6 +93,7 @@ def test_try_shows_grades_and_nuggets(job: str, server: FakeServer, capsys: pyte
     assert "okay yeast makes gas not support" in shown
 
 
+@pytest.mark.slow
 def test_plan_counts_the_requests_and_prices_them_by_what_was_judged(
     job: str, server: FakeServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +115,7 @@ def test_plan_counts_the_requests_and_prices_them_by_what_was_judged(
     assert "judgements about 60 (0 to 60)" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_a_budget_stops_in_the_judging_stage_and_the_next_start_pays_the_rest(job: str, server: FakeServer) -> None:
     whole = finished(prepared_work(job, ["store=null", "output=whole"], None))
     needed = len(judged(server))

@@ -101,6 +101,7 @@ def test_the_first_results_are_judged(job: str, server: FakeServer, passages: di
     assert sum(one["requests"] for one in costs) == len(asked(server))
 
 
+@pytest.mark.slow
 def test_a_second_run_asks_nothing_again(job: str, server: FakeServer) -> None:
     first = finished(prepared_work(job, [], None))
     sent = len(asked(server))
@@ -112,6 +113,7 @@ def test_a_second_run_asks_nothing_again(job: str, server: FakeServer) -> None:
     assert len(asked(server)) - sent == len(first_results(deeper, 4) - first_results(first))
 
 
+@pytest.mark.slow
 def test_each_document_is_judged_once_for_all_arms(job: str, server: FakeServer) -> None:
     arms = {"rrf": {"fuse.method": "rrf"}, "short": {"fuse.depth": 2}}
     ablation = finished(prepared_work(job, [], {"arms": arms}))
@@ -172,6 +174,7 @@ def test_arms_are_compared_by_the_judge(job: str, passages: dict[str, str]) -> N
     assert "judged by judge-70b" in latex_table(found)
 
 
+@pytest.mark.slow
 def test_the_verbs_measure_by_the_judge(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", job]) == 0
     out = capsys.readouterr().out
@@ -228,6 +231,7 @@ def test_models_of_a_stage_may_have_a_version_behind_their_name() -> None:
     assert models_of(SimpleNamespace(spent=spent), "judge") == ["claude-3-5-sonnet@20240620"]  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_judge_that_is_asked_twice_has_a_noise(job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def again(body: dict[str, Any]) -> str:
         grade = (grade_of(*parts(prompt_of(body))) + body["seed"]) % 4
@@ -252,6 +256,7 @@ def test_a_judge_that_is_asked_twice_has_a_noise(job: str, server: FakeServer, m
     assert any(one.startswith("not ordered by ") and "full" in one and "rrf" in one for one in notes)
 
 
+@pytest.mark.slow
 def test_people_who_judged_some_results_say_how_far_the_judge_agrees(job: str, tmp_path: Path) -> None:
     before = finished(prepared_work(job, [], None))
     first = judged_relevance(before)
@@ -315,6 +320,7 @@ def test_people_s_grades_of_another_scale_are_not_compared(job: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared_by_the_grades_of_both(job: str, passages: dict[str, str]) -> None:
     a, b = (finished(prepared_work(job, [setting], None)) for setting in ("fuse.depth=1", "judge.relevance.documents=4"))
     found = next(one for one in diff(a, b, None, None, 5).judged if one.kind == "relevance")
@@ -350,6 +356,7 @@ def test_two_runs_are_compared_by_the_grades_of_both(job: str, passages: dict[st
     assert diff_values(diff(alone, b, None, None, 5))["judged_results"] is None
 
 
+@pytest.mark.slow
 def test_arms_nearer_than_the_noise_have_no_verdict_and_share_a_place(
     job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

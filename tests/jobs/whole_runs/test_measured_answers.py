@@ -130,6 +130,7 @@ def command(*words: str) -> int:
     return evaluate(parser().parse_args(list(words)))
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_by_its_gold_answers(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = finished(prepared_work(job, [], None))
     wanted = expected(run)
@@ -157,6 +158,7 @@ def test_a_run_is_measured_by_its_gold_answers(job: str, tmp_path: Path, capsys:
     assert {("run", one["query"]): (round(one["F1"], 9), one["EM"]) for one in wide} == wanted
 
 
+@pytest.mark.slow
 def test_lists_and_answers_stand_in_one_table(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = finished(prepared_work(job, [], None))
     texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
@@ -176,6 +178,7 @@ def test_lists_and_answers_stand_in_one_table(job: str, tmp_path: Path, capsys: 
     assert wide.keys() == {"moon and tides", *(query for query, _ in GOLD[:-1])}
 
 
+@pytest.mark.slow
 def test_each_arm_is_measured_as_its_run_alone(job: str, tmp_path: Path) -> None:
     arms = {"one": {"answer.documents": 1}, "best": {"rewrite.select": {"kind": "oracle_k", "k": 1}}}
     run = finished(prepared_work(job, [], {"arms": arms}))
@@ -230,6 +233,7 @@ def test_a_baseline_that_does_not_answer_is_replaced_and_said(job: str, server: 
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared_by_their_answers(job: str) -> None:
     a, b = (finished(prepared_work(job, [f"answer.documents={n}"], None)) for n in (1, 2))
     found = diff(a, b, None, None, 5, None, gold_answers(b.config.evaluate))

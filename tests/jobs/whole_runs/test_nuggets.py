@@ -167,6 +167,7 @@ def asked(server: FakeServer) -> list[str]:
     return [prompt_of(one) for one in server.bodies if "Statements:" in prompt_of(one) or "Nuggets so far:" in prompt_of(one)]
 
 
+@pytest.mark.slow
 def test_nuggets_are_made_from_relevant_documents_and_found_in_the_answer(
     job: str, server: FakeServer, passages: dict[str, str]
 ) -> None:
@@ -215,6 +216,7 @@ def test_nuggets_are_made_from_relevant_documents_and_found_in_the_answer(
     assert sum(one["requests"] for one in costs) == sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", [True, False])
 def test_all_arms_have_the_same_nuggets_and_each_its_own_measures(
     job: str, server: FakeServer, passages: dict[str, str], faults: bool, monkeypatch: pytest.MonkeyPatch
@@ -240,6 +242,7 @@ def test_all_arms_have_the_same_nuggets_and_each_its_own_measures(
         assert one.p_holm is not None
 
 
+@pytest.mark.slow
 def test_a_judge_that_is_asked_twice_looks_for_the_same_nuggets(job: str, passages: dict[str, str]) -> None:
     run = finished(prepared_work(job, ["judge.samples=2"], {"arms": {"one": {"answer.documents": 1}}}))
     wanted, (found,) = wanted_nuggets(run, passages), compare_judged(run, run.config.evaluate)
@@ -262,6 +265,7 @@ def command(run: RunFolder, *words: str) -> int:
     return evaluate(parser().parse_args(["evaluate", run.storage.root, *words]))
 
 
+@pytest.mark.slow
 def test_files_for_nuggetizer_and_umbrela(
     job: str, server: FakeServer, passages: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -323,6 +327,7 @@ def test_nuggets_that_cannot_be_made_are_refused_in_one_line(job: str, tmp_path:
         prepared_work(job, ["answer=null"], None)
 
 
+@pytest.mark.slow
 def test_a_shorter_list_and_another_threshold_make_another_run(job: str, server: FakeServer, passages: dict[str, str]) -> None:
     first = finished(prepared_work(job, [], None))
     for setting in ("judge.nuggets.most=2", "judge.nuggets.relevant=3"):
@@ -337,6 +342,7 @@ def test_a_shorter_list_and_another_threshold_make_another_run(job: str, server:
             assert all(grades[pair] == 3 for pair in made_from)
 
 
+@pytest.mark.slow
 def test_an_arm_differs_from_its_run_alone_by_the_documents_that_nuggets_are_made_from(
     job: str, passages: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -414,6 +420,7 @@ def test_texts_are_shown_once_and_nuggets_beyond_the_most_are_counted(
 MAIL = "keeper@sea.org"
 
 
+@pytest.mark.slow
 def test_a_document_of_a_low_grade_is_not_called_relevant(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "FAULTS", set())
     run = finished(prepared_work(job, [], None))
@@ -458,6 +465,7 @@ def test_what_is_masked_in_the_query_is_masked_in_what_the_judge_compares(
     assert not [one for one in before if MAIL in one]
 
 
+@pytest.mark.slow
 def test_answers_whose_nuggets_cannot_be_told_are_not_called_without_nuggets(
     job: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -477,6 +485,7 @@ def test_answers_whose_nuggets_cannot_be_told_are_not_called_without_nuggets(
     assert f"{len(QUERIES) - with_nuggets} without nuggets have no line" in words
 
 
+@pytest.mark.slow
 def test_two_runs_with_other_nuggets_are_compared_with_a_warning(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "FAULTS", set())
     a, b, c = (finished(prepared_work(job, [setting], None)) for setting in ("fuse.depth=1", "fuse.depth=30", "fuse.keep=40"))
@@ -497,6 +506,7 @@ def test_two_runs_with_other_nuggets_are_compared_with_a_warning(job: str, monke
     assert alike.judge.notes[0].startswith(f"{len(lists[1])} of {len(lists[1])} {words}")
 
 
+@pytest.mark.slow
 def test_prompts_of_one_name_are_told_apart_in_costs_and_errors(job: str, server: FakeServer, tmp_path: Path) -> None:
     for folder, source in (("one", "nugget_importance"), ("two", "nugget_support")):
         (tmp_path / folder).mkdir()
@@ -515,6 +525,7 @@ def test_prompts_of_one_name_are_told_apart_in_costs_and_errors(job: str, server
         assert found[component] == executed[component]
 
 
+@pytest.mark.slow
 def test_try_and_report_show_nuggets_and_judgements(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "FAULTS", set())
     run = finished(prepared_work(job, ["judge.samples=2"], None))
@@ -544,6 +555,7 @@ def test_try_and_report_show_nuggets_and_judgements(job: str, monkeypatch: pytes
     assert "request nugget_support 1 of " in shown
 
 
+@pytest.mark.slow
 def test_answers_that_are_judged_without_a_gold_answer_are_counted(job: str, tmp_path: Path) -> None:
     (tmp_path / "gold.tsv").write_text(f"{QUERIES[1]}\tx\n")
     settings = ["judge.accuracy={prompt: ./own.yaml}", "evaluate.key=query"]

@@ -69,6 +69,7 @@ def test_one_line_from_nothing_to_the_table(config: str, capfd: pytest.CaptureFi
     assert built == "index/small: 3 documents, exists already, nothing to do\n"
 
 
+@pytest.mark.slow
 def test_it_is_the_run_of_an_index_that_was_built_before(config: str, capfd: pytest.CaptureFixture[str]) -> None:
     typed(capfd, "index", config, "--set", "retrieve.retrievers.bm25.index=index/before")
     before, _ = typed(capfd, "run", config, "--json", "--set", "retrieve.retrievers.bm25.index=index/before")
@@ -76,6 +77,7 @@ def test_it_is_the_run_of_an_index_that_was_built_before(config: str, capfd: pyt
     assert json.loads(after)["folder"] == json.loads(before)["folder"]  # the place of an index is no part of a run
 
 
+@pytest.mark.slow
 def test_json_has_values_alone_on_standard_output(config: str, capfd: pytest.CaptureFixture[str]) -> None:
     for verb in (["plan"], ["run"], ["ablate"], ["try", QUERIES[1]]):
         at = f"retrieve.retrievers.bm25.index=index/{verb[0]}"
@@ -105,6 +107,7 @@ def test_a_killed_run_goes_on_with_the_index_of_its_first_start(
     assert len(rows(Path(out.splitlines()[-1]), "queries")) == len(QUERIES)
 
 
+@pytest.mark.slow
 def test_a_corpus_that_has_changed_between_two_nights_is_refused(config: str, capfd: pytest.CaptureFixture[str]) -> None:
     typed(capfd, "run", config)
     write(Path("corpus.parquet"), OTHER)
@@ -120,6 +123,7 @@ def test_a_corpus_that_has_changed_between_two_nights_is_refused(config: str, ca
     assert documents("index/small") == 4
 
 
+@pytest.mark.slow
 def test_arms_over_another_index_and_over_another_corpus(config: str, capfd: pytest.CaptureFixture[str]) -> None:
     write(Path("other.parquet"), OTHER)
     name = "retrieve.retrievers.bm25"

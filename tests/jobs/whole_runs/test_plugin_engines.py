@@ -75,6 +75,7 @@ def called() -> Counter[str]:
     return Counter(file.read_text().splitlines()) if file.exists() else Counter()
 
 
+@pytest.mark.slow
 def test_it_answers_and_its_answers_are_kept_by_its_code(job: str, tmp_path: Path) -> None:
     run = finished(prepared_work(job, ["name=first"], None))
     assert called() == Counter(QUERIES)

@@ -85,6 +85,7 @@ def test_every_line_of_the_page(place: Path, dmqr: Dmqr, passages: dict[str, str
     assert (own_lists(first), own_lists(second)) == (by_hand(passages, 2), by_hand(passages, 1))
 
 
+@pytest.mark.slow
 def test_the_contract_that_the_page_shows(place: Path, dmqr: Dmqr) -> None:
     (place / "test_overlap.py").write_text(page_file("test_overlap.py"))
     dmqr("index", "own.yaml", "--corpus", "corpus.parquet")
@@ -109,6 +110,7 @@ def test_the_index_is_built_once_for_a_corpus(place: Path, capsys: pytest.Captur
     assert "overlap.py has no build_index, so its index is built elsewhere" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_other_code_is_another_run_and_takes_no_list_of_before(place: Path, dmqr: Dmqr) -> None:
     dmqr("index", "own.yaml", "--corpus", "corpus.parquet")
     first = dmqr("run", "own.yaml")
@@ -126,6 +128,7 @@ def test_other_code_is_another_run_and_takes_no_list_of_before(place: Path, dmqr
     assert dmqr("run", "own.yaml") == first
 
 
+@pytest.mark.slow
 def test_arms_with_and_without_it_and_with_other_code(place: Path, dmqr: Dmqr, passages: dict[str, str]) -> None:
     (place / "longer.py").write_text(page_file("overlap.py").replace(r"\w+", r"\w{4,}"))
     config = yaml.safe_load(page_file("own.yaml"))
@@ -159,6 +162,7 @@ def results(run: Any, arm: str) -> set[tuple[str, int, str, float]]:
     return {(row["query_id"], row["rank"], row["doc_id"], round(row["score"], 9)) for row in found}
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_reported_and_read_without_the_code(
     place: Path, dmqr: Dmqr, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,6 +99,7 @@ def test_a_hosted_reranker_orders_by_what_its_service_says(job: str, service: Ju
     assert sum(one["requests"] for one in costs) == len(service.judged)
 
 
+@pytest.mark.slow
 def test_scores_are_known_by_code_and_settings(job: str, service: JudgingService, tmp_path: Path) -> None:
     finished(prepared_work(job, ["name=first"], None))
     asked = len(service.judged)
@@ -113,6 +114,7 @@ def test_scores_are_known_by_code_and_settings(job: str, service: JudgingService
     assert len(service.judged) == 3 * asked
 
 
+@pytest.mark.slow
 def test_a_service_that_is_busy_is_asked_again_and_one_that_is_away_ends_the_run(job: str, service: JudgingService) -> None:
     calm = finished(prepared_work(job, ["name=calm", "store=null"], None))
     before = len(service.judged)
@@ -135,6 +137,7 @@ def test_an_answer_of_another_form_fails_its_query_alone(job: str, service: Judg
     assert set(results(run)) == set(QUERIES) - {"zzz"}  # as fused
 
 
+@pytest.mark.slow
 def test_a_reranker_in_python(job: str, passages: dict[str, str]) -> None:
     fused = finished(prepared_work(job, ["rerank={kind: none}", "name=fused"], None))
     run = finished(prepared_work(job, ["rerank={kind: own.py:Longest, combine: replace}"], None))
@@ -143,6 +146,7 @@ def test_a_reranker_in_python(job: str, passages: dict[str, str]) -> None:
     assert {(one["component"], one["model"]) for one in rerank_costs(run)} == {("Longest", "Longest")}
 
 
+@pytest.mark.slow
 def test_arms_with_and_without(job: str, service: JudgingService) -> None:
     arms: dict[str, Any] = {
         "fused": {"rerank.kind": "none"}, "longest": {"rerank": {"kind": "own.py:Longest", "combine": "replace"}},
@@ -160,6 +164,7 @@ def test_arms_with_and_without(job: str, service: JudgingService) -> None:
     assert results(ablation, "longest") != results(ablation, "shortest")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("more", "words"), [(0, "KeyError: 'yeast'"), (1, "score gives scores of the shape (3,) for 2 pairs")])
 def test_code_that_fails_fails_its_query_alone(job: str, more: int, words: str) -> None:
     run = finished(prepared_work(job, [f"rerank={{kind: own.py:Fails, more: {more}}}"], None))

@@ -72,6 +72,7 @@ def texts(run: RunFolder, strategy: str) -> dict[str, list[tuple[str, float, flo
     return found
 
 
+@pytest.mark.slow
 def test_a_strategy(dmqr: Dmqr) -> None:
     _, shown, planned, run, ablated = dmqr("longest.yaml")
     assert "lighthouse light" in shown
@@ -85,6 +86,7 @@ def test_a_strategy(dmqr: Dmqr) -> None:
     assert arms == {"full", "original", "longest", "one", "without longest", "without one"}
 
 
+@pytest.mark.slow
 def test_a_strategy_that_loads_a_table_and_one_that_reads_lists(place: Path, dmqr: Dmqr, passages: dict[str, str]) -> None:
     (place / "table.tsv").write_text("lamp\tlantern\nsea\tocean\n")
     made = "rewrite.strategies=[{loaded.py:Loaded: {table: table.tsv, name: loaded}}, titles.py:Titles]"
@@ -108,6 +110,7 @@ def test_rm3(dmqr: Dmqr) -> None:
     assert sum(counts[word] for word in ("light", "lighthouse", "lamp")) >= 50
 
 
+@pytest.mark.slow
 def test_a_reranker(dmqr: Dmqr, passages: dict[str, str]) -> None:
     shown, run, ablated = dmqr("shares.yaml")
     assert "Coverage (replace)" in shown

@@ -36,6 +36,7 @@ from tests.support.jobs import corrective_llm
 from tests.support.jobs.corrective_llm import kind_of, prompt_of
 from tests.support.jobs.in_process_runs import finished, prepared_job, rows
 from tests.support.jobs.whole_runs import ROOT
+from tests.support.params import rest_slow
 from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.tiny_reranker import make_reranker
 from tests.support.retrievers.web_server import WebServer
@@ -123,7 +124,7 @@ def settings(preset: str, server: FakeServer) -> list[str]:
     return found + (["rerank.model=reranker", "rerank.max_length=128"] if preset == "paper-answers" else [])
 
 
-@pytest.mark.parametrize("preset", ENGINES)
+@pytest.mark.parametrize("preset", rest_slow(ENGINES, ["crag"]))
 def test_a_preset_runs_to_its_end(preset: str, servers: FakeServer) -> None:
     path = f"configs/{preset}.yaml"
     run = finished(prepared_job(path, *settings(preset, servers)))

@@ -131,6 +131,7 @@ def strategies(*entries: Any) -> str:
     return f"rewrite.strategies={json.dumps(entries)}"
 
 
+@pytest.mark.slow
 def test_it_has_what_a_strategy_of_a_prompt_has(job: str) -> None:
     settings = [strategies("general", "rule.py:Rule"), "rewrite.select={kind: random_k, k: 2}"]
     run = finished(prepared_work(job, settings, None))
@@ -297,6 +298,7 @@ def test_a_gate_and_a_strategy_that_reads_lists(job: str) -> None:
     assert called() == Counter(unsure)
 
 
+@pytest.mark.slow
 def test_a_second_night_calls_nothing_and_other_code_is_another_run(job: str, tmp_path: Path) -> None:
     first = finished(prepared_work(job, ["name=first"], None))
     assert called() == Counter(QUERIES)
@@ -316,6 +318,7 @@ def test_a_second_night_calls_nothing_and_other_code_is_another_run(job: str, tm
     assert called() == again + Counter(QUERIES) + Counter(["zzz"])
 
 
+@pytest.mark.slow
 def test_texts_made_from_other_lists_are_made_again(
     job: str, bm25: dict[str, Any], tmp_path: Path, corpus: Path, config_file: Callable[[Any], str]
 ) -> None:
@@ -331,6 +334,7 @@ def test_texts_made_from_other_lists_are_made_again(
     assert called() == Counter(3 * QUERIES)
 
 
+@pytest.mark.slow
 def test_a_run_that_failed_goes_on_with_what_was_made(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = strategies("general", "rule.py:Rule", "rule.py:Titles")
     whole = finished(prepared_work(job, ["name=whole", "store=null", made], None))
@@ -353,6 +357,7 @@ def test_a_run_that_failed_goes_on_with_what_was_made(job: str, monkeypatch: pyt
         assert sorted(map(repr, rows(run, table))) == sorted(map(repr, rows(whole, table))), table
 
 
+@pytest.mark.slow
 def test_arms_are_their_runs(job: str, bm25: dict[str, Any], tmp_path: Path, corpus: Path) -> None:
     other = tmp_path / "other"
     build_local_index(other, corpus, index_fields("unicode"))
@@ -384,6 +389,7 @@ def test_arms_are_their_runs(job: str, bm25: dict[str, Any], tmp_path: Path, cor
     assert not any("requests" in key for key in needs)
 
 
+@pytest.mark.slow
 def test_a_plan_tells_what_is_missing_and_that_it_costs_no_token(job: str, tmp_path: Path) -> None:
     (tmp_path / "prices.yaml").write_text("tokens: {tiny: {prompt: 2.0, completion: 8.0}}\n")
     made = [strategies("rule.py:Rule", "rule.py:Titles"), "rewrite.engine=null"]
@@ -439,6 +445,7 @@ def test_what_is_no_text_is_an_error_of_its_query(job: str) -> None:
     assert by_query(run, "results", "rank").keys() == set(QUERIES) - {"zzz"}
 
 
+@pytest.mark.slow
 def test_batches_give_what_single_queries_give(job: str) -> None:
     of = {}
     for name in ("Titles", "Batches"):

@@ -90,7 +90,8 @@ def stored(run: RunFolder) -> list[dict[str, Any]]:
     return list(json.loads((Path(run.storage.root) / "shards.json").read_text())["thresholds"].values())
 
 
-@pytest.mark.parametrize("size", [pytest.param(3, marks=pytest.mark.slow), 30])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [3, 30])
 def test_a_quantile_is_taken_once_of_a_seeded_sample(job: str, size: int) -> None:
     best = best_scores(finished(prepared_work(job, ["rewrite.strategies=[]", "name=plain"], None)))
     value = threshold(best)
@@ -158,6 +159,7 @@ def test_a_run_goes_on_over_an_index_that_was_moved(
     assert rewritten(run, "rewrites" if setting == GATE else "rounds") == low
 
 
+@pytest.mark.slow
 def test_arms_with_quantiles_are_their_runs(job: str, server: FakeServer) -> None:
     arms = {
         "gated": {"rewrite.gate": {"by": "bm25", "below": {"quantile": SHARE, "sample": SAMPLE}}},
@@ -187,6 +189,7 @@ def test_plan_tells_the_threshold_and_how_many_are_rewritten(job: str) -> None:
     assert not list(Path("runs").glob("small-*"))
 
 
+@pytest.mark.slow
 def test_try_knows_the_threshold_of_the_newest_run(job: str, server: FakeServer) -> None:
     best = best_scores(finished(prepared_work(job, ["rewrite.strategies=[]", "name=plain"], None)))
     sure = max(QUERIES, key=lambda query: best[query])

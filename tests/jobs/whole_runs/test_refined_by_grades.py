@@ -139,6 +139,7 @@ def refined(server: FakeServer, since: int = 0) -> dict[str, str]:
     return {prompt.rpartition("Query: ")[2]: prompt for prompt in prompts if "Tried before" in prompt}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_an_llm_grades_each_document_once_for_all_rounds(
     job: str, server: FakeServer, passages: dict[str, str], rounds: int
@@ -175,6 +176,7 @@ def test_an_llm_grades_each_document_once_for_all_rounds(
     assert len(server.bodies) == before
 
 
+@pytest.mark.slow
 def test_a_grade_serves_refining_grading_and_judging(job: str, server: FakeServer, passages: dict[str, str]) -> None:
     engine = engine_of(server)
     steps = {

@@ -55,6 +55,7 @@ def umbrela(run: RunFolder) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_lines_for_umbrela_have_the_answer_that_the_grade_is_of(nights: Nights) -> None:
     nights.run("one", *SETTINGS)
     nights.replay("runs/small", "unparsable")

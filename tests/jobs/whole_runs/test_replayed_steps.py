@@ -19,6 +19,7 @@ from tests.support.jobs import step_llm
 from tests.support.jobs.replayed_runs import QUERIES, Llm, Nights, folder_of, runs_below
 from tests.support.jobs.step_llm import Body, kind_of, prompt_of, replay_of
 from tests.support.jobs.whole_runs import rows
+from tests.support.params import rest_slow
 from tests.support.retrievers.web_server import WebServer
 
 BAD = QUERIES[1]
@@ -63,10 +64,7 @@ def reasons(run: RunFolder, stage: str) -> set[str]:
     return {one["reason"] for one in found}
 
 
-FAST = ("answer", "iterate", "nuggets")  # the others are slow tests: a run and two replays each
-
-
-@pytest.mark.parametrize("fault", [one if one in FAST else pytest.param(one, marks=pytest.mark.slow) for one in FAULTS])
+@pytest.mark.parametrize("fault", rest_slow(FAULTS, ["answer"]))  # a run and two replays each
 def test_what_is_at_fault_in_a_step_is_asked_for_anew(
     told_nights: Nights, told: Llm, fault: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

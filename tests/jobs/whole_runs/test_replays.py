@@ -61,6 +61,7 @@ def requests(folder: Path) -> int:
 # ---------------------------------------------------------------- answers at fault
 
 
+@pytest.mark.slow
 def test_answers_at_fault_are_asked_for_anew_and_later_nights_have_them(
     nights: Nights, llm: Llm, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +121,7 @@ def test_what_is_refused_again_is_replayed_by_a_replay_of_the_replay(nights: Nig
     assert texts(runs_below(Path("runs"))[-1])[BAD] == json.loads(good(BAD, 4))
 
 
+@pytest.mark.slow
 def test_a_worse_answer_takes_no_text_away(nights: Nights, llm: Llm) -> None:
     half = json.dumps({"general": "a lamp that is seen from the sea"})
     llm.faulty = {BAD: [half, REFUSED]}
@@ -134,6 +136,7 @@ def test_a_worse_answer_takes_no_text_away(nights: Nights, llm: Llm) -> None:
     assert texts(runs_below(Path("runs"))[-1])[BAD] == json.loads(half)
 
 
+@pytest.mark.slow
 def test_the_night_after_reads_the_last_of_equal_answers(nights: Nights, llm: Llm) -> None:
     halves = [json.dumps({"general": f"a lamp that is seen from the sea, {number}"}) for number in range(3)]
     llm.faulty = {BAD: halves}
@@ -158,6 +161,7 @@ def test_a_replay_of_an_earlier_night_begins_behind_what_others_have_asked_for(n
     assert nights.replay(folder_of(first), "refusal", settings=["retrieve.depth=20"]) == []
 
 
+@pytest.mark.slow
 def test_a_cut_answer_is_given_more_tokens(nights: Nights, llm: Llm) -> None:
     def cut(body: dict[str, Any]) -> Any:
         from tests.support.rewriters.fake_server import Reply, completion
@@ -174,6 +178,7 @@ def test_a_cut_answer_is_given_more_tokens(nights: Nights, llm: Llm) -> None:
     assert texts(runs_below(Path("runs"))[-1]) == {BAD: json.loads(good(BAD, 1))}
 
 
+@pytest.mark.slow
 def test_without_a_store_the_answers_are_those_of_the_run_that_is_replayed(nights: Nights, llm: Llm) -> None:
     llm.faulty = {BAD: [REFUSED], WORSE: [json.dumps({"general": "about the yeast of beer"})]}
     nights.run("one", "store=null")
@@ -186,6 +191,7 @@ def test_without_a_store_the_answers_are_those_of_the_run_that_is_replayed(night
 # ---------------------------------------------------------------- no answer, and another parser
 
 
+@pytest.mark.slow
 def test_what_had_no_answer_is_asked_again_as_it_was_and_nothing_else(nights: Nights, llm: Llm) -> None:
     def text(body: dict[str, Any]) -> str:
         return REFUSED if WORSE in body["messages"][0]["content"] and not body["seed"] else "a lamp by the sea"
@@ -205,6 +211,7 @@ def test_what_had_no_answer_is_asked_again_as_it_was_and_nothing_else(nights: Ni
     assert nights.run("two", *settings) == []
 
 
+@pytest.mark.slow
 def test_one_strategy_is_at_fault_and_the_other_is_not_asked_for_again(nights: Nights, llm: Llm) -> None:
     def text(body: dict[str, Any]) -> str:
         return REFUSED if not body["seed"] and "keyword" in body["messages"][0]["content"].lower() else "a lamp by the sea"
@@ -218,6 +225,7 @@ def test_one_strategy_is_at_fault_and_the_other_is_not_asked_for_again(nights: N
     assert {one.seed for one in sent} == {SEED}
 
 
+@pytest.mark.slow
 def test_a_change_of_the_parser_costs_no_call(nights: Nights, llm: Llm, monkeypatch: pytest.MonkeyPatch) -> None:
     places = ("rewriters.rewriter.read_joint", "rewriters.outcome.retries.read_joint")
     from rewriters.reading.answers import read_joint
@@ -243,6 +251,7 @@ def test_a_change_of_the_parser_costs_no_call(nights: Nights, llm: Llm, monkeypa
     assert reused(folder_of(again)) == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_recording_is_read_anew_and_asked_once(nights: Nights, llm: Llm) -> None:
     lines = [{"query": query, "completions": {"dmqr": REFUSED if query == BAD else good(query)}} for query in QUERIES]
     Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -256,6 +265,7 @@ def test_a_recording_is_read_anew_and_asked_once(nights: Nights, llm: Llm) -> No
 # ---------------------------------------------------------------- with other features
 
 
+@pytest.mark.slow
 def test_a_killed_replay_goes_on_and_asks_nothing_twice(
     nights: Nights, llm: Llm, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -285,6 +295,7 @@ def test_a_killed_replay_goes_on_and_asks_nothing_twice(
     assert {start for sample, start, _ in completions(folder_of(again)) if sample} == {1, 2}
 
 
+@pytest.mark.slow
 def test_a_replay_stays_within_its_budget_and_goes_on_with_more(nights: Nights, llm: Llm) -> None:
     Path("prices.yaml").write_text("tokens: {tiny: {completion: 1000000}}\n")  # 3 USD an answer, 4 at most
     llm.faulty = {query: [REFUSED] for query in QUERIES}
@@ -298,6 +309,7 @@ def test_a_replay_stays_within_its_budget_and_goes_on_with_more(nights: Nights, 
     assert texts(runs_below(Path("runs"))[-1]) == {query: json.loads(good(query, 1)) for query in QUERIES}
 
 
+@pytest.mark.slow
 def test_tries_of_a_request_and_replays_of_it_are_answers_beside_each_other(nights: Nights, llm: Llm) -> None:
     llm.faulty = {BAD: [REFUSED]}  # the seeds of tries are below those of a replay
     settings = ["rewrite.retries=2"]
@@ -313,6 +325,7 @@ def test_tries_of_a_request_and_replays_of_it_are_answers_beside_each_other(nigh
         assert {reason for query, _, reason in errors(run) if query == BAD} == {"replayed"}
 
 
+@pytest.mark.slow
 def test_answers_from_documents_are_asked_for_anew_alone(nights: Nights, llm: Llm) -> None:
     def text(body: dict[str, Any]) -> str:
         asked = body["messages"][-1]["content"]
@@ -337,6 +350,7 @@ def test_answers_from_documents_are_asked_for_anew_alone(nights: Nights, llm: Ll
     assert len(rows(folder_of(runs_below(Path("runs"))[-1]), "answers")) == len(QUERIES)
 
 
+@pytest.mark.slow
 def test_the_log_may_be_gone_and_the_output_may_have_moved(nights: Nights, llm: Llm) -> None:
     llm.faulty = {BAD: [REFUSED]}
     nights.run("one")
@@ -347,6 +361,7 @@ def test_the_log_may_be_gone_and_the_output_may_have_moved(nights: Nights, llm: 
     assert texts(runs_below(Path("moved"))[-1]) == {BAD: json.loads(good(BAD, 1))}
 
 
+@pytest.mark.slow
 def test_try_shows_what_a_replay_was_answered(nights: Nights, llm: Llm, capfd: pytest.CaptureFixture[str]) -> None:
     llm.faulty = {BAD: [REFUSED]}
     nights.run("one")
@@ -358,6 +373,7 @@ def test_try_shows_what_a_replay_was_answered(nights: Nights, llm: Llm, capfd: p
     assert [one["answer"] for one in trial["requests"]] == [good(BAD, 1)]
 
 
+@pytest.mark.slow
 def test_an_ablation_reads_what_a_replay_was_answered_and_is_none_to_replay(
     nights: Nights, llm: Llm, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -389,6 +405,7 @@ def test_a_reason_that_no_query_has_is_refused_with_those_that_are_there(
     assert "(known: refusal (1))" in said
 
 
+@pytest.mark.slow
 def test_the_reason_of_rejected_rows_is_refused(nights: Nights, llm: Llm, capfd: pytest.CaptureFixture[str]) -> None:
     """They are no queries; of a reason that queries have, too, these are replayed."""
     pq.write_table(pa.table({"query": [*QUERIES, " ", None]}), "log.parquet")
@@ -404,6 +421,7 @@ def test_the_reason_of_rejected_rows_is_refused(nights: Nights, llm: Llm, capfd:
     assert [(one.query, one.replay) for one in again] == [(BAD, 1)]
 
 
+@pytest.mark.slow
 def test_the_list_and_the_trend_tell_replays_from_nights(nights: Nights, llm: Llm, capfd: pytest.CaptureFixture[str]) -> None:
     llm.faulty = {BAD: [REFUSED]}
     nights.run("one")

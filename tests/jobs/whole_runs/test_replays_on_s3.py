@@ -49,6 +49,7 @@ def expected(query: str) -> dict[str, str]:
     return {"general": "as the moon, so the tide"} if query == HALF else said
 
 
+@pytest.mark.slow
 def test_a_run_on_s3_is_replayed_there_and_later_nights_read_it(
     told_nights: Nights, told: Llm, s3: S3Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

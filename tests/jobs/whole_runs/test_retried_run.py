@@ -83,6 +83,7 @@ def test_a_start_that_stopped_between_makes_the_tries_only(worker: Callable[...,
         assert [body["seed"] for body in server.bodies[3:]] == [3 + FIRST_TRY] * 2
 
 
+@pytest.mark.slow
 def test_a_recording_is_not_asked_again(
     tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],

@@ -87,6 +87,7 @@ def asked(server: FakeServer) -> Counter[str]:
     return Counter(prompt.rpartition("Query: ")[2] for prompt in prompts if "Tried before" in prompt)
 
 
+@pytest.mark.slow
 def test_queries_with_a_low_best_score_have_a_round(job: str, server: FakeServer) -> None:
     plain = finished(prepared_work(job, ["iterate=null", "name=plain"], None))
     best = {query: max(lists(plain).get((query, "original", 1), {"": 0.0}).values()) for query in QUERIES}
@@ -110,6 +111,7 @@ def test_queries_with_a_low_best_score_have_a_round(job: str, server: FakeServer
     assert not [one for one in rows(run, "errors") if one["stage"] == "iterate"]
 
 
+@pytest.mark.slow
 def test_the_best_of_both_rounds_is_that_of_the_fused_scores(job: str) -> None:
     """With one list a round, min-max fusion is arithmetic that a test can do by hand."""
     run = finished(prepared_work(job, ["fuse.redundancy=none", "rewrite.strategies=[]", "iterate.below=1e9"], None))
@@ -125,6 +127,7 @@ def test_the_best_of_both_rounds_is_that_of_the_fused_scores(job: str) -> None:
         assert doc_ids == sorted(scaled, key=lambda doc_id: (-round(scaled[doc_id], 9), doc_id))
 
 
+@pytest.mark.slow
 def test_rounds_end_where_the_best_score_is_reached(job: str, server: FakeServer) -> None:
     run = finished(prepared_work(job, ["iterate.rounds=3"], None))
     texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
@@ -145,6 +148,7 @@ def test_rounds_end_where_the_best_score_is_reached(job: str, server: FakeServer
     assert len(rows(run, "rounds")) == expected.total() - len(repeated)
 
 
+@pytest.mark.slow
 def test_a_second_run_asks_nothing_and_an_arm_is_its_run(job: str, server: FakeServer) -> None:
     arms = {
         "two": {"iterate.rounds": 2}, "fused": {"iterate.merge": "fuse"}, "never": {"iterate.below": -1.0},
@@ -163,6 +167,7 @@ def test_a_second_run_asks_nothing_and_an_arm_is_its_run(job: str, server: FakeS
     assert not [prompt for prompt in prompts if "Tried before" in prompt]
 
 
+@pytest.mark.slow
 def test_rounds_by_the_reranker(job: str, tmp_path: Path, server: FakeServer) -> None:
     from tests.support.retrievers.tiny_reranker import make_reranker
 
@@ -224,6 +229,7 @@ def test_arms_are_their_runs_also_where_measures_read_further_than_candidates(jo
     assert {one["arm"] for one in rows(ablation, "rounds")} == {"full", "general", "original", *arms}
 
 
+@pytest.mark.slow
 def test_a_query_on_which_the_reranker_failed_stays_as_it_was_fused(job: str, server: FakeServer, reranker: FakeModels) -> None:
     failed = QUERIES[2]
     plain = finished(prepared_work(job, ["iterate=null", "name=plain", "store=null"], None))
@@ -242,6 +248,7 @@ def test_a_query_on_which_the_reranker_failed_stays_as_it_was_fused(job: str, se
     )
 
 
+@pytest.mark.slow
 def test_the_best_score_of_a_list_that_is_not_fused_ends_the_rounds(
     job: str, server: FakeServer, bm25: dict[str, Any], served_dense: dict[str, Any]
 ) -> None:
@@ -254,6 +261,7 @@ def test_the_best_score_of_a_list_that_is_not_fused_ends_the_rounds(
     assert {source["retriever"] for one in rows(run, "results") for source in one["sources"]} == {"dense"}
 
 
+@pytest.mark.slow
 def test_what_was_found_before_is_dropped_where_a_better_document_has_its_text(
     job: str, tmp_path: Path, server: FakeServer
 ) -> None:
@@ -280,6 +288,7 @@ def test_what_was_found_before_is_dropped_where_a_better_document_has_its_text(
                for query in QUERIES)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_one_block_of_a_worker_searches_at_a_time(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several are under way while they wait for the LLM; models and their tokenizers bear one thread."""
     built, blocks = list[dict[str, Any]](), list[pa.Table]()
@@ -319,6 +328,7 @@ def test_one_block_of_a_worker_searches_at_a_time(job: str, monkeypatch: pytest.
     assert all(table.num_rows == len(QUERIES) // 2 for table in made)
 
 
+@pytest.mark.slow
 def test_a_plan_counts_the_searches_and_pairs_of_rounds(job: str, reranker: FakeModels) -> None:
     def left(*settings: str) -> dict[str, Any]:
         path_settings = [*reranked(reranker), *settings]
@@ -331,6 +341,7 @@ def test_a_plan_counts_the_searches_and_pairs_of_rounds(job: str, reranker: Fake
     assert (without["rounds"], once["rounds"], thrice["rounds"]) == (0, len(QUERIES), 3 * len(QUERIES))
 
 
+@pytest.mark.slow
 def test_tune_learns_from_the_lists_before_the_rounds(job: str) -> None:
     plain = finished(prepared_work(job, ["iterate=null", "name=plain"], None))
     run = finished(prepared_work(job, [], None))

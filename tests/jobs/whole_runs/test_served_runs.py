@@ -129,6 +129,7 @@ def test_addresses_and_limits_begin_no_other_run_and_another_model_does(path: st
     assert prepared(path).run_id != first.run_id
 
 
+@pytest.mark.slow
 def test_a_text_that_a_server_does_not_take_fails_its_query_alone(path: str, encoder: FakeModels, reranker: FakeModels) -> None:
     encoder.fail(BAD, tei_error(422, "Tokenization error", "Tokenizer"))
     folder = done(prepared(path, "name=one"))
@@ -151,6 +152,7 @@ def sent_for_queries(*servers: FakeModels) -> int:
     return sum(body.get("query") in QUERIES for server in servers for _, body in server.asked)
 
 
+@pytest.mark.slow
 def test_every_request_is_counted_also_those_for_a_query_that_fails(path: str, reranker: FakeModels) -> None:
     reranker.fail(BAD, INFERENCE_FAILED)
     folder = done(prepared(path))
@@ -172,6 +174,7 @@ def test_every_request_is_counted_also_those_for_a_query_that_fails(path: str, r
     assert {text[one["query_id"]] for one in spent if one["error"]} == {BAD}
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_away_stops_the_run_which_goes_on_later(path: str, reranker: FakeModels) -> None:
     for query in QUERIES[3:]:
         reranker.fail(query, OVERLOADED)

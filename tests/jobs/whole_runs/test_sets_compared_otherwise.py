@@ -135,6 +135,7 @@ def test_the_smallest_difference_is_corrected_over_the_comparisons_with_baseline
     assert found["pairs"] == []
 
 
+@pytest.mark.slow
 def test_baselines_of_arms_and_families_are_those_of_each_set(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--baseline", "keyword", "--baseline", "by*=full"]
     found, values = over_sets(folder, capsys, *words), by_query(folder, "nDCG@10")
@@ -163,6 +164,7 @@ def test_baselines_of_arms_and_families_are_those_of_each_set(folder: str, capsy
     assert "--baseline keywrd: 'keywrd' is no arm; did you mean 'keyword'?" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_tables_and_pages_have_the_pairs(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     latex = tmp_path / "t.tex"
@@ -200,6 +202,7 @@ def test_python_compares_as_the_command_line_does(folder: str, capsys: pytest.Ca
     assert ablation.quality().pairs.num_rows == 0
 
 
+@pytest.mark.slow
 def test_one_sheet_of_all_sets_is_read_back_as_the_judgements_of_each(
     folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -297,6 +300,7 @@ def test_what_is_of_no_set_is_refused(folder: str, tmp_path: Path, capsys: pytes
     assert "--unjudged-depth 3: is of --unjudged" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_of_the_first_set_reads_that_set_of_a_sheet(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     qrels = [line.split("\t") for line in Path("data/birds/qrels.tsv").read_text().splitlines()]
     rows = [f"{name}\t{key}\t{doc}\t{grade}" for name in SETS for key, doc, grade in qrels]

@@ -50,6 +50,7 @@ def test_a_second_driver_is_refused_and_a_forgotten_query_names_the_ablation_tha
     assert Path(run).name.startswith("tools-")
 
 
+@pytest.mark.slow
 def test_an_old_one_goes_with_its_sets_the_newest_stays_and_so_does_one_with_answers_of_its_own(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

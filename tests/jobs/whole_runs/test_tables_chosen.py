@@ -49,6 +49,7 @@ def test_what_no_table_can_have_is_refused_before_any_work(
     assert not (paper / "runs").exists()
 
 
+@pytest.mark.slow
 def test_measures_for_this_time_are_those_that_the_table_chooses_from(paper: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = ["--set", 'ablate.table={"measures": ["MAP@10"]}']  # ir_measures prints AP@10
     assert main(["ablate", "paper.yaml", *table]) == 2
@@ -106,6 +107,7 @@ def test_an_arm_without_answers_is_chosen_for_the_table_of_lists(judged: str, ca
     assert (of_lists, of_answers) == (["full", "silent"], ["full"])
 
 
+@pytest.mark.slow
 def test_every_measure_of_the_finished_ablation_is_taken_and_no_other(judged: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ablate", judged, "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["judged_answers"]) == {"accuracy", "criteria"}

@@ -74,6 +74,7 @@ def vectors(encoder: Any, texts: list[str], kind: str) -> np.ndarray:
     return np.concatenate([encoder.encode([SearchText(text, kind)]) for text in texts]).astype(np.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_one", ["with_original", "texts"])
 def test_a_dense_list_is_that_of_the_mean_of_the_vectors(as_one: str, dense: Block, passages: dict[str, str]) -> None:
     (row,) = plain_rows(worker({"dense": dense}, as_one)(block(sampled(*PASSAGES))))
@@ -112,6 +113,7 @@ def test_a_bm25_list_is_that_of_all_words_with_the_original_repeated(as_one: str
     assert (searches(result), searches(result, "saved")) == ([{"bm25": 2}], [{"bm25": 2}])
 
 
+@pytest.mark.slow
 def test_a_hybrid_fuses_its_lists_of_the_one_search(bm25: Block, dense: Block) -> None:
     hybrid = {"kind": "hybrid", "of": {"bm25": bm25, "dense": dense}, "method": "rrf", "depth": DEPTH}
     apart, joined = (
@@ -155,6 +157,7 @@ def test_together_takes_its_texts_beside_the_others(bm25: Block) -> None:
     assert [sum(entry["saved"] for entry in row["costs"]) for row in one] == [4, 3]
 
 
+@pytest.mark.slow
 def test_together_keeps_the_original_of_a_strategy_where_its_own_list_has_weight_0(bm25: Block, dense: Block) -> None:
     joined = {"bm25": bm25 | {"together": True}, "dense": dense | {"together": True}}
     row = sampled(*PASSAGES, keyword="lamp, light")
@@ -260,11 +263,13 @@ def equal_to_their_runs(values: dict[str, Any], config_file: Made, arms: dict[st
     return folder
 
 
+@pytest.mark.slow
 def test_arms_with_and_without_it_share_every_request(values: dict[str, Any], config_file: Made) -> None:
     folder = equal_to_their_runs(values, config_file, {"each": {"rewrite.strategies": [HYDE]}})
     assert sum(row["requests"] for row in rows(folder, "costs")) == 3 * 3
 
 
+@pytest.mark.slow
 def test_a_single_list_without_a_hit_is_replaced_by_the_original_s_in_arms_too(
     values: dict[str, Any], bm25: Block, config_file: Made
 ) -> None:

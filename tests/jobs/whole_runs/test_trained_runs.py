@@ -101,6 +101,7 @@ def wanted(*names: str) -> set[tuple[str, int, str]]:
     }
 
 
+@pytest.mark.slow
 def test_a_run_asks_each_model_in_its_form_and_reads_what_it_answers(
     job: Values, server: FakeServer, config_file: Callable[[Any], str], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_run_asks_each_model_in_its_form_and_reads_what_it_answers(
     assert len(server.bodies) == sent
 
 
+@pytest.mark.slow
 def test_the_same_prompt_as_a_message_is_another_request(
     job: Values, server: FakeServer, config_file: Callable[[Any], str]
 ) -> None:
@@ -158,6 +160,7 @@ def test_only_engines_that_are_asked_are_checked_and_opened(
     assert main(["run", config_file(job)]) == 2
 
 
+@pytest.mark.slow
 def test_each_model_s_tokens_are_planned_and_priced(
     job: Values, config_file: Callable[[Any], str], capfd: pytest.CaptureFixture[str]
 ) -> None:

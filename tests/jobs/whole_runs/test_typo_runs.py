@@ -57,6 +57,7 @@ def done(path: str, *settings: str) -> Path:
 WITH = "retrieve.typos={rate: 0.4, seed: 3}"
 
 
+@pytest.mark.slow
 def test_the_original_is_searched_with_its_typos_and_all_else_is_the_clean_query_s(job: str, bm25: dict[str, Any]) -> None:
     folder, clean = done(job, WITH), done(job)
     assert folder != clean
@@ -93,6 +94,7 @@ def test_the_reranker_sees_the_typos(job: str, served_dense: dict[str, Any], pas
         assert row["score"] == pytest.approx(float(query @ passage), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_rate_of_zero_changes_no_row(job: str) -> None:
     folder, clean = done(job, "retrieve.typos={rate: 0}"), done(job)
     for table in ("runs", "results", "scores"):

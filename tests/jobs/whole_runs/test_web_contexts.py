@@ -102,6 +102,7 @@ def test_contexts_have_the_words_of_the_search_that_the_llm_was_shown(job: str, 
     check(run, server)
 
 
+@pytest.mark.slow
 def test_contexts_of_arms_have_theirs(job: str, server: FakeServer) -> None:
     arms: dict[str, dict[str, Any]] = {
         "one": {"rewrite.strategies": ["keyword"]}, "light": {"fuse.weights": {"general": 0}},
@@ -150,6 +151,7 @@ def ranked(run: RunFolder) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_web_is_a_collection_beside_an_index(job: str, server: FakeServer, web: WebServer, bm25: dict[str, Any]) -> None:
     """Results are those of either collection alone, merged by rank; texts, grades and hits are of pages by their own ids."""
     of_collections = {"law": bm25, "net": web.block(attempts=1, patience_minutes=0.01)}

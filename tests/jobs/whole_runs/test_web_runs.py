@@ -175,6 +175,7 @@ def ranked(folder: Path) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_rounds_search_the_web(path: str, server: WebServer, refiner: FakeServer, passages: dict[str, str]) -> None:
     """A round is what a run finds that asks the refined queries themselves, and both rankings are fused by RRF."""
     no_reranker = ["rerank={kind: none}", "fuse.redundancy=none"]
@@ -257,6 +258,7 @@ def test_pages_of_rounds_are_reranked_by_the_text_that_came_first(
         assert of_arm == sorted(tuple(row[name] for name in columns) for row in rows(alone, "results")), arm
 
 
+@pytest.mark.slow
 def test_a_second_run_asks_nothing_until_the_answers_are_too_old(
     path: str, server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +286,7 @@ def test_a_second_run_asks_nothing_until_the_answers_are_too_old(
     assert sorted(server.texts) == sorted(TEXTS)
 
 
+@pytest.mark.slow
 def test_an_answer_is_found_under_every_query_that_asked_it(path: str, server: WebServer) -> None:
     """Of two queries of a shard with one rewrite the second may be in another shard of the next night, or be alone there."""
     lines = [{"query": query, "completions": {"general": "bread yeast gas"}} for query in QUERIES]
@@ -297,6 +300,7 @@ def test_an_answer_is_found_under_every_query_that_asked_it(path: str, server: W
         assert server.texts == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "faults", [{"500": "server_error", "html": "bad_answer", "400": "refused"}, {"503": "unavailable"}, {"429": "rate_limited"}]
 )
@@ -334,7 +338,8 @@ def test_the_error_rate_counts_failed_searches_and_a_wrong_key_ends_the_run(path
         done(path, "label=two")
 
 
-@pytest.mark.parametrize("settings", [[], ["store=null"], pytest.param(["retrieve.store=false"], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [[], ["store=null"], ["retrieve.store=false"]])
 def test_what_was_answered_before_a_run_stopped_is_not_asked_again_also_without_a_store(
     path: str, server: WebServer, reranker: FakeModels, settings: list[str]
 ) -> None:
@@ -404,7 +409,8 @@ def results(folder: Path, arm: str) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-@pytest.mark.parametrize("arms", [ARMS, pytest.param(ARMS | MORE_ARMS, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("arms", [ARMS, ARMS | MORE_ARMS])
 def test_each_arm_of_an_ablation_is_what_a_run_of_it_alone_is_and_searches_are_shared(
     path: str, server: WebServer, arms: dict[str, Any]
 ) -> None:
@@ -541,6 +547,7 @@ def test_a_line_for_umbrela_has_the_page_as_the_judge_has_seen_it(web_only: str,
         assert line["prompt"] in prompts
 
 
+@pytest.mark.slow
 def test_plan_counts_searches_and_their_price_by_provider(path: str) -> None:
     Path(path).with_name("prices.yaml").write_text("searches: {tavily: 8000}\n")
     planned = plan(prepare(load_config(path), path), LiveDisplay(io.StringIO()))

@@ -132,6 +132,7 @@ def test_an_ablation_without_an_arm_makes_less_by_what_only_the_arm_needs(make: 
         assert components <= priced, arm
 
 
+@pytest.mark.slow
 def test_requests_of_their_own_and_asked_types(make: Make) -> None:
     arms: dict[str, dict[str, Any]] = {
         "one": {"rewrite.strategies": ["general"]},

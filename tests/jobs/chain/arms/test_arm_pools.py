@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,7 @@ def test_a_pool_has_the_engines_of_its_own_arms_alone(values: dict[str, Any]) ->
     assert pools(values, VLLM, {"trained": alone})["rewrite_2"].gpus == 1  # nothing is left for the common one
 
 
+@pytest.mark.slow
 @given(
     arms=st.lists(
         st.tuples(st.sampled_from([VLLM, LARGE, SERVED]), st.lists(st.sampled_from([None, OWN, VLLM]), min_size=1, max_size=3)),

@@ -105,6 +105,7 @@ def equal_their_runs(ablation: Job, folder: Path, *arms: str) -> None:
         assert ablation.compiled.fingerprints[arm] == fingerprint, arm
 
 
+@pytest.mark.slow
 def test_two_versions_of_a_prompt_with_one_name_are_two_strategies(make: Make, server: FakeServer) -> None:
     arms = {"one": {"rewrite.strategies": ["v1/domain.yaml"]}, "two": {"rewrite.strategies": ["v2/domain.yaml"]}}
     ablation = make({"arms": arms})
@@ -119,6 +120,7 @@ def test_two_versions_of_a_prompt_with_one_name_are_two_strategies(make: Make, s
     equal_their_runs(ablation, folder, "one", "two")
 
 
+@pytest.mark.slow
 def test_a_strategy_by_two_models_is_two_strategies(make: Make, server: FakeServer) -> None:
     own = {"rewrite": {"engine": served(server, "model-b")}}
     ablation = make({"arms": {"a": {"rewrite.strategies": ["rewrite"]}, "b": {"rewrite.strategies": [own]}}})
@@ -129,6 +131,7 @@ def test_a_strategy_by_two_models_is_two_strategies(make: Make, server: FakeServ
     equal_their_runs(ablation, folder, "a", "b")
 
 
+@pytest.mark.slow
 def test_two_files_under_one_name_of_the_user_are_two_strategies(make: Make) -> None:
     arms = {
         "one": {"rewrite.strategies": [{"rewrite": {"name": "mine"}}]},
@@ -140,6 +143,7 @@ def test_two_files_under_one_name_of_the_user_are_two_strategies(make: Make) -> 
     equal_their_runs(ablation, folder, "one", "two")
 
 
+@pytest.mark.slow
 def test_a_later_ablation_takes_no_answer_of_another_model(make: Make, server: FakeServer) -> None:
     def by(model: str, **more: Any) -> dict[str, Any]:
         return {"strategies": ["general", {"rewrite": {"engine": served(server, model) | more}}]}
@@ -194,6 +198,7 @@ def test_an_arm_changes_no_joint_request_but_its_own(make: Make, server: FakeSer
     assert noted["wide"] is None
 
 
+@pytest.mark.slow
 def test_parts_are_read_where_the_config_itself_lets_the_llm_choose(make: Make, server: FakeServer) -> None:
     adaptive = JOINT | {"select": "adaptive"}
     ablation = make({"subsets": "all"}, adaptive)
@@ -241,6 +246,7 @@ def test_what_a_strategys_own_engine_resolves_to_is_in_the_fingerprint(
     assert fingerprint("a.jsonl") == fingerprint("same.jsonl") != fingerprint("b.jsonl")
 
 
+@pytest.mark.slow
 def test_arms_share_a_try_and_equal_their_runs(make: Make, server: FakeServer) -> None:
     def refuses_first(body: Body) -> str:
         return said(body) if body["seed"] >= FIRST_TRY else "I'm sorry, but I can't help with that request."

@@ -115,6 +115,7 @@ def test_slices_are_tested_against_the_same_baselines(tmp_path: Path) -> None:
     assert {len(one.tests) for one in found.slices if one.name == "difficulty"} == {0}
 
 
+@pytest.mark.slow
 def test_every_two_arms_and_one_correction_over_all(tmp_path: Path) -> None:
     bound = arm("best", "arms", k=1, members=["both", "bm25 more"])
     again = arm("both again", "arms", same_as="both")
@@ -190,6 +191,7 @@ def test_latex_has_each_baseline_before_its_arms_and_the_pairs(tmp_path: Path) -
     assert (tmp_path / "t.tex").read_text() == table + "\n" + pairs
 
 
+@pytest.mark.slow
 def test_the_page_has_baselines_and_pairs(tmp_path: Path) -> None:
     plain = comparison_of(REPORTED, reported_values(REPORTED, 60))
     frame, families = plain.frame, plain.families

@@ -246,6 +246,7 @@ def test_hostile_names_are_made_printable(compared: Compare) -> None:
     assert any(line.startswith("[red]?[31m?xxx") for line in shown)
 
 
+@pytest.mark.slow
 def test_further_names_of_an_arm_are_not_tested_and_parts_are_marked(compared: Compare) -> None:
     strategies = ["general", "keyword"]
     arms = [

@@ -211,6 +211,7 @@ def test_run_files_give_the_same_measures(tmp_path: Path) -> None:
     assert len(list(ir_measures.read_trec_run(bare["one/two"]))) == 60
 
 
+@pytest.mark.slow
 def test_many_rows_stay_in_order(tmp_path: Path) -> None:
     arms = [ArmOf("original", "always", ()), ArmOf("b"), ArmOf("a")]
     stored = [(query_id(n), arm.name, [f"d{place}" for place in range(100)]) for n in range(400) for arm in arms]

@@ -204,6 +204,7 @@ def mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 3)
 @given(job(), st.integers(1, 6))
 def test_it_is_what_plain_loops_count_and_only_ever_falls(job: dict[str, Any], top: int) -> None:

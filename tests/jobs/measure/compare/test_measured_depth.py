@@ -92,6 +92,7 @@ def test_behind_the_results_stand_the_other_candidates_then_the_fused_rest(done:
     assert len(pairs) < len(QUERIES) * READS  # what stands behind the candidates is not scored
 
 
+@pytest.mark.slow
 def test_a_measure_looks_as_deep_as_its_name_says_or_is_marked(done: Callable[..., ComparedArms], tmp_path: Path) -> None:
     found = done()
     comparison = found.comparison
@@ -138,6 +139,7 @@ def test_keep_ends_all_lists_and_marks_all_measures_that_read_deeper(done: Calla
     assert any(f"* R@{READS} looked at 3 of {READS}: every arm" in note for note in comparison.notes)
 
 
+@pytest.mark.slow
 def test_a_deeper_arm_makes_no_list_of_the_config_deeper(done: Callable[..., ComparedArms]) -> None:
     found = done("retrieve.depth=3", 'ablate.arms={"deep": {"retrieve.depth": 8}}')
     folder = Path(found.folder.storage.root)

@@ -33,6 +33,7 @@ def test_it_is_what_statsmodels_solves_for(keys: int, tests: int) -> None:
     assert found == pytest.approx((float(np.atleast_1d(effect)[0]) * deviation).tolist(), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_so_large_a_difference_is_found_in_four_of_five_experiments() -> None:
     """Clusters of three keys: the power is that of the test over clusters."""
     random = np.random.default_rng(2)

@@ -47,6 +47,7 @@ def counted(differences: Floats, clusters: Any = None) -> Any:
     return with_seeds(paired_test(differences.mean(axis=0)[None], clusters), {0: [differences]}, clusters)
 
 
+@pytest.mark.slow
 def test_the_error_is_that_of_a_crossed_design() -> None:
     """Keys and seeds as random factors of a two-way layout: mean squares by statsmodels, Satterthwaite's degrees of freedom."""
     more = 0
@@ -72,6 +73,7 @@ def test_the_error_is_that_of_a_crossed_design() -> None:
     assert more > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("of_seed", "least", "most"), [(0.0, 0.02, 0.065), (0.05, 0.0, 0.075)])
 def test_no_difference_is_found_too_often(of_seed: float, least: float, most: float) -> None:
     """1,000 experiments without a difference, 60 keys and 3 seeds; the paired test of the means errs where seeds are wholes."""

@@ -340,6 +340,7 @@ def held(queries: int, simulations: int = 1000) -> float:
     return found / simulations
 
 
+@pytest.mark.slow
 def test_skewed_differences_over_queries_with_many_keys() -> None:
     """The figures of `significance.FEW_QUERIES`."""
     assert [held(queries) for queries in (10, 50, 150)] == pytest.approx([0.84, 0.89, 0.91], abs=0.02)

@@ -136,6 +136,7 @@ def test_which_strategies_changed(side: Side) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_lines_of_a_prompt_that_changed(side: Side) -> None:
     old, new = "Rewrite.\nIn one line.\nQuery: {query}", "Rewrite.\nIn ten words.\nBriefly.\nQuery: {query}"
     a, b = side("a"), side("b")
@@ -153,6 +154,7 @@ def test_the_lines_of_a_prompt_that_changed(side: Side) -> None:
 # ---------------------------------------------------------------- what moved
 
 
+@pytest.mark.slow
 def test_rewrites_that_moved_by_traffic(side: Side) -> None:
     base = [
         Query("alpha", {"general": "a", "keyword": "k"}, asked=5),
@@ -281,6 +283,7 @@ def test_the_verb(side: Side, capfd: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capfd.readouterr().out)["moved"] == []
 
 
+@pytest.mark.slow
 def test_runs_judgements_and_files_may_be_on_s3(
     s3: S3Server, side: Side, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -304,6 +307,7 @@ def test_runs_judgements_and_files_may_be_on_s3(
     assert (there[0].get("a.run") or b"").splitlines()[0].split()[2] == b"x"
 
 
+@pytest.mark.slow
 def test_portions_find_what_one_pass_finds(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of logs whose shards begin at other queries, some not committed: every query is compared once."""
     queries = [Query(str(n), {"general": str(n)}, hits={ORIGINAL: ["x", "y"]}, asked=n + 1) for n in range(40)]

@@ -60,6 +60,7 @@ def page(a: RunFolder, b: RunFolder, judgements: Judgements) -> str:
     return " ".join(captured.get().split())
 
 
+@pytest.mark.slow
 def test_means_differences_and_intervals_are_paired(two: tuple[RunFolder, RunFolder]) -> None:
     found = quality(*two, of_queries(), 2)
     assert (found.judged, found.counted, found.queries, found.missing) == (6, 5, 5, (1, 1))
@@ -80,6 +81,7 @@ def test_means_differences_and_intervals_are_paired(two: tuple[RunFolder, RunFol
     assert found.unjudged == (5 / 9, 0.5)
 
 
+@pytest.mark.slow
 def test_who_gained_and_who_lost_most(two: tuple[RunFolder, RunFolder]) -> None:
     found = quality(*two, of_queries(), 2)
     assert found.gained == [  # of equal gains that of the query which is asked more often
@@ -93,6 +95,7 @@ def test_who_gained_and_who_lost_most(two: tuple[RunFolder, RunFolder]) -> None:
     assert "judged in both: 5 distinct queries; left out: 1 not in the log of A, 1 not in the log of B" in words
 
 
+@pytest.mark.slow
 def test_equal_runs_have_neither(two: tuple[RunFolder, RunFolder]) -> None:
     found = quality(two[0], two[0], of_queries(), 2)
     assert (found.gained, found.lost) == ([], [])

@@ -60,6 +60,7 @@ def test_corrections_are_by_family_and_leave_out_the_baseline_and_samples() -> N
     assert found.over["full #2", MEASURES[0]].rank is None
 
 
+@pytest.mark.slow
 def test_six_sets_are_draws_and_five_are_not() -> None:
     five, six = over(5), over(6)
     assert all(np.isnan(one.p_sets) for one in five.over.values())
@@ -109,6 +110,7 @@ def test_a_bound_is_never_best_and_has_no_test() -> None:
     assert "Upper bounds that choose by judgements: best of two" in sets_latex_table(found)
 
 
+@pytest.mark.slow
 def test_the_terminal_has_at_most_100_columns_and_says_which_sets_it_leaves_out() -> None:
     text = page_text(sets_tables(over(6)), 100)
     assert max(map(len, text.splitlines())) <= 100
@@ -122,6 +124,7 @@ def test_values_have_no_number_that_json_lacks() -> None:
     assert values["arms"][0]["measures"][MEASURES[0]]["p_sets"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 6])
 def test_latex_rows_have_a_cell_for_each_column(count: int) -> None:
     found = over(count)
