@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
@@ -14,6 +15,7 @@ from jobs.cli.log_verbs import load
 from jobs.cli.printing import print_json, show
 
 if TYPE_CHECKING:
+    from jobs.measure.nights.nights import NoNight
     from jobs.runs.old.prune import OldRun
 
 
@@ -75,8 +77,8 @@ def _nights(options: argparse.Namespace, output: Storage, name: str | None, conf
 
     name = _one_name(output) if name is None else name
     found = nights(output, name, prices_of(options.prices, config_file), options.last)
-    if not found.nights and not found.left_out:
-        raise _missing(output, name)
+    if not found.nights:
+        raise _no_night(output, found.left_out) if found.left_out else _missing(output, name)
     write_page(options.html, nights_page(found))
     if options.json:
         print_json(found.values())
@@ -130,3 +132,9 @@ def _prune(options: argparse.Namespace, output: Storage, name: str | None) -> in
 def _missing(output: Storage, name: str | None) -> ConfigError:
     of = "" if name is None else f" of the name {name}"
     return ConfigError("run-missing", f"{output.root}: no run{of} lies there; start one with: dmqr run CONFIG")
+
+
+def _no_night(output: Storage, left: Sequence[NoNight]) -> ConfigError:
+    one, more = left[0], len(left) - 1
+    why = f"{one.run_id}: {one.why}" + (f"; and {more} more" if more else "")
+    return ConfigError("argument", f"--html: {output.root} has no night ({why}); make one with: dmqr run CONFIG")

@@ -345,6 +345,15 @@ def test_a_page_is_of_one_name(made: Made, tmp_path: Path, capfd: pytest.Capture
     assert json.loads(capfd.readouterr().out)["name"] == "shop"
 
 
+def test_a_page_of_no_night_is_refused(made: Made, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for folder in Path(made.folders[NIGHTS[0]]).parent.glob("shop-compared-*"):
+        shutil.copytree(folder, tmp_path / "runs" / folder.name)
+    page = tmp_path / "n.html"
+    assert main(["runs", str(tmp_path / "runs"), "--html", str(page)]) == 2
+    assert f"{tmp_path}/runs has no night ({folder.name}: an ablation of 2 arms); make one" in capfd.readouterr().err
+    assert not page.exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("portion", [1, 7, 100_000])
 def test_parts_of_ids_together_have_every_new_query(made: Made, portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
