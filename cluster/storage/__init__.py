@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -103,6 +104,11 @@ def object_at(url: str) -> Entry | None:
     """Returns the S3 object of exactly this address, its key its name there; None: there is none, `url` may be a folder."""
     folder, _, name = url.rpartition("/")
     return open_storage(folder).stat(name) if name and folder.count("/") >= 2 else None  # s3://BUCKET alone is no object
+
+
+def is_there(url: str) -> bool:
+    """Returns whether something lies at a path, or an object at a URL."""
+    return object_at(url) is not None if remote(url) else os.path.exists(url)
 
 
 def open_file(url: str, etag: str | None = None) -> BinaryIO:

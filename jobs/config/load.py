@@ -180,18 +180,23 @@ def _override(values: dict[str, Any], settings: Overrides) -> None:
             _put(values, key, value, key)
         return
     for setting in settings:
-        _set(values, setting)
+        name, value = given_setting(setting)
+        _put(values, name, value, f"--set {name}")
 
 
-def _set(values: dict[str, Any], setting: str) -> None:
+def given_setting(setting: str) -> tuple[str, Any]:
+    """Returns key and value of `--set a.b=value`.
+
+    Raises:
+        ConfigError: It has another form.
+    """
     name, equals, text = setting.partition("=")
     if not equals or not all(name.strip().split(".")):
         raise ConfigError("argument", f"--set {setting!r} is not of the form a.b=value; write it like fuse.k=60")
     try:
-        value = yaml.load(text, _Loader)
+        return name.strip(), yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise ConfigError("argument", f"--set {name}: the value is not YAML: {_where(error)}; put it in quotes") from error
-    _put(values, name.strip(), value, f"--set {name}")
 
 
 def _put(values: dict[str, Any], name: str, value: Any, where: str) -> None:

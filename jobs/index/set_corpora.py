@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError, RetrieverError
-from cluster.storage import open_file
+from cluster.storage import is_there, open_file
 from jobs.index.text_tables import as_parquet
 from jobs.log.sets import irds
-from jobs.log.sets.beir import corpus_of, is_file
+from jobs.log.sets.beir import corpus_of
 from jobs.log.sets.names import SetName
 from retrievers.corpora.files import Progress, Source
 from retrievers.settings import CorpusSettings
@@ -60,6 +60,6 @@ def corpus_file(name: SetName) -> str:
     if name.kind != "beir":
         raise ConfigError("test-collection", f"{_WHERE}: {name}: has queries alone; name the corpus that is searched")
     path = corpus_of(name.rest, _WHERE)
-    if not is_file(path):
+    if not is_there(path):
         raise RetrieverError("corpus-missing", f"{_WHERE}: {name}: there is no {path}; correct it")
     return path

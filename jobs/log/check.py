@@ -21,6 +21,7 @@ from cluster.storage.csv_file import CsvFault, CsvHeader, csv_header
 from cluster.storage.prefetch import prefetch
 from jobs.log.files import LogFile, check_file_version, unchanged
 from jobs.log.json_lines import BYTES_PER_ROW, check_fields, json_fields
+from jobs.log.key import MAX_CONTEXT_CHARS
 from jobs.log.sets.queries import set_queries
 
 _REMEDY = "convert it, or name another column"
@@ -46,7 +47,7 @@ class LogColumns:
     count_column: str | None = None
     max_chars: int = 2000  # most code points of a query; longer ones are rejected
     context_column: str | None = None
-    max_context_chars: int = 8000  # code points of a context that count, the newest
+    max_context_chars: int = MAX_CONTEXT_CHARS  # code points of a context that count, the newest
     values: tuple[str, ...] = ()  # columns of which each query gets its most frequent value
     filters: tuple[tuple[str, str], ...] = ()  # (field of the index, column); part of a query's identity
     classify: Classifier | None = None  # gives each query its `query_type`

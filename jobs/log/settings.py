@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from cluster.settings import NOT_IDENTITY, Names, Paths, Settings
+from jobs.log.key import MAX_CONTEXT_CHARS
 from jobs.log.sets.names import KINDS, SET_COLUMNS, set_names
 
 
@@ -56,7 +57,7 @@ class LogSettings(Settings):
     """The column of the earlier turns of a conversation, text or a list of texts, oldest first; part of a query's identity."""
     max_chars: Annotated[int, Field(gt=0)] = 2000
     """Longer queries are rejected (a row in errors/), not cut."""
-    max_context_chars: Annotated[int, Field(gt=0)] = 8000
+    max_context_chars: Annotated[int, Field(gt=0)] = MAX_CONTEXT_CHARS
     """Of longer contexts only the newest characters are kept; the row is not rejected."""
     date: Annotated[Annotated[str, BeforeValidator(day)] | None, NOT_IDENTITY] = None
     """The day that the log is of; where `path` has `{date}`, the value of that."""

@@ -25,6 +25,7 @@ from jobs.measure.arrays import Floats, Numbers
 from jobs.measure.cells import MeasuredCells
 from jobs.measure.clusters import query_clusters
 from jobs.measure.judged_rows import NOT_ASKED, AskedQuery, CountedKeys, asked_queries, counted_keys, database
+from jobs.measure.list_portions import lists_known
 from jobs.measure.measured_depth import Looked, looked, uneven
 from jobs.measure.notes import nothing_measured
 from jobs.measure.seeds import Seeded, repeats_of, with_seeds
@@ -234,9 +235,7 @@ def measure(run: RunFolder, judgements: Judgements, measures: Sequence[str] | No
     """
     names = check_measures(measures or judgements.measures(run.config.evaluate.measures))
     check_grades(names, judgements)
-    alone = (
-        alone and judgements.judge is None and not run.is_ablation and run.config.retrieve.keep_runs and not run.config.joining
-    )
+    alone = alone and judgements.judge is None and not run.is_ablation and lists_known(run)
     arms = arms_of(run) if run.is_ablation else _own_arms(run)[: 1 + alone]
     with database(run) as connection:
         counted = counted_keys(connection, run, judgements)

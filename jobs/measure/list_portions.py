@@ -41,6 +41,11 @@ def lists_kept(run: RunFolder) -> bool:
     return run.is_ablation or run.config.retrieve.keep_runs
 
 
+def lists_known(run: RunFolder) -> bool:
+    """Returns whether all lists of single texts, the original's among them, are stored."""
+    return run.config.retrieve.keep_runs and not run.config.joining
+
+
 def own_arm(run: RunFolder) -> str:
     """Returns the name of the arm that is the config itself."""
     return FULL if run.is_ablation else ARM

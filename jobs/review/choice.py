@@ -13,9 +13,9 @@ from typing import NamedTuple
 import duckdb
 
 from jobs.measure.frame import kept
+from jobs.measure.list_portions import lists_known
 from jobs.measure.measures import DEPTH
 from jobs.measure.original import fuse_original
-from jobs.review.portions import lists_known
 from jobs.runs.folder import RunFolder
 from rewriters.guards.guards import OVERRIDE, REPAIRED
 

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
-from cluster.storage import object_at, open_file, remote
+from cluster.storage import is_there, open_file
 from cluster.storage.whole_file import written
 from jobs.job.strategies import readable
 from jobs.log.judgements import read_qrels
@@ -176,7 +175,7 @@ def write_merged(files: Sequence[MergedFile]) -> None:
 
 def _read(path: str) -> bytes:
     """Returns the bytes of a file, here or on S3; none where there is none."""
-    if not (Path(path).exists() if not remote(path) else object_at(path) is not None):
+    if not is_there(path):
         return b""
     with open_file(path) as file:
         return file.read()

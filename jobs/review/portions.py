@@ -11,6 +11,7 @@ import duckdb
 
 from cluster.errors import ConfigError
 from jobs.measure.judged_rows import of_original
+from jobs.measure.list_portions import lists_known
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import create_view, files, portions, queries_table
 
@@ -28,11 +29,6 @@ def check_plain(run: RunFolder) -> None:
     if run.is_ablation:
         what = f"{run.storage.root}: is an ablation, whose arms are compared in its report"
         raise ConfigError("argument", f"{what}; give a run of the config that is to be used")
-
-
-def lists_known(run: RunFolder) -> bool:
-    """Returns whether all lists of the original alone are stored."""
-    return run.config.retrieve.keep_runs and not run.config.joining
 
 
 def why_unknown(run: RunFolder) -> str:

@@ -11,7 +11,7 @@ import duckdb
 
 from jobs.measure.evaluate.traffic import THIRDS
 from jobs.measure.frame import kept
-from jobs.review.portions import lists_known
+from jobs.measure.list_portions import lists_known
 from jobs.runs.folder import RunFolder
 
 ALL = "all"

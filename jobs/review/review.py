@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cluster.errors import ConfigError
-from cluster.storage import object_at, remote
+from cluster.storage import is_there
 from cluster.storage.spreadsheet import ENCODING, Cell, write_rows
 from cluster.storage.whole_file import written
 from jobs.measure.evaluate.traffic import traffic_thirds
 from jobs.measure.judged_rows import database
+from jobs.measure.list_portions import lists_known
 from jobs.measure.query_context import asked_with, filter_columns
 from jobs.review.choice import REASONS, BestCandidates, collect
-from jobs.review.portions import check_plain, lists_known, review_portions, why_unknown
+from jobs.review.portions import check_plain, review_portions, why_unknown
 from jobs.review.recall import Recall, RecallRow, recall_values
 from jobs.runs.documents import texts_of
 from jobs.runs.folder import RunFolder
@@ -171,10 +171,7 @@ def _with_texts(run: RunFolder, rows: Sequence[ReviewRow]) -> tuple[list[ReviewR
         texts |= more
         why = why or reason
     short = {doc_id: shortened(" ".join(text.split()), MOST_TEXT) for doc_id, text in texts.items()}
-    return [
-        ReviewRow(**{**vars(row), "original_text": short.get(row.original, ""), "served_text": short.get(row.served, "")})
-        for row in rows
-    ], why
+    return [replace(row, original_text=short.get(row.original, ""), served_text=short.get(row.served, "")) for row in rows], why
 
 
 def check_out(path: str) -> None:
@@ -185,7 +182,7 @@ def check_out(path: str) -> None:
     """
     if not path.lower().endswith(".csv"):
         raise ConfigError("argument", f"--out {path}: is no CSV; give a name that ends in .csv")
-    if Path(path).exists() if not remote(path) else object_at(path) is not None:
+    if is_there(path):
         what = f"--out {path}: is there, perhaps filled in, and is not overwritten"
         raise ConfigError("argument", f"{what}; give another name or remove it")
 

@@ -54,15 +54,12 @@ def _given_settings(words: list[str]) -> dict[str, Any]:
     Raises:
         ConfigError: One is no bound.
     """
-    import yaml
+    from jobs.config.load import given_setting
 
     found: dict[str, Any] = {}
     for word in words:
-        name, equals, value = word.partition("=")
-        if not f"{name}.".startswith(f"{_BOUNDS}.") or not equals:
+        name, value = given_setting(word)
+        if not f"{name}.".startswith(f"{_BOUNDS}."):
             raise ConfigError("argument", f"--set {word}: is no bound; give one like publish.gates.coverage=0.9")
-        try:
-            found[name.removeprefix(_SECTION)] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise ConfigError("argument", f"--set {word}: is no YAML; give a value like 0.9 or null") from None
+        found[name.removeprefix(_SECTION)] = value
     return found

@@ -7,7 +7,7 @@ import os
 from typing import NamedTuple
 
 from cluster.errors import ConfigError, LogError, nearest
-from cluster.storage import object_at, open_storage, remote
+from cluster.storage import is_there, open_storage, remote
 from jobs.log.sets.rows import SetQueries, as_text, lines_of, table_of
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
@@ -58,18 +58,13 @@ def _folder(rest: str, where: str) -> tuple[str, str]:
     whole = rest.rstrip("/")
     above, _, last = whole.rpartition("/")
     for folder, split in ((whole, ""), (above or ".", last)):
-        if any(is_file(f"{folder}/{name}") for name in (QUERIES, CORPUS)):
+        if any(is_there(f"{folder}/{name}") for name in (QUERIES, CORPUS)):
             return folder, split
     raise ConfigError(
         "test-collection",
         f"{where}: beir:{rest}: is no folder with {QUERIES} and {CORPUS}; name one as beir:FOLDER, or a split of it as "
         "beir:FOLDER/SPLIT",
     )
-
-
-def is_file(path: str) -> bool:
-    """Returns whether there is a file at a path, or an object at a URL."""
-    return object_at(path) is not None if remote(path) else os.path.isfile(path)
 
 
 def _splits(folder: str) -> list[str]:

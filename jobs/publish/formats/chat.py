@@ -12,12 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from jobs.publish.rows import LookUpRows
 from jobs.publish.training.gains import Gains, measured_by
 from jobs.publish.training.prompts import answered, asked, strategies_with_prompts, strategy_to_ask, without_original, written
-from jobs.publish.training.texts import HELD, TrainingQuery, TrainingText, check_training, training_queries
+from jobs.publish.training.texts import TrainingQuery, TrainingText, check_training, training_files, training_queries
 from jobs.runs.folder import RunFolder
 from rewriters.normalise import normalise
 from rewriters.strategy import Strategy
@@ -44,10 +42,7 @@ class ChatFormat:
         least = options["min_gain"]
         gains = None if least is None else Gains(run, measured_by(run, options["qrels"], options["key"]))
         counts = Counter(dict.fromkeys(COUNTED, 0))
-        with (
-            pq.ParquetWriter(folder / "chat_held_out.parquet", HELD, compression="zstd") as held,
-            (folder / "chat.jsonl").open("w", encoding="utf-8", newline="\n") as lines,
-        ):
+        with training_files(folder, self.name) as (held, lines):
             for query in training_queries(run, rows, gains, options["holdout"], held, counts):
                 said: set[tuple[str, str]] = set()
                 for strategy, answer in _answers(query, pool, common, least, counts):

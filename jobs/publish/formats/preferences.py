@@ -15,12 +15,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow.parquet as pq
-
 from jobs.publish.rows import LookUpRows
 from jobs.publish.training.gains import Gains, measured_by
 from jobs.publish.training.prompts import answered, asked, strategies_with_prompts, strategy_to_ask, without_original
-from jobs.publish.training.texts import HELD, TrainingQuery, check_training, training_queries
+from jobs.publish.training.texts import TrainingQuery, check_training, training_files, training_queries
 from jobs.runs.folder import RunFolder
 from rewriters.normalise import normalise
 from rewriters.strategy import Strategy
@@ -54,10 +52,7 @@ class PreferencesFormat:
         strategy, pool = strategy_to_ask(run, options["prompt_of"] or "rewrite"), strategies_with_prompts(run)
         gains = Gains(run, measured_by(run, options["qrels"], options["key"]))
         counts = Counter(dict.fromkeys(COUNTED, 0))
-        with (
-            pq.ParquetWriter(folder / "preferences_held_out.parquet", HELD, compression="zstd") as held,
-            (folder / "preferences.jsonl").open("w", encoding="utf-8", newline="\n") as lines,
-        ):
+        with training_files(folder, self.name) as (held, lines):
             for query in training_queries(run, rows, gains, options["holdout"], held, counts):
                 if query.original is None:
                     counts["not_measured"] += 1

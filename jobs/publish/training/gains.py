@@ -19,6 +19,7 @@ from jobs.job.judged_ids import qualified_judgements
 from jobs.log.judgements import Judgements, Key, is_here, read_qrels
 from jobs.measure import judged_rows
 from jobs.measure.judged.relevance import judged_relevance
+from jobs.measure.list_portions import lists_known
 from jobs.measure.original import fuse_original
 from jobs.runs.folder import RunFolder
 
@@ -35,7 +36,7 @@ def measured_by(run: RunFolder, qrels: str | None, key: Key | None) -> Judgement
     Raises:
         ConfigError: They cannot be read, the run kept no lists of single texts, or nothing can be measured.
     """
-    if not run.config.retrieve.keep_runs or run.config.joining:
+    if not lists_known(run):
         why = "searched all texts of a query as one (together)" if run.config.joining else "kept no lists (retrieve.keep_runs)"
         raise ConfigError(
             "publish-run", f"{run.storage.root}: {why}, so no list says what a rewrite is worth; run it otherwise"

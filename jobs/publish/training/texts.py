@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import duckdb
 import pyarrow as pa
@@ -72,6 +74,16 @@ def check_training(options: Mapping[str, Any]) -> None:
     for name, least in (("holdout", 0), ("pairs", 1), ("margin", 0)):
         if (value := options.get(name)) is not None and value < least:
             raise ConfigError("argument", f"--{name} {value}: is less than {least}; give {least} or more")
+
+
+@contextmanager
+def training_files(folder: Path, name: str) -> Iterator[tuple[pq.ParquetWriter, TextIO]]:
+    """Yields writers of the held-out queries (`HELD`) and of the lines of a format of training rows."""
+    with (
+        pq.ParquetWriter(folder / f"{name}_held_out.parquet", HELD, compression="zstd") as held,
+        (folder / f"{name}.jsonl").open("w", encoding="utf-8", newline="\n") as lines,
+    ):
+        yield held, lines
 
 
 def training_queries(

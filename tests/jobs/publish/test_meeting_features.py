@@ -136,7 +136,7 @@ def test_training_rows_alone_are_no_version_for_a_search(tmp_path: Path) -> None
     assert not (tmp_path / "to" / "current.json").exists()
 
 
-@pytest.mark.parametrize("setting", ["publish.hits=3", "publish.to=elsewhere", "publish.gatesx=1", "fuse.k=1", "publish.gates"])
+@pytest.mark.parametrize("setting", ["publish.hits=3", "publish.to=elsewhere", "publish.gatesx=1", "fuse.k=1", "publish.gat=1"])
 def test_promote_sets_bounds_alone(setting: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run = RunMaker(tmp_path)()
     command = ["promote", run.storage.root, "--to", str(tmp_path / "to"), "--set", setting]
