@@ -16,7 +16,7 @@ from jobs.measure.compare.pairs import ArmPair
 from jobs.measure.compare.standing import standing
 from jobs.measure.measured_depth import MARK
 from jobs.measure.notes import HEADINGS, ends_in_words, interval_words
-from jobs.measure.significance import ALPHA, better_or_worse
+from jobs.measure.significance import ALPHA
 from jobs.terminal.formats import figure, known, plain
 
 MOST_ARMS = 20  # rows of the tables; the baseline and `full` are always among them
@@ -132,7 +132,7 @@ def sign(difference: Difference) -> str:
     """
     if difference.within_noise:
         return UNORDERED + MARK * difference.uneven
-    mark = {"better": "+", "worse": "-"}.get(better_or_worse(difference.difference, difference.corrected) or "", "")
+    mark = {"better": "+", "worse": "-"}.get(difference.verdict or "", "")
     tested = difference.p_holm is not None or difference.q is not None
     equivalent = "=" if tested and difference.p_equivalent < ALPHA else ""
     return mark + equivalent + MARK * difference.uneven

@@ -90,7 +90,7 @@ def test_a_killed_build_leaves_the_old_index_or_none(
         from retrievers.local import build as local_build
         def die(*_): os.kill(os.getpid(), signal.SIGKILL)
         if {moment!r} == "publish":
-            local_build.os.replace = die  # the last step: everything is there but index.json
+            os.replace = die  # the last step: everything is there but index.json
         local_build.build_local_index(
             {str(index)!r}, {str(corpus)!r}, local_build.IndexFields("english"),
             progress=lambda what, done, total: die() if what == {moment!r} else None

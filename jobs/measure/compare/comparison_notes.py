@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from jobs.measure.compare.corrections import GRID, QUESTIONS, SAMPLES
 from jobs.measure.compare.difference import DEVIATION, PART, Comparison
+from jobs.measure.frame import Frame
 from jobs.measure.notes import (
     interval_notes,
     interval_words,
@@ -34,7 +36,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         *seed_notes(comparison),
         *_counted(comparison),
         *_tested(comparison),
-        *_judged(comparison),
+        *unjudged_notes(comparison),
         *_bounds(comparison),
     ]
 
@@ -64,7 +66,15 @@ def named_notes(comparison: Comparison) -> list[str]:
     return notes + [f"{arm} is also {and_more(others)}: one system, one row" for arm, others in comparison.also.items()]
 
 
-def baseline_notes(comparison: Comparison) -> list[str]:
+class HasBaselines(Protocol):
+    """A comparison, of a set or over sets."""
+
+    @property
+    def of_baselines(self) -> Mapping[str, Sequence[str]]:
+        """Returns baseline -> the arms that are compared with it."""
+
+
+def baseline_notes(comparison: HasBaselines) -> list[str]:
     """Returns which arms are compared with which baseline, where there are several."""
     if len(comparison.of_baselines) < 2:
         return []
@@ -88,12 +98,16 @@ def _counted(comparison: Comparison) -> list[str]:
     frame = comparison.frame
     left_out = (frame.missing, "not in the log"), (frame.not_committed, "of queries not committed yet")
     notes = [judged_note(frame.key, len(frame.keys), frame.distinct, *left_out, clusters=frame.drawn, gold=frame.gold)]
-    notes += [] if frame.unknown is None else [frame.unknown.note]
+    return notes + ([] if frame.unknown is None else [frame.unknown.note]) + zero_notes_of(frame)
+
+
+def zero_notes_of(frame: Frame) -> list[str]:
+    """Returns which keys count as zero, and of which arms."""
     most = int(frame.failed.argmax())
     what = "an answer" if frame.answers else "results"
     by_arm = f"to {frame.failed[most]:,} without {what}, by arm (most: {frame.arms[most]})"
     failed = [f"{frame.failed.min():,} {by_arm}"] if frame.failed.any() else []
-    return notes + zero_notes((frame.rejected, "rejected"), more=failed)
+    return zero_notes((frame.rejected, "rejected"), more=failed)
 
 
 def _tested(comparison: Comparison) -> list[str]:
@@ -144,7 +158,8 @@ def seen_notes(measure: str, sizes: Mapping[str, float]) -> list[str]:
     return [f"smallest difference in {measure} that these queries show, with {power}: {span}"]
 
 
-def _judged(comparison: Comparison) -> list[str]:
+def unjudged_notes(comparison: Comparison) -> list[str]:
+    """Returns how much of the arms' first results nobody judged."""
     frame = comparison.frame
     known = [n for n in range(len(frame.arms)) if not math.isnan(frame.unjudged[n])]
     if not known:

@@ -10,7 +10,7 @@ import numpy as np
 
 from jobs.measure.arrays import Floats
 from jobs.measure.power import detectable
-from jobs.measure.significance import false_discovery_rates, holm
+from jobs.measure.significance import better_or_worse, false_discovery_rates, holm
 
 QUESTIONS = ("always", "arms", "subsets")  # families that are adjusted together, by Holm
 GRID, SAMPLES = "grid", "samples"
@@ -47,14 +47,22 @@ class MeanTest(Protocol):
 class Corrected:
     """A comparison whose p is corrected with others: in one way of the two, or in none."""
 
+    difference: float
     p_holm: float | None
     q: float | None
+    within_noise: bool
+    """Whether the two are nearer to each other than the judge's noise: then it does not order them."""
 
     @property
     def corrected(self) -> float | None:
         """Returns the p that decides: by Holm, or the q-value by Benjamini-Hochberg in a grid; None where neither is known."""
         found = self.q if self.p_holm is None else self.p_holm
         return None if found is None or math.isnan(found) else found
+
+    @property
+    def verdict(self) -> str | None:
+        """Returns better, worse or None, by the corrected test."""
+        return None if self.within_noise else better_or_worse(self.difference, self.corrected)
 
 
 def adjusted(p: Floats, questions: Sequence[int], grid: Sequence[int]) -> tuple[dict[int, float], dict[int, float]]:

@@ -82,6 +82,15 @@ class Difference(Corrected):
     """Whether the arm is nearer to the baseline than the judge's noise (`Frame.noise`): then the judge does not order them."""
 
 
+def by_baseline(base_of: Mapping[str, str]) -> dict[str, list[str]]:
+    """Returns baseline -> the arms that are compared with it, of arm -> its baseline; itself is not among them."""
+    found: dict[str, list[str]] = {arm: [] for arm, base in base_of.items() if base == arm}
+    for arm, base in base_of.items():
+        if base != arm:
+            found.setdefault(base, []).append(arm)
+    return found
+
+
 @dataclass(frozen=True)
 class Comparison:
     """All arms against one of them; without differences where nothing is measured."""
@@ -109,6 +118,8 @@ class Comparison:
     """Arm -> the arm that it is compared with, where that is not `baseline`; of one that is compared with none itself."""
     pairs: tuple[ArmPair, ...] = ()
     """Every two arms, where that was asked for; by measure."""
+    substituted: tuple[str, ...] = ()
+    """Which arms are not measured here, and what stands in for a baseline; a sentence each, among the notes, too."""
 
     def base_of(self, arm: str) -> str:
         """Returns the arm that an arm is compared with; itself, where it is compared with none."""
@@ -121,11 +132,7 @@ class Comparison:
     @property
     def of_baselines(self) -> dict[str, list[str]]:
         """Returns baseline -> the arms that are compared with it, each in the frame's order; itself is not among them."""
-        found: dict[str, list[str]] = {arm: [] for arm in self.frame.arms if self.is_baseline(arm)}
-        for arm in self.frame.arms:
-            if not self.is_baseline(arm):
-                found.setdefault(self.base_of(arm), []).append(arm)
-        return found
+        return by_baseline({arm: self.base_of(arm) for arm in self.frame.arms})
 
     @property
     def against(self) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from jobs.measure.arrays import Floats
 from jobs.measure.compare.corrections import GRID, Corrected, MeanTest, adjusted, seen_from
 from jobs.measure.frame import Frame
-from jobs.measure.significance import ALPHA, PairedTest, better_or_worse, equivalence_p
+from jobs.measure.significance import ALPHA, PairedTest, equivalence_p
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,6 @@ class ArmPair(Corrected):
     """Smallest true difference that the test finds with a power of 80 %, at .05 over the number of pairs corrected together."""
     within_noise: bool = False
     """Whether the two are nearer to each other than the judge's noise."""
-
-    @property
-    def verdict(self) -> str | None:
-        """Returns whether `arm` is better or worse than `other`; None: neither is clear."""
-        return None if self.within_noise else better_or_worse(self.difference, self.corrected)
 
     @property
     def equivalent(self) -> bool:

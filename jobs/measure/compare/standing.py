@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from jobs.measure.arrays import Floats
 from jobs.measure.measured_depth import MARK
-from jobs.measure.significance import ALPHA, UNCLEAR, better_or_worse
+from jobs.measure.significance import ALPHA, UNCLEAR
 
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison, Difference
     from jobs.measure.compare.pairs import ArmPair
+    from jobs.measure.sets.over_sets import OverSets
 
 MARKS = ((0.01, "‡"), (ALPHA, "†"))
 """Corrected p below -> mark, the stricter first."""
@@ -120,12 +121,12 @@ def places(means: Mapping[str, float], noise: float = 0.0, digits: int = PLACES)
     return found[0], found[1]
 
 
-def mark(difference: Difference | None) -> str:
+def mark(difference: Difference | OverSets | None) -> str:
     """Returns the mark of a significant difference to the baseline in either direction, or nothing; none within its noise."""
     return "" if difference is None else pair_mark(difference)
 
 
-def pair_mark(compared: Difference | ArmPair) -> str:
+def pair_mark(compared: Difference | ArmPair | OverSets) -> str:
     """Returns the mark of a significant difference of two arms, or nothing."""
     p = None if compared.within_noise else compared.corrected
     return "" if p is None else next((sign for level, sign in MARKS if p < level), "")
@@ -142,7 +143,7 @@ def cut_mark(difference: Difference) -> str:
     return "" if difference.looked is None else MARK
 
 
-def verdict(difference: Difference, min_effect: float) -> str:
+def verdict(difference: Difference | OverSets, min_effect: float) -> str:
     """Returns what is known of a difference: better, worse, equivalent within `min_effect`, nothing clear, or not tested.
 
     A difference can be both: significant, and surely smaller than what matters. One within the judge's noise is neither.
@@ -152,6 +153,6 @@ def verdict(difference: Difference, min_effect: float) -> str:
     if difference.within_noise:
         return NOT_ORDERED
     within = difference.p_equivalent < ALPHA
-    if word := better_or_worse(difference.difference, difference.corrected):
+    if word := difference.verdict:
         return f"{word}, by less than {min_effect:g}" if within else word
     return "equivalent" if within else UNCLEAR

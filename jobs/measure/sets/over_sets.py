@@ -16,7 +16,7 @@ import numpy as np
 from cluster.errors import ConfigError
 from jobs.measure.arrays import Floats
 from jobs.measure.compare.corrections import GRID, QUESTIONS, Corrected, adjusted, seen_from
-from jobs.measure.compare.difference import Comparison, Difference
+from jobs.measure.compare.difference import Comparison, Difference, by_baseline
 from jobs.measure.compare.pairs import ArmPair, pair_finder
 from jobs.measure.compare.standing import PLACES, REPEATED, places
 from jobs.measure.sets.pairs_over_sets import pairs_over_sets, same_on_sets
@@ -29,7 +29,7 @@ from jobs.measure.sets.stratified import (
     stratified_sums,
     stratified_test,
 )
-from jobs.measure.significance import TIE, PairedTest, better_or_worse, randomised_p
+from jobs.measure.significance import TIE, PairedTest, randomised_p
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,9 @@ class OverSets(Corrected):
     """Smallest true difference that the test finds with a power of 80 %, at .05 over the number of tests corrected together."""
     baseline: str = ""
     """The arm that it is compared with; itself: with none."""
-
-    @property
-    def verdict(self) -> str | None:
-        """Returns better, worse or None, by the corrected test over sets."""
-        return better_or_worse(self.difference, self.corrected)
+    within_noise: bool = False
+    """Whether the arm is nearer to the baseline than the judge's noise (`SetsComparison.noise`): then the judge does not order
+    them."""
 
 
 @dataclass(frozen=True)
@@ -117,14 +115,34 @@ class SetsComparison:
         return self.base_of(arm) == arm
 
     @property
+    def of_baselines(self) -> dict[str, list[str]]:
+        """Returns baseline -> the arms that are compared with it; itself is not among them."""
+        return by_baseline({arm: self.base_of(arm) for arm in self.arms})
+
+    @property
     def baselines(self) -> list[str]:
-        """Returns the arms that are compared with none."""
-        return [arm for arm in self.arms if self.is_baseline(arm)]
+        """Returns the arms that others are compared with."""
+        return list(self.of_baselines)
 
     @property
     def against(self) -> str:
         """Returns what arms are compared with, in words: the baseline, or of several "its baseline"."""
         return self.baseline if len(self.baselines) < 2 else "its baseline"
+
+    def named(self, arm: str) -> str:
+        """Returns the name of an arm, with its mark where it reads a part of a joint answer on any set."""
+        return next((named for one in self.sets.values() if (named := one.named(arm)) != arm), arm)
+
+    @property
+    def noisy(self) -> bool:
+        """Returns whether the noise of a judge is known on any set."""
+        return any(one.frame.noise for one in self.sets.values())
+
+    def noise(self, name: str | None, measure: str) -> float:
+        """Returns the judge's noise on a set; over all (None) the mean of the sets', 0 where people judged."""
+        chosen = self.sets.values() if name is None else [self.sets[name]]
+        found = [one.frame.noise[one.frame.measures.index(measure)] if one.frame.noise else 0.0 for one in chosen]
+        return sum(found) / len(found)
 
     @property
     def first(self) -> str:
@@ -151,8 +169,9 @@ class SetsComparison:
 
     def tested_in(self, *families: str) -> list[str]:
         """Returns the arms of some families that are tested over sets."""
-        left_out = {*self.baselines, *self.oracles, *self.untested}
-        return [arm for arm in self.arms if self.families[arm] in families and arm not in left_out]
+        left_out = {*self.oracles, *self.untested}
+        compared = [arm for arm in self.arms if not self.is_baseline(arm) and arm not in left_out]
+        return [arm for arm in compared if self.families[arm] in families]
 
     def contends(self, arm: str) -> bool:
         """Returns whether an arm may be called best."""
@@ -172,7 +191,7 @@ class SetsComparison:
             digits: of a printed mean.
         """
         able = [arm for arm in (self.arms if arms is None else arms) if self.contends(arm)]
-        best, second = places({arm: self.mean(arm, name, measure) for arm in able}, digits=digits)
+        best, second = places({arm: self.mean(arm, name, measure) for arm in able}, self.noise(name, measure), digits)
         return dict.fromkeys(second, "second") | dict.fromkeys(best, "best")
 
 
@@ -240,10 +259,8 @@ def _of_measure(found: SetsComparison, measure: str) -> list[OverSets]:
         signed_rank_p(differences),
         heterogeneity_p(parts),
     )
-    verdicts = [
-        [better_or_worse(one.difference, one.corrected) for one in (of.by_arm[arm, measure] for of in found.sets.values())]
-        for arm in arms
-    ]
+    noise = found.noise(None, measure)
+    verdicts = [[of.by_arm[arm, measure].verdict for of in found.sets.values()] for arm in arms]
     wins, losses = (differences > TIE).sum(axis=1).tolist(), (differences < -TIE).sum(axis=1).tolist()
     return [
         OverSets(
@@ -269,6 +286,7 @@ def _of_measure(found: SetsComparison, measure: str) -> list[OverSets]:
             p_heterogeneity=float(apart[n]),
             detectable=seen.get(n),
             baseline=arms[bases[n]],
+            within_noise=bases[n] != n and abs(float(test.mean[n])) < noise,
         )
         for n, arm in enumerate(arms)
     ]

@@ -27,7 +27,9 @@ def pairs_over_sets(found: SetsComparison) -> list[ArmPair]:
         one = stratified_test([_on_set(of, arm, others, measure) for of in found.sets.values()])
         return one, stratified_equivalence_p(one, found.min_effect)
 
-    return [pair for measure in found.measures for pair in paired(arms, measure, found.families, test)]
+    return [
+        pair for measure in found.measures for pair in paired(arms, measure, found.families, test, found.noise(None, measure))
+    ]
 
 
 def same_on_sets(sets: Mapping[str, Comparison]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from cluster.errors import ConfigError
 from jobs.chain.arms.judging import CRITERIA
+from jobs.measure.compare.comparison import as_judged
 from jobs.measure.compare.difference import Comparison
 from jobs.measure.export.set_tables import write_set_rows
 from jobs.measure.export.sets_latex import write_sets_latex
@@ -94,14 +95,24 @@ def over_sets(path: str, sets: Mapping[str, Iterable[Comparison]]) -> ComparedSe
     folder = open_sets(path)
     if folder is None:
         raise ConfigError("run-missing", f"{path}: no ablation over sets lies there; give the folder that `ablate` prints")
-    of_kinds = {name: {one.frame.kind: one for one in every if one.frame.kind != CRITERIA} for name, every in sets.items()}
-    kinds = dict.fromkeys(kind for one in of_kinds.values() for kind in one)
+    of_kinds = {
+        name: {one.frame.kind: one for one in every if one.frame.kind != CRITERIA} for name, every in _by_judges(sets).items()
+    }
     comparisons = {}
-    for kind in kinds:
+    for kind in (kind for kind in HEADINGS if any(kind in one for one in of_kinds.values())):
         without = [name for name, one in of_kinds.items() if kind not in one]
         of_kind = {name: one[kind] for name, one in of_kinds.items() if kind in one}
         comparisons[kind] = compare_over_sets(of_kind, without)
     return ComparedSets(folder, comparisons, of_kinds)
+
+
+def _by_judges(sets: Mapping[str, Iterable[Comparison]]) -> dict[str, list[Comparison]]:
+    """Returns set -> its comparisons; an LLM's of lists are of a kind of their own where people judged those of another set."""
+    found = {name: list(every) for name, every in sets.items()}
+    measured = [one.frame for every in found.values() for one in every if one.frame.kind == LISTS and one.frame.keys]
+    if all(frame.judge is not None for frame in measured):
+        return found
+    return {name: [as_judged(one) if one.frame.judge is not None else one for one in every] for name, every in found.items()}
 
 
 def write_set_pages(found: ComparedSets) -> None:

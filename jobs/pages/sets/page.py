@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.chain.arms.arms import FULL
 from jobs.measure.compare.difference import Difference
 from jobs.measure.compare.standing import mark
+from jobs.measure.compare.standing import verdict as verdict_of
 from jobs.measure.notes import TITLES, marked
 from jobs.measure.sets.over_sets import OverSets, SetsComparison
 from jobs.measure.sets.stratified import LEAST_SETS
@@ -125,15 +126,9 @@ def _row(found: SetsComparison, arm: str, places: dict[tuple[str | None, str], d
         )
         for name, measure in _columns(found)
     ]
-    over = found.over[arm, found.first]
-    within = over.corrected is not None and over.p_equivalent < 0.05
-    verdict = ("equivalent" if within else "no clear difference") if over.verdict is None else over.verdict
-    verdict += f", by less than {found.min_effect:g}" if over.verdict is not None and within else ""
-    untested = "" if found.is_baseline(arm) else "not tested"
-    return SetsRow(
-        arm, found.families[arm], found.is_baseline(arm), arm in found.oracles, means, over,
-        verdict if over.corrected is not None else untested,
-    )  # fmt: skip
+    over, base = found.over[arm, found.first], found.is_baseline(arm)
+    verdict = "" if base else verdict_of(over, found.min_effect)
+    return SetsRow(arm, found.families[arm], base, arm in found.oracles, means, over, verdict)
 
 
 def _mark(found: SetsComparison, arm: str, name: str | None, measure: str) -> str:
@@ -141,12 +136,7 @@ def _mark(found: SetsComparison, arm: str, name: str | None, measure: str) -> st
     one = found.tested(arm, name, measure)
     if found.is_baseline(arm):
         return ""
-    times = {"†": 1, "‡": 2}.get(mark(one), 0) if isinstance(one, Difference) else _times(one)
-    return ("↑" if one.difference > 0 else "↓") * times
-
-
-def _times(one: OverSets) -> int:
-    return 0 if one.corrected is None else (one.corrected < 0.05) + (one.corrected < 0.01)
+    return ("↑" if one.difference > 0 else "↓") * {"†": 1, "‡": 2}.get(mark(one), 0)
 
 
 def _drawn(found: SetsComparison) -> list[DrawnArm]:

@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.measure.notes import ends_in_words, marked
-from jobs.measure.sets.over_sets import OverSets, SetsComparison
-from jobs.measure.significance import ALPHA, better_or_worse
-from jobs.pages.comparison import BEST, MOST_ARMS, SECOND, pairs_shown
+from jobs.measure.sets.over_sets import SetsComparison
+from jobs.measure.sets.pairs_over_sets import same_on_sets
+from jobs.measure.significance import ALPHA
+from jobs.pages.comparison import BEST, MOST_ARMS, SECOND, UNORDERED, pairs_shown
 from jobs.terminal.formats import figure, known, plain
 
 MOST_SETS = 4  # columns of the first table
@@ -35,7 +36,7 @@ def sets_tables(found: SetsComparison) -> RenderableType:
     left_out = len(found.arms) - len(shown)
     notes = [
         f"{BEST} best, {SECOND} second best; + better, - worse than {found.against} (p or q < {ALPHA}: of a set its own, of "
-        "the mean that over sets), = equivalent",
+        "the mean that over sets), = equivalent" + f", {UNORDERED} nearer than the judge's noise" * found.noisy,
         "sets: on how many sets the mean is higher - equal - lower",
         *([f"{left_out:,} more arms are not shown: --json and the page have them"] if left_out else []),
         *found.notes,
@@ -57,6 +58,7 @@ def sets_values(found: SetsComparison) -> dict[str, Any]:
     values = {
         "baseline": found.baseline,
         "baselines": {arm: found.base_of(arm) for arm in found.arms},
+        "same_as": same_on_sets(found.sets),
         "min_effect": found.min_effect,
         "measures": list(found.measures),
         "sets": {name: {"counted": len(one.frame.keys), "clusters": one.frame.drawn} for name, one in found.sets.items()},
@@ -84,14 +86,15 @@ def _shown(found: SetsComparison) -> list[str]:
 
 
 def sign(found: SetsComparison, arm: str, name: str | None, measure: str) -> str:
-    """Returns + or - for a difference that is significant on a set, or over sets, = for an equivalent arm, else nothing."""
+    """Returns + or - for a difference that is significant on a set, or over sets, = for an equivalent arm, else nothing.
+
+    One within the judge's noise has `~` alone.
+    """
     one = found.tested(arm, name, measure)
-    if isinstance(one, OverSets):
-        verdict = one.verdict
-    else:
-        verdict = None if one.within_noise else better_or_worse(one.difference, one.corrected)
+    if one.within_noise:
+        return UNORDERED
     equivalent = "=" if one.corrected is not None and one.p_equivalent < ALPHA else ""
-    return {"better": "+", "worse": "-"}.get(verdict or "", "") + equivalent
+    return {"better": "+", "worse": "-"}.get(one.verdict or "", "") + equivalent
 
 
 def _table(title: str) -> Table:
@@ -103,7 +106,7 @@ def _table(title: str) -> Table:
 def _columns(found: SetsComparison, measure: str, shown: list[str], most: int) -> list[tuple[str, list[str]]]:
     """Returns the title and the cells of each set, as far as there is room, and of the mean over sets."""
     columns = []
-    for name in (*list(found.sets)[:most], None):
+    for name in (*list(found.sets)[:most], *[None] * (len(found.sets) > 1)):
         places = found.places(name, measure)
         after = [
             marked(_PLACES.get(places.get(arm, ""), ""), found.cut(arm, name, measure)) + sign(found, arm, name, measure)
@@ -126,7 +129,7 @@ def _first_table(found: SetsComparison, shown: list[str]) -> Table:
     for place, arm in enumerate(shown):
         one, base = found.over[arm, found.first], found.is_baseline(arm)
         table.add_row(
-            Text(plain(arm)),
+            Text(plain(found.named(arm))),
             *(cells[place] for _, cells in columns),
             "baseline" if base else figure(one.difference, "+"),
             "-" if base or math.isnan(one.low) else ends_in_words((one.low, one.high)),
@@ -144,7 +147,7 @@ def _means_table(found: SetsComparison, measure: str, shown: list[str]) -> Table
     for title, _ in columns:
         table.add_column(Text(plain(title)), justify="right", no_wrap=True, overflow="ellipsis", min_width=8)
     for place, arm in enumerate(shown):
-        table.add_row(Text(plain(arm)), *(cells[place] for _, cells in columns))
+        table.add_row(Text(plain(found.named(arm))), *(cells[place] for _, cells in columns))
     return table
 
 

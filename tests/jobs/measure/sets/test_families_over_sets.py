@@ -67,3 +67,12 @@ def test_another_baseline_on_another_set_is_refused(tmp_path: Path) -> None:
     }
     with pytest.raises(ConfigError, match="bm25 plain is compared with bm25 plain on one set, with original on another"):
         compare_over_sets(sets)
+
+
+def test_a_baseline_that_has_one_itself_is_a_baseline_of_others(tmp_path: Path) -> None:
+    chain = {"baselines": {"bm25 more": "both", "both": "original", "bm25 plain": "original"}}
+    found = compare_over_sets({name: one_set(tmp_path / name, n, 20, **chain) for n, name in enumerate(("first", "second"))})
+    assert found.of_baselines == {"original": ["bm25 plain", "both"], "both": ["bm25 more"]}
+    assert found.against == "its baseline"
+    assert found.over["both", "nDCG@10"].p_holm is not None
+    assert "compared with both: bm25 more" in found.notes
