@@ -33,12 +33,12 @@ from jobs.run.pool_calibration import PoolSizes
 from jobs.run.progress import driver_gauges, progress_file, tracked_metrics
 from jobs.run.record import Record
 from jobs.run.resume_check import check_indexes_unchanged
-from jobs.run.spending import RunMoney
+from jobs.run.spending import RunMoney, spent_around
 from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.traces import Traces, traced
-from jobs.run.watch import Watch
+from jobs.run.watch import Watch, show_committed
 from jobs.runs.tally import Tally, tally_of
-from jobs.runs.traffic import covered, covered_words
+from jobs.runs.traffic import covered_words
 from jobs.terminal.commit_log import log_commit
 from jobs.terminal.formats import queries
 from jobs.terminal.live_display import LiveDisplay
@@ -76,7 +76,10 @@ def run(
         event("resume", f"finished already: {where}")
         if job.is_run:
             put_latest(prepared)
-        return plan, tally_of(storage)
+        tally = tally_of(storage)
+        show_committed(progress.state, plan, tally)
+        Watch(prepared.prices, progress.state, spent_around(prepared)).still(tally.counts, tally.spent)
+        return plan, tally
     check_unfinished(plan, storage)
     waiting = partial(event, "lease")
     before = wait_until_free(storage, time.time(), on_wait=waiting)
@@ -181,9 +184,7 @@ class Driver:
         """Streams the pending shards through the stages; raises Stopped unless all are committed within the limits."""
         pending = [shard for shard in self.plan.shards if shard.number not in self.tally.shards]
         state = self.progress.state
-        state.total, state.planned = self.plan.counts["queries"], len(self.plan.shards)
-        state.done, state.shards = self.tally.counts["queries"], len(self.tally.shards)
-        state.traffic = covered(self.plan, self.tally.counts)
+        show_committed(state, self.plan, self.tally)
         spending = RunMoney(self.prepared, self.record.before, self.record.driver_costs)
         watch = Watch(self.prepared.prices, state, spending.around)
         watch.still(self.tally.counts, self.tally.spent)
@@ -272,8 +273,7 @@ class Driver:
 
     def _show(self, tracker: ProgressTracker, watch: Watch, committed: bool) -> None:
         state = self.progress.state
-        state.done, state.shards = self.tally.counts["queries"], len(self.tally.shards)
-        state.traffic = covered(self.plan, self.tally.counts)
+        show_committed(state, self.plan, self.tally)
         if committed and not state.began:
             state.began, state.before = time.monotonic(), state.done
         watch.look(tracker, self.tally.counts, self.tally.spent)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 
 from cluster import costs
 from cluster.token_prices import by_tier
@@ -11,13 +12,19 @@ from jobs.chain.completions import uncommitted
 from jobs.chain.pipeline import ASKING
 from jobs.job.prepare import Prepared
 from jobs.run.driver_costs import DriverCosts
-from jobs.runs.starts import Start, driver_spent
+from jobs.runs.starts import Start, driver_spent, known_starts
 from jobs.runs.tally import Tally
 from rewriters.calls import asked_engines
 from rewriters.normalise import query_id
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectRandom
+
+
+def spent_around(prepared: Prepared) -> Callable[[], float]:
+    """Returns what returns the USD of nodes and drivers of the starts of a run that is finished."""
+    before = known_starts(json.loads(prepared.storage.get("run.json") or b"{}"), prepared.storage)
+    return RunMoney(prepared, before, DriverCosts()).around
 
 
 class RunMoney:

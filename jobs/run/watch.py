@@ -9,14 +9,24 @@ from collections.abc import Callable, Mapping
 from cluster import costs
 from cluster.costs import Prices
 from cluster.run.progress import ProgressTracker
+from cluster.run.shards import Plan
 from cluster.run.snapshot import NOTHING, Snapshot, StageProgress
 from jobs.runs.sums import by_reason
+from jobs.runs.tally import Tally
+from jobs.runs.traffic import covered
 from jobs.terminal.state import StageState, State
 
 LOOK_SECONDS = 1.0  # between two looks at the progress
 RATE_SECONDS = 60.0  # that a rate goes by
 BUSY_SECONDS = 30.0  # that `busy` and `slowest` go by,
 LEAST_SECONDS = 5.0  # and that they, and a rate, must know at least
+
+
+def show_committed(state: State, plan: Plan, tally: Tally) -> None:
+    """Sets how much of the plan is committed."""
+    state.total, state.planned = plan.counts["queries"], len(plan.shards)
+    state.done, state.shards = tally.counts["queries"], len(tally.shards)
+    state.traffic = covered(plan, tally.counts)
 
 
 class RecentRates:

@@ -69,6 +69,11 @@ def test_an_ablation_over_sets_tells_the_end_of_all_with_its_best_arm(
     assert main(["ablate", "paper.yaml", *NOTIFY]) == 0  # shown again
     assert len(hook.bodies) == 1
 
+    shutil.rmtree(list(table["sets"].values())[-1]["folder"])  # one set goes on, the other is finished already
+    assert main(["ablate", "paper.yaml", *NOTIFY]) == 0
+    (_, again) = hook.bodies
+    assert (again["event"], again["queries"]) == ("end", told["queries"])
+
 
 def test_a_set_that_is_refused_is_named_in_the_one_message(
     place: Path, hook: Webhook, capfd: pytest.CaptureFixture[str]
