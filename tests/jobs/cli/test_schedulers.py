@@ -139,6 +139,28 @@ def test_a_pod_submits_the_night_that_was_scheduled(scheduled: Scheduled, name: 
     assert scheduled.calls == ["submit /etc/dmqr/nightly.yaml --json --date 2026-02-28"]
 
 
+@pytest.mark.parametrize("job", ["manual", "dmqr-night-manual", "dmqr-night-1", "dmqr-night-20260301", "night-2953885x", ""])
+def test_a_job_without_a_time_in_its_name_is_refused(scheduled: Scheduled, job: str) -> None:
+    _, of = container("kubernetes-night.yaml")
+    given = {one["name"]: one.get("value", "") for one in of["env"]} | {"JOB": job}
+    done = typed([*of["command"], *of["args"]], scheduled, **given)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{job}: does not end with a time in minutes since 1970; ")
+    assert not (scheduled.place / "calls").exists()
+
+
+def test_the_documented_name_of_a_job_is_of_the_night_that_is_meant(scheduled: Scheduled) -> None:
+    (line,) = (one for one in (ROOT / "docs/schedulers.md").read_text().splitlines() if one.startswith("kubectl create job"))
+    command, night = line.split("# the night of ")
+    echoed = command.replace("kubectl create job --from=cronjob/dmqr-night", "echo")
+    name = typed(["sh", "-c", echoed], scheduled).stdout.strip()
+    _, of = container("kubernetes-night.yaml")
+    given = {one["name"]: one.get("value", "") for one in of["env"]} | {"JOB": name}
+    scheduled.first(5)
+    assert typed([*of["command"], *of["args"]], scheduled, **given).returncode == 5
+    assert scheduled.calls == [f"submit /etc/dmqr/nightly.yaml --json --date {night}"]
+
+
 def test_the_cron_job_is_valid_and_gives_up_after_a_refusal() -> None:
     whole, _ = container("kubernetes-night.yaml")
     check(whole)
