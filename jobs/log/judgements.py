@@ -34,6 +34,8 @@ class JudgedBy(NamedTuple):
     """What is to be said of its judgements; a sentence each."""
     relevant: int = 1
     """The lowest grade of a relevant document."""
+    asked: str | None = None
+    """What tells its prompt, decoding and weights from those of another judge of the same model; None: not known."""
 
 
 class Judgements(NamedTuple):

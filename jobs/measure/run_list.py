@@ -19,7 +19,7 @@ from cluster.storage.prefetch import prefetch
 from jobs.chain.arms.judging import NUGGETS
 from jobs.job.keys import settings_fingerprint
 from jobs.job.replay import NOTED
-from jobs.measure.evaluate.stored_evaluation import stored_evaluation
+from jobs.measure.evaluate.stored_evaluation import judged_alike, stored_evaluation
 from jobs.measure.measures import MEASURES
 from jobs.measure.notes import OWN_NUGGETS
 from jobs.runs.bill import Bill, bill
@@ -89,18 +89,6 @@ class ListedRun:
         return found
 
     @property
-    def judged_alike(self) -> tuple[Any, ...] | None:
-        """Returns what two runs have in common whose quality compares: who judged, and what; None: not measured.
-
-        Of judgements that an evaluation of before does not tell from others, their number stands for them.
-        """
-        measured = self.evaluation or {}
-        if self.measured("results") is None:
-            return None
-        by: str | None = measured.get("judged_by")
-        return measured.get("key"), by, None if by else measured.get("judgements") or measured.get("judged")
-
-    @property
     def of_answers(self) -> dict[str, float]:
         """Returns the means of its answers: F1 and EM, and the first measure of each kind in which they are judged."""
         found, measured = {}, self.evaluation or {}
@@ -127,6 +115,16 @@ class ListedRun:
 def leading_measure(runs: Sequence[ListedRun]) -> str:
     """Returns the measure by which runs are listed: the first of that which was measured last."""
     return next((run.leading for run in reversed(runs) if run.leading is not None), MEASURES[0])
+
+
+def judged_otherwise(runs: Sequence[ListedRun]) -> list[bool]:
+    """Returns of each run whether its quality does not compare with that of the measured run before: other judgements."""
+    found, before = [], None
+    for run in runs:
+        measured = None if run.measured("results") is None else run.evaluation
+        found.append(before is not None and measured is not None and not judged_alike(before, measured))
+        before = measured or before
+    return found
 
 
 def find_output(path: str) -> tuple[Storage, str | None]:

@@ -140,12 +140,15 @@ def answer_quality(a: RunFolder, b: RunFolder, gold: GoldAnswers, count: int) ->
 
 
 def judge_of_both(a: JudgedBy | None, b: JudgedBy | None) -> JudgedBy | None:
-    """Returns who judged two runs, with a warning where they are two judges; None: people did."""
+    """Returns who judged two runs, with a warning where they are two, or one that was not asked alike; None: people did."""
     if a is None or b is None:
         return a or b
     notes = list(dict.fromkeys((*a.notes, *b.notes)))
     if a.model != b.model:
         notes.insert(0, f"warning: {a.model} judged A, {b.model} B: the difference is of the judges, too")
+    elif None not in (a.asked, b.asked) and a.asked != b.asked:
+        words = "was not asked alike in A and B (its prompt, decoding, weights or gold answers differ)"
+        notes.insert(0, f"warning: the judge {b.model} {words}: the difference is of the judge, too")
     return b._replace(notes=tuple(notes))
 
 

@@ -221,7 +221,7 @@ def evaluation_values(evaluation: Evaluation) -> dict[str, Any]:
     said = {"warning": one.warning, "notes": evaluation_notes(one)}
     unknown = one.unknown
     counts["unknown_documents"] = None if unknown is None else {"unknown": unknown.unknown, "looked_up": unknown.looked_up}
-    judged_by = {} if one.judge is None else {"judged_by": one.judge.model}
+    judged_by = {} if one.judge is None else {"judged_by": one.judge.model, "judge_asked": one.judge.asked}
     return {"key": one.key, "judgements": one.judgements} | judged_by | counts | {"measures": measures} | said
 
 

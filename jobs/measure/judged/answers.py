@@ -20,6 +20,7 @@ from jobs.job.measure_checks import NUGGET_MEASURES
 from jobs.log.judgements import JudgedBy, Judgements
 from jobs.measure.answers.frame import answering, frame_of_answers
 from jobs.measure.frame import Frame
+from jobs.measure.judged.asked import judge_asked
 from jobs.measure.judged.family import judged_families
 from jobs.measure.judged.noise import judge_noise, noted_noise
 from jobs.measure.judged.nuggets import nugget_scores
@@ -106,7 +107,8 @@ def judged_answer_frame(run: RunFolder, kind: str, sample: int = 0) -> Frame:
         notes.append(f"{NUGGETS}: {OWN_NUGGETS}")
     if kind == ACCURACY and (alone := run.counts.get(WITHOUT_GOLD, 0)):
         notes.append(f"judged by the question alone, since they have no gold answer: {alone:,} queries")
-    judge = JudgedBy(", ".join(sorted(graded.models)) or "a judge", graded.measures, tuple(notes))
+    model = ", ".join(sorted(graded.models)) or "a judge"
+    judge = JudgedBy(model, graded.measures, tuple(notes), asked=judge_asked(run, kind))
     return frame_of_answers(run, kind, graded.measures, values, lengths, counted, asked, "query_id", judge)
 
 

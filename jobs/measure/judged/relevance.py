@@ -7,6 +7,7 @@ from typing import Any
 from jobs.chain.arms.judging import RELEVANCE
 from jobs.job.measure_checks import judged_measures
 from jobs.log.judgements import JudgedBy, Judgements
+from jobs.measure.judged.asked import judge_asked
 from jobs.measure.judged.calibration import calibration_notes
 from jobs.measure.judged.family import judged_families
 from jobs.measure.judged_rows import database
@@ -57,6 +58,6 @@ def judged_relevance(run: RunFolder, sample: int = 0, calibration: str | None = 
     notes = judged_families(run, names) + calibrated
     if left_out:
         notes.append(f"left out: {left_out:,} queries with results of which the judge graded none; errors/ says why")
-    least = run.config.judge.relevance.relevant
-    judge = JudgedBy(", ".join(names) or "a judge", judged_measures(run.config), tuple(notes), least)
+    least, asked = run.config.judge.relevance.relevant, judge_asked(run, RELEVANCE)
+    judge = JudgedBy(", ".join(names) or "a judge", judged_measures(run.config), tuple(notes), least, asked)
     return Judgements(f"{run.storage.root}: judgements/", grades, "query_id", judge)

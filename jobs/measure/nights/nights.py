@@ -23,7 +23,7 @@ from jobs.measure.nights.distributions import GUARD, Distribution, Edges, score_
 from jobs.measure.nights.new_queries import new_queries
 from jobs.measure.nights.night import FINISHED, INDEXES, JUDGEMENTS, SETTINGS, Drift, Night, NightFigures, figures
 from jobs.measure.nights.stability import Stability, stability
-from jobs.measure.run_list import ListedRun, PricesOf, leading_measure, list_runs
+from jobs.measure.run_list import ListedRun, PricesOf, judged_otherwise, leading_measure, list_runs
 from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.old.removal import HALF_REMOVED
 
@@ -216,15 +216,15 @@ def _compared(shown: Sequence[Night], measure: str) -> list[Night]:
     first: Mapping[tuple[str, str], Distribution] | None = None
     before: Mapping[tuple[str, str], Distribution] = {}
     measured: Night | None = None
-    for one in shown:
+    for one, otherwise in zip(shown, judged_otherwise([one.run for one in shown]), strict=True):
         last = found[-1] if found else None
         changed = []
         if last is not None:
             changed += [SETTINGS] if one.run.settings != last.run.settings else []
             changed += [INDEXES] if one.figures.indexes != last.figures.indexes else []
         moved = None
-        if one.run.judged_alike is not None:
-            if measured is not None and measured.run.judged_alike != one.run.judged_alike:
+        if one.run.measured("results") is not None:
+            if otherwise:
                 changed.append(JUDGEMENTS)
             elif measured is not None:
                 pair = measured.run.measured("results", measure), one.run.measured("results", measure)

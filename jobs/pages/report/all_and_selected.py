@@ -1,7 +1,7 @@
 """All strategies against selected ones (the paper's Figure 3): this run beside one that differs in what is selected alone.
 
 The other is the newest finished run of the same name with `select: all` and no gate, over the same log; both have been measured
-with as many judgements. `dmqr diff` compares any two runs, query by query, and has the intervals.
+by the same judgements, or by one LLM that was asked alike. `dmqr diff` compares any two runs, query by query, with intervals.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from markupsafe import Markup
 from cluster.errors import ClusterError, ConfigError
 from cluster.storage import open_storage
 from jobs.config.rewriting import RewriteSettings
-from jobs.measure.evaluate.evaluate import Evaluation
-from jobs.measure.evaluate.stored_evaluation import stored_evaluation
+from jobs.measure.evaluate.evaluate import Evaluation, evaluation_values
+from jobs.measure.evaluate.stored_evaluation import judged_alike, stored_evaluation
 from jobs.measure.measures import title
 from jobs.pages.charts import drawing, element
 from jobs.runs.folder import RunFolder, find_runs, open_run
@@ -120,9 +120,10 @@ def _same_queries(a: RunFolder, b: RunFolder) -> bool:
 
 
 def _as_judged(values: Mapping[str, Any], evaluation: Evaluation) -> bool:
-    """Returns whether a stored evaluation is over as many judged keys, and not empty."""
-    counts = {name: getattr(evaluation, name) for name in ("key", "judged", "missing", "counted", "queries")}
-    return all(values.get(name) == count for name, count in counts.items()) and bool(_compared(values, evaluation))
+    """Returns whether a stored evaluation is by the same judgements, over as many judged keys, and not empty."""
+    counts = {name: getattr(evaluation, name) for name in ("judged", "missing", "counted", "queries")}
+    alike = judged_alike(values, evaluation_values(evaluation))
+    return alike and all(values.get(name) == count for name, count in counts.items()) and bool(_compared(values, evaluation))
 
 
 def _compared(values: Mapping[str, Any], evaluation: Evaluation) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -10,7 +11,7 @@ from cluster.errors import ClusterError, ConfigError
 from cluster.storage import open_storage
 from jobs.job.replay import NOTED
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_values
-from jobs.measure.run_list import ListedRun, leading_measure, list_runs
+from jobs.measure.run_list import ListedRun, judged_otherwise, leading_measure, list_runs
 from jobs.pages.night_charts import COST, QUALITY, Chart, Line, night_chart
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import money
@@ -26,11 +27,18 @@ class TrendRow:
     this: bool
     changed: bool
     """Whether its settings, the log and the indexes apart, differ from those of the night before."""
+    judged_otherwise: bool
+    """Whether its quality does not compare with that of the measured night before."""
 
     results: float | None
     """The quality of the results, by `Trend.quality`."""
     difference: float | None
     """The same less that of the original alone."""
+
+    @property
+    def changes(self) -> list[str]:
+        """Returns what differs from the night before."""
+        return ["settings"] * self.changed + ["judgements"] * self.judged_otherwise
 
 
 @dataclass(frozen=True)
@@ -62,19 +70,21 @@ def trend(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) 
     runs = [*(one for one in listed[:this] if one.state == "finished" and one.replays is None), mine][-NIGHTS:]
     if len(runs) < 2:
         return None
-    judges = [(one.evaluation or {}).get("judged_by") for one in runs]
-    runs = [one if by == judges[-1] else replace(one, evaluation=None) for one, by in zip(runs, judges, strict=True)]
     changed = [False, *(after.settings != before.settings for before, after in pairwise(runs))]
-    measure = leading_measure(runs)  # of the nights that were judged by the same
+    measure, parted = leading_measure(runs), judged_otherwise(runs)
     nights = [
-        TrendRow(one, one is runs[-1], new, one.measured("results", measure), one.measured("difference", measure))
-        for one, new in zip(runs, changed, strict=True)
+        TrendRow(one, one is runs[-1], new, other, one.measured("results", measure), one.measured("difference", measure))
+        for one, new, other in zip(runs, changed, parted, strict=True)
     ]
     names = [one.night for one in runs]
-    marks = ["other settings from here on" if new else None for new in changed]
     quality = [Line(kind, name, [one.measured(kind, measure) for one in runs]) for kind, name in QUALITY.items()]
+    cost = Line("results", "cost", [one.usd_per_thousand for one in runs])
     charts = [
-        night_chart(measure, names, quality, "{:.4f}".format, marks),
-        night_chart(COST, names, [Line("results", "cost", [one.usd_per_thousand for one in runs])], money, marks),
+        night_chart(measure, names, quality, "{:.4f}".format, [_mark(night.changes) for night in nights], parted=parted),
+        night_chart(COST, names, [cost], money, [_mark(["settings"] if new else []) for new in changed]),
     ]
     return Trend(nights, [chart for chart in charts if chart is not None], measure)
+
+
+def _mark(changes: Sequence[str]) -> str | None:
+    return ", ".join(f"other {what}" for what in changes) + " from here on" if changes else None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from cluster.run.shards import SUCCESS, Manifest, Plan, commit, put_plan
 from cluster.storage import Storage, open_storage
 from jobs.__main__ import main
 from jobs.config.config import Config
+from jobs.log.judgements import JudgedBy
 from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
 from jobs.measure.evaluate.stored_evaluation import EVALUATION, store_evaluation
 from jobs.measure.run_list import ListedRun, list_runs
@@ -27,8 +30,9 @@ COSTS = {"rewrite": {"dmqr@writer": {"seconds": 10.0, "prompt_tokens": 1000.0, "
 Values = dict[str, Any]
 
 
-def measured(results: float, original: float = 0.5) -> Evaluation:
-    return Evaluation(3, 0, dict.fromkeys(MEASURES, results), dict.fromkeys(MEASURES, original), None, queries=3)
+def measured(results: float, original: float = 0.5, judgements: str | None = None, **more: Any) -> Evaluation:
+    values = dict.fromkeys(MEASURES, results), dict.fromkeys(MEASURES, original)
+    return Evaluation(3, 0, *values, None, queries=3, judgements=judgements, **more)
 
 
 class Nights:
@@ -55,7 +59,7 @@ class Nights:
         if record["status"] == "finished":
             storage.put(SUCCESS, b"{}")
         if (results := more.get("results")) is not None:
-            store_evaluation(storage, measured(results))
+            store_evaluation(storage, results if isinstance(results, Evaluation) else measured(results))
         return storage
 
     def listed(self, name: str | None = "night") -> list[ListedRun]:
@@ -225,13 +229,71 @@ def test_a_trend_ends_with_the_run_of_the_report(nights: Nights) -> None:
     assert cost.low == cost.high
 
 
+def commands(chart: Chart) -> str:
+    """How the line of the results is drawn: M begins one, L goes on."""
+    (path,) = re.findall(r'<path class="results" d="(.*?)"', chart.svg)
+    return "".join(part[0] for part in path.split() if part[0] in "ML")
+
+
+def judge(asked: str | None, model: str = "judge-70b") -> JudgedBy:
+    return JudgedBy(model, (), asked=asked)
+
+
+def test_no_line_joins_nights_of_other_judgements(nights: Nights) -> None:
+    for day, (value, digest) in enumerate([(0.7, "aaa"), (0.71, "aaa"), (0.4, "bbb")], start=1):
+        nights(f"2026-01-0{day}", results=measured(value, judgements=digest))
+    found = shown(nights, nights("2026-01-04", fuse={"k": 10}), measured(0.41, judgements="bbb"))
+    quality, cost = found.charts
+    assert commands(quality) == "MLML"
+    assert [night.changes for night in found.nights] == [[], [], ["judgements"], ["settings"]]
+    assert re.findall(r"other \w+ from here on", quality.svg) == [
+        "other judgements from here on",
+        "other settings from here on",
+    ]
+    assert re.findall(r"other \w+ from here on", cost.svg) == ["other settings from here on"]
+    assert [night.results for night in found.nights] == [0.7, 0.71, 0.4, 0.41]
+
+
+def test_lines_of_drawn_nights_end_where_the_judgements_do(nights: Nights) -> None:
+    drawn, gaps = random.Random(5), 0
+    digests = [drawn.choice(["aaa", "bbb", None]) for _ in range(NIGHTS - 1)] + ["aaa"]  # None: not measured
+    for day, digest in enumerate(digests, start=1):
+        last = nights(f"2026-01-{day:02}", results=None if digest is None else measured(drawn.random(), judgements=digest))
+    lines = "".join("x" if digest is None else digest[0] for digest in digests)
+    expected = ""
+    for piece in re.findall("a+|b+", lines):
+        expected += "M" + "L" * (len(piece) - 1)
+        gaps += 1
+    assert gaps > 3
+    assert commands(shown(nights, last).charts[0]) == expected
+    changed = [one for one in shown(nights, last).nights if one.judged_otherwise]
+    assert len(changed) == len(re.findall("a(?=b)|b(?=a)", lines.replace("x", "")))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "joined"),
+    [
+        (measured(0.5), measured(0.6, judgements="aaa"), True),  # of a version that stored none: as many are judged
+        (replace(measured(0.5), judged=4), measured(0.6, judgements="aaa"), False),
+        (measured(0.5, judgements="aaa"), measured(0.6, judgements="aaa", key="query"), False),
+        (measured(0.5, judgements="aaa"), measured(0.6, judgements="aaa", judge=judge("p")), False),  # people, an LLM
+        (measured(0.5, judgements="aaa", judge=judge("p")), measured(0.6, judgements="bbb", judge=judge("p")), True),
+        (measured(0.5, judge=judge("p")), measured(0.6, judge=judge("q")), False),  # another prompt
+        (measured(0.5, judge=judge(None)), measured(0.6, judge=judge("q")), True),
+        (measured(0.5, judge=judge("p")), measured(0.6, judge=judge("p", "judge-8b")), False),
+    ],
+)
+def test_who_judged_alike(nights: Nights, before: Evaluation, after: Evaluation, joined: bool) -> None:
+    nights("2026-01-01", results=before)
+    assert commands(shown(nights, nights("2026-01-02"), after).charts[0]) == ("ML" if joined else "MM")
+
+
 def test_a_night_without_quality_leaves_a_gap(nights: Nights) -> None:
     nights("2026-01-28", results=0.7)
     nights("2026-01-29")
     nights("2026-01-30", results=0.6)
     chart = shown(nights, nights("2026-01-31", results=0.65)).charts[0]
-    (path,) = re.findall(r'<path class="results" d="(.*?)"', chart.svg)
-    assert [part[0] for part in path.split() if part[0] in "ML"] == ["M", "M", "L"]
+    assert commands(chart) == "MML"
     assert len(dots(chart)) == 3
 
 

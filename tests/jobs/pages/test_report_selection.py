@@ -20,6 +20,7 @@ from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.measure.evaluate.stored_evaluation import store_evaluation
 from jobs.measure.measures import MEASURES
 from jobs.pages.diff import diff_page
+from jobs.pages.report.all_and_selected import against
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.flow import flow
@@ -289,6 +290,14 @@ def test_a_run_that_differs_in_its_selection_alone_is_compared(pair: tuple[RunFo
     bars = [float(one["width"] or 0) for tag, one in found.tags if tag == "rect" and one.get("class") in ("all", "chosen")]
     assert bars[1] == pytest.approx(bars[0] / 2)
     assert bars[7] == pytest.approx(bars[6] * 5 / 9, abs=0.1)
+
+
+def test_bars_of_other_judgements_do_not_stand_side_by_side(pair: tuple[RunFolder, RunFolder]) -> None:
+    every, selects = pair
+    for stored, mine, compared in (("aaa", "aaa", True), ("aaa", "bbb", False), (None, "bbb", True)):  # None: of before
+        store_evaluation(every.storage, evaluation(0.5, judgements=stored))
+        found = against(selects, evaluation(0.25, judgements=mine))
+        assert (found is not None) == compared, (stored, mine)
 
 
 @pytest.mark.parametrize("change", ["identity", "judgements", "log", "unmeasured"])
