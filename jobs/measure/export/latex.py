@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.storage.whole_file import written
 from jobs.config.settings import TableSettings
 from jobs.measure.compare.comparison_notes import baseline_notes, cut_notes, detectable_notes, named_notes, seed_notes
-from jobs.measure.compare.difference import DEVIATION, PART
+from jobs.measure.compare.difference import PART
 from jobs.measure.compare.side_by_side import ArmMean, MeasureGroup, SideBySide, side_by_side
-from jobs.measure.compare.standing import FAMILIES, PLACES, Standing, cut_mark, paired_arms, places, standing
+from jobs.measure.compare.standing import FAMILIES, Standing, cut_mark, paired_arms, places, standing
+from jobs.measure.export.latex_captions import bounds_said, means_over, note_words, table_of_pairs, tables_of
 from jobs.measure.export.latex_cells import (
     DEFAULT_TABLE,
     MOST_ROWS,
@@ -23,9 +25,11 @@ from jobs.measure.export.latex_cells import (
     latex,
     levels,
     mean_words,
+    row,
+    ruled,
     shown_name,
     significance,
-    tables_of,
+    spread,
 )
 from jobs.measure.export.latex_pairs import pairs_table
 from jobs.measure.measured_depth import MARK
@@ -33,8 +37,6 @@ from jobs.measure.notes import TITLES, judge_notes
 
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison
-
-_KEYS = {"log_id": "log rows", "query_id": "queries", "query": "queries"}
 
 
 def latex_table(comparison: Comparison, rows: int = MOST_ROWS, table: TableSettings = DEFAULT_TABLE) -> str:
@@ -54,23 +56,21 @@ def latex_table(comparison: Comparison, rows: int = MOST_ROWS, table: TableSetti
     """
     found, frame = standing(comparison), comparison.frame
     measures = chosen_measures(table, frame.measures)
-    arms, left_out = chosen_arms(table, found.ordered(), comparison.baseline, rows)
-    able = [arm for arm in (arms if table.arms else frame.arms) if found.contends(arm)]
+    groups, left_out = chosen_arms(table, found.ordered(), comparison.baseline, comparison.base_of, rows)
+    able = [arm for arm in (groups[0] if table.arms else frame.arms) if found.contends(arm)]
     noise = dict(zip(frame.measures, frame.noise or (0.0,) * len(frame.measures), strict=True))
     digits = table.digits + 2 * table.percent
     placed = {name: places({arm: found.means[arm][name] for arm in able}, noise[name], digits) for name in measures}
-    lines = [" & ".join(["Arm", *map(latex, measures)]) + r" \\", r"\midrule"]
-    groups = {} if table.arms else comparison.of_baselines
-    arms = arms if table.arms else [arm for base, own in groups.items() for arm in (base, *(one for one in arms if one in own))]
-    for number, arm in enumerate(arms):
-        lines += [r"\midrule"] * (number > 0 and arm in groups)
-        cells = [shown_name(table, arm) + SIGNS[PART] * (arm in comparison.parts)]
+
+    def cells(arm: str) -> Iterator[str]:
+        yield shown_name(table, arm) + SIGNS[PART] * (arm in comparison.parts)
         for name in measures:
             best, second = placed[name]
             place = "best" if arm in best else "second" if arm in second else ""
-            cells.append(in_place(mean_words(found.means[arm][name], table), place) + _marks(comparison, arm, name, table))
-        lines.append(" & ".join(cells) + r" \\")
-        lines += [r"\midrule"] * (arm in groups and (bool(groups[arm]) or len(groups) == 1))
+            yield in_place(mean_words(found.means[arm][name], table), place) + _marks(comparison, arm, name, table)
+
+    heads = row(["Arm", *map(latex, measures)])
+    lines = ruled([[heads], *([row(cells(arm)) for arm in group] for group in groups)])
     return framed(lines, "l" + "r" * len(measures), _caption(found, left_out, table), table)
 
 
@@ -78,12 +78,7 @@ def _marks(comparison: Comparison, arm: str, measure: str, table: TableSettings)
     """Returns the marks of a significant difference and of lists that were cut, and the deviation over seeds."""
     one = comparison.by_arm[arm, measure]
     p = None if comparison.is_baseline(arm) or one.within_noise else one.corrected
-    spread = "" if one.deviation is None else _spread(mean_words(one.deviation, table))
-    return significance(one.difference, p, table) + SIGNS[MARK] * bool(cut_mark(one)) + spread
-
-
-def _spread(deviation: str) -> str:
-    return rf" {{\scriptsize$\pm${deviation}}}"
+    return significance(one.difference, p, table) + SIGNS[MARK] * bool(cut_mark(one)) + spread(one.deviation, table)
 
 
 def latex_side_by_side(found: SideBySide, rows: int = MOST_ROWS) -> str:
@@ -105,20 +100,21 @@ def latex_side_by_side(found: SideBySide, rows: int = MOST_ROWS) -> str:
     lines = [
         r"\begin{table}", r"\centering", rf"\caption{{{'. '.join(said)}.}}",
         rf"\begin{{tabular}}{{l{'r' * len(measures)}}}", r"\toprule",
-        " & ".join(["", *heads]) + r" \\",
-        " & ".join(["Arm", *measures]) + r" \\", r"\midrule",
-        *(" & ".join([latex(arm), *map(_cell, found.means(arm))]) + r" \\" for arm in shown),
+        row(["", *heads]),
+        row(["Arm", *measures]), r"\midrule",
+        *(row([latex(arm), *map(_cell, found.means(arm))]) for arm in shown),
         r"\bottomrule", r"\end{tabular}", r"\end{table}",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-def latex_pairs(comparison: Comparison) -> str:
-    r"""Returns the differences of every two arms by the first measure as a LaTeX table: those of a row to those of the columns.
+def latex_pairs(comparison: Comparison, table: TableSettings = DEFAULT_TABLE) -> str:
+    """Returns `pairs_table` of every two arms by the first measure; nothing where fewer than two of the chosen are compared.
 
-    Columns are the numbers of rows; of more than `MOST_PAIRED_ROWS` arms those with the greatest means stand there.
+    Raises:
+        ConfigError: a chosen measure does not exist.
     """
-    return pairs_table(comparison.pairs, comparison.frame.measures[0], paired_arms(comparison), "paired $t$-test")
+    return pairs_table(comparison.pairs, comparison.frame.measures, paired_arms(comparison), "paired $t$-test", table)
 
 
 def _kind(group: MeasureGroup) -> str:
@@ -129,8 +125,8 @@ def _cell(one: ArmMean | None) -> str:
     """Returns a mean with its place and marks; a dash where the arm is not measured."""
     if one is None:
         return "--"
-    spread = "" if one.deviation is None else _spread(f"{one.deviation:.{PLACES}f}")
-    return in_place(f"{one.value:.{PLACES}f}", one.place) + "".join(SIGNS[sign] for sign in one.mark) + spread
+    marks = "".join(SIGNS[sign] for sign in one.mark) + spread(one.deviation, DEFAULT_TABLE)
+    return in_place(mean_words(one.value, DEFAULT_TABLE), one.place) + marks
 
 
 def _caption(found: Standing, left_out: int, table: TableSettings) -> str:
@@ -141,45 +137,34 @@ def _caption(found: Standing, left_out: int, table: TableSettings) -> str:
     corrections = [f"Holm's correction {of_pairs} {joined(sorted(holm))}"] * bool(holm)
     of_grid = "over all pairs with an arm of the" if comparison.pairs else "within the family"
     corrections += [f"Benjamini-Hochberg $q$ {of_grid} grid"] * ("grid" in families)
-    keys = f"{len(frame.keys):,} {'' if frame.gold else 'judged '}{_KEYS[frame.key]}"
-    of, by = ("with gold answers", "gold answers") if frame.gold else ("", "judgements")
-    without = "an answer" if frame.answers else "results"
-    said = [
-        f"Means over {' '.join(filter(None, [keys, of]))}; queries without {without} count zero",
-        "Best in bold, second best underlined",
-    ]
+    said = [means_over([frame]), "Best in bold, second best underlined"]
     if marks := levels(table):
         tests = f"paired $t$-test, {'; '.join(corrections)}"
         against = shown_name(table, comparison.baseline) if len(comparison.of_baselines) == 1 else comparison.against
         said.append(f"{marks} against {against}: {tests}")
     said += [latex(note[0].upper() + note[1:]) for note in detectable_notes(comparison)]
     said += [latex(note) for note in judge_notes(frame.judge)]
-    bounds = joined(sorted(shown_name(table, arm) for arm in found.bounds))
-    said += [f"Upper bounds that choose by {by}: {bounds}"] * bool(bounds)
+    said += [bounds_said(frame, [shown_name(table, arm) for arm in found.bounds])] * bool(found.bounds)
     said += [f"{SIGNS[MARK]} {latex(note.removeprefix(MARK).strip())}" for note in cut_notes(comparison)]
-    said += [_named(note) for note in (*named_notes(comparison), *baseline_notes(comparison), *seed_notes(comparison))]
+    said += [note_words(note) for note in (*named_notes(comparison), *baseline_notes(comparison), *seed_notes(comparison))]
     said += [f"{left_out:,} arms with lower {latex(found.first)} are left out"] * bool(left_out)
     return ". ".join(said) + "."
-
-
-def _named(note: str) -> str:
-    sign = next((sign for sign in (PART, DEVIATION) if note.startswith(sign)), "")
-    return f"{SIGNS[sign]} {latex(note.removeprefix(sign).strip())}" if sign else latex(note)
 
 
 def write_latex(path: str, *comparisons: Comparison, table: TableSettings = DEFAULT_TABLE) -> None:
     """Writes `latex_table` of each to a local file or an object on S3, and before several of them all measures side by side.
 
-    Of a table of chosen arms or measures there is none side by side. Where every two arms are compared, the table of pairs
-    follows.
+    Of a table of chosen arms or measures there is none side by side. Where every two arms are compared, the tables of pairs
+    follow, by the same choices. The caption and the label of `table` are those of the first; the others are told apart from it.
 
     Raises:
         ConfigError: a chosen arm or measure does not exist.
     """
     both = side_by_side(comparisons) if table == DEFAULT_TABLE else None
-    own = tables_of(table, [one.frame.measures for one in comparisons], [one.frame.arms for one in comparisons])
-    each = zip(comparisons, own, strict=True)
-    tables = [*([] if both is None else [latex_side_by_side(both)]), *(latex_table(one, table=of) for one, of in each if of)]
-    tables += [latex_pairs(one) for one in comparisons if one.pairs]
+    frames = [one.frame for one in comparisons]
+    own = tables_of(table, [one.kind for one in frames], [one.measures for one in frames], [one.arms for one in frames])
+    each = [(one, of) for one, of in zip(comparisons, own, strict=True) if of is not None]
+    tables = [*([] if both is None else [latex_side_by_side(both)]), *(latex_table(one, table=of) for one, of in each)]
+    tables += filter(None, (latex_pairs(one, table_of_pairs(of)) for one, of in each if one.pairs))
     with written(path) as file:
         Path(file).write_text("\n".join(tables), encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from cluster.errors import ConfigError, nearest
 from jobs.config.settings import TableSettings
@@ -56,6 +56,11 @@ def significance(difference: float, p: float | None, table: TableSettings) -> st
     return rf"$^{{{arrow * (2 if sign == MARKS[0][1] else 1)}}}$"
 
 
+def spread(deviation: float | None, table: TableSettings) -> str:
+    """Returns the standard deviation of the means of seeds, which stands behind a mean; nothing where there is one seed."""
+    return "" if deviation is None else rf" {{\scriptsize$\pm${mean_words(deviation, table)}}}"
+
+
 def levels(table: TableSettings) -> str:
     """Returns what the marks of a table mean; nothing where it has none."""
     if table.marks == "none":
@@ -68,26 +73,52 @@ def levels(table: TableSettings) -> str:
     )
 
 
-def chosen_arms(table: TableSettings, ordered: Sequence[str], baseline: str, most: int) -> tuple[list[str], int]:
-    """Returns the arms of a table in their order, and how many are left out for want of room.
+def known_arms(table: TableSettings, known: Sequence[str]) -> None:
+    """Checks that the chosen arms of a table are known.
+
+    Raises:
+        ConfigError: one does not exist.
+    """
+    for arm in table.arms:
+        if arm not in known:
+            raise ConfigError("config-value", f"ablate.table.arms: {arm!r} is no arm{nearest(arm, known)}")
+
+
+def chosen_arms(
+    table: TableSettings, ordered: Sequence[str], baseline: str, base_of: Callable[[str], str], most: int
+) -> tuple[list[list[str]], int]:
+    """Returns the arms of a table in groups between which a rule stands, and how many are left out for want of room.
+
+    Each arm is in one group: chosen ones in their order in a single one. Else a baseline is before the arms that are compared
+    with it; it stands among those of its own baseline, where it has one. No arm is shown without its baseline.
 
     Args:
         table: chooses them.
         ordered: all arms, the best first.
         baseline: stands first where none are chosen.
+        base_of: returns the arm that an arm is compared with; itself: with none.
         most: rows, where none are chosen.
 
     Raises:
         ConfigError: one that is chosen does not exist.
     """
+    known_arms(table, ordered)
     if table.arms:
-        for arm in table.arms:
-            if arm not in ordered:
-                raise ConfigError("config-value", f"ablate.table.arms: {arm!r} is no arm{nearest(arm, ordered)}")
-        return list(table.arms), 0
-    others = [arm for arm in ordered if arm != baseline]
-    shown = others[: max(0, most - 1)]
-    return [baseline, *shown], len(others) - len(shown)
+        return [list(table.arms)], 0
+    shown = {baseline}
+    for arm in ordered:
+        more = {arm, base_of(arm)}.intersection(ordered) - shown
+        if len(shown) + len(more) > most:
+            break
+        shown |= more
+    bases = dict.fromkeys([baseline, *(arm for arm in ordered if base_of(arm) == arm), *map(base_of, ordered)])
+    groups: list[list[str]] = []
+    left = dict.fromkeys(arm for arm in ordered if arm in shown)
+    for base in bases:
+        for group in ([arm for arm in left if arm == base], [arm for arm in left if arm != base and base_of(arm) == base]):
+            groups += [group] * bool(group)
+            left = {arm: None for arm in left if arm not in group}
+    return groups, len(ordered) - len(shown)
 
 
 def chosen_measures(table: TableSettings, known: Sequence[str]) -> list[str]:
@@ -103,34 +134,23 @@ def chosen_measures(table: TableSettings, known: Sequence[str]) -> list[str]:
     return chosen or list(known)
 
 
-def tables_of(
-    table: TableSettings, measured: Sequence[Sequence[str]], arms: Sequence[Sequence[str]]
-) -> list[TableSettings | None]:
-    """Returns the table of each comparison with those of the chosen measures and arms that it has; None: it has none of them.
-
-    Args:
-        table: chooses measures and arms, or takes all.
-        measured: measures of each comparison, as of lists and of answers.
-        arms: of each comparison; not every arm may have answers.
-
-    Raises:
-        ConfigError: one that is chosen is in no comparison.
-    """
-    chosen = chosen_measures(table, list(dict.fromkeys(name for names in measured for name in names)))
-    found = [[name for name in chosen if table.measures and name in names] for names in measured]
-    chosen_arms(table, list(dict.fromkeys(name for names in arms for name in names)), "", 0)
-    named = table.arms if isinstance(table.arms, dict) else {name: name for name in table.arms}
-    tables: list[TableSettings | None] = []
-    for own, names in zip(found, arms, strict=True):
-        rows = {name: shown for name, shown in named.items() if name in names}
-        empty = (table.measures and not own) or (table.arms and not rows)
-        tables.append(None if empty else table.model_copy(update={"measures": own, "arms": rows}))
-    return tables
-
-
 def shown_name(table: TableSettings, arm: str) -> str:
     """Returns what an arm is called in a table, as LaTeX."""
     return latex(table.arms.get(arm, arm) if isinstance(table.arms, dict) else arm)
+
+
+def row(cells: Iterable[str]) -> str:
+    r"""Returns a row; behind `\\\\` and a rule, LaTeX would take a first cell that begins with [ or * for their argument."""
+    words = " & ".join(cells)
+    return ("{}" if words.lstrip().startswith(("[", "*")) else "") + words + r" \\"
+
+
+def ruled(groups: Iterable[Sequence[str]]) -> list[str]:
+    """Returns the rows of groups with a rule between every two groups."""
+    lines: list[str] = []
+    for rows in groups:
+        lines += [*([r"\midrule"] if lines else []), *rows]
+    return lines
 
 
 def framed(rows: Iterable[str], columns: str, said: str, table: TableSettings) -> str:

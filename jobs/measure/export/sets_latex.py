@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 from cluster.storage.whole_file import written
 from jobs.config.settings import TableSettings
+from jobs.measure.compare.comparison_notes import seed_notes
 from jobs.measure.compare.corrections import GRID, QUESTIONS
 from jobs.measure.compare.difference import Difference
+from jobs.measure.export.latex_captions import bounds_said, means_over, note_words, table_of_pairs, tables_of
 from jobs.measure.export.latex_cells import (
     DEFAULT_TABLE,
     MOST_ROWS,
@@ -20,9 +24,11 @@ from jobs.measure.export.latex_cells import (
     latex,
     levels,
     mean_words,
+    row,
+    ruled,
     shown_name,
     significance,
-    tables_of,
+    spread,
 )
 from jobs.measure.export.latex_pairs import pairs_table
 from jobs.measure.measured_depth import MARK
@@ -47,7 +53,8 @@ def sets_latex_table(found: SetsComparison, table: TableSettings = DEFAULT_TABLE
         ConfigError: a chosen arm or measure does not exist.
     """
     measures = chosen_measures(table, found.measures)
-    arms, left_out = chosen_arms(table, found.ordered(), found.baseline, rows)
+    blocks, left_out = chosen_arms(table, found.ordered(), found.baseline, found.base_of, rows)
+    arms = [arm for block in blocks for arm in block]
     groups: list[str | None] = [*found.sets, *([None] if len(found.sets) > 1 else [])]
     wins = table.wins and len(found.sets) > 1
     width = len(measures)
@@ -56,41 +63,38 @@ def sets_latex_table(found: SetsComparison, table: TableSettings = DEFAULT_TABLE
     heads = [rf"\multicolumn{{{width}}}{{c}}{{{latex(name or _MEAN)}}}" for name in groups]
     rules = [rf"\cmidrule(lr){{{2 + width * n}-{1 + width * (n + 1)}}}" for n in range(len(groups))]
     lines = [
-        " & ".join(["", *heads, *[""] * wins]) + r" \\",
+        row(["", *heads, *[""] * wins]),
         " ".join(rules),
-        " & ".join(["Arm", *[latex(measure) for _ in groups for measure in measures], *["W/T/L"] * wins]) + r" \\",
-        r"\midrule",
+        row(["Arm", *[latex(measure) for _ in groups for measure in measures], *["W/T/L"] * wins]),
     ]
-    for number, arm in enumerate(arms):
-        cells = [
-            in_place(mean_words(found.mean(arm, name, measure), table), places[name, measure].get(arm, ""))
-            + _marks(found, arm, name, measure, table)
-            for name in groups
-            for measure in measures
-        ]
-        one = found.over[arm, measures[0]]
-        won = "--" if found.is_baseline(arm) else f"{one.wins}/{one.ties}/{one.losses}"
-        lines.append(" & ".join([shown_name(table, arm), *cells, *[won] * wins]) + r" \\")
-        if number == 0 and not table.arms and len(arms) > 1:
-            lines.append(r"\midrule")
+
+    def cells(arm: str) -> Iterator[str]:
+        yield shown_name(table, arm)
+        for name, measure in product(groups, measures):
+            mean = mean_words(found.mean(arm, name, measure), table)
+            yield in_place(mean, places[name, measure].get(arm, "")) + _marks(found, arm, name, measure, table)
+        if wins:
+            one = found.over[arm, measures[0]]
+            yield "--" if found.is_baseline(arm) else f"{one.wins}/{one.ties}/{one.losses}"
+
+    lines = ruled([lines, *([row(cells(arm)) for arm in block] for block in blocks)])
     columns = "l" + "r" * (width * len(groups)) + "c" * wins
     return framed(lines, columns, _said(found, table, arms, measures, left_out), table)
 
 
 def _marks(found: SetsComparison, arm: str, name: str | None, measure: str, table: TableSettings) -> str:
+    """Returns the marks of a significant difference and of lists that were cut, and on a set the deviation over seeds."""
     one = found.tested(arm, name, measure)
-    if found.is_baseline(arm):
-        return ""
-    if not isinstance(one, Difference):
-        return significance(one.difference, one.corrected, table)
-    p = None if one.within_noise else one.corrected
-    return significance(one.difference, p, table) + SIGNS[MARK] * (one.looked is not None)
+    within_noise, deviation = (one.within_noise, one.deviation) if isinstance(one, Difference) else (False, None)
+    p = None if found.is_baseline(arm) or within_noise else one.corrected
+    marks = significance(one.difference, p, table) + SIGNS[MARK] * found.cut(arm, name, measure)
+    return marks + spread(deviation, table)
 
 
 def _said(found: SetsComparison, table: TableSettings, arms: list[str], measures: list[str], left_out: int) -> str:
     """Returns what was measured and tested, in sentences."""
-    counts = joined([f"{latex(name)} ({len(one.frame.keys):,})" for name, one in found.sets.items()])
-    said = [f"Means over the judged queries of {counts}; queries without results count zero"]
+    frames = [one.frame for one in found.sets.values()]
+    said = [means_over(frames, joined([f"{latex(name)} ({len(one.frame.keys):,})" for name, one in found.sets.items()]))]
     if len(found.sets) > 1:
         said.append(f"{_MEAN}: over sets, each with the same weight")
     said.append("Best in bold, second best underlined")
@@ -104,36 +108,59 @@ def _said(found: SetsComparison, table: TableSettings, arms: list[str], measures
             holm, rate = "over all pairs of arms", f"over all pairs with an arm of the {GRID}"
         corrections = [f"Holm's correction ({holm})"] * bool(families & set(QUESTIONS))
         corrections += [f"Benjamini-Hochberg $q$ ({rate})"] * (GRID in families)
-        baseline = shown_name(table, found.baseline) if len(found.baselines) < 2 else found.against
+        baseline = "its baseline" if _several(found) else shown_name(table, found.baseline)
         said.append(f"{marks} against {baseline}: {tests}, by measure; {', '.join(corrections) or 'uncorrected'}")
     if table.wins and len(found.sets) > 1:
         said.append(f"W/T/L: sets on which {latex(measures[0])} is higher, equal and lower")
-    judges = [note for one in found.sets.values() for note in judge_notes(one.frame.judge)]
-    said += dict.fromkeys(map(latex, judges))
+    said += _of_baselines(found, table, arms)
+    said += dict.fromkeys(latex(note) for frame in frames for note in judge_notes(frame.judge))
+    said += dict.fromkeys(note_words(note) for one in found.sets.values() for note in seed_notes(one))
     bounds = [shown_name(table, arm) for arm in arms if arm in found.oracles]
-    said += [f"Upper bounds that choose by judgements: {joined(sorted(bounds))}"] * bool(bounds)
+    said += [bounds_said(frames[0], bounds)] * bool(bounds)
     cut = any(found.cut(arm, None, measure) for arm in arms for measure in measures)
     said += [f"{SIGNS[MARK]} of lists that were cut above the depth of the measure"] * cut
     said += [f"{left_out:,} arms with lower {latex(found.first)} are left out"] * bool(left_out)
     return ". ".join(said) + "."
 
 
-def sets_latex_pairs(found: SetsComparison) -> str:
-    """Returns the differences over sets of every two arms by the first measure as a LaTeX table, as of one set."""
+def _several(found: SetsComparison) -> bool:
+    """Returns whether arms are compared with different baselines, of which one may have a baseline itself."""
+    return len({found.base_of(arm) for arm in found.arms}) > 1
+
+
+def _of_baselines(found: SetsComparison, table: TableSettings, arms: Sequence[str]) -> list[str]:
+    """Returns which arms of a table are compared with which baseline, where there are several."""
+    compared: dict[str, list[str]] = {}
+    for arm in arms if _several(found) else ():
+        if not found.is_baseline(arm):
+            compared.setdefault(found.base_of(arm), []).append(shown_name(table, arm))
+    return [f"compared with {shown_name(table, base)}: {', '.join(own)}" for base, own in compared.items()]
+
+
+def sets_latex_pairs(found: SetsComparison, table: TableSettings = DEFAULT_TABLE) -> str:
+    """Returns `pairs_table` of every two arms over sets; nothing where fewer than two of the chosen arms are compared.
+
+    Raises:
+        ConfigError: a chosen measure does not exist.
+    """
     paired = {arm for one in found.pairs for arm in (one.arm, one.other)}
     arms = [arm for arm in found.ordered() if arm in paired]
     test = f"$t$-test of the mean over {len(found.sets)} sets with the sets as strata"
-    return pairs_table(found.pairs, found.first, arms, test)
+    return pairs_table(found.pairs, found.measures, arms, test, table)
 
 
 def write_sets_latex(path: str, *comparisons: SetsComparison, table: TableSettings = DEFAULT_TABLE) -> None:
     """Writes `sets_latex_table` of each to a local file or an object on S3, and behind them the tables of every two arms.
 
+    The caption and the label of `table` are those of the first; the others are told apart from it.
+
     Raises:
         ConfigError: a chosen arm or measure does not exist.
     """
-    own = tables_of(table, [one.measures for one in comparisons], [one.arms for one in comparisons])
-    tables = [sets_latex_table(one, of) for one, of in zip(comparisons, own, strict=True) if of is not None]
-    tables += [sets_latex_pairs(one) for one in comparisons if one.pairs]
+    kinds = [next(iter(one.sets.values())).frame.kind for one in comparisons]
+    own = tables_of(table, kinds, [one.measures for one in comparisons], [one.arms for one in comparisons])
+    each = [(one, of) for one, of in zip(comparisons, own, strict=True) if of is not None]
+    tables = [sets_latex_table(one, of) for one, of in each]
+    tables += filter(None, (sets_latex_pairs(one, table_of_pairs(of)) for one, of in each if one.pairs))
     with written(path) as file:
         Path(file).write_text("\n".join(tables), encoding="utf-8")
