@@ -80,9 +80,10 @@ class TableSettings(Settings):
     """Of a difference to the baseline that is significant after correction: daggers in either direction; direction: arrows up
     and down; none."""
     caption: str | None = None
-    """As LaTeX has it, in place of one that says what was measured and tested; that stands below the table then."""
+    """As LaTeX has it, in place of one that says what was measured and tested; that stands below the table then. Further tables
+    of the file add what they are of."""
     label: str | None = None
-    """Of the table, to refer to."""
+    """Of the first table, to refer to; further ones end in what they are of, like -answers and -pairs."""
     wins: bool = True
     """Of several sets: on how many an arm's mean of the first measure is higher, equal and lower than the baseline's."""
 

@@ -107,7 +107,10 @@ def chosen_arms(
         return [list(table.arms)], 0
     shown = {baseline}
     for arm in ordered:
-        more = {arm, base_of(arm)}.intersection(ordered) - shown
+        more, one = set[str](), arm
+        while one in ordered and one not in shown | more:  # a baseline may have one itself
+            more.add(one)
+            one = base_of(one)
         if len(shown) + len(more) > most:
             break
         shown |= more

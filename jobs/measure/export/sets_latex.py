@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
 from cluster.storage.whole_file import written
 from jobs.config.settings import TableSettings
-from jobs.measure.compare.comparison_notes import seed_notes
+from jobs.measure.compare.comparison_notes import baseline_notes, named_notes, seed_notes
 from jobs.measure.compare.corrections import GRID, QUESTIONS
-from jobs.measure.compare.difference import Difference
+from jobs.measure.compare.difference import PART, Difference
 from jobs.measure.export.latex_captions import bounds_said, means_over, note_words, table_of_pairs, tables_of
 from jobs.measure.export.latex_cells import (
     DEFAULT_TABLE,
@@ -69,7 +69,7 @@ def sets_latex_table(found: SetsComparison, table: TableSettings = DEFAULT_TABLE
     ]
 
     def cells(arm: str) -> Iterator[str]:
-        yield shown_name(table, arm)
+        yield shown_name(table, arm) + SIGNS[PART] * (found.named(arm) != arm)
         for name, measure in product(groups, measures):
             mean = mean_words(found.mean(arm, name, measure), table)
             yield in_place(mean, places[name, measure].get(arm, "")) + _marks(found, arm, name, measure, table)
@@ -85,10 +85,9 @@ def sets_latex_table(found: SetsComparison, table: TableSettings = DEFAULT_TABLE
 def _marks(found: SetsComparison, arm: str, name: str | None, measure: str, table: TableSettings) -> str:
     """Returns the marks of a significant difference and of lists that were cut, and on a set the deviation over seeds."""
     one = found.tested(arm, name, measure)
-    within_noise, deviation = (one.within_noise, one.deviation) if isinstance(one, Difference) else (False, None)
-    p = None if found.is_baseline(arm) or within_noise else one.corrected
+    p = None if found.is_baseline(arm) or one.within_noise else one.corrected
     marks = significance(one.difference, p, table) + SIGNS[MARK] * found.cut(arm, name, measure)
-    return marks + spread(deviation, table)
+    return marks + spread(one.deviation if isinstance(one, Difference) else None, table)
 
 
 def _said(found: SetsComparison, table: TableSettings, arms: list[str], measures: list[str], left_out: int) -> str:
@@ -108,33 +107,20 @@ def _said(found: SetsComparison, table: TableSettings, arms: list[str], measures
             holm, rate = "over all pairs of arms", f"over all pairs with an arm of the {GRID}"
         corrections = [f"Holm's correction ({holm})"] * bool(families & set(QUESTIONS))
         corrections += [f"Benjamini-Hochberg $q$ ({rate})"] * (GRID in families)
-        baseline = "its baseline" if _several(found) else shown_name(table, found.baseline)
+        baseline = shown_name(table, found.baseline) if len(found.baselines) < 2 else found.against
         said.append(f"{marks} against {baseline}: {tests}, by measure; {', '.join(corrections) or 'uncorrected'}")
     if table.wins and len(found.sets) > 1:
         said.append(f"W/T/L: sets on which {latex(measures[0])} is higher, equal and lower")
-    said += _of_baselines(found, table, arms)
     said += dict.fromkeys(latex(note) for frame in frames for note in judge_notes(frame.judge))
-    said += dict.fromkeys(note_words(note) for one in found.sets.values() for note in seed_notes(one))
+    named = [note for one in found.sets.values() for note in named_notes(one)]
+    seeds = [note for one in found.sets.values() for note in seed_notes(one)]
+    said += dict.fromkeys(note_words(note) for note in (*named, *baseline_notes(found), *seeds))
     bounds = [shown_name(table, arm) for arm in arms if arm in found.oracles]
     said += [bounds_said(frames[0], bounds)] * bool(bounds)
     cut = any(found.cut(arm, None, measure) for arm in arms for measure in measures)
     said += [f"{SIGNS[MARK]} of lists that were cut above the depth of the measure"] * cut
     said += [f"{left_out:,} arms with lower {latex(found.first)} are left out"] * bool(left_out)
     return ". ".join(said) + "."
-
-
-def _several(found: SetsComparison) -> bool:
-    """Returns whether arms are compared with different baselines, of which one may have a baseline itself."""
-    return len({found.base_of(arm) for arm in found.arms}) > 1
-
-
-def _of_baselines(found: SetsComparison, table: TableSettings, arms: Sequence[str]) -> list[str]:
-    """Returns which arms of a table are compared with which baseline, where there are several."""
-    compared: dict[str, list[str]] = {}
-    for arm in arms if _several(found) else ():
-        if not found.is_baseline(arm):
-            compared.setdefault(found.base_of(arm), []).append(shown_name(table, arm))
-    return [f"compared with {shown_name(table, base)}: {', '.join(own)}" for base, own in compared.items()]
 
 
 def sets_latex_pairs(found: SetsComparison, table: TableSettings = DEFAULT_TABLE) -> str:

@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,23 @@ def compared(
     return replace(one, frame=changed, baselines=baselines or {}, differences=found, pairs=pairs)
 
 
+@cache
+def one_set() -> Comparison:
+    return compared()
+
+
 def over_two(arms: list[ArmOf] = ARMS, baselines: Mapping[str, str] | None = None, **frame: Any) -> SetsComparison:
     return compare_over_sets({name: compared(n, arms, 10 + n, baselines, **frame) for n, name in enumerate(("one", "two"))})
+
+
+@cache
+def two_sets() -> SetsComparison:
+    return over_two()
+
+
+def with_frame(found: SetsComparison, **frame: Any) -> SetsComparison:
+    """Of other things, or by other keys."""
+    return replace(found, sets={name: replace(one, frame=replace(one.frame, **frame)) for name, one in found.sets.items()})
 
 
 def caption(table: str) -> str:
@@ -180,7 +196,7 @@ def test_lists_that_were_cut_are_marked_in_each_row_of_a_set_and_in_the_mean() -
 
 def test_a_caption_says_what_is_measured_on_one_set_as_over_several() -> None:
     bound = [*ARMS, ArmOf("best of two", effect=0.3, members=("full", "low"))]
-    of_lists, of_answers = over_two(bound), over_two(bound, kind="answers", key="log_id")
+    of_lists, of_answers = (whole := over_two(bound)), with_frame(whole, kind="answers", key="log_id")
     said = caption(sets_latex_table(of_lists))
     assert said.startswith("Means over the judged queries of one (10) and two (11); queries without results count zero.")
     assert "Upper bounds that choose by judgements: best of two" in said
@@ -195,7 +211,7 @@ def test_a_caption_says_what_is_measured_on_one_set_as_over_several() -> None:
     assert caption(latex_table(compared(kind="accuracy"))).startswith(
         "Accuracy: means over 10 judged queries; queries without an"
     )
-    both = compare_over_sets({"one": compared(), "two": compared(1, key="log_id")})
+    both = compare_over_sets({"one": one_set(), "two": compared(1, key="log_id")})
     assert "the judged queries and log rows of one" in caption(sets_latex_table(both))
 
 
@@ -204,9 +220,16 @@ def test_a_caption_says_what_is_measured_on_one_set_as_over_several() -> None:
 def test_tables_of_one_file_have_captions_and_labels_of_their_own(tmp_path: Path, own: str, sets: bool) -> None:
     path, table = tmp_path / "t.tex", TableSettings(label="tab:main", caption=own)
     if sets:
-        write_sets_latex(str(path), over_two(), over_two(kind=JUDGED_LISTS), over_two(kind="answers"), table=table)
+        write_sets_latex(
+            str(path),
+            two_sets(),
+            with_frame(two_sets(), kind=JUDGED_LISTS),
+            with_frame(two_sets(), kind="answers"),
+            table=table,
+        )
     else:
-        write_latex(str(path), compared(), compared(kind=JUDGED_LISTS), compared(kind="answers"), table=table)
+        judged, answers = (replace(one_set(), frame=replace(one_set().frame, kind=kind)) for kind in (JUDGED_LISTS, "answers"))
+        write_latex(str(path), one_set(), judged, answers, table=table)
     text = path.read_text()
     labels = ["", "-relevance", "-answers", "-pairs", "-relevance-pairs", "-answers-pairs"]
     assert re.findall(r"\\label\{(.*)\}", text) == [f"tab:main{suffix}" for suffix in labels]
@@ -226,7 +249,7 @@ def test_tables_of_one_file_have_captions_and_labels_of_their_own(tmp_path: Path
 
 def test_without_the_measures_of_lists_the_table_of_answers_has_the_label(tmp_path: Path) -> None:
     path, answers = tmp_path / "t.tex", compared(kind="answers", measures=("F1", "EM", "a", "b"))
-    write_latex(str(path), compared(), answers, table=TableSettings(label="tab:main", measures=["EM", "F1"]))
+    write_latex(str(path), one_set(), answers, table=TableSettings(label="tab:main", measures=["EM", "F1"]))
     text = path.read_text()
     assert re.findall(r"\\label\{(.*)\}", text) == ["tab:main", "tab:main-pairs"]
     assert "Differences in EM, row less column" in text
@@ -241,7 +264,7 @@ def test_the_table_of_pairs_has_the_chosen_arms_measure_digits_and_marks(over: b
     table = TableSettings(
         arms={"low": "L_1", "high": "Ours", "original": "BM25"}, measures=["R@10"], digits=1, percent=True, marks="direction"
     )
-    one, found = compared(keys=12), over_two()
+    one, found = compared(keys=12), two_sets()
     pairs = sets_latex_pairs(found, table) if over else latex_pairs(one, table)
     rows = [line.removesuffix(r" \\").split(" & ") for line in rows_of(pairs)]
     assert [row[0] for row in rows] == [r"(1) L\_1", "(2) Ours", "(3) BM25"]
@@ -260,7 +283,8 @@ def test_the_table_of_pairs_has_the_chosen_arms_measure_digits_and_marks(over: b
             cell, difference = row[1 + m], means[n] - means[m]
             value = re.fullmatch(r"(\+|\$-\$)(\d+\.\d)(?:\$\^\{((?:\\uparrow|\\downarrow)+)\}\$)?", cell)
             assert value is not None
-            assert (value[1] == "+", float(value[2])) == (difference > 0, pytest.approx(abs(difference), abs=0.0501))
+            assert (value[1] == "+") == (difference > 0)
+            assert float(value[2]) == pytest.approx(abs(difference), abs=0.0501)
             p = p_of[frozenset(name for name, place in (("low", 0), ("high", 1), ("original", 2)) if place in (n, m))]
             assert p is not None
             arrow = r"\uparrow" if difference > 0 else r"\downarrow"
@@ -275,14 +299,14 @@ def test_the_table_of_pairs_has_the_chosen_arms_measure_digits_and_marks(over: b
 
 
 def test_there_is_no_table_of_pairs_of_one_chosen_arm_nor_of_a_choice_that_a_kind_lacks(tmp_path: Path) -> None:
-    assert latex_pairs(compared(), TableSettings(arms=["low"])) == ""
+    assert latex_pairs(one_set(), TableSettings(arms=["low"])) == ""
     with pytest.raises(ConfigError, match=r"ablate\.table\.measures: 'AP' is not measured"):
-        latex_pairs(compared(), TableSettings(measures=["AP"]))
+        latex_pairs(one_set(), TableSettings(measures=["AP"]))
     path = tmp_path / "t.tex"
-    write_latex(str(path), compared(), table=TableSettings(arms=["low"]))
-    assert path.read_text() == latex_table(compared(), table=TableSettings(arms=["low"]))
+    write_latex(str(path), one_set(), table=TableSettings(arms=["low"]))
+    assert path.read_text() == latex_table(one_set(), table=TableSettings(arms=["low"]))
     write_sets_latex(
-        str(path), over_two(), over_two(kind="answers", measures=("F1", "EM", "a", "b")), table=TableSettings(measures=["F1"])
+        str(path), two_sets(), over_two(kind="answers", measures=("F1", "EM", "a", "b")), table=TableSettings(measures=["F1"])
     )
     assert path.read_text().count("Differences in F1") == 1
     assert path.read_text().count(r"\begin{table}") == 2
