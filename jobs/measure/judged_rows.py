@@ -201,10 +201,21 @@ def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) 
 
 def of_original(run: RunFolder) -> str:
     """Returns the SQL condition of the rows of runs/ that are fused of the original's lists."""
-    cuts = cuts_of(run.config, {})
-    floors = [(text_literal(name), cuts.of(ORIGINAL, name)[1]) for name in run.config.retrieve.retrievers]
-    above = [f" AND (retriever != {name} OR score >= '{floor!r}'::DOUBLE)" for name, floor in floors if floor is not None]
-    return f"strategy = '{ORIGINAL}' AND rank <= {run.config.fuse.depth}{''.join(above)}"
+    return f"strategy = '{ORIGINAL}' AND {above_cuts(run)}"
+
+
+def above_cuts(run: RunFolder) -> str:
+    """Returns the SQL condition of the rows of runs/ that no depth and no score floor keeps out of fusion."""
+    own = {one["name"]: (one.get("depth"), one.get("score_floor")) for one in run.strategies}
+    cuts, conditions = cuts_of(run.config, own), [f"rank <= {run.config.fuse.depth}"]
+    for name, (depth, floor) in cuts.strategies.items():
+        other = f"strategy != {text_literal(name)}"
+        conditions += [] if depth is None else [f"({other} OR rank <= {depth})"]
+        conditions += [] if floor is None else [f"({other} OR score >= '{floor!r}'::DOUBLE)"]
+    conditions += [
+        f"(retriever != {text_literal(name)} OR score >= '{floor!r}'::DOUBLE)" for name, floor in cuts.floors.items()
+    ]
+    return " AND ".join(conditions)
 
 
 def _rows(

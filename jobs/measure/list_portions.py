@@ -13,6 +13,7 @@ from jobs.chain.arms.arms import RUN as ARM
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import files, portions
 from jobs.tables import ORIGINAL
+from retrievers.fusion import takes_part
 from retrievers.lists import TOGETHER
 
 PORTION = 2_000_000  # rows of runs/ at a time
@@ -44,6 +45,25 @@ def lists_kept(run: RunFolder) -> bool:
 def lists_known(run: RunFolder) -> bool:
     """Returns whether all lists of single texts, the original's among them, are stored."""
     return run.config.retrieve.keep_runs and not run.config.joining
+
+
+def weightless(run: RunFolder, names: list[str]) -> list[str]:
+    """Returns the lists of weight 0, as strategy/retriever; a retriever with `together` has none but its original's.
+
+    Where one text of each query is fused, the original's are among them: those of queries of which it is not that text.
+    """
+    retrieve, fuse, joining, at_times = run.config.retrieve, run.config.fuse, run.config.joining, run.config.rewrite.predictor
+    routed = [
+        (name, retriever)
+        for name in names
+        for retriever in retrieve.route(name)
+        if not retrieve.retrievers[retriever].together or (name == ORIGINAL and retriever not in joining)
+    ]
+    return [
+        f"{name}/{retriever}"
+        for name, retriever in routed
+        if not takes_part(fuse, name, retriever, 1.0) or (name == ORIGINAL and at_times)
+    ]
 
 
 def own_arm(run: RunFolder) -> str:

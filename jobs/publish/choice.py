@@ -8,8 +8,9 @@ from typing import Any
 from cluster.errors import ConfigError, nearest
 from jobs.config.publish import PublishSettings
 from jobs.job.replay import NOTED
+from jobs.measure.list_portions import weightless
 from jobs.runs.folder import RunFolder
-from jobs.tables import ITERATE
+from jobs.tables import ITERATE, ORIGINAL
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class RowChoice:
         """Returns what the settings say; strategies in the order of the run.
 
         Raises:
-            ConfigError: The run has no such strategy, or its lists do not tell what a rewrite has added.
+            ConfigError: The run has no such strategy, or it does not tell what a rewrite has added.
         """
         return cls(
             _known(settings.strategies, run),
@@ -54,6 +55,11 @@ class RowChoice:
 def strategies_of(run: RunFolder) -> list[str]:
     """Returns the strategies whose texts rewrites/ may have, in the order in which rows have them."""
     return [*run.config.rewrite.planned, *[ITERATE] * (run.config.iterate is not None)]
+
+
+def as_one_of(run: RunFolder) -> dict[str, str]:
+    """Returns strategy -> what its one search is made of, of those whose texts make one; its list has the first position."""
+    return {one["name"]: one["as_one"] for one in run.strategies if one.get("as_one")}
 
 
 def check_publishable(run: RunFolder) -> None:
@@ -89,4 +95,7 @@ def _told(min_added: int, run: RunFolder) -> int:
     if joining and set(joining) == set(run.config.retrieve.retrievers):
         what = f"--min-added: {', '.join(joining)} search all texts as one, so no list says what a rewrite has added"
         raise ConfigError("argument", f"{what}; leave it out")
+    if (left := weightless(run, [ORIGINAL])) and not run.config.retrieve.keep_runs:
+        what = f"--min-added: {', '.join(left)} may be left out of fusion, and no list was kept (retrieve.keep_runs)"
+        raise ConfigError("argument", f"{what}, so nothing says what the original found; leave it out")
     return min_added

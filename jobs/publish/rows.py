@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import isnan, nan
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -18,11 +20,14 @@ import pyarrow.parquet as pq
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import reason
 from jobs.counts import LeftOutTexts, counts_of
-from jobs.publish.choice import RowChoice, strategies_of
+from jobs.measure.judged_rows import of_original
+from jobs.measure.list_portions import weightless
+from jobs.publish.choice import RowChoice, as_one_of, strategies_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import create_view, database, files, portions, queries_table
 from jobs.runs.tally import Committed
 from jobs.tables import NOT_CHOSEN, ORIGINAL
+from retrievers.fusion import list_weight
 
 LOOK_UP = pa.schema(
     [
@@ -67,10 +72,19 @@ _GIVEN = pa.schema(
         ("strategy", pa.string()),
         ("place", pa.int32()),
         ("chosen", pa.bool_()),
-        ("weight", pa.float64()),  # of `fuse.weights`
+        (
+            "weight",
+            pa.float64(),
+        ),  # the greatest of `fuse.weights` by the retrievers whose lists take part in fusion; null: none
+        ("own", pa.bool_()),  # whether a list that takes part has the strategy's own weight
         ("as_one", pa.bool_()),  # its texts are searched as one, whose list has the position of the first
     ]
 )
+_OF_ORIGINAL = f"""
+CREATE OR REPLACE VIEW of_original AS SELECT query_id, doc_id
+FROM (SELECT query_id, doc_id, unnest(sources) AS one FROM results) WHERE one.strategy = '{ORIGINAL}'
+"""
+"""What the original found, where all its lists take part in fusion."""
 _TEXTS = """
 CREATE OR REPLACE TEMP TABLE texts AS
 WITH found AS (
@@ -78,11 +92,11 @@ WITH found AS (
   FROM (SELECT query_id, doc_id, unnest(sources) AS one FROM results WHERE rank <= $hits)
 ), added AS (
   SELECT query_id, strategy, if(as_one, 0, position) AS list, count(DISTINCT doc_id) AS added
-  FROM found ANTI JOIN (FROM found WHERE strategy = $original) AS of_original USING (query_id, doc_id)
+  FROM found ANTI JOIN of_original USING (query_id, doc_id)
   JOIN given USING (strategy) GROUP BY ALL
 )
 SELECT rewrites.query_id, rewrites.strategy, rewrites.position, text, search_as, place,
-  coalesce(given.weight, rewrites.weight) * position_weight AS weight,
+  coalesce(greatest(given.weight, if(own, rewrites.weight, NULL)), rewrites.weight) * position_weight AS weight,
   CASE WHEN NOT coalesce(chosen, $all) THEN $strategy WHEN list_contains(rewrites.guards, $unsearched)
     THEN $unsearched WHEN coalesce(added, 0) < $least THEN $value END AS why
 FROM rewrites LEFT JOIN given USING (strategy) LEFT JOIN added ON added.query_id = rewrites.query_id
@@ -176,18 +190,30 @@ def written_rows(run: RunFolder, choice: RowChoice, version: str, path: Path) ->
 
 def _register(connection: duckdb.DuckDBPyConnection, run: RunFolder, choice: RowChoice) -> None:
     """Tells DuckDB of the strategies."""
-    weights, as_one = run.config.fuse.weights, {one["name"] for one in run.strategies if one.get("as_one")}
+    as_one = as_one_of(run)
     given = [
         {
             "strategy": name,
             "place": place,
             "chosen": choice.strategies is None or name in choice.strategies,
-            "weight": weights.get(name),
             "as_one": name in as_one,
         }
+        | _weights(run, name)
         for place, name in enumerate(strategies_of(run))
     ]
     connection.register("given", pa.Table.from_pylist(given, _GIVEN))
+
+
+def _weights(run: RunFolder, strategy: str) -> dict[str, Any]:
+    """Returns `weight` and `own` of a strategy."""
+    fuse = run.config.fuse
+    of = [
+        list_weight(fuse.weights, strategy, retriever, nan)
+        for retriever in run.config.retrieve.route(strategy)
+        if fuse.retriever_weights.get(retriever, 1.0) > 0
+    ]
+    given = [weight for weight in of if not isnan(weight)]
+    return {"weight": max(given, default=None if of else 0.0), "own": len(given) < len(of)}
 
 
 def _made(
@@ -202,15 +228,18 @@ def _made(
     most = (
         group[at : at + _SHARDS] for group in portions(manifests, "results", _PORTION) for at in range(0, len(group), _SHARDS)
     )
+    in_runs = choice.min_added > 0 and bool(weightless(run, [ORIGINAL]))  # the original's lists: results may lack them
     for portion in most:
         columns = ["query_id", "normalised", "log_count", "context"]
         connection.register("queries", queries_table(run, (one.shard for one in portion), columns))
         for table in ("rewrites", "results"):
             create_view(connection, table, table, files(run, table, portion))
+        if in_runs:
+            create_view(connection, "of_original", "runs", files(run, "runs", portion), f" WHERE {of_original(run)}")
+        else:
+            connection.execute(_OF_ORIGINAL)
         given = {"hits": choice.hits, "least": choice.min_added, "all": choice.strategies is None}
-        connection.execute(
-            _TEXTS, given | {"original": ORIGINAL, "strategy": STRATEGY, "value": VALUE, "unsearched": NOT_CHOSEN}
-        )
+        connection.execute(_TEXTS, given | {"strategy": STRATEGY, "value": VALUE, "unsearched": NOT_CHOSEN})
         found = connection.execute("SELECT why, count(*) FROM texts WHERE why IS NOT NULL GROUP BY why").fetchall()
         left_out.update(dict(found))
         of_rows = {"hits": choice.hits, "salt": choice.salt, "buckets": choice.buckets, "version": version}

@@ -11,11 +11,11 @@ from itertools import combinations
 
 import duckdb
 
+from jobs.measure.list_portions import weightless
 from jobs.pages.report.figures import Figures
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, portions, spread
 from jobs.tables import ORIGINAL
-from retrievers.fusion import takes_part
 from retrievers.lists import TOGETHER
 
 MOST_QUERIES = 50_000
@@ -223,22 +223,3 @@ def comparable(run: RunFolder) -> bool:
     searched as one with its rewrites they are not.
     """
     return not run.config.joining and (run.config.retrieve.keep_runs or not weightless(run, [ORIGINAL]))
-
-
-def weightless(run: RunFolder, names: list[str]) -> list[str]:
-    """Returns the lists of weight 0, as strategy/retriever; a retriever with `together` has none but its original's.
-
-    Where one text of each query is fused, the original's are among them: those of queries of which it is not that text.
-    """
-    retrieve, fuse, joining, at_times = run.config.retrieve, run.config.fuse, run.config.joining, run.config.rewrite.predictor
-    routed = [
-        (name, retriever)
-        for name in names
-        for retriever in retrieve.route(name)
-        if not retrieve.retrievers[retriever].together or (name == ORIGINAL and retriever not in joining)
-    ]
-    return [
-        f"{name}/{retriever}"
-        for name, retriever in routed
-        if not takes_part(fuse, name, retriever, 1.0) or (name == ORIGINAL and at_times)
-    ]

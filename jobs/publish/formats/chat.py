@@ -20,7 +20,7 @@ from jobs.runs.folder import RunFolder
 from rewriters.normalise import normalise
 from rewriters.strategy import Strategy
 
-COUNTED = ("rows", "held_out", "flagged", "no_prompt", "incomplete", "low_gain", "not_measured", "equal")
+COUNTED = ("rows", "held_out", "flagged", "no_prompt", "incomplete", "low_gain", "not_measured", "searched_as_one", "equal")
 
 
 class ChatFormat:
@@ -34,7 +34,8 @@ class ChatFormat:
 
         Counted are `rows`; `held_out` queries; and answers that are left out: a text is `flagged` by a guard or the reading;
         the strategy has `no_prompt` that a chat model is asked by; texts are missing (`incomplete`); the gain is too low
-        (`low_gain`) or `not_measured`; the same prompt has an `equal` answer.
+        (`low_gain`), `not_measured`, or with one prompt for all not known, since a text was `searched_as_one` with others; the
+        same prompt has an `equal` answer.
         """
         check_training(options)
         pool, one_prompt = strategies_with_prompts(run), options["prompt_of"]
@@ -74,7 +75,7 @@ def _answers(
         else:
             groups = [mine]
         for group in groups:
-            if (why := _fault(query, group, least)) is not None:
+            if (why := _fault(query, group, least, alone=common is not None)) is not None:
                 counts[why] += 1
             elif common is not None:
                 yield common, without_original(pool, name, query.query, group[0].text)
@@ -84,11 +85,13 @@ def _answers(
                 counts["incomplete"] += 1
 
 
-def _fault(query: TrainingQuery, texts: list[TrainingText], least: float | None) -> str | None:
+def _fault(query: TrainingQuery, texts: list[TrainingText], least: float | None, *, alone: bool) -> str | None:
     if any(one.flagged for one in texts):
         return "flagged"
     if least is None:
         return None
+    if alone and any(one.joined for one in texts):
+        return "searched_as_one"
     values = [one.value for one in texts if one.value is not None]
     if query.original is None or not values:
         return "not_measured"

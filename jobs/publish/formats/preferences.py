@@ -23,7 +23,7 @@ from jobs.runs.folder import RunFolder
 from rewriters.normalise import normalise
 from rewriters.strategy import Strategy
 
-COUNTED = ("rows", "queries", "held_out", "ties", "without_pair", "not_measured")
+COUNTED = ("rows", "queries", "held_out", "ties", "without_pair", "not_measured", "searched_as_one")
 
 
 class _Candidate(NamedTuple):
@@ -46,7 +46,8 @@ class PreferencesFormat:
         """Writes the pairs, and the held-out queries.
 
         Counted are `rows` and the `queries` that they are of; `held_out` queries; `ties`, pairs whose values differ by no more
-        than the margin; queries `without_pair`, and those `not_measured`.
+        than the margin; queries `without_pair`, and those `not_measured`; texts that were `searched_as_one` with others, or
+        with the original, so that no list says what each is worth.
         """
         check_training(options)
         strategy, pool = strategy_to_ask(run, options["prompt_of"] or "rewrite"), strategies_with_prompts(run)
@@ -57,7 +58,7 @@ class PreferencesFormat:
                 if query.original is None:
                     counts["not_measured"] += 1
                     continue
-                pairs = _pairs(_candidates(query, strategy, pool), options["margin"], options["pairs"], counts)
+                pairs = _pairs(_candidates(query, strategy, pool, counts), options["margin"], options["pairs"], counts)
                 counts["queries" if pairs else "without_pair"] += 1
                 prompt = asked(strategy, query.query, query.context)
                 for chosen, rejected in pairs:
@@ -67,15 +68,21 @@ class PreferencesFormat:
         return counts
 
 
-def _candidates(query: TrainingQuery, strategy: Strategy, pool: Mapping[str, Strategy]) -> list[_Candidate]:
-    """Returns the answers to compare, the best first; of texts with one normal form the best one.
+def _candidates(
+    query: TrainingQuery, strategy: Strategy, pool: Mapping[str, Strategy], counts: Counter[str]
+) -> list[_Candidate]:
+    """Returns the answers to compare, the best first; of texts with one normal form the best one; counts `searched_as_one`.
 
     A text with a fault may be rejected, but not chosen.
     """
     found: dict[str, _Candidate] = {}
     every = [] if strategy.search_as == "passage" else [_Candidate(" ".join(query.query.split()), query.original or 0.0, True)]
     for one in query.texts:
-        if one.search_as == strategy.search_as and one.value is not None:
+        if one.search_as != strategy.search_as:
+            continue
+        if one.joined:
+            counts["searched_as_one"] += 1
+        elif one.value is not None:
             text = without_original(pool, one.strategy, query.query, one.text)
             every.append(_Candidate(" ".join(text.split()), one.value, not one.flagged))
     for answer in sorted(every, key=lambda one: -one.value):

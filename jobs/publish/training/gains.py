@@ -3,6 +3,7 @@
 The lists of one text, by all retrievers, are fused as those of the original alone are, and the first 10 documents count,
 each with the discount of its rank, 1 / log2(1 + rank), as in nDCG. By judgements the value is nDCG; by scores it is the
 discounted mean of the reranker's, where a document that was not scored counts as the worst of its query, a missing one, too.
+A text that was searched and found nothing, or nothing above the floors of scores, has an empty list.
 """
 
 from __future__ import annotations
@@ -21,9 +22,20 @@ from jobs.measure import judged_rows
 from jobs.measure.judged.relevance import judged_relevance
 from jobs.measure.list_portions import lists_known
 from jobs.measure.original import fuse_original
+from jobs.publish.choice import as_one_of, strategies_of
 from jobs.runs.folder import RunFolder
+from jobs.tables import ORIGINAL
 
 DEPTH = 10
+_SEARCHED = f"""
+FROM (
+  SELECT query_id, strategy, position FROM rewrites WHERE list_contains($routed, strategy)
+  QUALIFY NOT list_contains($as_one, strategy) OR position = min(position) OVER (PARTITION BY query_id, strategy)
+  UNION ALL SELECT query_id, '{ORIGINAL}', 1 FROM measured
+) SEMI JOIN measured USING (query_id) SEMI JOIN runs USING (query_id)
+ANTI JOIN (FROM errors WHERE stage = 'retrieve') AS failed USING (query_id)
+"""
+"""The texts that were searched, of queries of which any text found something and no search failed."""
 _DISCOUNT = [1 / log2(1 + rank) for rank in range(1, DEPTH + 1)]
 
 TextPlace = tuple[str, str, int]
@@ -106,15 +118,17 @@ def _scores(connection: duckdb.DuckDBPyConnection) -> tuple[dict[str, dict[str, 
 
 
 def _lists(connection: duckdb.DuckDBPyConnection, run: RunFolder, query_ids: pa.Array) -> Mapping[TextPlace, list[str]]:
-    """Returns the documents of each text of some queries, its lists fused, best first."""
+    """Returns the documents of each text of some queries that was searched, its lists fused, best first."""
     connection.register("measured", pa.table({"query_id": query_ids}))
+    strategies, route = strategies_of(run), run.config.retrieve.route
+    given = {"as_one": [*as_one_of(run)], "routed": [name for name in strategies if route(name)]}
+    found: dict[TextPlace, list[str]] = {place: [] for place in connection.execute(_SEARCHED, given).fetchall()}
     rows = connection.sql(
         "SELECT query_id || chr(10) || strategy || chr(10) || position AS query_id, position, retriever, doc_id, score"
-        " FROM runs SEMI JOIN measured USING (query_id) ORDER BY query_id, retriever, rank"
+        f" FROM runs SEMI JOIN measured USING (query_id) WHERE {judged_rows.above_cuts(run)} ORDER BY query_id, retriever, rank"
     ).to_arrow_table()
     if not rows.num_rows:
-        return {}
-    found: dict[TextPlace, list[str]] = {}
+        return found
     fused: dict[str, Any] = dict(fuse_original(rows, run.config.fuse, run.config.retrieve.collection_of))
     for name, doc_ids in fused.items():
         query_id, strategy, position = name.split("\n")

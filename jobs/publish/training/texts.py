@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
+from jobs.publish.choice import as_one_of
 from jobs.publish.rows import LookUpRows
 from jobs.publish.training.gains import Gains
 from jobs.runs.folder import RunFolder
@@ -37,6 +38,7 @@ class TrainingText:
         text: As it is searched.
         search_as: query or passage.
         flagged: Whether a guard or the reading found a fault in it, or the original stands in for it.
+        joined: Whether it was searched as one with other texts, or with the original, so that its lists are not its own.
         value: Of its lists (`gains.py`); None: it is not measured, or its query is not.
     """
 
@@ -45,6 +47,7 @@ class TrainingText:
     text: str
     search_as: str
     flagged: bool
+    joined: bool
     value: float | None
 
 
@@ -104,14 +107,13 @@ def training_queries(
         held: Takes tables of `HELD`.
         counts: Gets `held_out`.
     """
-    tables = ("rewrites", *(("runs", "scores") if gains is not None else ()))
+    tables = ("rewrites", *(("runs", "scores", "errors") if gains is not None else ()))
     with database() as connection:
         for manifests in portions(run.manifests, "runs" if gains is not None else "rewrites", _PORTION):
             queries = queries_table(run, (one.shard for one in manifests), HELD.names)
             connection.register("queries", queries)
             for table in tables:
-                condition = f" WHERE rank <= {run.config.fuse.depth}" if table == "runs" else ""
-                create_view(connection, table, table, files(run, table, manifests), condition)
+                create_view(connection, table, table, files(run, table, manifests))
             left = connection.sql(
                 "FROM queries SEMI JOIN (SELECT key FROM read_parquet($rows) WHERE bucket < $holdout"
                 " AND key BETWEEN $least AND $most) ON key = query_id ORDER BY query_id",
@@ -119,12 +121,19 @@ def training_queries(
             ).to_arrow_table()
             counts["held_out"] += left.num_rows
             held.write_table(left.cast(HELD))
-            yield from _read(connection, rows, queries, gains, holdout)
+            yield from _read(connection, run, rows, queries, gains, holdout)
 
 
 def _read(
-    connection: duckdb.DuckDBPyConnection, rows: LookUpRows, queries: pa.Table, gains: Gains | None, holdout: int
+    connection: duckdb.DuckDBPyConnection,
+    run: RunFolder,
+    rows: LookUpRows,
+    queries: pa.Table,
+    gains: Gains | None,
+    holdout: int,
 ) -> Iterator[TrainingQuery]:
+    as_one = as_one_of(run)
+    with_original = [name for name, of in as_one.items() if of == "with_original"]
     values = {} if gains is None else gains(connection)
     found = connection.execute(
         f"""
@@ -132,21 +141,23 @@ def _read(
             SELECT key AS query_id, unnest(rewrites, recursive := true) FROM read_parquet($rows)
             WHERE bucket >= $holdout AND key BETWEEN $least AND $most
         )
-        SELECT query_id, queries.query, queries.context, strategy, position, texts.text, texts.search_as, {_FLAGGED} AS flagged
+        SELECT query_id, queries.query, queries.context, strategy, position, texts.text, texts.search_as, {_FLAGGED} AS flagged,
+          list_contains($with_original, strategy)
+            OR list_contains($as_one, strategy) AND count(*) OVER (PARTITION BY query_id, strategy) > 1 AS joined
         FROM queries JOIN texts USING (query_id) JOIN rewrites USING (query_id, strategy, position)
         ORDER BY query_id, strategy, position
         """,
-        _bounds(queries, rows) | {"holdout": holdout},
+        _bounds(queries, rows) | {"holdout": holdout, "as_one": [*as_one], "with_original": with_original},
     )
     query_id, one = "", TrainingQuery("", None, None)
     while some := found.fetchmany(1 << 12):
-        for of, query, context, strategy, position, text, search_as, flagged in some:
+        for of, query, context, strategy, position, text, search_as, flagged, joined in some:
             if of != query_id:
                 if one.texts:
                     yield one
                 query_id, one = of, TrainingQuery(query, context, values.get((of, ORIGINAL, 1)))
             value = values.get((of, strategy, position))
-            one.texts.append(TrainingText(strategy, position, text, search_as, flagged, value))
+            one.texts.append(TrainingText(strategy, position, text, search_as, flagged, joined, value))
     if one.texts:
         yield one
 

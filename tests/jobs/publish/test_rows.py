@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -15,12 +16,12 @@ from hypothesis import strategies as st
 
 from cluster.errors import ConfigError
 from jobs.publish.rows import LOOK_UP
-from jobs.runs.folder import open_run
+from jobs.runs.folder import RunFolder, open_run
 from jobs.verbs.publishing import ExportArguments
 from jobs.verbs.publishing import exported as export
 from rewriters.normalise import query_id
 from tests.support.jobs.look_up_rows import GENERAL, HOSTILE, Row, bare, expected_rows, exported
-from tests.support.jobs.report_runs import Query, RunMaker
+from tests.support.jobs.report_runs import Query, RunMaker, stored
 
 
 def checked(folder: Path, to: Path, version: str = "v", **choice: Any) -> Row:
@@ -116,6 +117,73 @@ def test_an_empty_night(tmp_path: Path) -> None:
     nothing = RunMaker(tmp_path / "more")([Query("a"), Query("b")])
     record = checked(Path(nothing.storage.root), tmp_path / "more" / "out")
     assert (record["counts"]["rows"], record["counts"]["served_traffic"]) == (2, 0)
+
+
+def drawn_run(draw: Random, folder: Path, *, keep_runs: bool = True) -> tuple[RunFolder, list[Query], Row]:
+    """A run with drawn weights, routes and floors; its queries and its settings."""
+    retrievers, strategies = ("bm25", "dense"), ("general", "keyword")
+    routes = {name: draw.choice([["bm25"], ["dense"], []]) for name in strategies if draw.random() < 0.4}
+    routes |= {"original": [draw.choice(retrievers)]} if draw.random() < 0.3 else {}
+    names = [*("original", *strategies), *(f"{one}/{by}" for one in ("original", *strategies) for by in retrievers)]
+    fuse: Row = {
+        "method": "rrf",
+        "weights": {name: draw.choice([0, 0, 0.5, 2]) for name in names if draw.random() < 0.4},
+        "retriever_weights": {by: draw.choice([0, 3]) for by in retrievers if draw.random() < 0.3},
+    }
+    left_out = any(name.startswith("original") and not weight for name, weight in fuse["weights"].items())
+    fuse["original_floor"] = draw.choice([None, 6.5]) if left_out else None  # which these results do not know
+    floor = draw.choice([None, 5.5]) if left_out else None
+    queries = []
+    for number in range(6):
+        texts = {name: f"{name} {number}" for name in strategies if draw.random() < 0.8}
+        hits = {
+            (name, by): draw.sample([f"d{n}" for n in range(9)], draw.randrange(1, 6))
+            for name in ("original", *texts) for by in routes.get(name, retrievers) if draw.random() < 0.9
+        }  # fmt: skip
+        queries.append(Query(f"query {number}", texts, hits=hits))
+    settings: Row = {"routes": routes, "keep_runs": keep_runs}
+    settings["retrievers"] = {by: {"kind": "local", "index": "i", "score_floor": floor} for by in retrievers}
+    run = RunMaker(folder)(queries, shard_size=3, fuse=fuse, retrieve=settings, keep_runs=keep_runs)
+    return run, queries, {"fuse": fuse, "routes": routes, "floor": floor}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_weights_and_added_documents_are_those_of_a_count_by_hand(seed: int, tmp_path: Path) -> None:
+    draw = Random(seed)
+    run, queries, settings = drawn_run(draw, tmp_path)
+    fuse, least = settings["fuse"], draw.choice([0, 1, 2])
+    export(run, ExportArguments({"to": str(tmp_path / "out"), "min_added": least}, "v"))
+    rows = {row["query"]: row for row in exported(tmp_path / "out", "v")[0]}
+    floors = [one for one in (fuse["original_floor"], settings["floor"]) if one is not None]
+
+    def weight(name: str) -> float:
+        """The greatest weight of a list by a retriever that counts."""
+        found = [0.0]
+        for by in settings["routes"].get(name, ("bm25", "dense")):
+            if fuse["retriever_weights"].get(by, 1):
+                found.append(fuse["weights"].get(f"{name}/{by}", fuse["weights"].get(name, 1.0)))
+        return max(found)
+
+    for query in queries:
+        row, expected = rows[query.name], []
+        of_original = {
+            doc_id
+            for (name, _), docs in query.hits.items() if name == "original"
+            for place, doc_id in enumerate(docs) if all(9.0 - place >= floor for floor in floors)
+        }  # fmt: skip
+        sources = {hit["doc_id"]: {one["strategy"] for one in hit["sources"]} for hit in stored(run, "results")
+                   if hit["query_id"] == row["key"] and hit["rank"] <= 10}  # fmt: skip
+        for name in query.texts:
+            added = {doc_id for doc_id, of in sources.items() if name in of} - of_original
+            if len(added) >= least:
+                expected.append((name, weight(name)))
+        assert [(one["strategy"], one["weight"]) for one in row["rewrites"]] == sorted(expected)
+
+
+def test_what_a_rewrite_has_added_needs_the_lists_of_an_original_without_weight(tmp_path: Path) -> None:
+    run = RunMaker(tmp_path)([Query("a")], keep_runs=False, fuse={"weights": {"original/dense": 0}})
+    with pytest.raises(ConfigError, match=r"^--min-added: original/dense may be left out of fusion, and no list was kept"):
+        export(run, ExportArguments({"to": str(tmp_path / "out"), "min_added": 1}))
 
 
 def test_unknown_strategies_are_refused_with_the_nearest(tmp_path: Path) -> None:

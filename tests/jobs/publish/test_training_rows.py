@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Mapping
 from itertools import combinations
 from math import log2
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError
+from jobs.log.judgements import read_qrels
+from jobs.measure.frame import measure
 from jobs.publish.choice import RowChoice
 from jobs.publish.formats import chat, preferences
 from jobs.publish.rows import written_rows
@@ -30,11 +33,14 @@ RETRIEVERS = ("bm25", "dense")
 Row = dict[str, Any]
 
 
-def drawn(draw: Random, count: int) -> list[Query]:
+def drawn(draw: Random, count: int, most: int = 1) -> list[Query]:
+    """Queries whose texts of `keyword` are one to `most`, with the lists of the first alone."""
     queries = []
     for number in range(count):
         docs = [f"{number}-{n:02}" for n in range(14)]
         texts = {name: draw.choice([f"{name} of {number}", f"query {number}"]) for name in STRATEGIES if draw.random() < 0.9}
+        if "keyword" in texts and most > 1:
+            texts["keyword"] = [f"keyword {n} of {number}" for n in range(draw.randrange(1, most + 1))]
         hits = {
             (name, retriever): draw.sample(docs, draw.randrange(1, 13))
             for name in ("original", *texts) for retriever in RETRIEVERS if draw.random() < 0.9
@@ -62,12 +68,31 @@ def bucket(n: int) -> int:
     return int.from_bytes(hashlib.sha256(f"\n{query_id(n)}".encode()).digest()[:8], "big") % 100
 
 
-def by_rank(query: Query, strategy: str) -> list[str]:
-    """The lists of a text, fused by reciprocal ranks."""
+class Cuts(NamedTuple):
+    """What keeps hits out of fusion: depths and floors of strategies, floors of retrievers."""
+
+    depths: Mapping[str, int]
+    floors: Mapping[str, float]
+
+    def settings(self) -> Row:
+        retrievers = {name: {"kind": "local", "index": "i", "score_floor": self.floors.get(name)} for name in RETRIEVERS}
+        own = [{"name": name, "depth": self.depths.get(name), "score_floor": self.floors.get(name)} for name in STRATEGIES]
+        fuse = {"method": "rrf", "depth": self.depths.get("", 30), "original_floor": self.floors.get("original")}
+        return {"recorded": own, "fuse": fuse, "retrieve": {"retrievers": retrievers}}
+
+
+NO_CUTS = Cuts({}, {})
+
+
+def by_rank(query: Query, strategy: str, cuts: Cuts = NO_CUTS) -> list[str]:
+    """The lists of a text, fused by reciprocal ranks; a hit's score is 9 on rank 1, and 1 less on each further one."""
     scores: Counter[str] = Counter()
     for retriever in RETRIEVERS:
+        floor = max(cuts.floors.get(retriever, -99), cuts.floors.get(strategy, -99))
+        depth = min(cuts.depths.get("", 30), cuts.depths.get(strategy, 30))
         for rank, doc_id in enumerate(query.hits.get((strategy, retriever), []), start=1):
-            scores[doc_id] += 1 / (60 + rank)
+            if rank <= depth and 10 - rank >= floor:
+                scores[doc_id] += 1 / (60 + rank)
     return sorted(scores, key=lambda doc_id: (-round(scores[doc_id], 12), doc_id))
 
 
@@ -83,7 +108,14 @@ def flagged(query: Query, name: str) -> bool:
 
 
 def expected_pairs(
-    queries: list[Query], values: dict[int, dict[str, float]], ideal: bool, holdout: int, margin: float, most: int
+    queries: list[Query],
+    values: dict[int, dict[str, float]],
+    ideal: bool,
+    holdout: int,
+    margin: float,
+    most: int,
+    cuts: Cuts = NO_CUTS,
+    as_one: str | None = None,
 ) -> tuple[list[tuple[str, float]], Counter[str]]:
     """query and width of each pair, and what is counted."""
     pairs: list[tuple[str, float]] = []
@@ -94,16 +126,21 @@ def expected_pairs(
             continue
         if not query.texts:
             continue
-        if not any(values.get(n, {}).values()) or not any(("original", one) in query.hits for one in RETRIEVERS):
+        if not any(values.get(n, {}).values()) or not query.hits:
             counts["not_measured"] += 1
             continue
         missing = 0.0 if ideal else min(values[n].values())
         answers: dict[str, tuple[float, bool]] = {}
         for name in ("original", "general", "keyword"):
-            if (name != "original" and name not in query.texts) or not any((name, one) in query.hits for one in RETRIEVERS):
+            if name != "original" and name not in query.texts:
                 continue
-            text = query.name if name == "original" else str(query.texts[name])
-            value = round(worth(by_rank(query, name), values[n], missing, ideal), 6)
+            text = query.name if name == "original" else query.texts[name]
+            if isinstance(text, list):
+                if as_one == "with_original" or len(text) > 1:
+                    counts["searched_as_one"] += len(text)
+                    continue
+                (text,) = text
+            value = round(worth(by_rank(query, name, cuts), values[n], missing, ideal), 6)
             if text not in answers or value > answers[text][0]:
                 answers[text] = value, not flagged(query, name)
         widths = []
@@ -155,6 +192,60 @@ def test_pairs_are_those_of_a_count_by_hand(tmp_path: Path, seed: int, judged: b
         assert {chosen, rejected} <= set(texts)
 
 
+def graded(draw: Random, queries: list[Query], folder: Path) -> tuple[dict[int, dict[str, float]], Row]:
+    """Drawn grades of most queries, and the options that name their file."""
+    values = {
+        n: {f"{n}-{one:02}": float(draw.randrange(3)) for one in draw.sample(range(14), 6)}
+        for n, _ in enumerate(queries) if draw.random() < 0.8
+    }  # fmt: skip
+    lines = [f"{query_id(n)}\t{doc}\t{int(grade)}\n" for n, of in values.items() for doc, grade in of.items()]
+    (folder / "qrels.tsv").write_text("".join(lines))
+    return values, {"qrels": str(folder / "qrels.tsv"), "key": "query_id"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_no_fusion_has_is_worth_nothing(tmp_path: Path, seed: int) -> None:
+    draw = Random(seed)
+    queries = drawn(draw, 30)
+    floors = {name: draw.choice([2.5, 8.5, 9.5]) for name in ("original", *STRATEGIES, *RETRIEVERS) if draw.random() < 0.5}
+    cuts = Cuts({name: draw.randrange(1, 8) for name in ("", *STRATEGIES) if draw.random() < 0.5}, floors)
+    run = RunMaker(tmp_path)(queries, STRATEGIES, shard_size=9, **cuts.settings())
+    values, options = graded(draw, queries, tmp_path)
+    _, counts, _ = made(run, tmp_path, preferences, holdout=0, **options)
+    assert +counts == +expected_pairs(queries, values, True, 0, 0.0, 3, cuts)[1]
+    # the original is worth what `evaluate` says, too
+    frame = measure(run, read_qrels(options["qrels"], "", "query_id"), ["nDCG@10"])
+    with_texts = {query_id(n): query for n, query in enumerate(queries)}
+    said = dict(zip(frame.keys, frame.values[1][0], strict=True))
+    for n, of in values.items():
+        if any(of.values()):
+            found = worth(by_rank(with_texts[query_id(n)], "original", cuts), of, 0.0, True)
+            assert found == pytest.approx(said[query_id(n)], abs=1e-6)
+
+
+@pytest.mark.parametrize("how", ["texts", "with_original"])
+def test_texts_that_are_searched_as_one_get_no_value_of_their_own(tmp_path: Path, how: str) -> None:
+    draw = Random(3)
+    queries = drawn(draw, 30, most=3)
+    run = RunMaker(tmp_path)(
+        queries, STRATEGIES, shard_size=9, fuse={"method": "rrf"}, recorded=[{"name": "keyword", "as_one": how}]
+    )
+    values, options = graded(draw, queries, tmp_path)
+    rows, counts, _ = made(run, tmp_path, preferences, holdout=0, **options)
+    _, expected = expected_pairs(queries, values, True, 0, 0.0, 3, as_one=how)
+    assert +counts == +expected
+    assert expected["searched_as_one"] > 10
+    apart = {text for q in queries if len(q.texts.get("keyword", ())) > 1 for text in q.texts["keyword"]}
+    assert not apart & {row[side][0]["content"] for row in rows for side in ("chosen", "rejected")}
+    (tmp_path / "chat").mkdir()
+    rows, counts, _ = made(run, tmp_path / "chat", chat, holdout=0, min_gain=-9.0, prompt_of="rewrite", **options)
+    assert not apart & {row["messages"][1]["content"] for row in rows}
+    assert counts["searched_as_one"] == sum(
+        1 for q in queries if q.texts.get("keyword") and not flagged(q, "keyword")
+        and (how == "with_original" or len(q.texts["keyword"]) > 1) for _ in q.texts["keyword"]
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("least", [None, 0.0, 0.3])
 def test_answers_are_those_without_a_fault_that_gain(tmp_path: Path, least: float | None) -> None:
     queries = drawn(Random(7), 40)
@@ -175,7 +266,7 @@ def test_answers_are_those_without_a_fault_that_gain(tmp_path: Path, least: floa
                 continue
             if least is not None:
                 lists = [by_rank(query, one) for one in ("original", name)]
-                if n not in grades or not all(lists):
+                if n not in grades or not query.hits:
                     expected["not_measured"] += 1
                     continue
                 before, after = (worth(one, grades[n], 0.0, True) for one in lists)

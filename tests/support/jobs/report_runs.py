@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -105,6 +105,7 @@ class RunMaker:
         calls: str = "joint",
         rejected: list[Row] | None = None,
         select: str = "all",
+        recorded: Sequence[Row] = (),
         **settings: Any,
     ) -> RunFolder:
         values = {
@@ -137,7 +138,7 @@ class RunMaker:
                 block = block.append_column(scores, pa.array([_scores(found) for found in candidates], scores.type))
             worker(order(block))
             self._completions(shard.number, [row["query_id"] for row in mine], queries)
-        self._record(config, "finished" if finished else "running")
+        self._record(config, "finished" if finished else "running", recorded)
         if finished:
             self.storage.put(SUCCESS, b"{}")
         return open_run(self.storage.root)
@@ -233,7 +234,7 @@ class RunMaker:
         self.storage.put(f"{table}/plan.parquet", sink.getvalue().to_pybytes())
         return File(f"{table}/plan.parquet", len(rows), sink.getvalue().size)
 
-    def _record(self, config: Config, status: str) -> None:
+    def _record(self, config: Config, status: str, strategies: Sequence[Row]) -> None:
         start = {
             "start": 1, "began": "2026-03-01T01:02:03Z", "wall_seconds": 75.0, "status": status, "task_slots": 4,
             "pools": {"rewrite": {"workers": 2, "cpus": 1, "gpus": 0.0}}, "resources": {"nodes": 1, "cpus": 4.0, "gpus": 0.0},
@@ -242,7 +243,7 @@ class RunMaker:
             "run_id": "small-0123456789ab", "status": status, "config": config.model_dump(), "config_file": "small.yaml",
             "versions": {"python": "3.11", "vllm": None}, "indexes": {"bm25": {}}, "starts": [start],
             "redundancy": {"asked": "cosine", "used": "overlap"}, "node_time": None,
-        }  # fmt: skip
+        } | ({"identity": {"rewrite": {"rewriter": {"strategies": list(strategies)}}}} if strategies else {})  # fmt: skip
         self.storage.put("run.json", json.dumps(record).encode())
 
 
