@@ -82,5 +82,6 @@ def filled_page(sheet: FilledSheet, merged: dict[str, MergedFile]) -> Renderable
     lines = [f"{sheet.rows:,} rows, {sheet.empty:,} not filled in"]
     for what, one in merged.items():
         known = f", {one.known:,} there already" if one.known else ""
-        lines.append(f"{one.path}: {one.added:,} {what} added{known}")
+        left = f"; it has no column note for {one.notes_left:,} of them" if one.notes_left else ""
+        lines.append(f"{one.path}: {one.added:,} {what} added{known}{left}")
     return Text("\n".join(lines))

@@ -71,4 +71,5 @@ def compared(target: Target, since: str, rows: LookUpRows, folder: Path) -> Delt
         connection.sql(_CHANGED, params={"rows": str(rows.path)}).write_parquet(str(changed))
         connection.sql("SELECT key FROM compared WHERE what = 'gone' ORDER BY key").write_parquet(str(gone))
     counts = {what: int(found.get(what, 0)) for what in ("new", "changed", "gone", "same")}
-    return Delta(since, {"since": since, **counts}, LookUpRows(changed, rows.version, rows.counts, rows.left_out), gone)
+    put = LookUpRows(changed, rows.version, rows.counts, rows.left_out, rows.choice)
+    return Delta(since, {"since": since, **counts}, put, gone)

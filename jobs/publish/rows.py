@@ -102,6 +102,8 @@ SELECT rewrites.query_id, rewrites.strategy, rewrites.position, text, search_as,
 FROM rewrites LEFT JOIN given USING (strategy) LEFT JOIN added ON added.query_id = rewrites.query_id
   AND added.strategy = rewrites.strategy AND added.list = if(as_one, 0, rewrites.position)
 """
+BUCKET = "(('0x' || left(sha256($salt || chr(10) || query_id), 16))::UBIGINT % $buckets)::SMALLINT"
+"""In SQL: the bucket of a `query_id`."""
 _ROWS = """
 WITH chosen AS (
   SELECT query_id, list({'strategy': strategy, 'position': position, 'text': text, 'weight': weight, 'search_as': search_as}
@@ -111,7 +113,7 @@ WITH chosen AS (
   GROUP BY query_id
 ), rows AS (
   SELECT query_id AS key, normalised AS query, context,
-    (('0x' || left(sha256($salt || chr(10) || query_id), 16))::UBIGINT % $buckets)::SMALLINT AS bucket,
+    {bucket} AS bucket,
     coalesce(rewrites, []) AS rewrites, coalesce(hits, []) AS hits, log_count
   FROM queries LEFT JOIN chosen USING (query_id) LEFT JOIN first USING (query_id)
 )
@@ -131,7 +133,7 @@ FROM (SELECT *, {_BODY} AS body FROM read_parquet($file))
 class LookUpRows:
     """The rows of a run, sorted by key, in a local file that may be read any number of times."""
 
-    def __init__(self, path: Path, version: str, counts: Counter[str], left_out: Counter[str]) -> None:
+    def __init__(self, path: Path, version: str, counts: Counter[str], left_out: Counter[str], choice: RowChoice) -> None:
         """Takes what `written_rows` has written.
 
         Args:
@@ -139,8 +141,9 @@ class LookUpRows:
             version: Of all rows.
             counts: What `COUNTED` says.
             left_out: Why -> rewrites that are in no row: `STRATEGY`, `VALUE`, or the guard of the run that left them out.
+            choice: What went into them.
         """
-        self.path, self.version, self.counts, self.left_out = path, version, counts, left_out
+        self.path, self.version, self.counts, self.left_out, self.choice = path, version, counts, left_out, choice
 
     def __len__(self) -> int:
         """Returns the number of rows."""
@@ -185,7 +188,7 @@ def written_rows(run: RunFolder, choice: RowChoice, version: str, path: Path) ->
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         what = f"{run.storage.root}: the run's tables cannot be read ({reason(error)})"
         raise ConfigError("run-damaged", f"{what}; put back what was changed there") from error
-    return LookUpRows(path, version, counts, +left_out)
+    return LookUpRows(path, version, counts, +left_out, choice)
 
 
 def _register(connection: duckdb.DuckDBPyConnection, run: RunFolder, choice: RowChoice) -> None:
@@ -243,7 +246,7 @@ def _made(
         found = connection.execute("SELECT why, count(*) FROM texts WHERE why IS NOT NULL GROUP BY why").fetchall()
         left_out.update(dict(found))
         of_rows = {"hits": choice.hits, "salt": choice.salt, "buckets": choice.buckets, "version": version}
-        rows = connection.sql(_ROWS.replace("{body}", _BODY), params=of_rows).to_arrow_table()
+        rows = connection.sql(_ROWS.replace("{body}", _BODY).replace("{bucket}", BUCKET), params=of_rows).to_arrow_table()
         yield rows.cast(LOOK_UP.append(TRAFFIC))
 
 

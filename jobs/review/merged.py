@@ -37,12 +37,14 @@ class MergedFile(NamedTuple):
         added: Rows, or judgements.
         known: That were there already.
         data: The whole file.
+        notes_left: Notes of rows that were added and that the file has no place for: a CSV without a column `note`.
     """
 
     path: str
     added: int
     known: int
     data: bytes
+    notes_left: int = 0
 
 
 def merged_overrides(path: str, verdicts: Sequence[Verdict], run: RunFolder, sheet: str) -> MergedFile:
@@ -84,11 +86,13 @@ def merged_overrides(path: str, verdicts: Sequence[Verdict], run: RunFolder, she
     entries = run.config.rewrite.strategies if run.config.rewrite.planned else ()
     texts = {one.name: one.n for one in map(readable, entries) if one is not None}
     Overrides(both, texts, {*run.config.rewrite.planned, *shipped()}, where, row_name)
-    return MergedFile(path, len(new), len(verdicts) - len(new), _with_overrides(path, before, new))
+    data, kept = _with_overrides(path, before, new)
+    notes = 0 if kept else sum(bool(one.note) for one in new)
+    return MergedFile(path, len(new), len(verdicts) - len(new), data, notes)
 
 
-def _with_overrides(path: str, before: bytes, new: Sequence[Verdict]) -> bytes:
-    """Returns the bytes of a file of overrides with further rows; notes go into its column `note`, where it has one."""
+def _with_overrides(path: str, before: bytes, new: Sequence[Verdict]) -> tuple[bytes, bool]:
+    """Returns the bytes of a file of overrides with further rows, and whether notes are in it: a CSV may lack the column."""
     columns = [*COLUMNS, _NOTE]
     rows = [one._asdict() for one in new]
     ending = path.rpartition(".")[2].lower()
@@ -104,12 +108,12 @@ def _with_overrides(path: str, before: bytes, new: Sequence[Verdict]) -> bytes:
             table = pa.concat_tables([pa.table(theirs, schema=every), pa.table(mine, schema=every)])
         sink = io.BytesIO()
         pq.write_table(table, sink, compression="zstd")
-        return sink.getvalue()
+        return sink.getvalue(), True
     if ending == "jsonl":
         lines = [
             json.dumps({name: row[name] for name in columns if name != _NOTE or row[name]}, ensure_ascii=False) for row in rows
         ]
-        return _ended(before) + "".join(f"{line}\n" for line in lines).encode()
+        return _ended(before) + "".join(f"{line}\n" for line in lines).encode(), True
     sink_text = io.StringIO(newline="")
     names = columns
     if before:
@@ -119,7 +123,7 @@ def _with_overrides(path: str, before: bytes, new: Sequence[Verdict]) -> bytes:
     if not before:
         writer.writerow(names)
     writer.writerows([row.get(name, "") if name in columns else "" for name in names] for row in rows)
-    return _ended(before) + sink_text.getvalue().encode()
+    return _ended(before) + sink_text.getvalue().encode(), _NOTE in names
 
 
 def merged_judgements(path: str, grades: Sequence[FilledGrade], run: RunFolder, sheet: str, key: SheetKey) -> MergedFile:

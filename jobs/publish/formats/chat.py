@@ -6,7 +6,6 @@ the strategy's file reads it, so that the trained model is named as the engine o
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -43,7 +42,7 @@ class ChatFormat:
         least = options["min_gain"]
         gains = None if least is None else Gains(run, measured_by(run, options["qrels"], options["key"]))
         counts = Counter(dict.fromkeys(COUNTED, 0))
-        with training_files(folder, self.name) as (held, lines):
+        with training_files(folder, self.name, run, counts) as (held, lines):
             for query in training_queries(run, rows, gains, options["holdout"], held, counts):
                 said: set[tuple[str, str]] = set()
                 for strategy, answer in _answers(query, pool, common, least, counts):
@@ -51,9 +50,8 @@ class ChatFormat:
                         counts["equal"] += 1
                         continue
                     said.add(key)
-                    counts["rows"] += 1
                     messages = asked(strategy, query.query, query.context) + answered(answer)
-                    lines.write(json.dumps({"messages": messages}, ensure_ascii=False) + "\n")
+                    lines.write({"messages": messages}, query.words_id, *key)
         return counts
 
 

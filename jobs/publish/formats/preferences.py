@@ -8,7 +8,6 @@ are searched as that one's are, and the query itself, which is the better answer
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations
@@ -23,7 +22,7 @@ from jobs.runs.folder import RunFolder
 from rewriters.normalise import normalise
 from rewriters.strategy import Strategy
 
-COUNTED = ("rows", "queries", "held_out", "ties", "without_pair", "not_measured", "searched_as_one")
+COUNTED = ("rows", "queries", "held_out", "ties", "without_pair", "not_measured", "searched_as_one", "equal")
 
 
 class _Candidate(NamedTuple):
@@ -45,15 +44,16 @@ class PreferencesFormat:
     def write(self, run: RunFolder, rows: LookUpRows, folder: Path, options: Mapping[str, Any]) -> Mapping[str, int]:
         """Writes the pairs, and the held-out queries.
 
-        Counted are `rows` and the `queries` that they are of; `held_out` queries; `ties`, pairs whose values differ by no more
-        than the margin; queries `without_pair`, and those `not_measured`; texts that were `searched_as_one` with others, or
-        with the original, so that no list says what each is worth.
+        Counted are `rows`, those left out since one of a query that differs in filters alone is `equal`, and the `queries` that
+        have some; `held_out` queries; `ties`, pairs whose values differ by no more than the margin; queries `without_pair`, and
+        those `not_measured`; texts that were `searched_as_one` with others, or with the original, so that no list says what
+        they are worth.
         """
         check_training(options)
         strategy, pool = strategy_to_ask(run, options["prompt_of"] or "rewrite"), strategies_with_prompts(run)
         gains = Gains(run, measured_by(run, options["qrels"], options["key"]))
         counts = Counter(dict.fromkeys(COUNTED, 0))
-        with training_files(folder, self.name) as (held, lines):
+        with training_files(folder, self.name, run, counts) as (held, lines):
             for query in training_queries(run, rows, gains, options["holdout"], held, counts):
                 if query.original is None:
                     counts["not_measured"] += 1
@@ -62,9 +62,8 @@ class PreferencesFormat:
                 counts["queries" if pairs else "without_pair"] += 1
                 prompt = asked(strategy, query.query, query.context)
                 for chosen, rejected in pairs:
-                    counts["rows"] += 1
                     row = {"prompt": prompt, "chosen": answered(chosen.text), "rejected": answered(rejected.text)}
-                    lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+                    lines.write(row, query.words_id, normalise(chosen.text), normalise(rejected.text))
         return counts
 
 

@@ -16,6 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from cluster.errors import ConfigError
+from jobs.config.set_configs import own_set
 from jobs.job.judged_ids import qualified_judgements
 from jobs.log.judgements import Judgements, Key, is_here, read_qrels
 from jobs.measure import judged_rows
@@ -54,10 +55,13 @@ def measured_by(run: RunFolder, qrels: str | None, key: Key | None) -> Judgement
             "publish-run", f"{run.storage.root}: {why}, so no list says what a rewrite is worth; run it otherwise"
         )
     evaluate = run.config.evaluate
-    path = qrels or (evaluate.qrels if evaluate.qrels is not None and is_here(evaluate.qrels) else None)
-    if path is not None:
+    if (path := qrels or evaluate.qrels) is not None:
         where = "--qrels" if qrels else "evaluate.qrels"
-        return qualified_judgements(read_qrels(path, where, key or evaluate.key), run.config, run.record["indexes"])
+        if not qrels and not is_here(path):
+            what = f"evaluate.qrels {path}: is not here, so that gains would be measured by something else"
+            raise ConfigError("judgements", f"{what}; give --qrels FILE")
+        named = read_qrels(path, where, key or evaluate.key, own_set(run.config))
+        return qualified_judgements(named, run.config, run.record["indexes"])
     if (judged := judged_relevance(run)) is not None:
         return judged
     if run.config.rerank.kind == "none":

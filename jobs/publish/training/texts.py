@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
 from jobs.publish.choice import as_one_of
-from jobs.publish.rows import LookUpRows
+from jobs.publish.rows import BUCKET, LookUpRows
 from jobs.publish.training.gains import Gains
+from jobs.publish.training.lines import TrainingLines, training_lines
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import create_view, database, files, portions, queries_table
 from jobs.tables import ORIGINAL
 from rewriters.guards.guards import OVERRIDE
+from rewriters.normalise import query_id
 
 HELD = pa.schema([("query_id", pa.string()), ("query", pa.string()), ("log_count", pa.int64()), ("context", pa.string())])
-"""Columns of the file of held-out queries: a log for a run that is to measure what was trained."""
+"""Columns of the file of held-out queries, a log for a run that is to measure what was trained; behind them those of
+`retrieve.filters`."""
 _PORTION = 1_000_000  # rows of runs/ at a time, or of results/ where there are none
 _FLAGGED = f"len(list_filter(coalesce(guards, []), lambda flag: flag != '{OVERRIDE}')) > 0 OR parsed_as = '{ORIGINAL}'"
+
+_HOLD_OUT = f"""
+CREATE OR REPLACE TEMP TABLE queries AS
+SELECT *, {BUCKET.replace("query_id", "words_id")} < $holdout AS held FROM all_queries
+"""
 
 
 @dataclass(frozen=True)
@@ -56,12 +65,14 @@ class TrainingQuery:
     """A query that may be trained on, as the run shows it.
 
     Attributes:
+        words_id: The `query_id` of its text and earlier turns, which queries that differ in filters have in common.
         query: Its text.
         context: Its earlier turns; None: there are none.
         original: The value of the original's own lists; None: it is not measured.
         texts: Its rewrites, as the export has them.
     """
 
+    words_id: str
     query: str
     context: str | None
     original: float | None
@@ -80,11 +91,13 @@ def check_training(options: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def training_files(folder: Path, name: str) -> Iterator[tuple[pq.ParquetWriter, TextIO]]:
-    """Yields writers of the held-out queries (`HELD`) and of the lines of a format of training rows."""
+def training_files(
+    folder: Path, name: str, run: RunFolder, counts: Counter[str]
+) -> Iterator[tuple[pq.ParquetWriter, TrainingLines]]:
+    """Yields writers of the held-out queries and of the rows of a format of training rows."""
     with (
-        pq.ParquetWriter(folder / f"{name}_held_out.parquet", HELD, compression="zstd") as held,
-        (folder / f"{name}.jsonl").open("w", encoding="utf-8", newline="\n") as lines,
+        pq.ParquetWriter(folder / f"{name}_held_out.parquet", _held_columns(run), compression="zstd") as held,
+        training_lines(folder / f"{name}.jsonl", run, counts) as lines,
     ):
         yield held, lines
 
@@ -99,29 +112,30 @@ def training_queries(
 ) -> Iterator[TrainingQuery]:
     """Yields the queries of a run but those of the first `holdout` buckets, which are written to `held`, and counted.
 
+    Buckets are by text and earlier turns: queries that differ in filters alone are held out together.
+
     Args:
         run: Finished.
         rows: Its look-up rows.
         gains: By which texts are measured; None: they are not.
         holdout: Number of buckets.
-        held: Takes tables of `HELD`.
+        held: As of `training_files`.
         counts: Gets `held_out`.
     """
     tables = ("rewrites", *(("runs", "scores", "errors") if gains is not None else ()))
     with database() as connection:
         for manifests in portions(run.manifests, "runs" if gains is not None else "rewrites", _PORTION):
-            queries = queries_table(run, (one.shard for one in manifests), HELD.names)
-            connection.register("queries", queries)
+            queries = _queries(run, [one.shard for one in manifests])
+            connection.register("all_queries", queries)
+            connection.execute(_HOLD_OUT, {"salt": rows.choice.salt, "buckets": rows.choice.buckets, "holdout": holdout})
             for table in tables:
                 create_view(connection, table, table, files(run, table, manifests))
             left = connection.sql(
-                "FROM queries SEMI JOIN (SELECT key FROM read_parquet($rows) WHERE bucket < $holdout"
-                " AND key BETWEEN $least AND $most) ON key = query_id ORDER BY query_id",
-                params=_bounds(queries, rows) | {"holdout": holdout},
+                "SELECT * EXCLUDE (words_id, held) FROM queries WHERE held ORDER BY query_id"
             ).to_arrow_table()
             counts["held_out"] += left.num_rows
-            held.write_table(left.cast(HELD))
-            yield from _read(connection, run, rows, queries, gains, holdout)
+            held.write_table(left.cast(held.schema))
+            yield from _read(connection, run, rows, queries, gains)
 
 
 def _read(
@@ -130,7 +144,6 @@ def _read(
     rows: LookUpRows,
     queries: pa.Table,
     gains: Gains | None,
-    holdout: int,
 ) -> Iterator[TrainingQuery]:
     as_one = as_one_of(run)
     with_original = [name for name, of in as_one.items() if of == "with_original"]
@@ -139,27 +152,47 @@ def _read(
         f"""
         WITH texts AS (
             SELECT key AS query_id, unnest(rewrites, recursive := true) FROM read_parquet($rows)
-            WHERE bucket >= $holdout AND key BETWEEN $least AND $most
+            WHERE key BETWEEN $least AND $most
         )
-        SELECT query_id, queries.query, queries.context, strategy, position, texts.text, texts.search_as, {_FLAGGED} AS flagged,
+        SELECT query_id, words_id, queries.query, queries.context, strategy, position, texts.text, texts.search_as,
+          {_FLAGGED} AS flagged,
           list_contains($with_original, strategy)
             OR list_contains($as_one, strategy) AND count(*) OVER (PARTITION BY query_id, strategy) > 1 AS joined
         FROM queries JOIN texts USING (query_id) JOIN rewrites USING (query_id, strategy, position)
-        ORDER BY query_id, strategy, position
+        WHERE NOT held ORDER BY query_id, strategy, position
         """,
-        _bounds(queries, rows) | {"holdout": holdout, "as_one": [*as_one], "with_original": with_original},
+        _bounds(queries, rows) | {"as_one": [*as_one], "with_original": with_original},
     )
-    query_id, one = "", TrainingQuery("", None, None)
+    last, one = "", TrainingQuery("", "", None, None)
     while some := found.fetchmany(1 << 12):
-        for of, query, context, strategy, position, text, search_as, flagged, joined in some:
-            if of != query_id:
+        for of, words_id, query, context, strategy, position, text, search_as, flagged, joined in some:
+            if of != last:
                 if one.texts:
                     yield one
-                query_id, one = of, TrainingQuery(query, context, values.get((of, ORIGINAL, 1)))
+                last, one = of, TrainingQuery(words_id, query, context, values.get((of, ORIGINAL, 1)))
             value = values.get((of, strategy, position))
             one.texts.append(TrainingText(strategy, position, text, search_as, flagged, joined, value))
     if one.texts:
         yield one
+
+
+def _held_columns(run: RunFolder) -> pa.Schema:
+    filters = dict.fromkeys(run.config.retrieve.filters.values())
+    taken = {*HELD.names, "words_id", "held"}
+    return pa.schema([*HELD, *((f"filter {name}" if name in taken else name, pa.string()) for name in filters)])
+
+
+def _queries(run: RunFolder, shards: Sequence[int]) -> pa.Table:
+    """Returns the queries of some shards: the columns of the held-out ones, and `words_id`."""
+    columns, filters = _held_columns(run), dict.fromkeys(run.config.retrieve.filters.values())
+    if not filters:
+        table = queries_table(run, shards, HELD.names)
+        return table.append_column("words_id", table.column("query_id"))
+    table = queries_table(run, shards, [*HELD.names, "values"])
+    for name, column in zip(columns.names[len(HELD) :], filters, strict=True):
+        table = table.append_column(name, pc.map_lookup(table.column("values"), column, "first"))
+    asked = zip(table.column("query").to_pylist(), table.column("context").to_pylist(), strict=True)
+    return table.drop_columns(["values"]).append_column("words_id", pa.array([query_id(*one) for one in asked], pa.string()))
 
 
 def _bounds(queries: pa.Table, rows: LookUpRows) -> dict[str, object]:

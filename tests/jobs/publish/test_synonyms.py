@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError
+from jobs.publish.choice import RowChoice
 from jobs.publish.formats.rule_texts import SHORT_WORDS, has_words
 from jobs.publish.formats.synonyms import FORMAT, ROWS
 from jobs.publish.rows import LOOK_UP, TRAFFIC, LookUpRows
@@ -42,7 +43,7 @@ def written(rows: list[dict[str, Any]], folder: Path, most: int = 10_000) -> tup
     """Has the format write the rows; returns the lines and what was counted."""
     rows = sorted(rows, key=lambda row: row["key"])
     pq.write_table(pa.Table.from_pylist(rows, LOOK_UP.append(TRAFFIC)), folder / "look_up.parquet")
-    look_up = LookUpRows(folder / "look_up.parquet", "v", Counter(rows=len(rows)), Counter())
+    look_up = LookUpRows(folder / "look_up.parquet", "v", Counter(rows=len(rows)), Counter(), RowChoice())
     to = folder / "out"
     to.mkdir(exist_ok=True)
     counts = FORMAT.write(NO_RUN, look_up, to, {"synonym_rules": most})

@@ -323,6 +323,11 @@ def test_rows_are_the_same_each_time(tmp_path: Path) -> None:
     ("settings", "options", "line"),
     [
         ({}, {}, "has neither judgements nor a reranker, so gains are not known; give --qrels FILE"),
+        (
+            {"evaluate": {"qrels": "gone.tsv"}, "rerank": {"kind": "cross_encoder", "model": "m"}},
+            {},
+            "evaluate.qrels gone.tsv: is not here, so that gains would be measured by something else; give --qrels FILE",
+        ),
         ({"keep_runs": False}, {}, r"kept no lists \(retrieve.keep_runs\), so no list says what a rewrite is worth"),
         ({}, {"prompt_of": "rag_fusion"}, "--prompt-of rag_fusion: its answer is not one text"),
         ({}, {"prompt_of": "rewrit"}, "--prompt-of: unknown strategy 'rewrit'; did you mean 'rewrite'"),

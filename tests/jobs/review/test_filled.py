@@ -15,6 +15,7 @@ import pytest
 from cluster.errors import DmqrError
 from jobs.__main__ import main
 from jobs.log.judgements import read_qrels
+from jobs.pages.review import filled_page
 from jobs.review.filled import read_filled
 from jobs.review.merged import merged_judgements, merged_overrides, write_merged
 from jobs.review.review import TO_FILL, review_run, write_sheet
@@ -128,6 +129,23 @@ def test_overrides_are_added_to_what_is_there(run: RunFolder, filled: Callable[.
     old = path.read_bytes()
     write_merged([again])
     assert path.read_bytes() == old
+
+
+@pytest.mark.parametrize(
+    ("head", "left"), [("query,strategy,text,status", 2), ("query,strategy,note,text,status", 0), (None, 0)]
+)
+def test_notes_that_a_file_does_not_take_are_told(
+    run: RunFolder, filled: Callable[..., str], tmp_path: Path, head: str | None, left: int
+) -> None:
+    path = tmp_path / "overrides.csv"
+    if head is not None:
+        path.write_text(f"{head}\n")
+    notes = dict(zip(CELLS, ("by Ann", "by Ben"), strict=False))
+    sheet = filled({name: cells | {"note": notes.get(name, "")} for name, cells in CELLS.items()})
+    merged = merged_overrides(str(path), read_filled(sheet, run).verdicts, run, sheet)
+    assert (merged.notes_left, merged.data.count(b"by ")) == (left, 2 - left)
+    page = str(filled_page(read_filled(sheet, run), {"overrides": merged}))
+    assert ("; it has no column note for 2 of them" in page) == bool(left)
 
 
 @pytest.mark.parametrize("key", ["query_id", "query"])

@@ -1,0 +1,65 @@
+"""With `retrieve.filters` one text is several queries: they are held out together, and their equal rows are one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.runs.folder import open_run
+from jobs.verbs.publishing import ExportArguments
+from jobs.verbs.publishing import exported as export
+from rewriters.normalise import query_id
+from tests.jobs.conftest import build_local_index, index_fields
+from tests.support.jobs.in_process_runs import prepared_job, run_in_process
+
+WORDS = "lamp bread yeast moon tides sea lens wick linen rye beer mirror galaxies keeper harbours cousins"
+SHOPS = ("north", "south", "east")
+HOLDOUT = 30
+
+
+def is_held(query: str) -> bool:
+    digest = hashlib.sha256(f"\n{query_id(query)}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") % 100 < HOLDOUT
+
+
+@pytest.mark.parametrize("column", ["shop", "query_id"])
+def test_queries_that_differ_in_filters_alone_are_one(
+    tmp_path: Path, values: dict[str, Any], config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = WORDS.split()
+    asked = [f"{one} {other}" for one, other in zip(words, words[3:], strict=False)]
+    shops = [shop for shop in SHOPS for _ in asked]
+    forms = [query.upper() if shop == "south" else query for shop in SHOPS for query in asked]  # of one normal form
+    pq.write_table(pa.table({"query": forms, column: shops}), "log.parquet")
+    pq.write_table(pa.table({"doc_id": [*SHOPS], "text": [WORDS] * 3, "tenant": [*SHOPS]}), "corpus.parquet")
+    build_local_index(tmp_path / "index", "corpus.parquet", index_fields("english"))
+    answers = {query: {"general": f"what of {query}", "keyword": f"x, {query}"} for query in asked}
+    lines = [{"query": query, "completions": {"dmqr": json.dumps(of)}} for query, of in answers.items()]
+    Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    bm25 = {"kind": "local", "index": str(tmp_path / "index"), "analyzer": "english", "encoder": None}
+    values["rewrite"] |= {"strategies": ["keyword", "general"]}
+    values |= {"retrieve": {"retrievers": {"bm25": bm25}, "filters": {"tenant": column}}, "rerank": {"kind": "none"}}
+    values |= {"limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 5}}
+    run = open_run(str(run_in_process(prepared_job(config_file(values)))))
+    given = {"to": str(tmp_path / "to"), "formats": ["chat"]}
+    record = export(run, ExportArguments(given, "v", options={"holdout": HOLDOUT})).record
+    files = {one["format"] + Path(one["name"]).suffix: tmp_path / "to" / "v" / one["key"] for one in record.files}
+    held, counts = pq.read_table(files["chat.parquet"]).to_pylist(), record.formats["chat"]
+    name = "filter query_id" if column == "query_id" else column
+    assert {(row["query"].lower(), row[name]) for row in held} == {(q, shop) for q in asked if is_held(q) for shop in SHOPS}
+    rows = [json.loads(line)["messages"] for line in files["chat.jsonl"].read_text().splitlines()]
+    left = [query for query in asked if not is_held(query)]
+    assert counts["held_out"] == len(held) == 3 * (len(asked) - len(left)) > 0
+    # the answers of the three shops are equal: a row for each of the two strategies is left
+    assert sorted(answer["content"] for _, answer in rows) == sorted(
+        text for query in left for text in (f"what of {query}", f"x, {query}")
+    )
+    assert (counts["rows"], counts["equal"]) == (2 * len(left), 4 * len(left))
