@@ -15,7 +15,8 @@ class QualityBound(Settings):
     """How good the served hits must be."""
 
     floor: Annotated[float, Field(ge=0)] | None = None
-    """Least mean of the first measure of `evaluate.measures` over the judged queries; null: none."""
+    """Least mean of the first measure of `evaluate.measures` over the judged queries, without which it does not hold; null:
+    none."""
     below_original: Annotated[float, Field(ge=0)] | None = 0.02
     """How much lower than that of the original query alone it may be; null: any."""
     below_promoted: Annotated[float, Field(ge=0)] | None = 0.02

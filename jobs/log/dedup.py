@@ -62,12 +62,15 @@ class LogSummary:
     head: int = 0  # shards of the head, which are the first; 0: there is one tier
     traffic: int = 0  # how often the queries were asked, all together
     left_out: int = 0  # queries of a data set's other splits
+    rejected_traffic: int = 0  # how often the rejected rows were asked, all together
 
     @property
     def counts(self) -> dict[str, int]:
         """Returns the counts that a plan keeps."""
         rejected = sum(self.rejected.values())
         counts = {"log_rows": self.rows, "queries": self.queries, "rejected": rejected, "traffic": self.traffic}
+        if self.rejected_traffic != rejected:  # the log has a column of counts
+            counts["rejected_traffic"] = self.rejected_traffic
         return counts | ({"left_out": self.left_out} if self.left_out else {})
 
 
@@ -131,7 +134,8 @@ def dedup(
     rows, distinct = (sum(file.rows for file in tables[name]) for name in ("query_map", "queries"))
     first = sum(-(-file.rows // shard_size) for file in head)
     left_out = sum(set_queries(one).left_out for one in sets)
-    return LogSummary(rows, distinct, rejected, tables, shards, sum(worked), first, traffic, left_out)
+    not_asked = sum(piece.total for piece in pieces) - traffic
+    return LogSummary(rows, distinct, rejected, tables, shards, sum(worked), first, traffic, left_out, not_asked)
 
 
 def _parts(groups: Iterable[RowGroup]) -> list[list[RowGroup]]:

@@ -9,6 +9,7 @@ from cluster.errors import ConfigError
 
 if TYPE_CHECKING:
     from jobs.config.publish import PublishSettings
+    from jobs.log.judgements import Judgements
     from jobs.publish.export import DoneExport
     from jobs.publish.promote import PromotedVersion
     from jobs.publish.target import Target
@@ -90,6 +91,8 @@ def promoted(run: RunFolder, given: PromoteArguments, truth: GroundTruth) -> Pro
     check_publishable(run)
     settings = _settings(run, given.settings)
     target, judgements = _target(settings, given.access), judged_or_named(truth, run)
+    if truth.qrels is not None and judgements is not None:
+        _check_of_log(run, judgements)
     return promote(target, run, version_of(run, given.version), settings.gates, judgements, check=given.check)
 
 
@@ -103,6 +106,19 @@ def rolled_back(to: str, access: tuple[str | None, str | None] = (None, None), *
     from jobs.publish.target import open_target
 
     return rollback(open_target(to, *access), check=check)
+
+
+def _check_of_log(run: RunFolder, judgements: Judgements) -> None:
+    """Refuses judgements that an argument names, and that are of another log, or by another key, as `evaluate` does."""
+    from jobs.measure.judged_rows import counted_keys, database
+    from jobs.measure.notes import nothing_measured
+    from jobs.verbs.inputs import check_matched
+
+    with database(run) as connection:
+        counted = counted_keys(connection, run, judgements)
+    if not counted.keys:
+        why = nothing_measured(counted.judged, counted.not_committed, counted.unmatched, judgements.key)
+        check_matched(judgements, why, counted.not_committed)
 
 
 def _settings(run: RunFolder, given: Mapping[str, Any]) -> PublishSettings:

@@ -33,10 +33,10 @@ def error_rate(run: RunFolder, gates: PublishGates) -> GateResult:
 def coverage(run: RunFolder, record: ExportRecord, gates: PublishGates) -> GateResult:
     """Returns what the share of the log's traffic says whose query has a row with rewrites or hits.
 
-    Rejected rows of the log are traffic without a row.
+    Rejected rows of the log are traffic without a row: as often as they were asked, where the plan knows it, else once each.
     """
-    counts = record.counts
-    traffic = counts["traffic"] + run.plan.counts.get("rejected", 0)
+    counts, planned = record.counts, run.plan.counts
+    traffic = counts["traffic"] + planned.get("rejected_traffic", planned.get("rejected", 0))
     share = counts["served_traffic"] / traffic if traffic else 0.0
     said = (
         f"{percent(share)} of the log's traffic has a row with rewrites or hits ({counts['served_traffic']:,} of {traffic:,})"

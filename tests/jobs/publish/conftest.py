@@ -25,13 +25,16 @@ def night(
     config_file: Callable[[Any], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Night:
-    """Runs a night over these queries, or (query, earlier turns); returns its folder. `said` stands in its rewrites."""
+    """Runs a night over these queries, or (query, earlier turns); returns its folder.
+
+    `said` stands in its rewrites; `counts`: how often each was asked, the column `n` of the log.
+    """
     monkeypatch.chdir(tmp_path)
 
-    def run(label: str, asked: list[Any], said: str = "rewrite", **more: Any) -> Path:
+    def run(label: str, asked: list[Any], said: str = "rewrite", counts: list[int] | None = None, **more: Any) -> Path:
         pairs = [(one, None) if isinstance(one, str) else one for one in asked]
         columns = {"query": [query for query, _ in pairs], "turns": pa.array([turns for _, turns in pairs], pa.string())}
-        pq.write_table(pa.table(columns), "log.parquet")
+        pq.write_table(pa.table(columns | ({} if counts is None else {"n": counts})), "log.parquet")
         answers = [
             {"query": one, "completions": {"dmqr": json.dumps({"general": f"{said} of {one}", "keyword": "bread, yeast"})}}
             for one in dict.fromkeys(columns["query"])
@@ -39,7 +42,7 @@ def night(
         Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in answers))
         values["rewrite"] |= {"strategies": ["keyword", {"general": {"weight": 0.5}}]}
         values["retrieve"] = {"retrievers": {"bm25": bm25}}
-        values["log"] |= {"context_column": "turns"}
+        values["log"] |= {"context_column": "turns", "count_column": None if counts is None else "n"}
         values.update({"rerank": {"kind": "none"}, "limits": {"error_rate": 1}})
         values["cluster"] = {"address": "none", "shard_size": 2}
         return run_in_process(prepared_job(config_file(values | more), f"label={label}"))

@@ -11,7 +11,13 @@ import ir_measures
 import pytest
 
 from jobs.__main__ import main
+from jobs.config.publish import PublishGates
+from jobs.log.judgements import JudgedBy, Judgements
+from jobs.publish.gates.gate import GateResult
+from jobs.publish.promote import promote
+from jobs.publish.target import open_target
 from jobs.runs.folder import RunFolder
+from tests.jobs.publish.conftest import Night
 from tests.support.jobs.look_up_rows import expected_rows
 from tests.support.jobs.report_runs import Query, RunMaker, query_id
 
@@ -72,6 +78,21 @@ def test_coverage_by_traffic(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     line = "publish.gates.coverage: 60.0 % of the log's traffic has a row with rewrites or hits (6 of 10), at least 95.0 %"
     assert typed(capfd, *command) == (1, "", [f"dmqr promote: {line}; nothing is promoted; {END}"])
     assert typed(capfd, *command, "--set", "publish.gates.coverage=0.6")[0] == 0
+
+
+def test_coverage_counts_how_often_rejected_rows_were_asked(night: Night, capfd: pytest.CaptureFixture[str]) -> None:
+    """With a column of counts; the share is computed of the log's rows, apart."""
+    asked = {"lamp of a lighthouse": 2, "moon and tides": 3, "   ": 40, "spring tide": 1}
+    run = night("a", list(asked), counts=list(asked.values()))
+    typed(capfd, "export", str(run), "--to", "to")
+    rejected = sum(n for query, n in asked.items() if not query.strip())
+    every = sum(asked.values())
+    share = (every - rejected) / every
+    words = f"{100 * share:.1f} % of the log's traffic has a row with rewrites or hits ({every - rejected} of {every})"
+    command = ["promote", str(run), "--to", "to", *LOOSE, "--set", "publish.gates.error_rate=null"]
+    line = f"publish.gates.coverage: {words}, at least 95.0 %"
+    assert typed(capfd, *command) == (1, "", [f"dmqr promote: {line}; nothing is promoted; {END}"])
+    assert typed(capfd, *command, "--set", f"publish.gates.coverage={share}")[0] == 0
 
 
 def test_changed_first_documents_by_traffic(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -141,6 +162,103 @@ def test_quality_by_the_original_alone(tmp_path: Path, capfd: pytest.CaptureFixt
     line = f"publish.gates.quality: nDCG@10 of the served hits is {mean:.4f} over 1 judged keys, at least 0.9800"
     words = f"{line}, as the original alone has 0.0200 more; nothing is promoted; {END}"
     assert typed(capfd, *command) == (1, "", [f"dmqr promote: {words}"])
+
+
+def test_the_original_is_cut_as_the_served_hits_are(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """With weights of rewrites of 0 both lists are one, so the gate holds at any number of hits."""
+    docs = ["d1", "d2", "d3"]
+    run = RunMaker(tmp_path)(
+        [Query("a", {"general": "b"}, {}, {("original", "bm25"): docs, ("general", "bm25"): docs})],
+        fuse={"weights": {"general": 0}},
+    )
+    qrels = tmp_path / "qrels.tsv"
+    judged = {query_id(0): {"d1": 1, "d2": 1, "d3": 1}}
+    qrels.write_text("".join(f"{query_id(0)}\t{doc}\t1\n" for doc in docs))
+    for hits in (3, 1):
+        to = str(tmp_path / f"to{hits}")
+        typed(capfd, "export", run.storage.root, "--to", to, "--hits", str(hits))
+        code, out, _ = typed(
+            capfd, "promote", run.storage.root, "--to", to, "--qrels", str(qrels), "--key", "query_id", "--json"
+        )
+        (gate,) = (one for one in json.loads(out)["gates"] if one["name"] == "quality")
+        mean = ndcg(judged, {query_id(0): docs[:hits]})
+        assert (code, gate["passed"], gate["figure"]) == (0, True, pytest.approx(mean))
+        assert f"at least {mean - 0.02:.4f}, as the original alone has 0.0200 more" in gate["said"]
+
+
+@pytest.mark.parametrize("rerank", [{"kind": "none"}, {"kind": "cross_encoder", "model": "m"}])
+def test_a_floor_that_cannot_be_measured_does_not_hold(
+    rerank: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.tsv"
+    other.write_text("nowhere\td1\t1\n")
+    run, to = run_of(tmp_path, LISTS, rerank=rerank), str(tmp_path / "to")
+    typed(capfd, "export", run.storage.root, "--to", to)
+    command = ["promote", run.storage.root, "--to", to]
+    floor = ["--set", "publish.gates.quality.floor=0.9"]
+    why = "there are no judgements to measure it by"
+    if rerank["kind"] == "none":
+        why = "there are no judgements and no reranker's scores to measure it by"
+    line = f"publish.gates.quality: {why}, and it must be at least 0.9000 (floor)"
+    assert typed(capfd, *command, *floor) == (1, "", [f"dmqr promote: {line}; nothing is promoted; {END}"])
+    # judgements of another log are refused as `evaluate` refuses them
+    code, out, lines = typed(capfd, *command, "--qrels", str(other), "--key", "query_id")
+    assert (code, out) == (2, "")
+    _, _, said = typed(capfd, "evaluate", run.storage.root, str(other), "--key", "query_id")
+    assert [one.removeprefix("dmqr promote: ") for one in lines] == [one.removeprefix("dmqr evaluate: ") for one in said]
+    assert "none of 1 judged query_ids is in the log" in lines[0]
+    assert typed(capfd, *command)[0] == 0
+
+
+def test_judgements_of_the_config_that_are_of_another_log_do_not_reach_a_floor(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.tsv"
+    other.write_text("nowhere\td1\t1\n")
+    run, to = run_of(tmp_path, LISTS, evaluate={"qrels": str(other), "key": "query_id"}), str(tmp_path / "to")
+    typed(capfd, "export", run.storage.root, "--to", to)
+    command = ["promote", run.storage.root, "--to", to, "--check"]
+    code, out, _ = typed(capfd, *command)
+    assert (code, "holds: no judged query is in the log" in out) == (0, True)
+    line = "publish.gates.quality: no judged query is in the log, and it must be at least 0.5000 (floor)"
+    found = typed(capfd, *command, "--set", "publish.gates.quality.floor=0.5")
+    assert (found[0], found[2]) == (1, [f"dmqr promote: {line}; it would not be promoted; {END}"])
+
+
+def test_a_judge_is_held_against_what_it_graded(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It graded the results of its own night: of two queries the promoted version has documents that it has not seen."""
+    to = str(tmp_path / "to")
+    first = run_of(tmp_path / "first", [["d1", "d2"], ["d3"], ["d2", "d4"], ["d6", "d5"]], (4, 3, 2, 1))
+    second = run_of(tmp_path / "second", [["d9", "d1"], ["d1", "d3"], ["d8", "d7"], ["d6", "d5"]], (4, 3, 2, 1))
+    for run, version in ((first, "one"), (second, "two")):
+        typed(capfd, "export", run.storage.root, "--to", to, "--version", version)
+    assert typed(capfd, "promote", first.storage.root, "--to", to, "--version", "one", *LOOSE)[0] == 0
+    new, old = served(second), served(first)
+    relevant = {"d3", "d6", "d5"}
+    grades = {key: {doc: int(doc in relevant) for doc in docs} for key, docs in new.items()}
+    judge = Judgements("judge", grades, "query_id", JudgedBy("m", ("nDCG@10",)))
+    told = {key: grades[key] for key in grades if set(old[key]) <= set(grades[key])}
+    assert sorted(told) == [query_id(1), query_id(3)]
+    now, then = ndcg(told, {key: new[key] for key in told}), ndcg(told, {key: old[key] for key in told})
+    assert then - now > 0.02
+
+    def gate(below: float) -> GateResult:
+        gates = PublishGates.model_validate({"quality": {"below_promoted": below}})
+        return promote(open_target(to), second, "two", gates, judge, check=True).gates[-1]
+
+    found = gate(0.02)
+    assert (found.name, found.passed, found.figure) == ("quality", False, pytest.approx(ndcg(grades, new)))
+    assert found.said == (
+        f"nDCG@10 of the served hits is {found.figure:.4f} over 4 judged keys, not held against the original alone, whose list no "
+        "judge has graded, not held against one on 2 of 4 queries that both have: the judge has not graded all documents there, "
+        f"{now:.4f} on the 2 of them that one has, too, at least {then - 0.02:.4f}, as that has 0.0200 more"
+    )
+    assert gate(0.9).passed
+    # where it graded nothing of what is promoted, it says that, and compares nothing
+    judge = judge._replace(grades={key: of for key, of in grades.items() if key not in told})
+    found = gate(0.02)
+    assert found.passed
+    assert found.said.endswith("has not graded all documents there, and there is nothing to hold it against")
 
 
 def test_quality_by_the_reranker(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
