@@ -1,6 +1,8 @@
 """What an export is, wherever it goes: a version with rows of one run, by one choice, in some formats.
 
-An export is known by its identity: two with one identity have the same rows, so it does not matter which of them is kept.
+An export is known by its identity: two with one identity have the same rows, so it does not matter which of them is kept. The
+id of a run does not say what its log held, so the identity has the names of the run's files, which no other attempt uses; nor
+does the path of judgements say what they are, so it has their digest.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from cluster.errors import ConfigError
+from cluster.run.shards import committed_tables
 from jobs.publish.choice import RowChoice
 from jobs.publish.formats.format import Format
 from jobs.publish.rows import LOOK_UP, LookUpRows
@@ -37,6 +41,7 @@ class WantedExport:
         formats: How they are written.
         options: Format -> its options.
         since: The version that it is compared with; None: with none.
+        gains: As `jobs.publish.training.measured.measured_gains` returns it.
     """
 
     run: RunFolder
@@ -45,6 +50,7 @@ class WantedExport:
     formats: Sequence[Format]
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     since: str | None = None
+    gains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def choices(self) -> dict[str, Any]:
@@ -54,9 +60,27 @@ class WantedExport:
 
     @property
     def identity(self) -> str:
-        """Returns what the export is known by: 16 hex digits of the run, the choices and the columns of rows."""
-        of = [self.run.record["run_id"], self.choices, str(LOOK_UP)]
+        """Returns what the export is known by: 16 hex digits of the run, its files, the choices, gains and columns of rows."""
+        of = [self.run.record["run_id"], self.content, self.choices, self.gains, str(LOOK_UP)]
         return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
+
+    @cached_property
+    def content(self) -> str:
+        """Returns `content_of` the run."""
+        return content_of(self.run)
+
+
+def content_of(run: RunFolder) -> str:
+    """Returns what tells the files of a run from those of another with its id: 16 hex digits of their names and sizes.
+
+    A run whose folder was removed, and that was run again, perhaps over another log, has the same id and other files.
+    """
+    found = hashlib.sha256()
+    for table, files in sorted(committed_tables(run.plan, run.manifests).items()):
+        found.update(f"{table}\n".encode())
+        for file in files:
+            found.update(f"{file.key} {file.size}\n".encode())
+    return found.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -76,6 +100,8 @@ class ExportRecord:
         files: Files of a folder: `name`, `key` (below the version's folder), `size` in bytes.
         made: When, in UTC.
         best_scores: The mean of the best reranker score of each query (`jobs.publish.scores`); None: there are none.
+        content: As `content_of` the run; None: the export is of an earlier version of dmqr, which did not note it.
+        gains: Format of training rows -> what its gains were measured by: `by`, and of judgements their `digest`.
     """
 
     version: str
@@ -90,6 +116,8 @@ class ExportRecord:
     files: Sequence[Mapping[str, Any]]
     made: str
     best_scores: Mapping[str, Any] | None = None
+    content: str | None = None
+    gains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def values(self) -> dict[str, Any]:
         """Returns it as JSON-able values."""
@@ -139,22 +167,41 @@ def checked_version(version: str, argument: str = "--version") -> str:
 
 
 def check_same(found: ExportRecord, wanted: WantedExport, place: str) -> None:
-    """Refuses a version that is there from another run, with other choices, or as a version of another target.
+    """Refuses a version that is there from another run or its other files, with other choices or gains, or of another target.
 
     Raises:
         ConfigError: It is not what is asked for.
     """
     if found.identity == wanted.identity and found.version == wanted.version:
         return
+    another = "give another --version"
+    remove = f"{another}, or remove that version, and export it again"
     if found.version != wanted.version:
-        why = f"is {found.version} of another target"  # elastic:a-b and elastic:a may have an index a-b-1 both
+        why, remedy = f"is {found.version} of another target", another  # elastic:a-b and elastic:a may have an index a-b-1 both
     elif found.run_id != wanted.run.record["run_id"]:
-        why = f"is of the run {found.run_id}"
+        why, remedy = f"is of the run {found.run_id}", another
+    elif other := [f"{key} {found.choices.get(key)!r}" for key in wanted.choices if not _same(key, found, wanted)]:
+        why, remedy = f"was exported with other choices ({', '.join(other)})", f"{another}, or the same choices"
+    elif found.content is None:
+        why = "was exported by an earlier version of dmqr, which did not note the run's files, so they may be others now"
+        remedy = remove
+    elif found.content != wanted.content:
+        why, remedy = f"is of other files of {found.run_id}, which was run again since", remove
+    elif found.gains != wanted.gains:
+        why, remedy = f"has gains by {_by(found.gains)}, which are by {_by(wanted.gains)} now", remove
     else:
-        choices = wanted.choices
-        other = [f"{key} {found.choices.get(key)!r}" for key in choices if choices[key] != found.choices.get(key)]
-        why = f"was exported with other choices ({', '.join(other) or 'columns of another dmqr'})"
-    raise ConfigError("publish-version", f"{place}: {why}; give another --version, or the same choices")
+        why, remedy = "has the columns of another version of dmqr", remove
+    raise ConfigError("publish-version", f"{place}: {why}; {remedy}")
+
+
+def _same(key: str, found: ExportRecord, wanted: WantedExport) -> bool:
+    """Returns whether a choice is the same, as JSON has it."""
+    return json.dumps(found.choices.get(key), sort_keys=True) == json.dumps(wanted.choices[key], sort_keys=True)
+
+
+def _by(gains: Mapping[str, Mapping[str, str]]) -> str:
+    words = (f"{one['by']} ({one['digest']})" if "digest" in one else one["by"] for one in gains.values())
+    return ", ".join(dict.fromkeys(words)) or "nothing"
 
 
 def record_of(
@@ -178,4 +225,6 @@ def record_of(
         files=files,
         made=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         best_scores=best_scores(wanted.run, wanted.choice.hits),
+        content=wanted.content,
+        gains=wanted.gains,
     )

@@ -10,7 +10,7 @@ from typing import Any
 from cluster.errors import ConfigError
 from jobs.config.publish import PublishGates
 from jobs.log.judgements import Judgements
-from jobs.publish.export import ExportRecord
+from jobs.publish.export import ExportRecord, content_of
 from jobs.publish.formats.format import TRAINING
 from jobs.publish.gates.gate import GateResult, refused
 from jobs.publish.gates.quality import quality
@@ -57,7 +57,8 @@ def promote(
     """Promotes a version of a run; with `check` it only says what the gates say.
 
     Raises:
-        ConfigError: The version is not there, not complete, of another run, or has training rows alone.
+        ConfigError: The version is not there, not complete, damaged, of another run or of its other files, or has training rows
+            alone; or the promoted version, with which it is compared, is damaged.
         GateError: A gate does not hold.
         HeldError: Another promotion came first.
     """
@@ -65,6 +66,9 @@ def promote(
     if record.run_id != run.record["run_id"]:
         what = f"{version} in {target.place}: is of the run {record.run_id}, not of {run.record['run_id']}"
         raise ConfigError("publish-version", f"{what}; give its run, or another --version")
+    if record.content not in (None, content_of(run)):
+        what = f"{version} in {target.place}: is of other files of {record.run_id}, which was run again since"
+        raise ConfigError("publish-version", f"{what}; export it under another --version, and promote that")
     if {*record.formats} <= {*TRAINING}:
         what = f"{version} in {target.place}: has training rows alone ({', '.join(record.formats)}), in which no search looks"
         raise ConfigError("publish-version", f"{what}; export with --as rows, and promote that")
@@ -84,7 +88,7 @@ def rollback(target: Target, *, check: bool = False) -> PromotedVersion:
     """Promotes the version before the promoted one; with `check` it only says which one that is.
 
     Raises:
-        ConfigError: Nothing is promoted, nothing was before, or that version is gone.
+        ConfigError: Nothing is promoted, nothing was before, or that version is gone or damaged.
         HeldError: Another promotion came first.
     """
     before = target.current()
@@ -107,6 +111,8 @@ def _complete(target: Target, version: str) -> ExportRecord:
     record = target.read(version)
     if record is None:
         raise ConfigError("publish-version", f"{version} in {target.place}: there is no complete export of it; export it first")
+    if (damage := target.damage(record)) is not None:
+        raise ConfigError("publish-version", damage)
     return record
 
 

@@ -41,8 +41,16 @@ class Target(Protocol):
         """Returns a version that is complete; None: there is none."""
         ...
 
+    def damage(self, record: ExportRecord) -> str | None:
+        """Returns what of a complete version is gone or was changed since, with what to do; None: nothing is."""
+        ...
+
     def served(self, version: str) -> Iterator[pa.RecordBatch]:
-        """Yields `SERVED` of the rows of a complete version, sorted by key."""
+        """Yields `SERVED` of the rows of a complete version, sorted by key.
+
+        Raises:
+            ConfigError: They are gone or damaged.
+        """
         ...
 
     def current(self) -> Promotion | None:

@@ -44,6 +44,7 @@ def exported(run: RunFolder, given: ExportArguments, phase: Callable[[str], obje
     from jobs.publish.choice import RowChoice, check_publishable
     from jobs.publish.export import WantedExport, checked_version, version_of
     from jobs.publish.formats.format import check_held_out, open_formats, options_of
+    from jobs.publish.training.measured import measured_gains
 
     check_publishable(run)
     settings = _settings(run, given.settings)
@@ -57,6 +58,7 @@ def exported(run: RunFolder, given: ExportArguments, phase: Callable[[str], obje
         formats,
         options,
         None if given.since is None else checked_version(given.since, "--since"),
+        measured_gains(run, options),
     )
     return _target(settings, given.access).export(wanted, phase)
 

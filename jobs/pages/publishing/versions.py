@@ -55,11 +55,13 @@ def promotion_page(found: PromotedVersion) -> RenderableType:
 def _promotion(found: PromotedVersion) -> Iterator[tuple[str, str]]:
     for one in found.gates:
         yield one.name, f"{'holds' if one.passed else 'FAILS'}: {one.said}"
+    if not found.done and not found.gates:  # of a rollback that is only looked at
+        yield "promoted", f"{found.before or found.version}; nothing was changed"
+        yield "rollback to", "no version" if found.before is None else found.version
+        return
     if found.done:
         yield "promoted", found.version + (f", before it {found.before}" if found.before not in (None, found.version) else "")
     else:
-        now = found.before or ("nothing" if found.gates else found.version)
-        yield "promoted", f"{now}; nothing was changed"
-        if found.version != now:
-            yield "next", found.version
+        yield "promoted", f"{found.before or 'nothing'}; nothing was changed"
+        yield "next", found.version
     yield "rollback to", found.history[-1] if found.history else "no version"

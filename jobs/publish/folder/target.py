@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, UnavailableError
 from cluster.storage import Storage
 from jobs.publish.delta import compared
 from jobs.publish.export import DoneExport, ExportRecord, WantedExport, check_same, record_of
@@ -56,22 +56,43 @@ class FolderTarget:
             what = f"{self._storage.url(f'{version}/{RECORD}')}: is damaged, or of another version of dmqr"
             raise ConfigError("publish-version", f"{what}; remove that version, and export it again") from error
 
+    def damage(self, record: ExportRecord) -> str | None:
+        """Returns which file of a version is gone or has another size, with what to do; None: none."""
+        for file in record.files:
+            found = self._storage.stat(f"{record.version}/{file['key']}")
+            if found is None or found.size != file["size"]:
+                why = "is gone" if found is None else f"has {found.size:,} bytes in place of {file['size']:,}"
+                return self._damaged(record.version, file["key"], why)
+        return None
+
+    def _damaged(self, version: str, key: str, why: str) -> str:
+        remedy = f"put it back as it was, or remove the folder {version} and export that version again"
+        return f"{version}: {self._storage.url(f'{version}/{key}')} {why}; {remedy}"
+
     def served(self, version: str) -> Iterator[pa.RecordBatch]:
         """Yields `SERVED` of the rows of a version.
 
         Raises:
-            ConfigError: It was exported without rows.
+            ConfigError: It was exported without rows, or their file is gone or damaged.
         """
         record = self.read(version)
         key = next((one["key"] for one in (record.files if record else ()) if one["name"] == _ROWS), None)
         if key is None:
             what = f"{self._storage.url(version)}: has no {_ROWS}, which says what it serves"
             raise ConfigError("publish-version", f"{what}; export with --as rows, or name another version")
-        with self._storage.open(f"{version}/{key}") as opened, pq.ParquetFile(opened) as file:
-            for batch in file.iter_batches(_BATCH, columns=["key", "digest", "hits"]):
-                hits = batch.column("hits")
-                docs = pa.ListArray.from_arrays(hits.offsets, hits.values.field("doc_id"))
-                yield pa.RecordBatch.from_arrays([batch.column("key"), batch.column("digest"), docs], schema=SERVED)
+        try:
+            with self._storage.open(f"{version}/{key}") as opened, pq.ParquetFile(opened) as file:
+                for batch in file.iter_batches(_BATCH, columns=["key", "digest", "hits"]):
+                    hits = batch.column("hits")
+                    docs = pa.ListArray.from_arrays(hits.offsets, hits.values.field("doc_id"))
+                    yield pa.RecordBatch.from_arrays([batch.column("key"), batch.column("digest"), docs], schema=SERVED)
+        except UnavailableError:
+            raise
+        except FileNotFoundError as error:
+            raise ConfigError("publish-version", self._damaged(version, key, "is gone")) from error
+        except (OSError, pa.ArrowException) as error:
+            why = f"cannot be read ({str(error).splitlines()[0]})"
+            raise ConfigError("publish-version", self._damaged(version, key, why)) from error
 
     def export(self, wanted: WantedExport, phase: Phase) -> DoneExport:
         """Writes a version, unless it is there."""
@@ -115,6 +136,8 @@ class FolderTarget:
     def _existing(self, wanted: WantedExport, found: ExportRecord) -> DoneExport:
         place = self._storage.url(wanted.version)
         check_same(found, wanted, place)
+        if (damage := self.damage(found)) is not None:
+            raise ConfigError("publish-version", damage)
         self._tidy(found)
         return DoneExport(found, place, existed=True)
 

@@ -124,6 +124,11 @@ def test_a_version_is_found_completed_or_refused(
     assert not put(run, alias, "one").existed
     assert {key: bare(row) for key, row in every_row(f"{alias}-one").items()} == expected_rows(run)[0]
     assert put(run, alias, "one").existed
+    key, *_ = every_row(f"{alias}-one")
+    ask("DELETE", f"/{alias}-one/_doc/{key}?refresh=true")
+    for verb in (put, promote):
+        with pytest.raises(ConfigError, match=rf"-one at .*: holds {len(FIRST) - 1} rows in place of {len(FIRST)}; remove it"):
+            verb(run, alias, "one")
     ask("PUT", f"/{alias}-other", {})
     with pytest.raises(ConfigError, match=r"was not made by dmqr export"):
         put(run, alias, "other")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from cluster.errors import ConfigError, HeldError
 from cluster.storage import open_storage
 from cluster.storage.files import FileStorage
 from jobs.__main__ import main
+from jobs.log.judgements import read_qrels
 from jobs.publish.folder import promotions
 from jobs.publish.folder.target import FolderTarget
 from jobs.publish.rows import LOOK_UP
@@ -31,6 +34,7 @@ from rewriters.normalise import query_id
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.look_up_rows import HOSTILE, bare, expected_rows, exported
 from tests.support.jobs.report_runs import Query, RunMaker
+from tests.support.jobs.report_runs import query_id as query_id_of
 from tests.support.jobs.whole_runs import ROOT
 
 Night = Callable[..., Path]
@@ -171,6 +175,137 @@ def test_of_two_exports_at_once_with_other_choices_one_is_refused(tmp_path: Path
     with ThreadPoolExecutor(2) as pool:
         assert sorted(pool.map(one, (1, 2))) == [str(to / "v"), "publish-version"]
     assert len(list((to / "v").iterdir())) == 3
+
+
+def test_a_run_of_the_same_id_over_another_log_is_no_version_of_before(tmp_path: Path) -> None:
+    """As after `runs --prune`: the same config and label, another log in the same place."""
+    first = RunMaker(tmp_path / "first")([Query("a"), Query("b")])
+    second = RunMaker(tmp_path / "second")([Query("c"), Query("d"), Query("e")])
+    to, ids = str(tmp_path / "to"), {one.record["run_id"] for one in (first, second)}
+    (run_id,) = ids
+    assert export(first, ExportArguments({"to": to}, "v")).record.counts["rows"] == 2
+    line = (
+        rf"^.*/to/v: is of other files of {run_id}, which was run again since; give another --version, or remove that version"
+    )
+    with pytest.raises(ConfigError, match=line) as error:
+        export(second, ExportArguments({"to": to}, "v"))
+    assert error.value.code == "publish-version"
+    with pytest.raises(
+        ConfigError, match=rf"^v in .*/to: is of other files of {run_id}, .*; export it under another --version"
+    ):
+        promoted(second, PromoteArguments({"to": to} | OPEN, "v"), GroundTruth(ignored, "--qrels"))
+    assert not Path(to, "current.json").exists()
+    found = export(second, ExportArguments({"to": to}, "w"))
+    assert (found.existed, found.record.counts["rows"]) == (False, 3)
+    # a run that lies elsewhere is the same
+    shutil.copytree(first.storage.root, tmp_path / "moved/small-0123456789ab")
+    moved = open_run(str(tmp_path / "moved/small-0123456789ab"))
+    assert export(moved, ExportArguments({"to": to}, "v")).existed
+    assert promoted(moved, PromoteArguments({"to": to} | OPEN, "v"), GroundTruth(ignored, "--qrels")).done
+
+
+def test_an_export_of_an_earlier_version_is_not_taken_for_that_of_these_files(tmp_path: Path) -> None:
+    run, to = RunMaker(tmp_path)([Query("a")]), tmp_path / "to"
+    export(run, ExportArguments({"to": str(to)}, "v"))
+    path = to / "v/export.json"
+    record = json.loads(path.read_text())
+    del record["content"], record["gains"]
+    path.write_text(json.dumps(record | {"identity": "0123456789abcdef"}))
+    line = r"/v: was exported by an earlier version of dmqr, .*; give another --version, or remove that version, and export it"
+    with pytest.raises(ConfigError, match=line):
+        export(run, ExportArguments({"to": str(to)}, "v"))
+    assert promoted(run, PromoteArguments({"to": str(to)} | OPEN, "v"), GroundTruth(ignored, "--qrels")).done
+    shutil.rmtree(to / "v")
+    assert not export(run, ExportArguments({"to": str(to)}, "v")).existed
+
+
+def test_gains_by_other_judgements_are_no_version_of_before(tmp_path: Path) -> None:
+    hits = {("original", "bm25"): ["d1", "d2"], ("general", "bm25"): ["d2", "d1"]}
+    run, qrels = RunMaker(tmp_path)([Query("a", {"general": "b"}, {}, hits)]), tmp_path / "qrels.tsv"
+
+    def pairs(version: str) -> tuple[bool, list[str]]:
+        options = {"holdout": 0, "qrels": str(qrels), "key": "query_id"}
+        given = ExportArguments({"to": str(tmp_path / "to"), "formats": ["chat", "preferences"]}, version, options=options)
+        done = export(run, given)
+        assert set(done.record.gains) == {"preferences"}  # chat without --min-gain measures nothing
+        assert done.record.gains["preferences"] == {"by": str(qrels), "digest": read_qrels(str(qrels), key="query_id").digest}
+        (key,) = (one["key"] for one in done.record.files if one["name"] == "preferences.jsonl")
+        rows = [json.loads(line) for line in Path(done.place, key).read_text().splitlines()]
+        return done.existed, [row["chosen"][0]["content"] for row in rows]
+
+    qrels.write_text(f"{query_id_of(0)}\td1\t1\n")
+    assert pairs("v") == (False, ["a"])
+    assert pairs("v") == (True, ["a"])
+    qrels.write_text(f"{query_id_of(0)}\td2\t1\n")  # the same file, which says the contrary
+    with pytest.raises(ConfigError, match=r"/v: has gains by .*qrels.tsv \([0-9a-f]{16}\), which are by .* now; give another"):
+        pairs("v")
+    assert pairs("w") == (False, ["b"])
+
+
+def said(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    capfd.readouterr()
+    code = main(list(words))
+    found = capfd.readouterr()
+    return code, found.out, found.err.splitlines()[-1] if found.err else ""
+
+
+def test_a_version_whose_files_are_gone_or_damaged_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run, to = RunMaker(tmp_path)([Query("a"), Query("b")]), tmp_path / "to"
+    root, place = run.storage.root, str(to)
+    files = {version: export(run, ExportArguments({"to": place}, version)).record.files for version in ("one", "two")}
+    path = {
+        version: next(to / version / one["key"] for one in of if one["name"] == "rows.parquet") for version, of in files.items()
+    }
+    loose = ["--set", "publish.gates={coverage: null, error_rate: null, changed_first: null}"]
+    remedy = "put it back as it was, or remove the folder {0} and export that version again [publish-version]"
+    kept = path["one"].read_bytes()
+    for version, verbs in (("one", ["export", "promote"]), ("two", ["promote"])):
+        path[version].rename(tmp_path / version)
+        for verb in verbs:
+            found = said(capfd, verb, root, "--to", place, "--version", version, *(loose if verb == "promote" else ()))
+            assert found == (2, "", f"dmqr {verb}: {version}: {path[version]} is gone; {remedy.format(version)}")
+        (tmp_path / version).rename(path[version])
+    for version in ("one", "two"):
+        promoted(run, PromoteArguments({"to": place} | OPEN, version), GroundTruth(ignored, "--qrels"))
+    path["one"].write_bytes(kept[:-9])
+    words = f"one: {path['one']} has {len(kept) - 9:,} bytes in place of {len(kept):,}; {remedy.format('one')}"
+    for check in ([], ["--check"]):  # no way back to it
+        assert said(capfd, "rollback", "--to", place, *check) == (2, "", f"dmqr rollback: {words}")
+    assert json.loads((to / "current.json").read_text())["version"] == "two"
+    # the version that one is compared with: of the right size and no table, and gone
+    three = ["export", root, "--to", place, "--version", "three", "--since", "one"]
+    path["one"].write_bytes(b"x" * len(kept))
+    code, _, line = said(capfd, *three)
+    assert (code, line.startswith(f"dmqr export: one: {path['one']} cannot be read (")) == (2, True)
+    assert line.endswith(remedy.format("one"))
+    path["one"].unlink()
+    assert said(capfd, *three)[::2] == (2, f"dmqr export: one: {path['one']} is gone; {remedy.format('one')}")
+    path["one"].write_bytes(kept)
+    export(run, ExportArguments({"to": place}, "three"))
+    path["two"].unlink()
+    code, _, line = said(capfd, "promote", root, "--to", place, "--version", "three", *loose)
+    assert (code, line) == (2, f"dmqr promote: two: {path['two']} is gone; {remedy.format('two')}")
+    # the remedy mends it
+    shutil.rmtree(to / "two")
+    assert said(capfd, "export", root, "--to", place, "--version", "two")[0] == 0
+    assert said(capfd, "promote", root, "--to", place, "--version", "three", *loose)[0] == 0
+
+
+def test_what_a_look_at_a_rollback_says(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run, to = RunMaker(tmp_path)([Query("a")]), str(tmp_path / "to")
+    for version in ("one", "two"):
+        export(run, ExportArguments({"to": to}, version))
+        promoted(run, PromoteArguments({"to": to} | OPEN, version), GroundTruth(ignored, "--qrels"))
+    for now, before in (("two", "one"), ("one", "no version")):
+        code, out, _ = said(capfd, "rollback", "--to", to, "--check")
+        lines = [re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in out.splitlines()]
+        assert code == 0
+        assert [line for line in lines if len(line) == 2] == [
+            ["promoted", f"{now}; nothing was changed"],
+            ["rollback to", before],
+        ]
+        if before == "one":
+            assert said(capfd, "rollback", "--to", to)[0] == 0
 
 
 KILLED = """

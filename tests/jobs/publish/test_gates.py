@@ -249,9 +249,9 @@ def test_a_judge_is_held_against_what_it_graded(tmp_path: Path, capfd: pytest.Ca
     found = gate(0.02)
     assert (found.name, found.passed, found.figure) == ("quality", False, pytest.approx(ndcg(grades, new)))
     assert found.said == (
-        f"nDCG@10 of the served hits is {found.figure:.4f} over 4 judged keys, not held against the original alone, whose list no "
-        "judge has graded, not held against one on 2 of 4 queries that both have: the judge has not graded all documents there, "
-        f"{now:.4f} on the 2 of them that one has, too, at least {then - 0.02:.4f}, as that has 0.0200 more"
+        f"nDCG@10 of the served hits is {found.figure:.4f} over 4 judged keys, not held against the original alone, whose list "
+        "no judge has graded, not held against one on 2 of 4 queries that both have: the judge has not graded all documents "
+        f"there, {now:.4f} on the 2 of them that one has, too, at least {then - 0.02:.4f}, as that has 0.0200 more"
     )
     assert gate(0.9).passed
     # where it graded nothing of what is promoted, it says that, and compares nothing
