@@ -78,7 +78,10 @@ def quality(
             said += f", not held against {less}: the judge has not graded all documents there"
         if told:
             now, then = float(own[told].mean()), float(_means(frame, name, judgements, old)[told].mean())
-            words = f"{figure(now)} on the {len(told):,} of them that {before.version} has, too, at least"
+            which = (
+                f"{len(told):,} of them that {before.version} has, too" if len(told) == len(both) else f"other {len(told):,}"
+            )
+            words = f"{figure(now)} on the {which}, at least"
             words += f" {figure(then - bound.below_promoted)}, as {_less('that', bound.below_promoted)}"
             checks.append((words, now >= then - bound.below_promoted - _ROUNDING))
     return _result(mean, said, checks)

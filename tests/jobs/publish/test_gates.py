@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from jobs.publish.gates.gate import GateResult
 from jobs.publish.promote import promote
 from jobs.publish.target import open_target
 from jobs.runs.folder import RunFolder
-from tests.jobs.publish.conftest import Night
 from tests.support.jobs.look_up_rows import expected_rows
 from tests.support.jobs.report_runs import Query, RunMaker, query_id
 
+Night = Callable[..., Path]
 END = "look at the run, or set another bound [publish-gate]"
 
 
@@ -251,7 +251,7 @@ def test_a_judge_is_held_against_what_it_graded(tmp_path: Path, capfd: pytest.Ca
     assert found.said == (
         f"nDCG@10 of the served hits is {found.figure:.4f} over 4 judged keys, not held against the original alone, whose list "
         "no judge has graded, not held against one on 2 of 4 queries that both have: the judge has not graded all documents "
-        f"there, {now:.4f} on the 2 of them that one has, too, at least {then - 0.02:.4f}, as that has 0.0200 more"
+        f"there, {now:.4f} on the other 2, at least {then - 0.02:.4f}, as that has 0.0200 more"
     )
     assert gate(0.9).passed
     # where it graded nothing of what is promoted, it says that, and compares nothing
