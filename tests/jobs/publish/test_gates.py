@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -205,7 +206,8 @@ def test_a_floor_that_cannot_be_measured_does_not_hold(
     code, out, lines = typed(capfd, *command, "--qrels", str(other), "--key", "query_id")
     assert (code, out) == (2, "")
     _, _, said = typed(capfd, "evaluate", run.storage.root, str(other), "--key", "query_id")
-    assert [one.removeprefix("dmqr promote: ") for one in lines] == [one.removeprefix("dmqr evaluate: ") for one in said]
+    plain = [[re.sub(r"[0-9a-f]{32}|^dmqr [a-z]+", "", one) for one in of] for of in (lines, said)]  # any query is the example
+    assert plain[0] == plain[1]
     assert "none of 1 judged query_ids is in the log" in lines[0]
     assert typed(capfd, *command)[0] == 0
 
