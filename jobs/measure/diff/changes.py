@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from jobs.job.steps import WEB_SEARCH
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import masked
 from rewriters.adaptive import REQUEST_NAME as ADAPTIVE
 from rewriters.joint import REQUEST_NAME as JOINT
 from rewriters.pool import named
+from rewriters.strategy import template_hash
+
+TEXTS = ("system", "prompt", "document")
+"""Of what a step after retrieval asks: the fields with what an LLM reads (`rewriters.steps.step.LlmStep`)."""
 
 
 class Change(NamedTuple):
@@ -25,6 +31,7 @@ def changes(a: RunFolder, b: RunFolder) -> dict[str, list[Change]]:
     of_a, of_b = masked(_given(a)), masked(_given(b))
     found = {section: _differing(of_a[section], of_b[section]) for section in of_a}
     found["prompts"] = _by_strategy(of_a["prompts"], of_b["prompts"]) + _differing(_rules(a), _rules(b), "rules.")
+    found["prompts"] += _by_strategy(*({key: _asked(one) for key, one in later_steps(run).items()} for run in (a, b)))
     return found
 
 
@@ -35,8 +42,13 @@ def _given(run: RunFolder) -> dict[str, dict[str, Any]]:
         # not as run.json has it: a key that is newer than the run is at its default there
         "config": _config(run),
         "prompts": _strategies(run, rewriting.get("rewriter", {})),
-        "models": {"rewrite": rewriting.get("engine", {}), "rerank": identity.get("rerank", {})},
-        "indexes": run.record.get("indexes", {}) | {"order": identity.get("order")},
+        "models": {
+            "rewrite": rewriting.get("engine", {}),
+            "rewrite.engines": rewriting.get("engines", {}),  # of strategies with their own
+            "rerank": identity.get("rerank", {}),
+            **{key: one["engine"] for key, one in later_steps(run).items() if "engine" in one},
+        },
+        "indexes": run.record.get("indexes", {}) | {"order": identity.get("order"), WEB_SEARCH: identity.get("web_search", {})},
         "versions": {
             "tables": identity.get("schema_version"),
             **identity.get("versions", {}),
@@ -63,6 +75,28 @@ def _strategies(run: RunFolder, rewriter: Mapping[str, Any]) -> dict[str, Any]:
         hashes = {"prompt": request.get("prompt_hash"), "schema": request.get("schema_hash")}
         found[one["name"]] = {name: value for name, value in one.items() if name != "name"} | hashes
     return found
+
+
+def later_steps(run: RunFolder) -> dict[str, dict[str, Any]]:
+    """Returns what LLMs were asked after retrieval as `run.json` has it: key of the config -> its step, engine and decoding.
+
+    With `judge.accuracy` stands what tells the gold answers that it shows, `gold_answers`.
+    """
+    identity = run.record.get("identity", {})
+    found = {key: dict(one) for key, one in identity.items() if isinstance(one, Mapping) and "step" in one}
+    found |= {f"judge.{kind}": dict(one) for kind, one in identity.get("judge", {}).items()}
+    if (gold := identity.get("gold_answers")) is not None:
+        found.setdefault("judge.accuracy", {})["gold_answers"] = gold
+    return found
+
+
+def _asked(one: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a step asks apart from its engine, with a hash in place of its texts."""
+    step = one.get("step", {})
+    texts = {name: step[name] for name in TEXTS if name in step}
+    prompt = {"prompt": template_hash(json.dumps(texts, sort_keys=True, ensure_ascii=False))} if texts else {}
+    settings = {name: value for name, value in step.items() if name not in TEXTS}
+    return settings | prompt | {name: value for name, value in one.items() if name not in ("step", "engine")}
 
 
 def _rules(run: RunFolder) -> Mapping[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +16,20 @@ from rich.console import Console
 
 from cluster.storage import open_storage
 from jobs.__main__ import main
+from jobs.job.steps import OF_JUDGEMENTS, VARIABLES
+from jobs.log.judgements import JudgedBy
 from jobs.measure.diff import portions as portions_module
 from jobs.measure.diff.changed_queries import MovedQuery, Share, moves
 from jobs.measure.diff.changes import Change, changes
 from jobs.measure.diff.diff import Cost, diff, diff_values
 from jobs.measure.diff.prompts import prompt_lines
+from jobs.measure.diff.quality import judge_of_both
+from jobs.measure.judged.asked import judge_asked
 from jobs.measure.judged_rows import database
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import COMPLETIONS
+from rewriters.steps.step import LlmStep
 from rewriters.strategy import template_hash
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.report_runs import PRICES, QUERIES, Query, RunMaker, query_id
@@ -149,6 +156,111 @@ def test_the_lines_of_a_prompt_that_changed(side: Side) -> None:
     assert prompt_lines(a, b) == {"dmqr": ["-In one line.", "+In ten words.", "+Briefly."]}
     assert "+Briefly." in shown(a, b)
     assert prompt_lines(a, a) == {}
+
+
+STEPS = [*VARIABLES, *(f"judge.{kind}" for kind in OF_JUDGEMENTS)]
+
+
+def of_step(**changed: Any) -> dict[str, Any]:
+    """What `run.json` has of a step after retrieval."""
+    values = {"system": "You read.\nYou judge.", "prompt": "Query: {query}", "output": "grade", "grades": {"0": 0, "1": 1}}
+    step = LlmStep(name="step", **values | {name: value for name, value in changed.items() if name in LlmStep.model_fields})
+    engine = {"kind": "openai", "model": changed.get("model", "m"), "weights": changed.get("weights", "w")}
+    decoding = {"temperature": changed.get("temperature", 0.0), "max_tokens": 64}
+    return {"step": step.identity(), "engine": engine, "decoding": decoding, "reading": 1}
+
+
+def with_steps(run: RunFolder, steps: dict[str, dict[str, Any]], **more: Any) -> RunFolder:
+    """The run with steps after retrieval, by key of the config."""
+    of_results = {key: one for key, one in steps.items() if not key.startswith("judge.")}
+    judge = {key.removeprefix("judge."): one for key, one in steps.items() if key.startswith("judge.")}
+    return replace(run, record=run.record | {"identity": asks("p") | of_results | {"judge": judge} | more})
+
+
+PLANTED: dict[str, tuple[str, Any, str, list[str]]] = {  # field -> section, value, path below the step, lines that are shown
+    "system": ("prompts", "You read.\nYou grade.", "prompt", ["-You judge.", "+You grade."]),
+    "prompt": ("prompts", "Query: {query}\nBriefly.", "prompt", ["+Briefly."]),
+    "document": ("prompts", "[{number}] {text}", "prompt", ["+[{number}] {text}"]),
+    "grades": ("prompts", {"0": 0, "1": 2}, "grades.1", []),
+    "max_chars": ("prompts", 100, "max_chars", []),
+    "temperature": ("prompts", 0.5, "decoding.temperature", []),
+    "model": ("models", "n", "model", []),
+    "weights": ("models", "v", "weights", []),
+}
+
+
+def test_what_later_steps_are_asked_is_compared(side: Side) -> None:
+    """Steps and changes are drawn: of all that may be planted in a step, just what is planted is shown."""
+    run, drawn = side("a"), random.Random(3)
+    for _ in range(60):
+        steps = drawn.sample(STEPS, drawn.randint(1, len(STEPS)))
+        planted = {key: drawn.choice(list(PLANTED)) for key in drawn.sample(steps, drawn.randint(0, len(steps)))}
+        b = {key: of_step(**({of: PLANTED[of][1]} if (of := planted.get(key)) else {})) for key in steps}
+        a, b_run = with_steps(run, {key: of_step() for key in steps}), with_steps(run, b)
+        found = changes(a, b_run)
+        for section in found:
+            expected = {f"{key}.{PLANTED[of][2]}" for key, of in planted.items() if PLANTED[of][0] == section}
+            assert {one.path for one in found[section]} == expected
+        assert prompt_lines(a, b_run) == {key: PLANTED[of][3] for key, of in planted.items() if PLANTED[of][3]}
+
+
+def test_a_step_of_one_run_is_one_line(side: Side) -> None:
+    run = side("a")
+    a, b = with_steps(run, {"grade": of_step()}), with_steps(run, {"answer": of_step()})
+    assert changes(a, b)["prompts"] == [Change("grade", "asked for", None), Change("answer", None, "asked for")]
+    assert prompt_lines(a, b) == {}
+    old = replace(run, record={name: value for name, value in run.record.items() if name != "identity"})
+    assert changes(old, old)["prompts"] == []
+    assert Change("answer", None, "asked for") in changes(old, b)["prompts"]
+
+
+def test_gold_answers_the_search_engine_and_engines_of_strategies(side: Side) -> None:
+    run, steps = side("a"), {"judge.accuracy": of_step(), "web": of_step()}
+    rewrite = asks("p")["rewrite"]
+    a, b = (
+        with_steps(run, steps, gold_answers=gold, web_search={"kind": "web", "engine": engine},
+                   rewrite=rewrite | {"engines": {"keyword": {"weights": weights}}})
+        for gold, engine, weights in (("aaa", "one", "w1"), ("bbb", "two", "w2"))
+    )  # fmt: skip
+    found = changes(a, b)
+    assert found["prompts"] == [Change("judge.accuracy.gold_answers", "aaa", "bbb")]
+    assert found["indexes"] == [Change("web.search.engine", "one", "two")]
+    assert found["models"] == [Change("rewrite.engines.keyword.weights", "w1", "w2")]
+
+
+def test_a_judge_is_known_by_what_it_was_asked(side: Side) -> None:
+    run = side("a")
+
+    def asked(kind: str, of: dict[str, dict[str, Any]], **more: Any) -> str | None:
+        return judge_asked(with_steps(run, of, **more), kind)
+
+    plain = {"judge.relevance": of_step(), "judge.accuracy": of_step(), "judge.nuggets.support": of_step()}
+    known = {kind: asked(kind, plain) for kind in ("relevance", "accuracy", "nuggets")}
+    assert None not in known.values()
+    for name, (_, value, _, _) in PLANTED.items():
+        other = plain | {"judge.relevance": of_step(**{name: value})}
+        assert asked("relevance", other) != known["relevance"]
+        assert {kind: asked(kind, other) for kind in ("accuracy", "nuggets")} == {k: known[k] for k in ("accuracy", "nuggets")}
+    assert asked("accuracy", plain, gold_answers="aaa") != known["accuracy"]
+    assert asked("relevance", plain, gold_answers="aaa") == known["relevance"]
+    assert asked("criteria", plain) is None
+    contents = [{"judge.relevance": of_step() | {"engine": {"kind": "recorded", "content": one}}} for one in "ab"]
+    assert len({asked("relevance", one) for one in contents}) == 1  # other answers, not another judge
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        (JudgedBy("m", (), asked="p"), JudgedBy("m", (), asked="q"), "warning: the judge m was not asked alike in A and B"),
+        (JudgedBy("m", (), asked="p"), JudgedBy("n", (), asked="q"), "warning: m judged A, n B"),
+        (JudgedBy("m", (), asked="p"), JudgedBy("m", (), asked="p"), None),
+        (JudgedBy("m", (), asked=None), JudgedBy("m", (), asked="q"), None),  # a record that does not say
+    ],
+)
+def test_two_judges_are_warned_of(a: JudgedBy, b: JudgedBy, said: str | None) -> None:
+    judge = judge_of_both(a, b)
+    assert judge is not None
+    assert [note.startswith(said or "") for note in judge.notes] == ([] if said is None else [True])
 
 
 # ---------------------------------------------------------------- what moved
