@@ -119,7 +119,8 @@ def leading_measure(runs: Sequence[ListedRun]) -> str:
 
 def judged_otherwise(runs: Sequence[ListedRun]) -> list[bool]:
     """Returns of each run whether its quality does not compare with that of the measured run before: other judgements."""
-    found, before = [], None
+    found: list[bool] = []
+    before: dict[str, Any] | None = None
     for run in runs:
         measured = None if run.measured("results") is None else run.evaluation
         found.append(before is not None and measured is not None and not judged_alike(before, measured))

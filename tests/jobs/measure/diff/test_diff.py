@@ -163,7 +163,12 @@ STEPS = [*VARIABLES, *(f"judge.{kind}" for kind in OF_JUDGEMENTS)]
 
 def of_step(**changed: Any) -> dict[str, Any]:
     """What `run.json` has of a step after retrieval."""
-    values = {"system": "You read.\nYou judge.", "prompt": "Query: {query}", "output": "grade", "grades": {"0": 0, "1": 1}}
+    values: dict[str, Any] = {
+        "system": "You read.\nYou judge.",
+        "prompt": "Query: {query}",
+        "output": "grade",
+        "grades": {"0": 0, "1": 1},
+    }
     step = LlmStep(name="step", **values | {name: value for name, value in changed.items() if name in LlmStep.model_fields})
     engine = {"kind": "openai", "model": changed.get("model", "m"), "weights": changed.get("weights", "w")}
     decoding = {"temperature": changed.get("temperature", 0.0), "max_tokens": 64}
