@@ -72,10 +72,7 @@ _GIVEN = pa.schema(
         ("strategy", pa.string()),
         ("place", pa.int32()),
         ("chosen", pa.bool_()),
-        (
-            "weight",
-            pa.float64(),
-        ),  # the greatest of `fuse.weights` by the retrievers whose lists take part in fusion; null: none
+        ("weight", pa.float64()),  # the greatest of `fuse.weights` by the retrievers whose lists are fused; null: none is given
         ("own", pa.bool_()),  # whether a list that takes part has the strategy's own weight
         ("as_one", pa.bool_()),  # its texts are searched as one, whose list has the position of the first
     ]
