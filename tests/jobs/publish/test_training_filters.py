@@ -15,9 +15,10 @@ import pytest
 from jobs.runs.folder import open_run
 from jobs.verbs.publishing import ExportArguments
 from jobs.verbs.publishing import exported as export
+from retrievers.local.build import build_local_index
 from rewriters.normalise import query_id
-from tests.jobs.conftest import build_local_index, index_fields
 from tests.support.jobs.in_process_runs import prepared_job, run_in_process
+from tests.support.retrievers.blocks import index_fields
 
 WORDS = "lamp bread yeast moon tides sea lens wick linen rye beer mirror galaxies keeper harbours cousins"
 SHOPS = ("north", "south", "east")
