@@ -219,7 +219,10 @@ def test_with_kills_the_difference_is_the_lost_row(nodes: str, place: Path, tmp_
         engine = {"kind": "openai", "base_url": server.address, "model": "tiny", "max_in_flight": 8}
         running = run_on(nodes, place, tmp_path, engine)
         for stage in ("Rewrite", "Retrieve"):
-            wait_for_commits(running, tmp_path / "runs", 1)
+            if stage == "Rewrite":  # which may have done its work before the first commit
+                wait_until(running, lambda: server.in_flight and server.sends.total() > QUERIES // 8)
+            else:
+                wait_for_commits(running, tmp_path / "runs", 1)
             wait_until(running, lambda stage=stage: worker_of(stage))
             victim = worker_of(stage)
             assert victim is not None
