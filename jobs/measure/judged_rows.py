@@ -17,7 +17,7 @@ from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import bounded_duckdb, no_room, reason
 from cluster.storage.sql import text_literal
 from jobs.chain.arms.arms import RUN
-from jobs.chain.cuts import cuts_of
+from jobs.chain.cuts import Cuts, cuts_of
 from jobs.log.judgements import Judgements, Key
 from jobs.measure.original import fuse_original
 from jobs.runs.folder import RunFolder
@@ -204,10 +204,16 @@ def of_original(run: RunFolder) -> str:
     return f"strategy = '{ORIGINAL}' AND {above_cuts(run)}"
 
 
-def above_cuts(run: RunFolder) -> str:
-    """Returns the SQL condition of the rows of runs/ that no depth and no score floor keeps out of fusion."""
-    own = {one["name"]: (one.get("depth"), one.get("score_floor")) for one in run.strategies}
-    cuts, conditions = cuts_of(run.config, own), [f"rank <= {run.config.fuse.depth}"]
+def above_cuts(run: RunFolder, cuts: Cuts | None = None) -> str:
+    """Returns the SQL condition of the rows of runs/ that no depth and no score floor keeps out of fusion.
+
+    Args:
+        run: Of the rows.
+        cuts: Of its strategies; None: as `run.json` has them.
+    """
+    if cuts is None:
+        cuts = cuts_of(run.config, {one["name"]: (one.get("depth"), one.get("score_floor")) for one in run.strategies})
+    conditions = [f"rank <= {run.config.fuse.depth}"]
     for name, (depth, floor) in cuts.strategies.items():
         other = f"strategy != {text_literal(name)}"
         conditions += [] if depth is None else [f"({other} OR rank <= {depth})"]

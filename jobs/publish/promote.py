@@ -111,8 +111,7 @@ def _complete(target: Target, version: str) -> ExportRecord:
     record = target.read(version)
     if record is None:
         raise ConfigError("publish-version", f"{version} in {target.place}: there is no complete export of it; export it first")
-    if (damage := target.damage(record)) is not None:
-        raise ConfigError("publish-version", damage)
+    target.check_whole(record)
     return record
 
 

@@ -99,8 +99,6 @@ SELECT rewrites.query_id, rewrites.strategy, rewrites.position, text, search_as,
 FROM rewrites LEFT JOIN given USING (strategy) LEFT JOIN added ON added.query_id = rewrites.query_id
   AND added.strategy = rewrites.strategy AND added.list = if(as_one, 0, rewrites.position)
 """
-BUCKET = "(('0x' || left(sha256($salt || chr(10) || query_id), 16))::UBIGINT % $buckets)::SMALLINT"
-"""In SQL: the bucket of a `query_id`."""
 _ROWS = """
 WITH chosen AS (
   SELECT query_id, list({'strategy': strategy, 'position': position, 'text': text, 'weight': weight, 'search_as': search_as}
@@ -125,6 +123,11 @@ _LINES = f"""
 SELECT key, left(body, length(body) - 1) || ',"digest":"' || digest || '","version":' || to_json(version) || '}}' AS line
 FROM (SELECT *, {_BODY} AS body FROM read_parquet($file))
 """
+
+
+def bucket_of(column: str) -> str:
+    """Returns the bucket of a column with query_ids in SQL, with the parameters `salt` and `buckets`."""
+    return f"(('0x' || left(sha256($salt || chr(10) || {column}), 16))::UBIGINT % $buckets)::SMALLINT"
 
 
 class LookUpRows:
@@ -243,7 +246,9 @@ def _made(
         found = connection.execute("SELECT why, count(*) FROM texts WHERE why IS NOT NULL GROUP BY why").fetchall()
         left_out.update(dict(found))
         of_rows = {"hits": choice.hits, "salt": choice.salt, "buckets": choice.buckets, "version": version}
-        rows = connection.sql(_ROWS.replace("{body}", _BODY).replace("{bucket}", BUCKET), params=of_rows).to_arrow_table()
+        rows = connection.sql(
+            _ROWS.replace("{body}", _BODY).replace("{bucket}", bucket_of("query_id")), params=of_rows
+        ).to_arrow_table()
         yield rows.cast(LOOK_UP.append(TRAFFIC))
 
 

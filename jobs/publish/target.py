@@ -41,8 +41,12 @@ class Target(Protocol):
         """Returns a version that is complete; None: there is none."""
         ...
 
-    def damage(self, record: ExportRecord) -> str | None:
-        """Returns what of a complete version is gone or was changed since, with what to do; None: nothing is."""
+    def check_whole(self, record: ExportRecord) -> None:
+        """Checks a complete version.
+
+        Raises:
+            ConfigError: Something of it is gone or was changed since.
+        """
         ...
 
     def served(self, version: str) -> Iterator[pa.RecordBatch]:

@@ -22,7 +22,7 @@ from jobs.job.rewriting import read_rewriting
 from jobs.log.judgements import Judgements
 from jobs.measure.arrays import Floats, Numbers
 from jobs.measure.clusters import query_clusters
-from jobs.measure.judged_rows import CountedKeys, asked_queries, counted_keys, database
+from jobs.measure.judged_rows import CountedKeys, above_cuts, asked_queries, counted_keys, database
 from jobs.measure.notes import counts_in_words, nothing_measured
 from jobs.runs.folder import RunFolder
 from jobs.tables import ITERATE
@@ -184,20 +184,11 @@ def _copy_lists(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cut
 
     Lists of refined queries are left out: `fuse` weighs the lists before further rounds.
     """
-    rows = [(name, depth, floor) for name, (depth, floor) in cuts.strategies.items()]
-    columns = {"strategy": pa.string(), "own_depth": pa.int64(), "floor": pa.float64()}
-    own = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(columns.values())]
-    connection.register("cuts", pa.table(own, names=list(columns)))
-    floors = [pa.array(cuts.floors.keys(), pa.string()), pa.array(cuts.floors.values(), pa.float64())]
-    connection.register("floors", pa.table(floors, names=["retriever", "retriever_floor"]))
     connection.execute(
         "CREATE TEMP TABLE judged_hits AS SELECT query_id, strategy, position, retriever, doc_id, rank, score"
-        " FROM read_parquet($files) SEMI JOIN wanted USING (query_id) LEFT JOIN cuts USING (strategy)"
-        " LEFT JOIN floors USING (retriever)"
-        f" WHERE strategy <> '{ITERATE}' AND rank <= least($depth, coalesce(own_depth, $depth))"
-        " AND (floor IS NULL OR score >= floor)"
-        " AND (retriever_floor IS NULL OR score >= retriever_floor)",
-        {"files": run.tables["runs"], "depth": run.config.fuse.depth},
+        " FROM read_parquet($files) SEMI JOIN wanted USING (query_id)"
+        f" WHERE strategy <> '{ITERATE}' AND {above_cuts(run, cuts)}",
+        {"files": run.tables["runs"]},
     )
 
 

@@ -60,9 +60,14 @@ class Corrected:
         return None if found is None or math.isnan(found) else found
 
     @property
+    def deciding(self) -> float | None:
+        """Returns `corrected`; None where the judge does not order the two."""
+        return None if self.within_noise else self.corrected
+
+    @property
     def verdict(self) -> str | None:
         """Returns better, worse or None, by the corrected test."""
-        return None if self.within_noise else better_or_worse(self.difference, self.corrected)
+        return better_or_worse(self.difference, self.deciding)
 
 
 def adjusted(p: Floats, questions: Sequence[int], grid: Sequence[int]) -> tuple[dict[int, float], dict[int, float]]:

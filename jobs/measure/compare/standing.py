@@ -128,7 +128,7 @@ def mark(difference: Difference | OverSets | None) -> str:
 
 def pair_mark(compared: Difference | ArmPair | OverSets) -> str:
     """Returns the mark of a significant difference of two arms, or nothing."""
-    p = None if compared.within_noise else compared.corrected
+    p = compared.deciding
     return "" if p is None else next((sign for level, sign in MARKS if p < level), "")
 
 

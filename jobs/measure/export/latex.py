@@ -77,7 +77,7 @@ def latex_table(comparison: Comparison, rows: int = MOST_ROWS, table: TableSetti
 def _marks(comparison: Comparison, arm: str, measure: str, table: TableSettings) -> str:
     """Returns the marks of a significant difference and of lists that were cut, and the deviation over seeds."""
     one = comparison.by_arm[arm, measure]
-    p = None if comparison.is_baseline(arm) or one.within_noise else one.corrected
+    p = None if comparison.is_baseline(arm) else one.deciding
     return significance(one.difference, p, table) + SIGNS[MARK] * bool(cut_mark(one)) + spread(one.deviation, table)
 
 

@@ -143,7 +143,7 @@ def shown_name(table: TableSettings, arm: str) -> str:
 
 
 def row(cells: Iterable[str]) -> str:
-    r"""Returns a row; behind `\\\\` and a rule, LaTeX would take a first cell that begins with [ or * for their argument."""
+    r"""Returns a row; behind `\\` and a rule, LaTeX would take a first cell that begins with [ or * for their argument."""
     words = " & ".join(cells)
     return ("{}" if words.lstrip().startswith(("[", "*")) else "") + words + r" \\"
 

@@ -49,8 +49,7 @@ def pairs_table(pairs: Sequence[ArmPair], measures: Sequence[str], arms: Sequenc
         one, up = (of[arm, other], 1) if (arm, other) in of else (of[other, arm], -1)
         difference = up * one.difference
         sign = "$-$" if difference < 0 else "+"
-        p = None if one.within_noise else one.corrected
-        return sign + mean_words(abs(difference), table) + significance(difference, p, table)
+        return sign + mean_words(abs(difference), table) + significance(difference, one.deciding, table)
 
     said = [f"Differences in {latex(measure)}, row less column, of every two arms"]
     if marks := levels(table):

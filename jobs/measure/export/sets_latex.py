@@ -85,7 +85,7 @@ def sets_latex_table(found: SetsComparison, table: TableSettings = DEFAULT_TABLE
 def _marks(found: SetsComparison, arm: str, name: str | None, measure: str, table: TableSettings) -> str:
     """Returns the marks of a significant difference and of lists that were cut, and on a set the deviation over seeds."""
     one = found.tested(arm, name, measure)
-    p = None if found.is_baseline(arm) or one.within_noise else one.corrected
+    p = None if found.is_baseline(arm) else one.deciding
     marks = significance(one.difference, p, table) + SIGNS[MARK] * found.cut(arm, name, measure)
     return marks + spread(one.deviation if isinstance(one, Difference) else None, table)
 

@@ -52,16 +52,19 @@ class ElasticTarget:
         found = read_index(self._connection, self.index_of(version))
         return found.record if found is not None and found.complete and found.record.version == version else None
 
-    def damage(self, record: ExportRecord) -> str | None:
-        """Returns that the index of a version has not all of its rows, with what to do; None: it has."""
-        return self._lacking(self.index_of(record.version), record.counts["rows"])
+    def check_whole(self, record: ExportRecord) -> None:
+        """Checks the index of a version.
 
-    def _lacking(self, name: str, rows: int) -> str | None:
+        Raises:
+            ConfigError: It has not all rows.
+        """
+        self._check_rows(self.index_of(record.version), record.counts["rows"])
+
+    def _check_rows(self, name: str, rows: int) -> None:
         count = self._connection.request("GET", f"{index_path(name)}/_count").body["count"]
-        if count == rows:
-            return None
-        what = f"index {name} at {self._connection.address}: holds {count:,} rows in place of {rows:,}"
-        return f"{what}; remove it, and export it again"
+        if count != rows:
+            what = f"index {name} at {self._connection.address}: holds {count:,} rows in place of {rows:,}"
+            raise ConfigError("publish-version", f"{what}; remove it, and export it again")
 
     def served(self, version: str) -> Iterator[pa.RecordBatch]:
         """Yields `SERVED` of the rows of a version."""
@@ -80,9 +83,8 @@ class ElasticTarget:
         found = read_index(self._connection, name)
         if found is not None:
             check_same(found.record, wanted, place)
-            if found.complete and (damage := self.damage(found.record)) is not None:
-                raise ConfigError("publish-version", damage)
             if found.complete:
+                self.check_whole(found.record)
                 return DoneExport(found.record, place, existed=True)
         with tempfile.TemporaryDirectory(prefix="dmqr-export-") as folder:
             phase("making rows")
@@ -113,8 +115,7 @@ class ElasticTarget:
     def _completed(self, name: str, rows: int, record: ExportRecord) -> ExportRecord:
         """Notes that an index is complete, once it has all rows; returns its record."""
         self._connection.request("POST", f"{index_path(name)}/_refresh")
-        if (lacking := self._lacking(name, rows)) is not None:
-            raise ConfigError("publish-version", lacking)
+        self._check_rows(name, rows)
         found = read_index(self._connection, name)
         if found is not None and not found.complete:
             put_note(self._connection, found, complete=True)

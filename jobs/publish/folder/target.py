@@ -56,14 +56,17 @@ class FolderTarget:
             what = f"{self._storage.url(f'{version}/{RECORD}')}: is damaged, or of another version of dmqr"
             raise ConfigError("publish-version", f"{what}; remove that version, and export it again") from error
 
-    def damage(self, record: ExportRecord) -> str | None:
-        """Returns which file of a version is gone or has another size, with what to do; None: none."""
+    def check_whole(self, record: ExportRecord) -> None:
+        """Checks the files of a version.
+
+        Raises:
+            ConfigError: One is gone or has another size.
+        """
         for file in record.files:
             found = self._storage.stat(f"{record.version}/{file['key']}")
             if found is None or found.size != file["size"]:
                 why = "is gone" if found is None else f"has {found.size:,} bytes in place of {file['size']:,}"
-                return self._damaged(record.version, file["key"], why)
-        return None
+                raise ConfigError("publish-version", self._damaged(record.version, file["key"], why))
 
     def _damaged(self, version: str, key: str, why: str) -> str:
         remedy = f"put it back as it was, or remove the folder {version} and export that version again"
@@ -136,8 +139,7 @@ class FolderTarget:
     def _existing(self, wanted: WantedExport, found: ExportRecord) -> DoneExport:
         place = self._storage.url(wanted.version)
         check_same(found, wanted, place)
-        if (damage := self.damage(found)) is not None:
-            raise ConfigError("publish-version", damage)
+        self.check_whole(found)
         self._tidy(found)
         return DoneExport(found, place, existed=True)
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
 from jobs.publish.choice import as_one_of
-from jobs.publish.rows import BUCKET, LookUpRows
+from jobs.publish.rows import LookUpRows, bucket_of
 from jobs.publish.training.gains import Gains
 from jobs.publish.training.lines import TrainingLines, training_lines
 from jobs.runs.folder import RunFolder
@@ -33,7 +33,7 @@ _FLAGGED = f"len(list_filter(coalesce(guards, []), lambda flag: flag != '{OVERRI
 
 _HOLD_OUT = f"""
 CREATE OR REPLACE TEMP TABLE queries AS
-SELECT *, {BUCKET.replace("query_id", "words_id")} < $holdout AS held FROM all_queries
+SELECT *, {bucket_of("words_id")} < $holdout AS held FROM all_queries
 """
 
 
