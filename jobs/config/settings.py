@@ -83,7 +83,7 @@ class TableSettings(Settings):
     """As LaTeX has it, in place of one that says what was measured and tested; that stands below the table then. Further tables
     of the file add what they are of."""
     label: str | None = None
-    """Of the first table, to refer to; further ones end in what they are of, like -answers and -pairs."""
+    """Of the first table of one kind, to refer to; further ones end in what they are of, like -answers and -pairs."""
     wins: bool = True
     """Of several sets: on how many an arm's mean of the first measure is higher, equal and lower than the baseline's."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +23,9 @@ from jobs.measure.notes import (
 from jobs.measure.significance import ALPHA, DRAWS, POWER
 from jobs.terminal.formats import and_more, figure
 
+Named = Callable[[str], str]
+"""Arm -> what a note calls it, as where a table renames arms."""
+
 
 def comparison_notes(comparison: Comparison) -> list[str]:
     """Returns the notes on a comparison with its differences, a sentence each; the one reason where nothing is measured."""
@@ -41,29 +44,35 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     ]
 
 
-def cut_notes(comparison: Comparison) -> list[str]:
+def cut_notes(comparison: Comparison, named: Named = str) -> list[str]:
     """Returns how deep the measures looked whose lists were cut, the arms with the same cut together."""
     frame, found = comparison.frame, comparison.differences
-    looked = {arm: {one.measure: one.looked for one in found if one.arm == arm and one.looked} for arm in frame.arms}
+    looked = {named(arm): {one.measure: one.looked for one in found if one.arm == arm and one.looked} for arm in frame.arms}
     apart = list(dict.fromkeys(one.measure for one in found if one.uneven))
-    lists = f"the arm and of {comparison.against}"
+    lists = f"the arm and of {named(comparison.against)}"
     return looked_notes(looked, len(frame.keys), len(frame.arms)) + uneven_notes(apart, lists)
 
 
-def named_notes(comparison: Comparison) -> list[str]:
+def named_notes(comparison: Comparison, named: Named = str) -> list[str]:
     """Returns which arms read a part of a joint answer, and which are one system under several names."""
     of: dict[tuple[str, ...], list[str]] = {}
     for arm, strategies in comparison.parts.items():
         of.setdefault(tuple(strategies), []).append(arm)
     notes = [
-        f"{PART} {and_more(arms)}: texts are parts of the answers to the joint request for {', '.join(strategies)}; a run of "
-        "the arm alone would ask for its own strategies only"
+        f"{PART} {_listed(arms, named)}: texts are parts of the answers to the joint request for {', '.join(strategies)}; a "
+        "run of the arm alone would ask for its own strategies only"
         for strategies, arms in of.items()
     ]
     notes += [
-        f"{arm} is {other} under another name: the same system, not tested again" for arm, other in comparison.same_as.items()
+        f"{named(arm)} is {named(other)} under another name: the same system, not tested again"
+        for arm, other in comparison.same_as.items()
     ]
-    return notes + [f"{arm} is also {and_more(others)}: one system, one row" for arm, others in comparison.also.items()]
+    also = comparison.also.items()
+    return notes + [f"{named(arm)} is also {_listed(others, named)}: one system, one row" for arm, others in also]
+
+
+def _listed(arms: Iterable[str], named: Named) -> str:
+    return and_more([named(arm) for arm in arms])
 
 
 class HasBaselines(Protocol):
@@ -74,23 +83,24 @@ class HasBaselines(Protocol):
         """Returns baseline -> the arms that are compared with it."""
 
 
-def baseline_notes(comparison: HasBaselines) -> list[str]:
+def baseline_notes(comparison: HasBaselines, named: Named = str) -> list[str]:
     """Returns which arms are compared with which baseline, where there are several."""
-    if len(comparison.of_baselines) < 2:
+    of = comparison.of_baselines
+    if len(of) < 2:
         return []
-    return [f"compared with {base}: {and_more(arms)}" for base, arms in comparison.of_baselines.items() if arms]
+    return [f"compared with {named(base)}: {_listed(arms, named)}" for base, arms in of.items() if arms]
 
 
-def seed_notes(comparison: Comparison) -> list[str]:
+def seed_notes(comparison: Comparison, named: Named = str) -> list[str]:
     """Returns which arms were answered how often, and what that makes of their figures."""
     of: dict[int, list[str]] = {}
     for arm, seeded in comparison.frame.seeds.items():
         of.setdefault(len(seeded.arms), []).append(arm)
-    notes = [f"{DEVIATION} {and_more(arms)}: mean and standard deviation of {seeds} seeds" for seeds, arms in of.items()]
+    notes = [f"{DEVIATION} {_listed(arms, named)}: mean and standard deviation of {seeds} seeds" for seeds, arms in of.items()]
     if notes:
         notes.append("tests are of means over seeds; what a seed does to all queries alike is in their errors, too")
         single = [arm for arm in comparison.frame.arms if arm not in comparison.frame.seeds and arm not in comparison.oracles]
-        notes += [f"one seed: {and_more(single)}"] if single else []
+        notes += [f"one seed: {_listed(single, named)}"] if single else []
     return notes
 
 
@@ -141,11 +151,11 @@ def _tested(comparison: Comparison) -> list[str]:
     return notes
 
 
-def detectable_notes(comparison: Comparison) -> list[str]:
+def detectable_notes(comparison: Comparison, named: Named = str) -> list[str]:
     """Returns from which to which smallest difference the arms' tests by the first measure can show."""
     first = comparison.frame.measures[0]
     own = [one for one in comparison.differences if one.measure == first]
-    return seen_notes(first, {one.arm: one.detectable for one in own if one.detectable is not None})
+    return seen_notes(first, {named(one.arm): one.detectable for one in own if one.detectable is not None})
 
 
 def seen_notes(measure: str, sizes: Mapping[str, float]) -> list[str]:

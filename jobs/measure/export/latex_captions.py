@@ -12,6 +12,7 @@ from jobs.measure.notes import HEADINGS, TITLES
 
 _KEYS = {"log_id": "log rows", "query_id": "queries", "query": "queries"}
 _PAIRS = ("every two arms", "pairs")
+_SIDE_BY_SIDE = ("all measures", "measures")
 
 
 def means_over(frames: Sequence[Frame], counts: str = "") -> str:
@@ -74,6 +75,11 @@ def tables_of(
 def table_of_pairs(table: TableSettings) -> TableSettings:
     """Returns the table of every two arms beside a table of means: by the same choices, with a caption and label of its own."""
     return _apart(table, *_PAIRS)
+
+
+def table_side_by_side(table: TableSettings) -> TableSettings:
+    """Returns the table of all measures side by side before tables of one kind each: with a caption and label of its own."""
+    return _apart(table, *_SIDE_BY_SIDE)
 
 
 def _apart(table: TableSettings, words: str, suffix: str) -> TableSettings:

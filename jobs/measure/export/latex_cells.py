@@ -137,9 +137,15 @@ def chosen_measures(table: TableSettings, known: Sequence[str]) -> list[str]:
     return chosen or list(known)
 
 
+def renamed(table: TableSettings) -> Callable[[str], str]:
+    """Returns the function from an arm to what a table calls it."""
+    names = table.arms if isinstance(table.arms, dict) else {}
+    return lambda arm: names.get(arm, arm)
+
+
 def shown_name(table: TableSettings, arm: str) -> str:
     """Returns what an arm is called in a table, as LaTeX."""
-    return latex(table.arms.get(arm, arm) if isinstance(table.arms, dict) else arm)
+    return latex(renamed(table)(arm))
 
 
 def row(cells: Iterable[str]) -> str:

@@ -24,6 +24,7 @@ from jobs.measure.export.latex_cells import (
     latex,
     levels,
     mean_words,
+    renamed,
     row,
     ruled,
     shown_name,
@@ -97,6 +98,7 @@ def _said(found: SetsComparison, table: TableSettings, arms: list[str], measures
     if len(found.sets) > 1:
         said.append(f"{_MEAN}: over sets, each with the same weight")
     said.append("Best in bold, second best underlined")
+    called = renamed(table)
     if marks := levels(table):
         tests = "on each set paired $t$-test"
         if len(found.sets) > 1:
@@ -107,14 +109,15 @@ def _said(found: SetsComparison, table: TableSettings, arms: list[str], measures
             holm, rate = "over all pairs of arms", f"over all pairs with an arm of the {GRID}"
         corrections = [f"Holm's correction ({holm})"] * bool(families & set(QUESTIONS))
         corrections += [f"Benjamini-Hochberg $q$ ({rate})"] * (GRID in families)
-        baseline = shown_name(table, found.baseline) if len(found.baselines) < 2 else found.against
-        said.append(f"{marks} against {baseline}: {tests}, by measure; {', '.join(corrections) or 'uncorrected'}")
+        said.append(
+            f"{marks} against {latex(called(found.against))}: {tests}, by measure; {', '.join(corrections) or 'uncorrected'}"
+        )
     if table.wins and len(found.sets) > 1:
         said.append(f"W/T/L: sets on which {latex(measures[0])} is higher, equal and lower")
     said += dict.fromkeys(latex(note) for frame in frames for note in judge_notes(frame.judge))
-    named = [note for one in found.sets.values() for note in named_notes(one)]
-    seeds = [note for one in found.sets.values() for note in seed_notes(one)]
-    said += dict.fromkeys(note_words(note) for note in (*named, *baseline_notes(found), *seeds))
+    named = [note for one in found.sets.values() for note in named_notes(one, called)]
+    seeds = [note for one in found.sets.values() for note in seed_notes(one, called)]
+    said += dict.fromkeys(note_words(note) for note in (*named, *baseline_notes(found, called), *seeds))
     bounds = [shown_name(table, arm) for arm in arms if arm in found.oracles]
     said += [bounds_said(frames[0], bounds)] * bool(bounds)
     cut = any(found.cut(arm, None, measure) for arm in arms for measure in measures)

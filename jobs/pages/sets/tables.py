@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from jobs.measure.compare.difference import DEVIATION
 from jobs.measure.notes import ends_in_words, marked
 from jobs.measure.sets.over_sets import SetsComparison
 from jobs.measure.sets.pairs_over_sets import same_on_sets
@@ -31,6 +32,8 @@ def sets_tables(found: SetsComparison) -> RenderableType:
     parts: list[RenderableType] = [_first_table(found, shown)]
     for measure in found.measures[1:]:
         parts += ["", _means_table(found, measure, shown)]
+    if seeded := [arm for arm in shown if any(arm in one.frame.seeds for one in found.sets.values())]:
+        parts += ["", _deviations_table(found, seeded)]
     if found.pairs:
         parts += ["", pairs_shown([one for one in found.pairs if one.measure == found.first], found.first)]
     left_out = len(found.arms) - len(shown)
@@ -148,6 +151,18 @@ def _means_table(found: SetsComparison, measure: str, shown: list[str]) -> Table
         table.add_column(Text(plain(title)), justify="right", no_wrap=True, overflow="ellipsis", min_width=8)
     for place, arm in enumerate(shown):
         table.add_row(Text(plain(found.named(arm))), *(cells[place] for _, cells in columns))
+    return table
+
+
+def _deviations_table(found: SetsComparison, seeded: list[str]) -> Table:
+    """Returns the standard deviation over seeds of some arms' means by the first measure, of as many sets as fit."""
+    sets = dict(list(found.sets.items())[:MOST_COLUMNS])
+    table = _table(f"{DEVIATION} of seeds, {found.first}")
+    for name in sets:
+        table.add_column(Text(plain(name)), justify="right", no_wrap=True, overflow="ellipsis", min_width=8)
+    for arm in seeded:
+        of_sets = [one.by_arm[arm, found.first].deviation for one in sets.values()]
+        table.add_row(Text(plain(found.named(arm))), *("-" if value is None else figure(value) for value in of_sets))
     return table
 
 

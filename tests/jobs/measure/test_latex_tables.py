@@ -231,10 +231,12 @@ def test_tables_of_one_file_have_captions_and_labels_of_their_own(tmp_path: Path
         judged, answers = (replace(one_set(), frame=replace(one_set().frame, kind=kind)) for kind in (JUDGED_LISTS, "answers"))
         write_latex(str(path), one_set(), judged, answers, table=table)
     text = path.read_text()
-    labels = ["", "-relevance", "-answers", "-pairs", "-relevance-pairs", "-answers-pairs"]
+    labels = [*([] if sets else ["-measures"]), "", "-relevance", "-answers", "-pairs", "-relevance-pairs", "-answers-pairs"]
     assert re.findall(r"\\label\{(.*)\}", text) == [f"tab:main{suffix}" for suffix in labels]
     captions = re.findall(r"\\caption\{(.*)\}", text)
-    assert len(set(captions)) == 6
+    assert len(set(captions)) == len(labels)
+    if not sets:
+        assert captions.pop(0) == {"Main.": "Main: all measures.", "Main": "Main: all measures", "": "all measures"}[own]
     assert captions[0] == own
     assert (
         captions[2:4]
@@ -254,6 +256,54 @@ def test_without_the_measures_of_lists_the_table_of_answers_has_the_label(tmp_pa
     assert re.findall(r"\\label\{(.*)\}", text) == ["tab:main", "tab:main-pairs"]
     assert "Differences in EM, row less column" in text
     assert "nDCG" not in text
+
+
+def test_all_measures_stand_side_by_side_with_the_digits_and_marks_of_the_table(tmp_path: Path) -> None:
+    path, answers = tmp_path / "t.tex", compared(3, keys=12, kind="answers", measures=("F1", "EM", "a", "b"))
+    table = TableSettings(digits=1, percent=True, marks="direction", label="tab:main")
+    write_latex(str(path), one_set(), answers, table=table)
+    first, second, third = path.read_text().split(r"\end{table}")[:3]
+    assert r"\label{tab:main-measures}" in first
+    assert "better and" in caption(first)
+    assert "dagger" not in first
+    both, own, other = (
+        {cells[0]: cells[1:] for line in rows_of(one) if (cells := line.removesuffix(r" \\").split(" & "))[1:]}
+        for one in (first, second, third)
+    )
+    assert both == {arm: own[arm] + other[arm] for arm in own}
+    for chosen in (TableSettings(arms=["low"]), TableSettings(measures=["nDCG@10"])):
+        write_latex(str(path), one_set(), answers, table=chosen)
+        assert "All measures" not in path.read_text()
+
+
+def test_side_by_side_an_arm_that_a_kind_does_not_measure_has_dashes(tmp_path: Path) -> None:
+    path, answers = tmp_path / "t.tex", compared(3, ARMS[:3], 12, kind="answers", measures=("F1", "EM", "a", "b"))
+    write_latex(str(path), one_set(), answers)
+    row = next(line for line in rows_of(path.read_text()) if line.startswith("high"))
+    assert row.endswith(r"-- & -- & -- & -- \\")
+    assert row.count("--") == 4
+
+
+def test_captions_call_arms_as_the_table_does() -> None:
+    names = {"original": "BM25", "high": "Ours_1", "low": "Lower"}
+    table = TableSettings(arms=names)
+    bases = {"original": "original", "full": "original", "low": "high", "high": "original"}
+    changes: dict[str, Any] = {"parts": {"high": ("a", "b")}, "same_as": {"low": "high"}, "also": {"original": ("low",)}}
+    answers = np.random.default_rng(5).random((2, 3, 4, 10))
+    seeds = {arm: Seeded((arm, f"{arm} #2", f"{arm} #3"), answers[n]) for n, arm in enumerate(("original", "high"))}
+    one = replace(compared(baselines=bases, seeds=seeds), **changes)
+    sets = compare_over_sets({"one": one, "two": replace(compared(1, baselines=bases, seeds=seeds), **changes)})
+    plain = caption(latex_table(one)), caption(sets_latex_table(sets))
+    assert all("compared with high: low" in said and "low is high under another name" in said for said in plain)
+    for said in (caption(latex_table(one, table=table)), caption(sets_latex_table(sets, table))):
+        assert r"compared with Ours\_1: Lower" in said
+        assert r"Lower is Ours\_1 under another name" in said
+        assert r"$^{\S}$ Ours\_1: texts are parts" in said
+        assert "BM25 is also Lower" in said
+        assert r"$\pm$ BM25, Ours\_1: mean and standard deviation of 3 seeds" in said
+        assert "one seed: full, Lower" in said
+    shown = caption(latex_table(one, table=table))
+    assert re.search(r"with a power of 80 .* at 0\.05 .*: \.?\d\S* \((Ours\\_1|Lower|full)\)", shown), shown
 
 
 # ---------------------------------------------------------------- pairs

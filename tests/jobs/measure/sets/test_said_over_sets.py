@@ -15,6 +15,7 @@ import pytest
 
 from jobs.__main__ import main
 from jobs.measure.compare.comparison import Comparison
+from jobs.measure.seeds import Seeded
 from jobs.measure.sets.over_sets import SetsComparison, compare_over_sets
 from jobs.pages.sets.tables import sets_tables, sets_values
 from jobs.terminal.tables import page_text
@@ -71,6 +72,23 @@ def test_second_names_parts_and_substitutes_are_said_with_their_set() -> None:
     assert found.named("general") == "general §"
     assert sets_values(found)["same_as"] == {"keyword": "general"}
     assert "general §" in page_text(sets_tables(found), 100)
+
+
+def test_the_terminal_shows_the_deviation_over_seeds_of_each_set() -> None:
+    sets = {f"set {n}": comparison_of(FAR, values_of(FAR, 30, seed=n)) for n in range(2)}
+    of = {name: {"low": 0.0123 + n / 10, "top": None if n else 0.0456} for n, name in enumerate(sets)}
+    for name, one in sets.items():
+        answers = np.zeros((2, len(MEASURES), 30))
+        seeds = {arm: Seeded((arm, f"{arm} #2"), answers) for arm, value in of[name].items() if value is not None}
+        found = tuple(replace(each, deviation=of[name].get(each.arm)) for each in one.differences)
+        sets[name] = replace(one, frame=replace(one.frame, seeds=seeds), differences=found)
+    plain = compare_over_sets(
+        {"set 0": comparison_of(FAR, values_of(FAR, 30)), "set 1": comparison_of(FAR, values_of(FAR, 30))}
+    )
+    assert "±" not in page_text(sets_tables(plain), 100)
+    text = page_text(sets_tables(compare_over_sets(sets)), 100)
+    table = text.partition(f"± of seeds, {MEASURES[0]}")[2].splitlines()
+    assert [line.split() for line in table[1:3]] == [["top", "0.0456", "-"], ["low", "0.0123", "0.1123"]]
 
 
 def test_failed_and_left_out_queries_are_said_of_each_set() -> None:
