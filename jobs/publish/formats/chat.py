@@ -13,7 +13,7 @@ from typing import Any
 
 from jobs.publish.rows import LookUpRows
 from jobs.publish.training.gains import Gains, measured_by
-from jobs.publish.training.prompts import answered, asked, strategies_with_prompts, strategy_to_ask, without_original, written
+from jobs.publish.training.prompts import answered, as_answer_of, asked, strategies_with_prompts, strategy_to_ask, written
 from jobs.publish.training.texts import TrainingQuery, TrainingText, check_training, training_files, training_queries
 from jobs.runs.folder import RunFolder
 from rewriters.normalise import normalise
@@ -33,8 +33,8 @@ class ChatFormat:
 
         Counted are `rows`; `held_out` queries; and answers that are left out: a text is `flagged` by a guard or the reading;
         the strategy has `no_prompt` that a chat model is asked by; texts are missing (`incomplete`); the gain is too low
-        (`low_gain`), `not_measured`, or with one prompt for all not known, since a text was `searched_as_one` with others; the
-        same prompt has an `equal` answer.
+        (`low_gain`), `not_measured`, or with one prompt for all not known, since a text was `searched_as_one` with others or
+        with the original; the same prompt has an `equal` answer.
         """
         check_training(options)
         pool, one_prompt = strategies_with_prompts(run), options["prompt_of"]
@@ -76,7 +76,11 @@ def _answers(
             if (why := _fault(query, group, least, alone=common is not None)) is not None:
                 counts[why] += 1
             elif common is not None:
-                yield common, without_original(pool, name, query.query, group[0].text)
+                answer = as_answer_of(common, pool, name, query.query, group[0].text)
+                if answer is None:
+                    counts["searched_as_one"] += 1
+                else:
+                    yield common, answer
             elif answers := written(strategy, query.query, {one.position: one.text for one in group}):
                 yield strategy, answers[0]
             else:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from jobs.publish.rows import LookUpRows
 from jobs.publish.training.gains import Gains, measured_by
-from jobs.publish.training.prompts import answered, asked, strategies_with_prompts, strategy_to_ask, without_original
+from jobs.publish.training.prompts import answered, as_answer_of, asked, strategies_with_prompts, strategy_to_ask
 from jobs.publish.training.texts import TrainingQuery, check_training, training_files, training_queries
 from jobs.runs.folder import RunFolder
 from rewriters.normalise import normalise
@@ -75,14 +75,15 @@ def _candidates(
     A text with a fault may be rejected, but not chosen.
     """
     found: dict[str, _Candidate] = {}
-    every = [] if strategy.search_as == "passage" else [_Candidate(" ".join(query.query.split()), query.original or 0.0, True)]
+    alone = strategy.search_as == "query" and not strategy.include_original
+    every = [_Candidate(" ".join(query.query.split()), query.original or 0.0, True)] if alone else []
     for one in query.texts:
         if one.search_as != strategy.search_as:
             continue
-        if one.joined:
+        text = None if one.joined else as_answer_of(strategy, pool, one.strategy, query.query, one.text)
+        if text is None:
             counts["searched_as_one"] += 1
         elif one.value is not None:
-            text = without_original(pool, one.strategy, query.query, one.text)
             every.append(_Candidate(" ".join(text.split()), one.value, not one.flagged))
     for answer in sorted(every, key=lambda one: -one.value):
         if answer.text:

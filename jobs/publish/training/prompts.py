@@ -85,9 +85,24 @@ def _as_one(strategy: Strategy, texts: Sequence[str]) -> str:
     return "\n".join(f"{number}. {text}" for number, text in enumerate(texts, start=1))
 
 
-def without_original(strategies: Mapping[str, Strategy], name: str, query: str, text: str) -> str:
-    """Returns a searched text as the model wrote it, without the original that its strategy puts before it."""
-    return _without_original(strategies[name], query, text) if name in strategies else text
+def as_answer_of(strategy: Strategy, pool: Mapping[str, Strategy], name: str, query: str, text: str) -> str | None:
+    """Returns the answer to a strategy's prompt that is searched as a text of another was, so that it is worth the same.
+
+    Args:
+        strategy: Whose prompt asks.
+        pool: Strategies by name, as of `strategies_with_prompts`.
+        name: Of the text's strategy.
+        query: As it was asked.
+        text: As it was searched.
+
+    Returns:
+        None: there is none, since the strategy searches the original before each answer, and the text was not searched so.
+    """
+    if not strategy.include_original:
+        return text
+    if name not in pool or pool[name].include_original != strategy.include_original:
+        return None
+    return _without_original(strategy, query, text)
 
 
 def _without_original(strategy: Strategy, query: str, text: str) -> str:

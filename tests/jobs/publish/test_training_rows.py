@@ -246,6 +246,37 @@ def test_texts_that_are_searched_as_one_get_no_value_of_their_own(tmp_path: Path
     )  # fmt: skip
 
 
+WITH_ORIGINAL = "keyword(include_original=1)"
+
+
+@pytest.mark.parametrize("asks", ["rewrite", WITH_ORIGINAL])
+@pytest.mark.parametrize("module", [chat, preferences])
+def test_a_text_with_the_original_is_an_answer_as_it_was_searched(tmp_path: Path, module: Any, asks: str) -> None:
+    """To another prompt it has the original in it; where that is put before each answer, only such texts are answers."""
+    draw = Random(8)
+    plain, queries = drawn(draw, 30), list[Query]()
+    for query in plain:
+        texts: dict[str, Any] = {name: text for name, text in query.texts.items() if name != "keyword"}
+        texts |= {WITH_ORIGINAL: f"{query.name} as keywords"} if "keyword" in query.texts else {}
+        hits = {(name.replace("keyword", WITH_ORIGINAL), retriever): of for (name, retriever), of in query.hits.items()}
+        queries.append(Query(query.name, texts, hits=hits, asked=query.asked))
+    pool: Any = ("general", {"keyword": {"include_original": 1}}, "pseudo_answer")
+    run = RunMaker(tmp_path)(queries, pool, shard_size=9, fuse={"method": "rrf"})
+    _, options = graded(draw, queries, tmp_path)
+    rows, counts, _ = made(run, tmp_path, module, holdout=0, prompt_of=asks, **options)
+    if module is chat:
+        answers = {row["messages"][1]["content"] for row in rows}
+    else:
+        answers = {row[side][0]["content"] for row in rows for side in ("chosen", "rejected")}
+    with_original = {text for query in queries if (text := query.texts.get(WITH_ORIGINAL))}
+    others = {text for query in queries for name, text in query.texts.items() if name == "general"}
+    assert bool(answers & with_original) == (asks == "rewrite")
+    assert bool(answers & others) == (asks == "rewrite")
+    assert ("as keywords" in answers) == (asks == WITH_ORIGINAL and module is chat)
+    assert bool(counts["searched_as_one"]) == (asks == WITH_ORIGINAL)
+    assert bool(rows) == (asks == "rewrite" or module is chat)  # of one answer a query there is no pair
+
+
 @pytest.mark.parametrize("least", [None, 0.0, 0.3])
 def test_answers_are_those_without_a_fault_that_gain(tmp_path: Path, least: float | None) -> None:
     queries = drawn(Random(7), 40)
