@@ -21,6 +21,11 @@ from retrievers.settings import RerankSettings
 # scores with a tolerance.
 _DECIMALS = 4
 ARCHITECTURES = (*CLASSES, "qwen3")
+_FINITE_IN = {
+    "float16": "set rerank.dtype to bfloat16 or float32",
+    "bfloat16": "set rerank.dtype to float32, or name another",
+    "float32": "name another",
+}
 _IDENTITY_KEYS = (  # settings that determine the scores, apart from model and length
     "dtype", "architecture", "query_instruction", "passage_instruction", "prompt", "cutoff_layer", "compress_ratio",
     "compress_layers", "trust_remote_code",
@@ -172,11 +177,17 @@ class LoadedReranker:
 
         Raises:
             ValueError: The numbers of queries and passages differ.
-            RetrieverError: The device fails even for a batch of one pair.
+            RetrieverError: The device fails even for a batch of one pair, or a score is not finite: the precision overflows.
         """
         unique, inverse = distinct(list(zip(queries, passages, strict=True)))
-        scores = [self._forward(unique[start : start + CHUNK]) for start in range(0, len(unique), CHUNK)]
-        return rounded_scores(np.concatenate([np.empty(0), *scores])[inverse])
+        parts = [self._forward(unique[start : start + CHUNK]) for start in range(0, len(unique), CHUNK)]
+        scores = np.concatenate([np.empty(0), *parts])
+        if not np.isfinite(scores).all():
+            dtype = resolved_dtype(self._settings.dtype, self._device)
+            raise RetrieverError(
+                "model-unfit", f"rerank: scores of model {self._settings.model} are not finite in {dtype}; {_FINITE_IN[dtype]}"
+            )
+        return rounded_scores(scores[inverse])
 
     def _forward(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         raise NotImplementedError

@@ -248,6 +248,26 @@ def test_a_half_precision_file_is_scored_in_full_precision(tiny_xlmr: str, tmp_p
     np.testing.assert_allclose(*scores, atol=2e-2)
 
 
+def test_scores_that_a_precision_cannot_hold_are_refused(tiny_xlmr: str) -> None:
+    """float16 ends at 65,504: the same weights give finite scores in bfloat16."""
+    import torch
+
+    def scores(dtype: str, times: float) -> np.ndarray:
+        own = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 64, "dtype": dtype}))
+        assert isinstance(own, CrossEncoder)
+        with torch.no_grad():
+            own._opened.model.classifier.out_proj.weight *= times
+        return own.score([QUERIES[0]] * 2, PASSAGES[:2])
+
+    words = "^rerank: scores of model .* are not finite in {}; {}$"
+    with pytest.raises(RetrieverError, match=words.format("float16", "set rerank.dtype to bfloat16 or float32")) as refused:
+        scores("float16", 1e6)
+    assert refused.value.code == "model-unfit"
+    assert np.isfinite(scores("bfloat16", 1e6)).all()
+    with pytest.raises(RetrieverError, match=words.format("float32", "name another")):
+        scores("auto", float("nan"))
+
+
 def test_no_such_device(tiny_xlmr: str) -> None:
     import torch
 
