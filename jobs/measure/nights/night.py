@@ -75,7 +75,7 @@ class Night:
     changed: list[str] = field(default_factory=list)
     """Of SETTINGS, INDEXES and JUDGEMENTS, what differs from the night before."""
     moved: float | None = None
-    """The leading measure less that of the newest earlier night, if that was judged alike."""
+    """The leading measure less that of the newest earlier night that was measured, if both are finished and judged alike."""
     drifts: list[Drift] = field(default_factory=list)
     """Of a finished night."""
 

@@ -216,14 +216,15 @@ def _compared(shown: Sequence[Night], measure: str) -> list[Night]:
     first: Mapping[tuple[str, str], Distribution] | None = None
     before: Mapping[tuple[str, str], Distribution] = {}
     measured: Night | None = None
-    for one, otherwise in zip(shown, judged_otherwise([one.run for one in shown]), strict=True):
+    runs = [one.run if one.finished else replace(one.run, evaluation=None) for one in shown]
+    for one, run, otherwise in zip(shown, runs, judged_otherwise(runs), strict=True):
         last = found[-1] if found else None
         changed = []
         if last is not None:
             changed += [SETTINGS] if one.run.settings != last.run.settings else []
             changed += [INDEXES] if one.figures.indexes != last.figures.indexes else []
         moved = None
-        if one.run.measured("results") is not None:
+        if run.measured("results") is not None:
             if otherwise:
                 changed.append(JUDGEMENTS)
             elif measured is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jobs.chain.pipeline import COSTED
 from jobs.measure.nights.distributions import GUARD, LENGTH, RUNG, SCORE, SCRIPT, Distribution
-from jobs.measure.nights.night import Drift, Night
+from jobs.measure.nights.night import JUDGEMENTS, Drift, Night
 from jobs.measure.nights.nights import Nights
 from jobs.measure.nights.stability import ADDED, CHANCE, MODERATE, SHIFT, Stability
 from jobs.pages.night_charts import COST, QUALITY, Chart, Line, night_chart
@@ -95,7 +95,10 @@ def _taken(nights: Sequence[Night]) -> list[str]:
 def _charts(found: Nights) -> list[Chart]:
     nights, names = found.nights, [one.run.night for one in found.nights]
     marks = [", ".join(f"other {what}" for what in one.changed) + " from here on" if one.changed else None for one in nights]
-    parted = ["judgements" in one.changed for one in nights]
+    parted = [
+        JUDGEMENTS in one.changed or not (before.finished and one.finished)
+        for before, one in zip([*nights[:1], *nights], nights, strict=False)
+    ]
 
     def lines(of: dict[str, Callable[[Night], float | None]]) -> list[Line]:
         named = list(of.items())[:MOST_LINES]

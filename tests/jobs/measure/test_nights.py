@@ -288,6 +288,8 @@ def test_an_unfinished_night_is_shown_and_not_compared(made: Made) -> None:
     assert 0 < stopped["queries"] < MANY // 2
     assert stopped["figures"]["coverage"] < 1
     assert {(one["before"], one["first"]) for one in stopped["drift"]} == {(None, None)}
+    assert stopped["evaluation"]["counted"]
+    assert (stopped["quality_moved"], stopped["changed"]) == (None, [])
     assert done
     assert Page(made.page).row("nights", "stopped")[0] == "stopped"
 
