@@ -186,6 +186,7 @@ def runs_table(runs: list[ListedRun]) -> Table:
 def _listed(output: Storage, folder: str, record: dict[str, Any], prices: PricesOf) -> ListedRun:
     priced = prices(record)
     state, counts, billed = _progress(output, folder, record, priced)
+    evaluation = stored_evaluation(output, folder, finished=state == "finished")
     config = record.get("config", {})
     if arms := record.get("ablation", {}).get("arms", ()):
         state = f"{state}, {len(arms)} arms"
@@ -199,7 +200,7 @@ def _listed(output: Storage, folder: str, record: dict[str, Any], prices: Prices
         state=state,
         queries=counts.get("queries", 0),
         usd=None if billed is None else billed.usd,
-        evaluation=stored_evaluation(output, folder),
+        evaluation=evaluation,
         settings=settings_fingerprint(record.get("identity", {})),
         replays=record.get(NOTED),
         arms=len(arms),

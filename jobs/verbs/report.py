@@ -33,7 +33,7 @@ def write_report(
     html = report(folder, prices, evaluation, judged=judged, answers=answers, **(folder.config.report.model_dump() | shown))
     if out is not None:
         return write_page(out, html)
-    store_evaluation(folder.storage, evaluation, answers)
+    store_evaluation(folder.storage, evaluation, answers, finished=folder.finished)
     return folder.storage.put(REPORT, html.encode())
 
 

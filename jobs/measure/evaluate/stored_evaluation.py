@@ -14,19 +14,29 @@ from jobs.measure.evaluate.whole import evaluated_values
 EVALUATION = "evaluation.json"
 
 
-def store_evaluation(storage: Storage, lists: Evaluation | None, answers: Sequence[AnswerQuality] = ()) -> None:
-    """Stores an evaluation in a run's folder, in place of an earlier one; nothing where nothing is measured."""
+def store_evaluation(
+    storage: Storage, lists: Evaluation | None, answers: Sequence[AnswerQuality] = (), *, finished: bool = True
+) -> None:
+    """Stores an evaluation in a run's folder, in place of an earlier one; nothing where nothing is measured.
+
+    `finished`: whether the run was, when it was measured.
+    """
     if values := evaluated_values(lists, answers):
-        storage.put(EVALUATION, json.dumps(values, indent=1).encode())
+        storage.put(EVALUATION, json.dumps({"finished": finished} | values, indent=1).encode())
 
 
-def stored_evaluation(output: Storage, folder: str) -> dict[str, Any] | None:
-    """Returns `evaluated_values` as they were stored; None: there are none, or they cannot be parsed."""
+def stored_evaluation(output: Storage, folder: str, *, finished: bool) -> dict[str, Any] | None:
+    """Returns `evaluated_values` as they were stored; None: there are none, or they cannot be parsed.
+
+    `finished`: whether the run is. Of a finished one, what was measured before its end, of the most frequent queries, is none.
+    """
     try:
         values = json.loads(output.get(f"{folder}/{EVALUATION}") or b"null")
     except ValueError:
         return None
-    return values if isinstance(values, dict) and values.keys() & {"measures", "answers", "judged_answers"} else None
+    if not isinstance(values, dict) or not values.keys() & {"measures", "answers", "judged_answers"}:
+        return None
+    return None if finished and not values.get("finished", True) else values
 
 
 def judged_alike(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:

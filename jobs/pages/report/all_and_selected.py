@@ -56,7 +56,7 @@ def against(run: RunFolder, evaluation: Evaluation | None) -> Against | None:
                  if folder != mine and record.get("starts") and _alike(record, run.record)]  # fmt: skip
         for _, folder in sorted(found, reverse=True):
             other = open_run(open_storage(output).url(folder))
-            values = stored_evaluation(open_storage(output), folder)
+            values = stored_evaluation(open_storage(output), folder, finished=other.finished)
             if values is not None and _same_queries(other, run) and _as_judged(values, evaluation):
                 return _against(other, values, run, evaluation)
     except (OSError, ClusterError, ConfigError):  # what lies beside a run is no fault of its report

@@ -141,6 +141,28 @@ def test_a_damaged_evaluation_is_none(nights: Nights) -> None:
     assert nights.listed()[0].evaluation is None
 
 
+def test_what_was_measured_before_the_end_is_no_quality_of_a_finished_run(tmp_path: Path) -> None:
+    """The queries of an unfinished run are the most frequent; its config names no judgements, so that the end measures none."""
+    maker = RunMaker(tmp_path / "runs")
+    run = maker(commit=1, finished=False)
+    (tmp_path / "qrels.tsv").write_text("alpha lighthouse\td01\t1\nbravo bread\td03\t1\n")
+    report = ["report", run.storage.root, "--qrels", str(tmp_path / "qrels.tsv"), "--key", "query"]
+
+    def listed() -> ListedRun:
+        (one,) = list_runs(open_storage(str(tmp_path / "runs")), "small", lambda record: None)
+        return one
+
+    assert main(report) == 0
+    half = listed()
+    assert (half.state, half.measured("results")) == ("running", 1.0)
+    assert half.evaluation is not None
+    assert (half.evaluation["finished"], half.evaluation["not_committed"]) == (False, 1)
+    maker.storage.put(SUCCESS, b"{}")
+    assert (listed().state, listed().evaluation) == ("finished", None)
+    assert main(report) == 0
+    assert listed().measured("results") == 1.0
+
+
 # ---------------------------------------------------------------- the verb
 
 
