@@ -36,11 +36,13 @@ def whole_sets(
         Stopped: one set ended early, which the line names.
         DmqrError: one was refused; likewise.
     """
+    from cluster.run.shards import SUCCESS
     from cluster.storage import open_storage
     from jobs.config.set_configs import of_set, sets_of
     from jobs.pages.closing import ComparedArms
     from jobs.pages.sets.compared import compared_sets, write_set_pages
     from jobs.run.ablation import prepare_ablation
+    from jobs.runs.folder import REPORT
     from jobs.runs.sets.folder import record_sets
     from jobs.verbs.whole_ablation import whole_ablation
 
@@ -49,7 +51,9 @@ def whole_sets(
     named = {name: one.run_id for name, one in checked.items()}
     whole, place = sets_place(config, checked)
     storage = open_storage(place)
-    caller.told.about(whole, storage.root, new=False)  # its sets say whether there is anything new
+    if caller.told:  # else nobody asks storage; the page comes last: without it no start has come to its end, nor told it
+        closed = all(storage.stat(key) is not None for key in (SUCCESS, REPORT))
+        caller.told.about(whole, storage.root, new=not closed)
 
     def record(status: str) -> None:
         record_sets(storage, whole, config, str(Path(config_path).absolute()), named, status)

@@ -116,10 +116,10 @@ def _by_judges(sets: Mapping[str, Iterable[Comparison]]) -> dict[str, list[Compa
 
 
 def write_set_pages(found: ComparedSets) -> None:
-    """Writes report.html into the folder, and, where something was measured, table.tex and per_query.parquet."""
+    """Writes table.tex and per_query.parquet into the folder, where something was measured, and at last report.html."""
     storage = found.folder.storage
-    storage.put(REPORT, sets_report(found).encode())
     measured = {kind: one for kind, one in found.comparisons.items() if one.over}
     if measured:
         write_sets_latex(storage.url(TABLE), *measured.values(), table=found.folder.config.ablate.table)
         write_set_rows(storage.url(PER_QUERY), found.sets)
+    storage.put(REPORT, sets_report(found).encode())

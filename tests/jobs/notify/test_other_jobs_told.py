@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shlex
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,8 +48,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 def test_an_ablation_over_sets_tells_the_end_of_all_with_its_best_arm(
-    place: Path, hook: Webhook, capfd: pytest.CaptureFixture[str]
+    place: Path, hook: Webhook, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.pages.sets.compared.write_set_rows", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        assert main(["ablate", "paper.yaml", *NOTIFY]) == 143  # after the last set
+    (folder,) = place.glob("runs/paper-*")
+    assert (folder / "_SUCCESS.json").exists()
+    assert hook.bodies.pop()["event"] == "interruption"
+    assert not hook.bodies
+    capfd.readouterr()
+
     assert main(["ablate", "paper.yaml", "--json", *NOTIFY]) == 0
     table = json.loads(capfd.readouterr().out)
     (told,) = hook.bodies

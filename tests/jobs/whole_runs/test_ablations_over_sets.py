@@ -26,6 +26,7 @@ from jobs.runs.folder import find_runs
 from jobs.runs.sets.folder import open_sets
 from jobs.runs.status import read_status
 from tests.support.jobs.drawn_sets import PAPER, write_paper
+from tests.support.jobs.webhook import Webhook
 
 ROOT = Path(__file__).parents[3]
 ARMS = ["full", "original", "general", "keyword", "by rank"]
@@ -202,6 +203,26 @@ def test_the_page_has_all_sets_and_leads_to_theirs(there: Path) -> None:
     (folder / "report.html").unlink()
     assert main(["report", str(folder)]) == 0
     assert (folder / "report.html").read_text() == page
+
+
+@pytest.fixture
+def again(there: Path) -> Iterator[Path]:
+    """The folder of all, for a start that names other recipients; what it writes there is put back."""
+    folder = folder_of(there)
+    before = {folder / name: (folder / name).read_bytes() for name in ("run.json", "report.html")}
+    yield folder
+    for path, data in before.items():
+        path.write_bytes(data)
+
+
+def test_an_end_that_was_not_told_is_told_by_the_next_start(again: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was killed after its last set, before its page was written."""
+    (again / "report.html").unlink()
+    with Webhook() as hook:
+        monkeypatch.setenv("HOOK", hook.address)
+        assert main(["ablate", "paper.yaml", "--set", "notify=[{webhook_env: HOOK}]"]) == 0
+        assert [(one["event"], one["run_id"]) for one in hook.bodies] == [("end", again.name)]
+    assert (again / "report.html").exists()
 
 
 @pytest.mark.slow
