@@ -25,7 +25,7 @@ class SetsAblation(InFolder):
 
     def __init__(self, folder: SetsFolder, compared: ComparedSets | None = None) -> None:
         """Takes the folder of all; None: arms are compared when that is asked for, and only then it is known what lacks."""
-        super().__init__(folder)
+        super().__init__(folder, () if compared is None else compared.warnings)
         self._known = compared
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,13 +60,14 @@ def whole_sets(
         record_sets(storage, whole, config, str(Path(config_path).absolute()), named, status)
 
     found: dict[str, ComparedArms] = {}
+    said: dict[str, tuple[str, ...]] = {}
     with _held(storage, record):
         for name, one in configs.items():
             with of_set(name):  # checked anew, since an index may have changed while the sets before were worked on
                 job = prepare_ablation(one.model_copy(update={"output": storage.root}), config_path, ready, measures)
-                found[name] = whole_ablation(job, caller, measures)
+                found[name], said[name] = whole_ablation(job, caller, measures), job.prepared.warnings
         record("finished")
-        compared = compared_sets(storage.root, found)
+        compared = replace(compared_sets(storage.root, found), warnings=warnings_of_sets(said))
         write_set_pages(compared)
     caller.told.ended(compared)
     return compared
@@ -93,6 +95,18 @@ def checked_sets(
         with of_set(name):
             checked[name] = prepare_ablation(one, config_path, ready, measures, criteria=False).prepared
     return checked
+
+
+def warnings_of_sets(said: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Returns the distinct warnings of sets, those that are not of all with the names of theirs."""
+    of: dict[str, list[str]] = {}
+    for name, warnings in said.items():
+        for words in dict.fromkeys(warnings):
+            of.setdefault(words, []).append(name)
+    return tuple(
+        words if len(names) == len(said) else f"{'sets' if names[1:] else 'set'} {', '.join(names)}: {words}"
+        for words, names in of.items()
+    )
 
 
 def sets_place(config: Config, checked: Mapping[str, Prepared]) -> tuple[str, str]:

@@ -37,6 +37,8 @@ class ComparedSets:
     """Kind of what is measured (`jobs.measure.frame.Frame.kind`) -> over all sets that are so; lists first."""
     sets: Mapping[str, Mapping[str, Comparison]] = field(default_factory=dict)
     """Set -> kind -> its comparison."""
+    warnings: tuple[str, ...] = ()
+    """What works, and probably not as it is meant, of one that was worked on just now."""
 
     @property
     def leading(self) -> Leading | None:

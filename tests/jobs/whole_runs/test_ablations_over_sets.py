@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from jobs.measure.significance import holm
 from jobs.runs.folder import find_runs
 from jobs.runs.sets.folder import open_sets
 from jobs.runs.status import read_status
+from jobs.verbs.whole_sets import warnings_of_sets
 from tests.support.jobs.drawn_sets import PAPER, write_paper
 from tests.support.jobs.webhook import Webhook
 
@@ -223,6 +225,20 @@ def test_an_end_that_was_not_told_is_told_by_the_next_start(again: Path, monkeyp
         assert main(["ablate", "paper.yaml", "--set", "notify=[{webhook_env: HOOK}]"]) == 0
         assert [(one["event"], one["run_id"]) for one in hook.bodies] == [("end", again.name)]
     assert (again / "report.html").exists()
+
+
+def test_python_has_the_warnings_of_all_sets(again: Path) -> None:
+    ablation = dmqr.ablate("paper.yaml", notify=[{"command": ["no-program"]}])
+    begins = ["notify: there is no program no-program; ", "fuse.redundancy: overlap in place of cosine"]
+    assert [words[: len(begin)] for words, begin in zip(ablation.warnings, begins, strict=True)] == begins
+    shown = html.unescape(ablation._repr_html_())
+    assert all(f"warning: {words}" in shown for words in ablation.warnings)
+
+
+def test_a_warning_that_is_not_of_all_sets_names_those_that_it_is_of() -> None:
+    said = {"birds": ("of all", "of birds"), "tools": ("of two", "of all", "of all"), "songs": ("of two", "of all")}
+    assert warnings_of_sets(said) == ("of all", "set birds: of birds", "sets tools, songs: of two")
+    assert warnings_of_sets({"birds": ("of birds",)}) == ("of birds",)
 
 
 @pytest.mark.slow
