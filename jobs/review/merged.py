@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
@@ -13,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
-from cluster.storage import is_there, open_file
+from cluster.storage import is_there, open_file, remote
 from cluster.storage.whole_file import written
 from jobs.job.strategies import readable
 from jobs.log.judgements import read_qrels
@@ -27,6 +29,7 @@ from rewriters.pool import shipped
 
 SheetKey = Literal["query_id", "query"]
 _NOTE = "note"
+_QUERY_ID = re.compile("[0-9a-f]{32}")
 
 
 class MergedFile(NamedTuple):
@@ -137,7 +140,8 @@ def merged_judgements(path: str, grades: Sequence[FilledGrade], run: RunFolder, 
         key: What the file names: ids of queries, or their texts.
 
     Raises:
-        ConfigError: The file holds no judgements by this key, or two grades of a document contradict each other.
+        ConfigError: The file holds no judgements by this key, the run reads it by another, or two grades of a document
+            contradict each other.
     """
     where = f"--qrels {path}"
     if set_name(path) is not None:
@@ -145,8 +149,15 @@ def merged_judgements(path: str, grades: Sequence[FilledGrade], run: RunFolder, 
     if key == "query" and run.config.retrieve.filters:
         what = f"--key query: with retrieve.filters one text is several queries of {run.storage.root}"
         raise ConfigError("argument", f"{what}; leave it out, and judge by query_id (evaluate.key)")
+    another = f"give another file, and judge by it with evaluate.key: {key}"
+    if _is_file(path, run.config.evaluate.qrels) and key != run.config.evaluate.key:
+        what = f"the run has it judge by {run.config.evaluate.key} (evaluate.key), by which lines of a {key} would never count"
+        raise ConfigError("judgements", f"{where}: {what}; {another}")
     before = _read(path)
     known = read_qrels(path, "--qrels", key).grades if before.strip() else {}
+    if key == "query_id" and (no_id := next((name for name in known if not _QUERY_ID.fullmatch(name)), None)) is not None:
+        what = f"judges {no_id[:80]!r}, which is no query_id: lines of the sheet would never count beside it"
+        raise ConfigError("judgements", f"{where}: {what}; {another}")
     places: dict[tuple[str, str], tuple[str, int]] = {
         (name, doc_id): (path, grade) for name, of in known.items() for doc_id, grade in of.items()
     }
@@ -167,6 +178,13 @@ def merged_judgements(path: str, grades: Sequence[FilledGrade], run: RunFolder, 
         if place != path:
             lines[f"{name}\t{one.doc_id}\t{one.grade}\n"] = None
     return MergedFile(path, len(lines), len(grades) - len(lines), _ended(before) + "".join(lines).encode())
+
+
+def _is_file(path: str, other: str | None) -> bool:
+    """Returns whether two paths, here or on S3, are of one file."""
+    if other is None or remote(path) or remote(other):
+        return path == other
+    return Path(path).resolve() == Path(other).resolve()
 
 
 def write_merged(files: Sequence[MergedFile]) -> None:

@@ -151,7 +151,8 @@ def test_notes_that_a_file_does_not_take_are_told(
 @pytest.mark.parametrize("key", ["query_id", "query"])
 def test_judgements_are_added_to_what_is_there(run: RunFolder, filled: Callable[..., str], tmp_path: Path, key: str) -> None:
     path = tmp_path / "qrels.tsv"
-    path.write_text("other\td1\t3")
+    other = "other" if key == "query" else query_id(99)
+    path.write_text(f"{other}\td1\t3")
     sheet = filled(CELLS)
     grades = read_filled(sheet, run).grades
     merged = merged_judgements(str(path), grades, run, sheet, key)  # type: ignore[arg-type]
@@ -160,7 +161,7 @@ def test_judgements_are_added_to_what_is_there(run: RunFolder, filled: Callable[
     names = (
         {"1-2": query_id(1), "zürich 東京": query_id(3)} if key == "query_id" else {"1-2": "1-2", "zürich 東京": "zürich 東京"}
     )
-    assert found["other"] == {"d1": 3}
+    assert found[other] == {"d1": 3}
     assert found[names["1-2"]] == {"1-a": 0, "1-c": 2}
     assert list(found[names["zürich 東京"]].values()) == [1]
     assert merged_judgements(str(path), grades, run, sheet, key).added == 0  # type: ignore[arg-type]
@@ -233,6 +234,48 @@ def test_grades_that_contradict_are_refused(run: RunFolder, filled: Callable[...
     (tmp_path / "q.tsv").write_text(f"{query_id(1)}\t1-a\t7\n")
     with pytest.raises(DmqrError, match=r"has the grade \d, and in .*q\.tsv for the same query 7; keep one"):
         merged_judgements(str(tmp_path / "q.tsv"), grades, run, sheet, "query_id")
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "key", "before", "line"),
+    [
+        (
+            {"qrels": "q.tsv"},
+            [],
+            "row-17\td9\t2\n",
+            "the run has it judge by log_id (evaluate.key), by which lines of a query_id",
+        ),
+        ({"qrels": "q.tsv"}, [], None, "the run has it judge by log_id"),
+        ({"qrels": "q.tsv", "key": "query"}, ["--key", "query_id"], "tides\td9\t2\n", "the run has it judge by query "),
+        ({"qrels": "q.tsv", "key": "query_id"}, ["--key", "query"], None, "the run has it judge by query_id (evaluate.key)"),
+        ({}, [], f"{query_id(1)}\td9\t2\nrow-17\td9\t2\n", "judges 'row-17', which is no query_id"),
+        ({"qrels": "q.tsv", "key": "query_id"}, [], f"{query_id(1)}\td9\t2\n", None),
+        ({"qrels": "q.tsv", "key": "query"}, [], "tides\td9\t2\n", None),
+        ({"qrels": "other.tsv"}, [], None, None),
+    ],
+)
+def test_a_file_in_which_grades_would_never_count_is_refused(
+    filled: Callable[..., str], tmp_path: Path, evaluate: Row, key: list[str], before: str | None, line: str | None,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (folder,) = tmp_path.glob("small-*")
+    record = json.loads((folder / "run.json").read_text())
+    record["config"]["evaluate"] |= evaluate
+    sheet = filled(CELLS)
+    (folder / "run.json").write_text(json.dumps(record))
+    path = tmp_path / "q.tsv"
+    if before is not None:
+        path.write_text(before)
+    command = ["review", str(folder), "--read", sheet, "--overrides", "o.csv", "--qrels", str(path), *key]
+    assert main(command) == (0 if line is None else 2)
+    said = capsys.readouterr()
+    if line is None:
+        assert "3 judgements" in said.out
+        return
+    assert f"--qrels {path}: {line}" in said.err
+    assert f"give another file, and judge by it with evaluate.key: {key[-1] if key else 'query_id'}" in said.err
+    assert (path.read_text() if path.exists() else None, Path("o.csv").exists()) == (before, False)
 
 
 def test_what_is_filled_in_is_not_lost(run: RunFolder, filled: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
