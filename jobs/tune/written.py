@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from rewriters.selection import NONE
 
 HEADER = "# Written by dmqr tune"
 WIDTH = 120  # columns of the files
+DATE = "{date}"
 
 
 def check_out(path: str) -> None:
@@ -58,12 +60,17 @@ def write_tuned(run: RunFolder, tuning: Tuning, judged_by: str, path: str) -> li
         judged_by: The path of the judgements.
         path: Of the config.
     """
-    values = tuned_values(run.config, tuning.chosen, tuning.own_weights, rules_path(path))
+    file = _config_file(run)
+    values = tuned_values(run.config, tuning.chosen, tuning.own_weights, rules_path(path), file)
     said = [conclusion_written(tuning, path), *conclusions(tuning), *choices(tuning), *tuning_notes(tuning)]
     rows = [f"{step.name:<24} {step.mean:.4f}" for step in tuning.steps]
     idle = [name for name, weight in values.get("fuse", {}).get("weights", {}).items() if not weight and name != ORIGINAL]
     if idle:
         said.append(f"weight 0: {', '.join(idle)}; out of rewrite.strategies they cost nothing, but joint answers may change")
+    if file is None and run.config.label is not None:
+        said.append(f"label: that of the run, {run.config.label}; take it out if --label gave it")
+    if DATE in str(values):
+        said.append(f"{DATE}: the day of the log; the run had {run.config.log.date or 'none of its own'}")
     lines = [f"from {run.storage.root}, judged by {judged_by}", f"{tuning.measure} of held-out queries:", *rows, *said]
     header = "\n".join([HEADER, *(f"# {line}" for line in lines)])
     files = [path]
@@ -76,7 +83,18 @@ def write_tuned(run: RunFolder, tuning: Tuning, judged_by: str, path: str) -> li
     return files
 
 
-def tuned_values(config: Config, step: TuningStep, own_weights: Mapping[str, float], rules: str) -> dict[str, Any]:
+def _config_file(run: RunFolder) -> Mapping[str, Any] | None:
+    """Returns what stands in the file of a run's config, as far as it is here; it may have been edited since."""
+    try:
+        found = yaml.safe_load(Path(run.record["config_file"]).read_text(encoding="utf-8"))
+    except (KeyError, OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def tuned_values(
+    config: Config, step: TuningStep, own_weights: Mapping[str, float], rules: str, file: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Returns the keys of a config that differ from their defaults, with what a step changes.
 
     Args:
@@ -84,8 +102,9 @@ def tuned_values(config: Config, step: TuningStep, own_weights: Mapping[str, flo
         step: The chosen one.
         own_weights: Strategy -> the weight that its file gives it.
         rules: The path of the file of rules, for a selection.
+        file: What the file of the run's config holds; None: that is not known.
     """
-    values = _without_defaults(config)
+    values = _for_other_nights(_without_defaults(config), config, file)
     if step.name == CONFIGURED:
         return values
     if step.name == ALONE:
@@ -119,13 +138,44 @@ def _without_defaults(config: Config) -> dict[str, Any]:
             del one["analyzer"]
         if one["kind"] == "web" and one.get("base_url") == ADDRESSES.get(one["provider"]):
             one.pop("base_url", None)
-    date, log = config.log.date, values["log"]
-    if date is not None and date in str(log["path"]):  # the nights to come are of other days
-        paths = [log["path"]] if isinstance(log["path"], str) else log["path"]
-        dated = [path.replace(date, "{date}") for path in paths]
-        log["path"] = dated[0] if isinstance(log["path"], str) else dated
-        del log["date"]
     return values
+
+
+def _for_other_nights(values: dict[str, Any], config: Config, file: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns a config's values without what is of its night alone: the day of the log, and a label of the command line."""
+    known, date = file or {}, config.log.date
+    own = known.get("label")
+    if file is not None and config.label is not None and config.label != str(own).replace(DATE, str(date)):
+        values |= {"label": own}
+        if own is None:
+            del values["label"]
+    nightly = DATE in str(_undated(values["log"], date, known.get("log"), True)["path"])
+    found: dict[str, Any] = _undated(values, date, known, nightly)
+    if nightly and found["log"].get("date") == DATE:  # as it is where nothing is said
+        del found["log"]["date"]
+    return found
+
+
+def _undated(value: Any, date: str | None, file: Any, nightly: bool) -> Any:
+    """Returns a value with `{date}` where a day was filled in.
+
+    Args:
+        value: of the run's config.
+        date: the day of its log; None: it has none.
+        file: what the config's file has at that place; None: it has nothing, or is not known.
+        nightly: whether the log's day is taken for filled in where the file does not say so.
+    """
+    if isinstance(value, dict):
+        inner = file if isinstance(file, dict) else {}
+        return {key: _undated(one, date, inner.get(key), nightly) for key, one in value.items()}
+    if isinstance(value, list):
+        every = file if isinstance(file, list) and len(file) == len(value) else [None] * len(value)
+        return [_undated(one, date, of, nightly) for one, of in zip(value, every, strict=True)]
+    if not isinstance(value, str):
+        return value
+    if isinstance(file, str) and re.fullmatch(re.escape(file).replace(re.escape(DATE), r"\d{4}-\d\d-\d\d"), value):
+        return file
+    return value.replace(date, DATE) if nightly and date is not None and str(file) != value else value
 
 
 def _rules(tuning: Tuning, strategies: list[str]) -> dict[str, Any]:

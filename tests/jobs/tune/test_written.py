@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ from rich.console import Console
 
 from jobs.__main__ import main
 from jobs.config.config import Config
-from jobs.config.load import load_config
+from jobs.config.load import config_of, load_config
 from jobs.pages.tune import tuning_page
 from jobs.tune.objective import Weighting
 from jobs.tune.steps import EQUAL, Setting, TuningStep
@@ -88,16 +91,63 @@ def test_a_selection_is_written_as_rules(tmp_path: Path) -> None:
     assert rules.strategies["debugging"] == ("general", "keyword")  # of no judged query: as it was
 
 
-def test_the_day_of_the_log_is_not_fixed() -> None:
-    values = {
-        "name": "nightly", "output": "runs",
-        "log": {"path": ["logs/2026-01-31/", "more/2026-01-31.parquet"], "date": "2026-01-31", "query_column": "query"},
-        "rewrite": {"strategies": []}, "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "index"}}},
+def nightly(draw: Random, day: str) -> dict[str, Any]:
+    """What a config's file holds, in which texts have `{date}`, a day of their own or the log's, or none."""
+
+    def text(form: str) -> str:
+        return form.format(draw.choice(["{date}", "{date}", day, "2025-12-01", "all"]))
+
+    log = {"path": [text("logs/{}/"), text("more/{}.parquet")], "format": "ubi", "events": text("logs/{}/clicks.jsonl")}
+    indexes = {name: {"kind": "local", "index": text(f"{name}/{{}}")} for name in ("bm25", "dense")}
+    return {
+        "name": "nightly", "output": text("runs-of-{}"), **draw.choice([{}, {"label": text("from-{}")}]),
+        "log": log | draw.choice([{}, {"date": "{date}"}, {"date": day}]),
+        "rewrite": {"strategies": []}, "retrieve": {"retrievers": indexes}, "evaluate": {"qrels": text("judged/{}.tsv")},
     }  # fmt: skip
-    config = Config.model_validate(values)
+
+
+def tuned(config: Config, file: Mapping[str, Any] | None) -> dict[str, Any]:
     step = TuningStep(EQUAL, np.zeros(1), Setting(Weighting((), (), "overlap")))
-    kept = tuned_values(config, step, {}, "rules.yaml")
-    assert kept["log"] == {"path": ["logs/{date}/", "more/{date}.parquet"], "query_column": "query"}
+    return tuned_values(config, step, {}, "rules.yaml", file)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_tuned_config_is_that_of_every_night(seed: int) -> None:
+    """As its file is: another date fills the same places, and a day that the file has stays."""
+    file = nightly(Random(seed), "2026-01-31")
+    written_down = yaml.safe_dump(tuned(config_of(deepcopy(file), "file", date="2026-01-31"), file))
+    for day in ("2026-01-31", "2026-02-01"):
+        assert config_of(yaml.safe_load(written_down), "tuned", date=day) == config_of(deepcopy(file), "file", date=day)
+
+
+def test_without_its_file_every_day_of_the_log_is_that_of_the_night() -> None:
+    file = nightly(Random(1), "2026-01-31") | {"label": "trial-{date}", "output": "runs/{date}"}
+    file["log"] = {"path": "logs/{date}/", "format": "ubi", "events": "clicks/{date}.jsonl"}
+    file["evaluate"] = {"qrels": "judged/2025-12-01.tsv"}
+    config = config_of(deepcopy(file), "file", date="2026-01-31")
+    found = tuned(config, None)
+    assert file["log"].items() <= found["log"].items()
+    assert {name: found[name] for name in ("label", "output", "evaluate")} == {
+        "label": "trial-{date}", "output": "runs/{date}", "evaluate": {"qrels": "judged/2025-12-01.tsv"},
+    }  # fmt: skip
+    fixed = {"path": "log.parquet", "query_column": "query", "date": "2026-01-31"}
+    assert tuned(Config.model_validate(config.model_dump() | {"log": fixed}), None)["log"] == fixed
+
+
+def test_what_the_command_line_gave_is_of_the_night(tmp_path: Path) -> None:
+    judged = judged_run(tmp_path, half, names_of(20), label="trial", output="runs/2026-01-31")
+    tuning, record = tune(*judged), judged.run.record
+    record["config"]["log"] |= {"path": "logs/2026-01-31/", "date": "2026-01-31"}
+    file = tmp_path / "nightly.yaml"
+    file.write_text("log: {path: 'logs/{date}/'}\noutput: runs\n")
+    for number, (known, label) in enumerate(((file, None), (tmp_path / "gone.yaml", "trial"))):
+        path = tmp_path / f"tuned-{number}.yaml"
+        write_tuned(replace(judged.run, record=record | {"config_file": str(known)}), tuning, "qrels.tsv", str(path))
+        text = path.read_text()
+        values = yaml.safe_load(text)
+        assert (values["log"]["path"], values["output"], values.get("label")) == ("logs/{date}/", "runs/{date}", label)
+        assert "# {date}: the day of the log; the run had 2026-01-31" in text
+        assert ("# label: that of the run, trial; take it out if --label gave it" in text) == (label is not None)
 
 
 def shown(judged: Judged, width: int = 80) -> Sequence[str]:
