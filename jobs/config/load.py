@@ -21,7 +21,7 @@ from cluster.errors import ConfigError, nearest
 from cluster.plugins.references import is_reference, with_absolute_files
 from cluster.settings import FORM, NO_KIND, NO_PLUGIN, REQUIRED, Kinds, Names, field_names
 from jobs.config.config import MOST_LABEL, NAME, Config
-from jobs.config.sets import complete_sets
+from jobs.config.sets import SETS, chosen_sets, complete_sets
 from jobs.log.settings import day
 
 _CODES = {
@@ -211,7 +211,7 @@ def _put(values: dict[str, Any], name: str, value: Any, where: str) -> None:
         if not isinstance(values, dict):
             whole = ".".join(keys[: depth + 1])
             raise ConfigError("argument", f"{where}: {whole} is a value, it has no keys; set {whole} itself")
-    values[keys[-1]] = value
+    values[keys[-1]] = chosen_sets(values.get(keys[-1]), value, where) if name == SETS else value
 
 
 def _fill(value: Any, date: str) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from cluster.errors import ConfigError, nearest
 
+SETS = "ablate.sets"
 SET = "{set}"
 """Stands for the name of a set in texts of the config."""
 SAID = (
@@ -68,6 +69,58 @@ def complete_sets(values: _Values, where: str) -> None:
                 values, changes[first], path
             ):
                 _borrow(values, path, _at(changes[first], path), first)
+
+
+def chosen_sets(sets: Any, said: Any, where: str) -> Any:
+    """Returns what an override makes of `ablate.sets`: a list of names chooses among those there are, each with what it says.
+
+    Raises:
+        ConfigError: a name is none of them.
+    """
+    if not isinstance(sets, dict) or not isinstance(said, list):
+        return said
+    by_name = {str(name): one for name, one in sets.items()}
+    for name in map(str, said):
+        if name not in by_name:
+            raise ConfigError("argument", f"{where}: no set {name!r}{nearest(name, by_name)}")
+    return {str(name): by_name[str(name)] for name in said}
+
+
+def without_common(values: _Values, overrides: Mapping[str, Any], where: str) -> None:
+    """Takes out of whole sets what overrides of the config replace, so that it is replaced in the sets, too.
+
+    A config that was read has each set's sections whole, and does not know which of it the set has said itself. What all sets
+    have as the config has it is the config's.
+
+    Args:
+        values: of a config that was read; changed.
+        overrides: key in dotted form -> value.
+        where: begins messages.
+
+    Raises:
+        ConfigError: sets have their own values of such a key.
+    """
+    sets = (values.get("ablate") or {}).get("sets")
+    if not isinstance(sets, dict):
+        return
+    for key in overrides:
+        path = tuple(key.split("."))
+        if path[0] not in _sections():
+            continue
+        own = _at(values, path)
+        apart = [name for name, one in sets.items() if path[0] in one and _at(one, path) != own]
+        if apart:
+            what = f"{key}: sets have values of their own ({', '.join(apart)})"
+            raise ConfigError("argument", f"{where}: {what}; override it in the config's file or mapping, or in ablate.sets")
+        for one in sets.values():
+            _remove(one, path)
+
+
+def _remove(values: Any, path: tuple[str, ...]) -> None:
+    for key in path[:-1]:
+        values = values.get(key) if isinstance(values, dict) else None
+    if isinstance(values, dict):
+        values.pop(path[-1], None)
 
 
 def filled(value: Any, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,41 @@ def test_what_is_alike_in_all_sets_and_wrong_values_are_refused(values: dict[str
 def test_what_is_no_set_is_refused(values: dict[str, Any], sets: Any) -> None:
     with pytest.raises(ConfigError, match=r"ablate\.sets"):
         loaded(values, sets)
+
+
+SAYING = {
+    "one": {"log": "one.csv", "qrels": "one.tsv"},
+    "two": {"log": {"path": "two.csv", "query_column": "q", "id_column": "id"}, "key": "query", "rewrite.language": "German"},
+}
+
+
+@pytest.mark.parametrize("settings", [["ablate.sets=[two]"], {"ablate.sets": ["two"]}])
+def test_a_chosen_set_keeps_what_it_says(values: dict[str, Any], settings: Any) -> None:
+    whole = loaded(copy.deepcopy(values), SAYING)
+    config = config_of(values | {"ablate": {"sets": SAYING}}, "paper.yaml", settings)
+    assert list(config.ablate.sets) == ["two"]
+    assert set_config(config, "two") == set_config(whole, "two").model_copy(update={"store": config.store_folder})
+    assert set_config(config, "two").log.id_column == "id"
+    assert set_config(given_config(whole, {"ablate.sets": ["two"]}), "two") == set_config(config, "two")
+
+
+def test_a_chosen_set_that_is_none_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"--set ablate\.sets: no set 'tow'; did you mean 'two'"):
+        config_of(values | {"ablate": {"sets": SAYING}}, "paper.yaml", ["ablate.sets=[tow]"])
+
+
+def test_an_override_of_a_config_object_is_that_of_its_file(values: dict[str, Any]) -> None:
+    sets = {"one": {"log": "one.csv", "index": "i/one"}, "two": {"log": "two.csv", "index": "i/two"}}
+    overrides = {"log.max_chars": 77, "retrieve.retrievers.bm25.analyzer": "german", "retrieve.depth": 33, "fuse.k": 7}
+    read = loaded(copy.deepcopy(values), sets)
+    from_file = given_config(values | {"ablate": {"sets": sets}}, overrides)
+    from_object = given_config(read, overrides)
+    assert sets_of(from_object) == sets_of(from_file)
+    for one in sets_of(from_object).values():
+        assert (one.log.max_chars, one.retrieve.depth) == (77, 33)
+        assert one.retrieve.retrievers["bm25"].model_dump()["analyzer"] == "german"
+    with pytest.raises(ConfigError, match=r"config: log\.path: sets have values of their own \(one, two\); override it in"):
+        given_config(read, {"log.path": "other.csv"})
 
 
 def test_a_submitted_job_is_sent_the_judgements_of_each_set_and_reads_the_same_sets(
