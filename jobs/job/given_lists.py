@@ -107,7 +107,7 @@ def _given(log: str, read: str, path: str, version: str, where: str) -> GivenLis
     except (UnicodeDecodeError, pa.ArrowException) as error:
         raise RetrieverError("run-file", f"{where}: cannot be read: {one_line(error)}; write it as UTF-8") from error
     settings = LogSettings.model_validate_json(log)
-    topics, without = _queries(settings, log_files(settings), run)
+    topics, without = _queries(settings, log_files(settings), run, where)
     if not topics:
         ids = and_more(run.topics, _NAMED)
         words = f"none of its topics ({ids}) is an id of the log (log.id_column: {settings.id_column}); name the column of them"
@@ -128,19 +128,31 @@ def _given(log: str, read: str, path: str, version: str, where: str) -> GivenLis
     return GivenLists.of(queries, run, identity, tuple(_notes(run, topics, again, without)))
 
 
-def _queries(log: LogSettings, files: list[LogFile], run: RunFile) -> tuple[dict[str, str], int]:
-    """Returns topic -> its query in the log, in plain form, of the topics that are in the log; and rows without a list."""
-    columns = LogColumns(log.query_column, log.id_column)
+def _queries(log: LogSettings, files: list[LogFile], run: RunFile, where: str) -> tuple[dict[str, str], int]:
+    """Returns topic -> its query in the log, in plain form, of the topics that are in the log; and rows without a list.
+
+    Raises:
+        RetrieverError: Two topics have one query after different turns: lists are known by the query alone.
+    """
+    columns = LogColumns(
+        log.query_column, log.id_column, context_column=log.context_column, max_context_chars=log.max_context_chars
+    )
     wanted = pa.array(run.topics, pa.string())
     found: dict[str, str] = {}
+    after: dict[str, tuple[str, str]] = {}  # query -> its earlier turns, and a topic
     without = 0
     for rows in read_rows(check_log(files, columns), columns):
         mine = rows.filter(pc.is_in(rows.column("log_id"), value_set=wanted))
         without += len(rows) - len(mine)
-        for topic, raw in zip(mine.column("log_id").to_pylist(), mine.column("text").to_pylist(), strict=True):
-            query = plain((raw or b"").decode("utf-8", "replace"))
-            if query:
-                found.setdefault(topic, query)
+        turns = mine.column("context") if log.context_column is not None else pa.nulls(len(mine), pa.binary())
+        texts = (mine.column("log_id"), mine.column("text"), turns)
+        for topic, raw, earlier in zip(*(column.to_pylist() for column in texts), strict=True):
+            query, context = (plain((text or b"").decode("utf-8", "replace")) for text in (raw, earlier))
+            if query and found.setdefault(topic, query) == query:
+                other, first = after.setdefault(query, (context, topic))
+                if other != context:
+                    what = f"topics {first} and {topic} have the query {query!r} after different turns; lists are known by it"
+                    raise RetrieverError("run-file", f"{where}: {what}, so leave one of them out of the file")
     return {topic: found[topic] for topic in run.topics if topic in found}, without
 
 

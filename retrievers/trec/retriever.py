@@ -28,7 +28,7 @@ from retrievers.retriever import (
 from retrievers.trec.run_file import RunFile
 from retrievers.trec.settings import TrecSettings
 
-TREC_VERSION = 1
+TREC_VERSION = 2
 """Incremented when the same file would give other lists; part of a run's fingerprint."""
 
 

@@ -53,7 +53,7 @@ class RunFile:
         begins: (topics + 1,): where the list of each begins, and the last ends.
         doc_ids: Of all lists, each best first; the list of a topic lies in one chunk.
         scores: Of all lists, each descending and lower than the one before: those of documents with equal scores are moved
-            apart by less than is between them and the next.
+            apart, up, by less than is between them and the one before.
         counts: What was decided.
     """
 
@@ -173,7 +173,7 @@ def _ordered(
     keys = [("topic", "ascending"), ("score", "descending"), ("doc_id", "descending")]
     table = pa.table({"topic": codes, "score": scores, "doc_id": doc_ids})
     order = pc.sort_indices(table, sort_keys=keys).to_numpy()
-    codes, doc_ids, scores, ranks = codes[order], doc_ids.take(pa.array(order)), scores[order].astype(np.float64), ranks[order]
+    codes, doc_ids, scores, ranks = codes[order], doc_ids.take(pa.array(order)), _decimals(scores[order]), ranks[order]
     documents = doc_ids.dictionary_encode().indices.to_numpy().astype(np.int64)
     # of a document that is named again the first row, with its best score, counts
     first = np.sort(np.unique(codes.astype(np.int64) * (int(documents.max()) + 1) + documents, return_index=True)[1])
@@ -191,17 +191,24 @@ def _ordered(
     return doc_ids, scores, sizes
 
 
-def _apart(scores: np.ndarray) -> np.ndarray:
-    """Returns descending scores of which none equals the one before.
+def _decimals(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Returns the shortest decimals that are these numbers of 32 bits, mostly as the file has them: a floor of .7 keeps .7."""
+    return scores.astype("U").astype(np.float64)
 
-    Lists are sorted by score, then by document id ascending, where trec_eval takes the greater id first.
+
+def _apart(scores: np.ndarray) -> np.ndarray:
+    """Returns descending scores of which none equals the one before; those of equal documents are moved up, none is lowered.
+
+    Lists are sorted by score, then by document id ascending, where trec_eval takes the greater id first. A floor that is their
+    score keeps all of them so.
     """
     span = scores[0] - scores[-1] or 1.0
     begins = np.flatnonzero(np.diff(scores, prepend=np.inf))
     if len(begins) == len(scores):
         return scores
     sizes = np.diff(begins, append=len(scores))
-    gaps = np.append(scores[begins[:-1]] - scores[begins[1:]], span)
+    gaps = np.append(span, scores[begins[:-1]] - scores[begins[1:]])
     steps = np.minimum(gaps / sizes, span * _STEP / sizes)
-    moved: np.ndarray = scores - (np.arange(len(scores)) - np.repeat(begins, sizes)) * np.repeat(steps, sizes)
+    below = np.repeat(begins + sizes, sizes) - 1 - np.arange(len(scores))  # documents of equal score behind each
+    moved: np.ndarray = scores + below * np.repeat(steps, sizes)
     return moved

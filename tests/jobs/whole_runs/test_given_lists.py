@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 import pytrec_eval
 
+from cluster.errors import RetrieverError
 from cluster.run.shards import SUCCESS
 from jobs.__main__ import main
 from jobs.config.load import load_config
+from jobs.job.given_lists import with_given_lists
 from jobs.submit.reachable import unseen_paths
 from jobs.submit.sent_config import sent_config
+from retrievers.trec.settings import TrecSettings
 from tests.support.jobs.field_sets import DOCUMENTS, QRELS, QUERIES, lines, write_beir
 from tests.support.jobs.whole_runs import rows
 
@@ -69,6 +72,31 @@ def done(*words: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
 
 def means(ablation: dict[str, Any]) -> dict[str, dict[str, float]]:
     return {arm["arm"]: {name: one["mean"] for name, one in arm["measures"].items()} for arm in ablation["comparison"]["arms"]}
+
+
+def test_one_query_after_different_turns_has_no_list_of_its_own(config: Write, tmp_path: Path) -> None:
+    """Lists are known by the query; the same turns in another form are the same query."""
+    asked = {
+        "c1": ("Tell me more", ["what is BM25?"]),
+        "c2": ("tell  me MORE", ["What is bm25?"]),
+        "c3": ("tell me more", None),
+    }
+    rows_of = [{"id": topic, "query": query, "turns": turns} for topic, (query, turns) in asked.items()]
+    run = "".join(f"{topic} Q0 d{n} 1 1.0 other\n" for n, topic in enumerate(asked))
+    retrieve = {"retrievers": {"given": {"kind": "trec", "path": "other.run"}}}
+    log = {"path": "log.jsonl", "query_column": "query", "id_column": "id", "context_column": "turns"}
+    rewrite = {"strategies": []}
+    (tmp_path / "other.run").write_text(run)
+    lines(tmp_path / "log.jsonl", rows_of)
+    path = config(log=log, retrieve=retrieve, rewrite=rewrite, evaluate={})
+    with pytest.raises(RetrieverError) as error:
+        with_given_lists(load_config(path))
+    assert "topics c1 and c3 have the query 'tell me more' after different turns" in str(error.value)
+    lines(tmp_path / "log.jsonl", rows_of[:2])
+    given = with_given_lists(load_config(path)).retrieve.retrievers["given"]
+    assert isinstance(given, TrecSettings)
+    assert given.lists is not None
+    assert given.lists.texts.to_pylist() == ["tell me more"]
 
 
 @pytest.mark.slow

@@ -56,9 +56,11 @@ def test_documents_stand_as_trec_eval_has_them(scores: dict[str, float], order: 
     doc_ids = found.doc_ids.to_pylist()
     assert doc_ids == ranks_of_trec_eval(scores)
     assert (np.diff(found.scores) < 0).all()
-    narrow = np.array([np.float32(scores[doc_id]) for doc_id in doc_ids], np.float64)
-    span = float(np.ptp(narrow)) or 1.0
-    assert np.abs(found.scores - narrow).max() <= span * 1e-6
+    shown = np.array([float(str(np.float32(scores[doc_id]))) for doc_id in doc_ids])
+    span = float(np.ptp(shown)) or 1.0
+    assert np.abs(found.scores - shown).max() <= span * 1e-6
+    for floor in shown.tolist():
+        assert (found.scores >= floor).tolist() == (shown >= floor).tolist()
 
 
 def by_rules(lines: list[str]) -> tuple[dict[str, list[tuple[str, float]]], tuple[int, int, int]]:
@@ -129,6 +131,12 @@ def test_a_line_costs_few_bytes() -> None:
     assert kept / 200_000 < 30
     sent = pickle.dumps(GivenLists.of({f"what is {topic}": place for place, topic in enumerate(run.topics)}, run, {}))
     assert len(sent) / 200_000 < 30
+
+
+def test_a_floor_that_is_a_score_of_the_file_keeps_all_documents_of_that_score() -> None:
+    found = run_of(*(line(doc_id, score) for doc_id, score in zip("abcd", (0.9, 0.7, 0.7, 0.2), strict=True))).list_at(0)
+    assert found.doc_ids.to_pylist()[: (found.scores >= 0.7).sum()] == ["a", "c", "b"]
+    assert found.scores[[0, 2, 3]].tolist() == [0.9, 0.7, 0.2]
 
 
 def test_moved_scores_stay_apart_when_they_are_fused() -> None:
