@@ -169,13 +169,16 @@ def device(pool: Pool | PoolRequest) -> str:
     return "cuda:0" if pool.gpus else "cpu"
 
 
-def with_precisions(config: Config, engines: Sequence[EngineSettings] | None = None) -> Config:
+def with_precisions(config: Config, requested: Mapping[str, PoolRequest] | None = None) -> Config:
     """Returns the config with every `dtype: auto` resolved, since the precision changes results.
 
-    On a remote cluster `cluster.<stage>.gpus` decides whether workers have GPUs; if it is null, float32 is taken. `engines` as
-    of `requested_pools`.
+    On a remote cluster `cluster.<stage>.gpus` decides whether workers have GPUs; if it is null, float32 is taken.
+
+    Args:
+        config: of a run, or of an arm.
+        requested: the pools of the job that does it: of an ablation those of all arms; None: those of the config.
     """
-    requested = requested_pools(config, engines=engines)
+    requested = requested_pools(config) if requested is None else requested
     if config.cluster.address in ("local", IN_PROCESS):
         sized = in_process_pools if config.cluster.address == IN_PROCESS else local_pools
         devices = {name: device(pool) for name, pool in sized(requested, usable_gpus(requested)).items()}

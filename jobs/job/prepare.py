@@ -27,7 +27,7 @@ from jobs.job.judged_ids import qualified_judgements
 from jobs.job.keys import identity, run_id
 from jobs.job.measure_checks import named_judgements
 from jobs.job.opening import retriever_facts
-from jobs.job.pools import opened_engines, step_engines, with_precisions
+from jobs.job.pools import opened_engines, requested_pools, step_engines, with_precisions
 from jobs.job.replay import NOTED, Replay, replay_label
 from jobs.job.rewriting import config_error, read_rewriting, reads_texts
 from jobs.job.searched import SearchedIndex, searched_indexes
@@ -156,7 +156,7 @@ def _prepare(
     rewriting: Rewriting,
     ready: Ready,
 ) -> Prepared:
-    config = with_given_lists(with_precisions(config, opened_engines(config, rewriting.pool)))
+    config = with_given_lists(with_precisions(config, requested_pools(config, engines=opened_engines(config, rewriting.pool))))
     prices = read_prices(config, config_path)
     prices_file = prices_version(_prices_path(config_path)) if prices is not None else None
     ready([config])

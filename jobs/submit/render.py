@@ -17,9 +17,9 @@ from cluster.errors import ConfigError
 from cluster.kuberay.create import filled
 from cluster.kuberay.manifests import LONGEST_NAME, Manifest, check_rayjob, job_policy, nightly, rayjob
 from cluster.kuberay.worker_groups import explicit_pools, reach, worker_groups
-from cluster.run.pool_sizes import Pool, PoolRequest, stage_of_pool
-from jobs.chain.arms.arms import Arm, arms_of
-from jobs.chain.arms.pools import arm_gating, arm_pools, arm_rerankers, arm_steps, engines_of, pooled_config
+from cluster.run.pool_sizes import Pool, stage_of_pool
+from jobs.chain.arms.arms import arms_of
+from jobs.chain.arms.pools import pools_of_arms
 from jobs.config.config import Config
 from jobs.config.set_configs import sets_of
 from jobs.job.pools import requested_pools
@@ -69,7 +69,7 @@ def rendered(
     job = job_name(config.name, verb, config.label)
     of_sets = [(one, arms_of(one)) for one in ablations(config)] if verb == "ablate" else []
     arms = [arm for _, own in of_sets for arm in own]
-    requests = [_requests_of(one, own) for one, own in of_sets] or [requested_pools(config)]
+    requests = [pools_of_arms(one, own) for one, own in of_sets] or [requested_pools(config)]
     pools = _greatest([explicit_pools(one, kubernetes) for one in requests])
     groups = worker_groups(pools, kubernetes)
     date = "{date}" if kind == "cron" else config.log.date
@@ -116,11 +116,6 @@ def ablations(config: Config) -> list[Config]:
         ConfigError: what a set says is invalid.
     """
     return list(sets_of(config).values()) or [config]
-
-
-def _requests_of(config: Config, arms: Sequence[Arm]) -> dict[str, PoolRequest]:
-    """Returns the pools that an ablation asks for."""
-    return arm_pools(pooled_config(config, arms), engines_of(arms), arm_rerankers(arms), arm_steps(arms), arm_gating(arms))
 
 
 def _greatest(several: Sequence[Mapping[str, Pool]]) -> dict[str, Pool]:

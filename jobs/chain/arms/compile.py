@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError
+from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import FULL, RUN, Arm
 from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.corrections import Corrections
@@ -17,6 +18,7 @@ from jobs.chain.arms.equal_arms import DistinctArms, system
 from jobs.chain.arms.generations import Generations, TaskNames
 from jobs.chain.arms.judging import judging_of, nuggets_of
 from jobs.chain.arms.opened import OpenedBy, ScoredBy, digest
+from jobs.chain.arms.pools import pools_of_arms
 from jobs.chain.arms.shared_work import Answer, Search, SharedWork
 from jobs.chain.arms.texts import ArmTexts, searched_before
 from jobs.chain.chosen import choosing_of
@@ -31,6 +33,7 @@ from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
 from jobs.job.rewriting import read_rewriting, reads_texts
 from jobs.job.searched import SearchedIndex, searched_indexes
 from jobs.job.steps import ReadySteps, ready_steps
+from jobs.job.strategies import check_reads
 from retrievers.rerankers.budget import budget_of
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
@@ -85,7 +88,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     Raises:
         ConfigError, RewriterError, RetrieverError: An arm cannot be run.
     """
-    return _compiled(arms, keep, _Facts(), sources=sources)
+    return _compiled(arms, keep, _Facts(requested=pools_of_arms(arms[0].config, arms)), sources=sources)
 
 
 def compile_run(prepared: Prepared) -> Compiled:
@@ -140,18 +143,16 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
         if not distinct.add(arm, system(config, facts.rewriting(config)[1], answer)):
             continue
         answers.append(answer)
-        steps = facts.steps(config).identity()
-        known = identity(config, facts.indexes(config), identified_by, facts.reranking(config), steps)
+        known = identity(config, facts.indexes(config), identified_by, facts.reranking(config), facts.steps(config).identity())
         fingerprints[arm.name] = fingerprint(known)
+    first = configs[arms[0].name]
     work = SharedWork(
         tuple(texts.readings), dict(lists.retrievers),
         tuple(lists.searches.values), tuple(rerankers.values), tuple(answers), sources,
-        configs[arms[0].name].retrieve.filters, generations=tuple(generations.values), corrections=tuple(corrections.values),
-        judging=judging_of(configs[arms[0].name], facts.steps(configs[arms[0].name])),
-        nuggets=nuggets_of(configs[arms[0].name], facts.steps(configs[arms[0].name])),
+        first.retrieve.filters, generations=tuple(generations.values), corrections=tuple(corrections.values),
+        judging=judging_of(first, facts.steps(first)), nuggets=nuggets_of(first, facts.steps(first)),
     )  # fmt: skip
-    parts = {arm: part for arm in fingerprints if (part := texts.part_of(arm))}
-    return Compiled(distinct.arms, work, fingerprints, parts)
+    return Compiled(distinct.arms, work, fingerprints, {arm: of for arm in fingerprints if (of := texts.part_of(arm))})
 
 
 @contextmanager
@@ -174,9 +175,9 @@ def _naming(arm: Arm) -> Iterator[None]:
 class _Facts:
     """What is read once for all arms that have the same settings."""
 
-    def __init__(self, prepared: Prepared | None = None) -> None:
-        """Begins with what is known of a checked job."""
-        self._known: dict[Hashable, Any] = {}
+    def __init__(self, prepared: Prepared | None = None, requested: Mapping[str, PoolRequest] | None = None) -> None:
+        """Begins with what is known of a checked job; `requested`: the pools of all arms, whose devices decide precisions."""
+        self._known, self._requested = dict[Hashable, Any](), requested
         if prepared is not None:
             config, identified_by = prepared.config, prepared.identity
             known = {
@@ -196,16 +197,17 @@ class _Facts:
             config = self.config(arm.config)
             indexes = self.indexes(config)
             config = as_built(config, indexes)
-            if reads_texts(config, self.rewriting(config)[1].pool):
+            pool = self.rewriting(config)[1].pool  # read once for several arms, whose lists differ
+            check_reads(config, pool)
+            if reads_texts(config, pool):
                 self._once(_fact("documents", config), lambda: check_documents(config, indexes))
-            self.rewriting(config)
             self.reranking(config)
             self.steps(config)
             return config
 
     def config(self, config: Config) -> Config:
         """Returns a config with the precision of its models."""
-        made = self._once(_fact("config", config), lambda: with_given_lists(with_precisions(config)))
+        made = self._once(_fact("config", config), lambda: with_given_lists(with_precisions(config, self._requested)))
         return config.model_copy(update={"retrieve": made.retrieve, "rerank": made.rerank})
 
     def rewriting(self, config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any]]:
@@ -317,9 +319,7 @@ class _Lists:
 
     def _key(self, config: Config, name: str) -> str:
         settings = config.retrieve.retrievers[name].model_copy(update={"together": False, "score_floor": None})
-        depth = (
-            config.retrieve.depth if settings.is_approximate else None
-        )  # a deeper search looks at more candidates, and finds others
+        depth = config.retrieve.depth if settings.is_approximate else None  # a deeper search looks at more, and finds others
         return digest([self._facts.indexes(config)[name], settings.model_dump(), depth])
 
 

@@ -100,6 +100,11 @@ def arm_pools(
     return pools
 
 
+def pools_of_arms(config: Config, arms: Sequence[Arm]) -> dict[str, PoolRequest]:
+    """Returns the pools that an ablation requests, before its arms are compiled."""
+    return arm_pools(pooled_config(config, arms), engines_of(arms), arm_rerankers(arms), arm_steps(arms), arm_gating(arms))
+
+
 def rewriting_pool(number: int) -> str:
     """Returns the name of the pool, and of the stage, of a common engine, counted from 1."""
     return "rewrite" if number == 1 else f"rewrite_{number}"

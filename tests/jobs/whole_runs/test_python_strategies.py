@@ -389,6 +389,13 @@ def test_arms_are_their_runs(job: str, bm25: dict[str, Any], tmp_path: Path, cor
     assert not any("requests" in key for key in needs)
 
 
+def test_an_arm_whose_lists_are_too_short_for_what_a_strategy_reads_is_refused(job: str, tmp_path: Path, corpus: Path) -> None:
+    """The pool is read once for all arms; the lists are each arm's own."""
+    made = strategies({"rule.py:Titles": {"documents": 7}})
+    with pytest.raises(ConfigError, match=r"arm 'short': .*'titles.*': reads 7 documents of a list, and retrieve\.depth is 5"):
+        prepared_work(job, [made], {"arms": {"short": {"retrieve.depth": 5}}})
+
+
 @pytest.mark.slow
 def test_a_plan_tells_what_is_missing_and_that_it_costs_no_token(job: str, tmp_path: Path) -> None:
     (tmp_path / "prices.yaml").write_text("tokens: {tiny: {prompt: 2.0, completion: 8.0}}\n")

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from cluster.run.pool_sizes import PoolRequest
 from jobs.chain.arms.arms import arms_of
-from jobs.chain.arms.pools import arm_gating, arm_pools, arm_rerankers, engines_of, pooled_config
+from jobs.chain.arms.compile import _Facts
+from jobs.chain.arms.pools import arm_gating, arm_pools, arm_rerankers, engines_of, pooled_config, pools_of_arms
 from jobs.config.config import Config
+from jobs.job.pools import with_precisions
 
 VLLM = {"kind": "vllm", "model": "org/small"}
 LARGE = {"kind": "vllm", "model": "org/large", "args": {"tensor_parallel_size": 2}}
@@ -48,6 +50,21 @@ def test_arms_with_the_same_engine_share_its_pool_and_one_reranks_for_all(values
     found = pools(values, VLLM, {"again": {"rewrite.engine": VLLM}, "cool": {"rewrite.decoding.temperature": 0.5}})
     assert list(found) == ["rewrite", "retrieve"]
     assert list(pools(values, VLLM, {"reranked": {"rerank.kind": "cross_encoder"}})) == ["rewrite", "retrieve", "rerank"]
+
+
+def test_all_arms_rerank_in_the_precision_of_the_workers_that_they_share(
+    values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one GPU the ablation's engine has it; a run of the original alone would have it for the reranker."""
+    monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: 1.0)
+    values |= {"rerank": {"model": "r"}, "cluster": {"address": "local"}}
+    values["rewrite"] = {"engine": VLLM, "strategies": ["general", "keyword"]}
+    config = Config.model_validate(values)
+    arms = arms_of(config)
+    assert {one.name for one in arms} == {"full", "original", "general", "keyword"}
+    assert with_precisions(next(one.config for one in arms if one.name == "original")).rerank.dtype == "float16"
+    made = _Facts(requested=pools_of_arms(config, arms))
+    assert {made.config(one.config).rerank.dtype for one in arms} == {"float32"}
 
 
 OWN = {"kind": "vllm", "model": "org/own"}
