@@ -115,7 +115,7 @@ class Job:
             "judgements": bool(work.judging),
             "nuggets": work.nuggets is not None,
             "assignments": work.nuggets is not None,
-            "web": any(not retriever.searched for retriever in work.retrievers.values())
+            "web": any(retriever.of_pages for retriever in work.retrievers.values())
             or any(one.search is not None for one in work.corrections),
             "selections": any(one.rewriting.selects or one.gate is not None for one in work.readings),
             "tails": any(answer.looked > answer.keep for answer in work.answers),

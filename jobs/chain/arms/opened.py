@@ -67,6 +67,11 @@ class OpenedBy:
         return searched_indexes({self.name: self.settings}, {self.name: self.identity})
 
     @property
+    def of_pages(self) -> bool:
+        """Returns whether its hits bring their texts, as those of the web do: there is neither an index nor a given list."""
+        return not self.searched and not self.settings.originals_only
+
+    @property
     def search_names(self) -> dict[str, str | None]:
         """Returns the names that its searches are counted under, each with the model of its encoder."""
         return self.settings.search_names(self.name)
@@ -78,7 +83,7 @@ class OpenedBy:
         The identity has the analyzer by which the index was built. How often the original stands among texts that are searched
         as one (`retrievers/joined.py`), and which texts are long for Elasticsearch, is by the words of this version.
         """
-        if not self.searched:  # of the web: what is asked of the provider
+        if self.of_pages:  # what is asked of the provider
             return digest({"web": dict(self.identity)})
         known: dict[str, Any] = {"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth}
         known["versions"] = [ANALYZE_VERSION, JOINED_VERSION]

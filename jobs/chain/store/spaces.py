@@ -22,7 +22,9 @@ def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, An
             found[Space("completions", engine.space)] = {"engine": engine.identity}
     comparing = {work.compared_by(number) for number in range(len(work.searches))}
     for key, retriever in work.retrievers.items():
-        if not retriever.searched:  # of the web, whose answers are paid for
+        if retriever.settings.originals_only:  # its lists are read from a file each time
+            continue
+        if retriever.of_pages:  # of the web, whose answers are paid for
             if config.retrieve.store is not False:
                 found[Space("web", retriever.space)] = {"retriever": retriever.name, "web": dict(retriever.identity)}
             continue

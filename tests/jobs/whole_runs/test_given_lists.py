@@ -15,12 +15,15 @@ import pytrec_eval
 from cluster.errors import RetrieverError
 from cluster.run.shards import SUCCESS
 from jobs.__main__ import main
+from jobs.chain.store.spaces import kept_spaces
 from jobs.config.load import load_config
 from jobs.job.given_lists import with_given_lists
+from jobs.plan.missing.survey import _blind
 from jobs.submit.reachable import unseen_paths
 from jobs.submit.sent_config import sent_config
 from retrievers.trec.settings import TrecSettings
 from tests.support.jobs.field_sets import DOCUMENTS, QRELS, QUERIES, lines, write_beir
+from tests.support.jobs.in_process_runs import prepared_job
 from tests.support.jobs.whole_runs import rows
 
 TOPICS = ("q1", "q2", "q5")  # q4 is in the log and not in the file, q5 in the file and not in the log
@@ -136,6 +139,18 @@ def test_another_file_is_another_ablation(config: Write, tmp_path: Path, capfd: 
         assert means(json.loads(out))["other"] == pytest.approx(by_trec_eval(run), abs=1e-12)
         found.append(len(list((tmp_path / "runs").glob("small-*"))))
     assert found == [1, 1, 2]
+
+
+def test_a_run_file_is_not_the_web(config: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """There is no space and no table of pages, and a plan looks the other lists up."""
+    write_run(tmp_path / "other.run")
+    bm25 = {"kind": "local", "index": "index", "analyzer": "english"}
+    path = config(retrieve={"retrievers": {"bm25": bm25, "given": {"kind": "trec", "path": "other.run"}}})
+    done("index", path, capfd=capfd)
+    job = prepared_job(path)
+    assert not kept_spaces(job.prepared.config, job.compiled.work)
+    assert {"runs", "web"} & job.schemas.keys() == {"runs"}
+    assert not _blind(job.compiled.work)
 
 
 @pytest.mark.slow
