@@ -105,6 +105,19 @@ def test_one_without_a_note_is_said_to_be_unknown_once(load: Load, noting: dict[
     assert "was not built by dmqr index, so whether it is of corpus.parquet (corpus.path) is not known" in line
 
 
+def test_two_of_one_kind_are_two_indexes_though_no_setting_is_called_index(
+    load: Load, noting: dict[str, Any], tmp_path: Path
+) -> None:
+    text = (tmp_path / "overlap.py").read_text()
+    (tmp_path / "overlap.py").write_text(text.replace("settings.index", "settings.table").replace("    index:", "    table:"))
+    first, second = ({"kind": noting["kind"], "table": f"{name}.json"} for name in ("first", "second"))
+    index(load(own=first), [], silent())
+    index(load("corpus.path=other.parquet", own=second), [], silent())
+    for of in ({"own": first, "again": second}, {"own": second, "again": first}):
+        assert "retrieve.retrievers." in refusal(load(**of))
+    ready_indexes([load(own=first, again=first | {"least": 2})], silent())
+
+
 def test_a_corpus_that_is_not_here_is_not_compared(load: Load, noting: dict[str, Any], said: list[str]) -> None:
     config = load(own=noting)
     index(config, [], silent())
