@@ -21,6 +21,7 @@ from jobs.index.set_corpora import corpus_file
 from jobs.job.opening import stored_index
 from jobs.log.sets import irds
 from jobs.log.sets.names import set_name
+from retrievers.corpora.files import is_corpus_file
 from retrievers.local.index import INDEX, SOURCE_NOTE, index_path, read_index
 
 
@@ -63,17 +64,18 @@ def _versions(path: str) -> Iterator[tuple[str, int, str]]:
         entry = object_at(path)
         place = open_storage(path.rpartition("/")[0] if entry else path)
         entries: Iterator[Entry] = iter([entry]) if entry else place.list()
-        yield from ((place.url(one.key), one.size, str(one.etag)) for one in entries if entry or not _hidden(one.key))
+        yield from ((place.url(one.key), one.size, str(one.etag)) for one in entries if entry or not _left_out(one.key))
         return
     whole = Path(path).absolute()
     for file in whole.rglob("*") if whole.is_dir() else [whole]:
-        if file.is_file() and not _hidden(file.relative_to(whole).as_posix()):
+        if file.is_file() and not _left_out(file.relative_to(whole).as_posix()):
             stat = os.stat(file)
             yield str(file), stat.st_size, str(stat.st_mtime_ns)
 
 
-def _hidden(name: str) -> bool:
-    return any(part[:1] in "._" for part in name.split("/")) if name != "." else False
+def _left_out(name: str) -> bool:
+    """Returns whether a file of a folder is hidden; Parquet files are read in hidden folders, too."""
+    return name != "." and any(part[:1] in "._" for part in name.split("/")) and not is_corpus_file(name)
 
 
 def note_source(folder: str, source: str | None) -> None:

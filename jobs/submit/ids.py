@@ -29,22 +29,31 @@ _FINGERPRINT = "[0-9a-f]{12}"
 _LOOKED_UP = ("model", "revision", "lora", "index", "path", "tokenizer")  # whose content is of a run's identity, not the name
 
 
-def submission_id(config: Config, rewriting: Mapping[str, Any], verb: Verb, steps: Mapping[str, Any]) -> str:
-    """Returns the id under which a job is submitted first, by its config as sent, and the identity of its texts and steps."""
+def submission_id(
+    config: Config, rewriting: Mapping[str, Any], verb: Verb, steps: Mapping[str, Any], files: Mapping[str, str] | None = None
+) -> str:
+    """Returns the id under which a job is submitted first, by its config as sent, and the identity of its texts and steps.
+
+    `files`: what tells the content of further files that decide its results, by path, as the config that is sent has it.
+    """
     parts: list[Settings] = [
         config.rewrite,
         config.retrieve,
         config.rerank,
         *(one for of in config.asking.values() for one in of),
     ]
-    known = {
-        "verb": verb,
-        "identity": identity(config, {}, rewriting, {}),
-        "looked_up": [list(_looked_up(part.model_dump(mode="json"))) for part in parts],
-        "log": config.log.model_dump(mode="json"),
-        "output": config.output,
-        "ablate": config.ablate.model_dump(mode="json") if verb == "ablate" else None,
-    } | ({"steps": dict(steps)} if steps else {})
+    known = (
+        {
+            "verb": verb,
+            "identity": identity(config, {}, rewriting, {}),
+            "looked_up": [list(_looked_up(part.model_dump(mode="json"))) for part in parts],
+            "log": config.log.model_dump(mode="json"),
+            "output": config.output,
+            "ablate": config.ablate.model_dump(mode="json") if verb == "ablate" else None,
+        }
+        | ({"steps": dict(steps)} if steps else {})
+        | ({"files": dict(files)} if files else {})
+    )
     digest = hashlib.sha256(json.dumps(known, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
     return "-".join(part for part in (config.name, config.shown_label, digest) if part)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,8 +77,37 @@ def submission(config: Config, config_path: str, verb: Verb, command: str, packa
             _check_truth(one)
     _check_truth(config)
     resolved = as_sent(config, sent)
-    base = submission_id(resolved, _rewriting(config), verb, asked_steps(config))
+    base = submission_id(resolved, _rewriting(config), verb, asked_steps(config), _contents(sent, verb))
     return Submission(base, sent, config_path, verb, metadata(resolved, command), packages)
+
+
+def _contents(sent: SentConfig, verb: Verb) -> dict[str, str]:
+    """Returns path -> the hash of a file that arms name, as of a strategy, or that a retriever has its lists from.
+
+    Of one that is too large to be sent, size and time stand for the content.
+    """
+    ablate = sent.values.get("ablate") or {} if verb == "ablate" else {}
+    naming = [ablate.get(key) for key in ("arms", "grid", "runs")]
+    naming += [one for one in sent.values["retrieve"]["retrievers"].values() if one.get("kind") == "trec"]
+    found = {}
+    for path in sorted(set(_texts(naming))):
+        if (file := sent.files.get(path)) is not None:
+            found[path] = hashlib.sha256(file.read_bytes()).hexdigest()
+        elif os.path.isabs(path) and os.path.isfile(path):
+            stat = os.stat(path)
+            found[path] = f"{stat.st_size} {stat.st_mtime_ns}"
+    return found
+
+
+def _texts(values: Any) -> Iterator[str]:
+    """Yields the texts among values and in what they hold."""
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, Mapping):
+        yield from _texts([*values, *values.values()])
+    elif isinstance(values, list):
+        for one in values:
+            yield from _texts(one)
 
 
 def _check_truth(config: Config) -> None:

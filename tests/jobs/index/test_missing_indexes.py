@@ -112,6 +112,20 @@ def test_an_index_of_another_corpus_is_refused_and_stays(config: Callable[..., A
     ready(config())
 
 
+@pytest.mark.parametrize("name", ["_part/b.parquet", ".hidden/deep/b.parquet", "b.parquet"])
+def test_an_edited_file_that_is_read_is_noticed_wherever_it_lies(config: Callable[..., Any], tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "folder"
+    write(folder / "a.parquet", {"doc_id": ["x"], "text": ["A lens."]})
+    write(folder / name, ROWS)
+    (folder / "_notes.parquet").write_text("no corpus file")
+    ready(config(f"corpus.path={folder}"))
+    assert read_index(tmp_path / "index")["documents"] == 3
+    (folder / "_notes.parquet").write_text("edited")
+    ready(config(f"corpus.path={folder}"))
+    write(folder / name, OTHER)
+    assert "was built from another corpus (3 documents)" in refusal(config(f"corpus.path={folder}"))
+
+
 def test_other_columns_of_the_same_file_are_another_corpus(config: Callable[..., Any], corpus: str) -> None:
     write(Path(corpus), ROWS | {"body": ["x", "y"]})
     ready(config())

@@ -19,8 +19,10 @@ from jobs.config.load import load_config
 from jobs.job.keys import fingerprint
 from jobs.job.prepare import prepare
 from jobs.submit.config_map import config_files
+from jobs.submit.ids import VERBS
 from jobs.submit.sent_config import sent_config, write_package
 from jobs.submit.submit import submission
+from tests.support.jobs.whole_runs import ROOT
 from tests.support.plugins import forget, installed, page_file
 
 Values = dict[str, Any]
@@ -108,6 +110,30 @@ def test_a_module_as_a_part_of_a_hybrid(write: Write, tmp_path: Path) -> None:
         assert {file.name for file in sent.files.values()} == {"solo.py"}
         assert sent.values["retrieve"]["retrievers"]["both"]["kind"] == "hybrid"
         assert sent.values["retrieve"]["retrievers"]["both"]["of"]["b"]["kind"].endswith("/solo.py:OverlapSettings")
+
+
+def test_another_text_of_an_arm_s_file_and_another_run_file_are_another_job(write: Write, tmp_path: Path) -> None:
+    """Submitted again as it was, it is the job that works."""
+    shutil.copy(ROOT / "rewriters" / "strategies" / "general.yaml", tmp_path / "mine.yaml")
+    (tmp_path / "other.run").write_text("q1 Q0 d1 1 1.0 other\n")
+    ablate = {"arms": {"b": {"rewrite.strategies": ["mine.yaml"]}}, "runs": {"other": "other.run"}}
+    engine = {"kind": "recorded", "path": str(tmp_path / "recorded.jsonl")}
+
+    def ids() -> tuple[str, str]:
+        config = write(ablate=ablate, rewrite={"engine": engine, "strategies": []})
+        ablation, run = (submission(config, "job.yaml", verb, "dmqr submit", {}).base for verb in VERBS[::-1])
+        return ablation, run
+
+    ablations, runs = {ids()[0], ids()[0]}, {ids()[1]}
+    assert len(ablations) == 1
+    for count, name in enumerate(("mine.yaml", "other.run"), start=2):
+        with (tmp_path / name).open("a") as file:
+            file.write("# changed\n")
+        ablation, run = ids()
+        ablations.add(ablation)
+        runs.add(run)
+        assert len(ablations) == count
+    assert len(runs) == 1
 
 
 def test_a_package_that_an_arm_alone_names(write: Write, tmp_path: Path) -> None:
