@@ -7,7 +7,7 @@ user.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -83,8 +83,8 @@ class LlmStep(BaseModel):
             engine: Its key.
             sample: From 0, of several answers to one prompt.
         """
-        told = told_hash(values)
         shown = {**values, "query": mask(query.text), "context": mask(query.context) if query.context else "(none)"}
+        told = told_hash(values, mask.counts)
         if sample:
             decoding = {**decoding, "seed": decoding.get("seed", 0) + sample}
         return Request(
@@ -121,9 +121,13 @@ class LlmStep(BaseModel):
         return {"type": "object", "properties": properties, "required": list(self.keys), "additionalProperties": False}
 
 
-def told_hash(values: Mapping[str, str]) -> str:
-    """Returns what tells a request from others of its query: the hash of the values of its variables; "" without any."""
-    return template_hash(json.dumps(dict(values), sort_keys=True, ensure_ascii=False)) if values else ""
+def told_hash(values: Mapping[str, str], masked: Iterable[str] = ()) -> str:
+    """Returns what tells a request from others of its query: the hash of the values of its variables; "" without any.
+
+    `masked`: the kinds of personal data that the prompt shows placeholders of; another prompt, so another completion.
+    """
+    told = {**values, "": " ".join(sorted(masked))} if masked else values
+    return template_hash(json.dumps(dict(told), sort_keys=True, ensure_ascii=False)) if told else ""
 
 
 def shipped_steps() -> list[str]:

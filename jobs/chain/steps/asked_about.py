@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import combinations, product
 
 from jobs.chain.steps.grading import document_values
 from jobs.config.config import Config
+from rewriters.guards.mask import KINDS
 from rewriters.reading.words.sentences import split_sentences
 from rewriters.steps.step import told_hash
+
+_MASKED = [kinds for count in range(len(KINDS) + 1) for kinds in combinations(KINDS, count)]  # of the query, by any arm
 
 
 def numbered_sentences(sentences: Iterable[str]) -> str:
@@ -34,6 +38,6 @@ def asked_about(config: Config, texts: Mapping[str, str], query: str, question: 
         if grade is not None:
             shown.append(document_values(text, grade.document_chars) | against)
             shown.append({"document": numbered_sentences(split_sentences(text))} | against)
-        for values in shown:
-            found.setdefault(told_hash(values), doc_id)
+        for values, masked in product(shown, _MASKED):
+            found.setdefault(told_hash(values, masked), doc_id)
     return found

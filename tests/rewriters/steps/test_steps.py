@@ -16,7 +16,7 @@ from rewriters.query import Query
 from rewriters.steps.reading import MESSAGES, read_step
 from rewriters.steps.rounds import RoundLabelSettings
 from rewriters.steps.settings import AnswerSettings, LabelSettings
-from rewriters.steps.step import LlmStep, load_step, shipped_steps
+from rewriters.steps.step import LlmStep, load_step, shipped_steps, told_hash
 
 KNOWN = frozenset({"query", "context", "documents", "tried"})
 JUDGED = frozenset({"query", "context", "document"})
@@ -118,9 +118,14 @@ def test_requests_are_told_apart_by_what_they_show() -> None:
 
 def test_personal_data_of_the_query_are_masked() -> None:
     mask = Mask(["mail"])
-    request = load_step("answer", KNOWN, "a").request(Query("id", "mail of joe@corp.org"), {"documents": "x"}, mask, {}, "e")
+    step, query = load_step("answer", KNOWN, "a"), Query("id", "mail of joe@corp.org")
+    request = step.request(query, {"documents": "x"}, mask, {}, "e")
     assert "joe@corp.org" not in request.prompt
     assert mask.values
+    unmasked = step.request(query, {"documents": "x"}, Mask(()), {}, "e")
+    assert request.variables == told_hash({"documents": "x"}, ["mail"]) != unmasked.variables == told_hash({"documents": "x"})
+    plain, masking = (step.request(Query("id", "q"), {"documents": "x"}, one, {}, "e") for one in (Mask(()), Mask(["mail"])))
+    assert plain == masking
 
 
 def test_a_file_of_the_user_may_declare_variables(tmp_path: Path) -> None:
