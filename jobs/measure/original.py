@@ -42,8 +42,14 @@ def fuse_original(
         columns["doc_id"],
         columns["score"].to_numpy(),
     )
-    alone = settings.model_copy(update={"weights": {}, "redundancy": "none"})
+    alone = settings.model_copy(update={"weights": _own_weights(settings), "redundancy": "none"})
     found = fused(by_document(lists, len(query_ids)), alone, collections=collections)
     doc_ids = found.doc_ids.to_pylist()
     of_query = [doc_ids[begin:end] for begin, end in pairwise(found.offsets.tolist())]
     return dict(zip(query_ids.to_pylist(), of_query, strict=True))
+
+
+def _own_weights(settings: FuseSettings) -> dict[str, float]:
+    """Returns the weights of the original's lists, as the arm `original` has them; none where the run leaves them all out."""
+    own = {name: weight for name, weight in settings.weights.items() if name.partition("/")[0] == ORIGINAL}
+    return own if own.get(ORIGINAL, 1.0) > 0 or any(own.values()) else {}

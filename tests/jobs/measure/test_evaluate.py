@@ -29,9 +29,11 @@ from jobs.measure.evaluate.evaluate import (
     evaluation_table,
     evaluation_values,
 )
+from jobs.measure.original import fuse_original
 from jobs.measure.significance import paired_test
 from jobs.runs.folder import RunFolder
 from jobs.tables import STORED
+from retrievers.settings import FuseSettings
 from tests.support.jobs.measures_by_hand import by_hand
 
 CONFIG: dict[str, Any] = {
@@ -156,6 +158,28 @@ def test_the_original_alone_is_fused_as_the_run_fuses(tmp_path: Path) -> None:
             rank[depth, doc_id] = of_doc["RR@10"]
     assert [rank[3, doc_id] for doc_id in "cba"] == pytest.approx([1, 1 / 2, 1 / 3])
     assert [rank[1, doc_id] for doc_id in "acb"] == pytest.approx([1, 1 / 2, 0])  # b is nobody's first
+
+
+@pytest.mark.parametrize(
+    ("weights", "order"),
+    [
+        ({}, "axby"),
+        ({"original/dense": 0}, "ab"),
+        ({"original": 0, "original/dense": 0.5}, "xy"),
+        ({"original": 4, "original/dense": 3.99}, "axby"),
+        ({"original": 4, "original/dense": 0.1, "keyword/bm25": 9}, "abxy"),
+        ({"original": 0}, "axby"),  # left out of the run; alone it is fused all the same
+    ],
+)
+def test_the_original_alone_has_the_weights_of_its_own_lists(weights: dict[str, float], order: str) -> None:
+    rows = [("bm25", "a", 2.0), ("bm25", "b", 1.0), ("dense", "x", 2.0), ("dense", "y", 1.0)]
+    table = pa.table(
+        {
+            "query_id": ["q"] * 4, "position": pa.array([1] * 4, pa.int32()), "retriever": [name for name, *_ in rows],
+            "doc_id": [doc_id for _, doc_id, _ in rows], "score": [score for *_, score in rows],
+        }
+    )  # fmt: skip
+    assert fuse_original(table, FuseSettings(method="rrf", weights=weights)) == {"q": list(order)}
 
 
 def test_judged_ones_that_the_log_lacks_are_counted_and_left_out_of_the_mean(run: Run) -> None:
