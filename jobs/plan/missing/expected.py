@@ -16,7 +16,7 @@ from jobs.chain.store.spaces import kept_spaces
 from jobs.plan.later_steps import later_tokens
 from jobs.plan.missing.amounts import NOTHING, Amount, exactly, of_others, of_unlike
 from jobs.plan.missing.answers import cost_of
-from jobs.plan.missing.kinds import GENERATIONS, PAIRS, SEARCHES, Kind, Missing, Scale, add_cost, price_of, wall_seconds
+from jobs.plan.missing.kinds import GENERATIONS, OF_WEB, PAIRS, SEARCHES, Kind, Missing, Scale, add_cost, price_of, wall_seconds
 from jobs.plan.missing.rates import Rates, add_seconds, rates_of
 from jobs.plan.missing.reasons import UNKNOWN, StoredQueries
 from jobs.plan.missing.steps import steps
@@ -71,6 +71,7 @@ def expected(
             SEARCHES: _searches(job, looked, stored, rates, paid),
             PAIRS: _pairs(work, looked, stored, rates, paid),
             **steps(work, looked, stored, later_tokens(job.prepared, 1, texts)),
+            **_of_web(work, looked, rates),
         },
         looked.left,
         looked.looked,
@@ -171,6 +172,18 @@ def _pairs(work: SharedWork, looked: Surveyed, stored: StoredQueries, rates: Rat
     add_seconds(kind, rates)
     kind.why, kind.drawn = stored.scores(looked.some("pairs")), bool(kind.note) or not looked.knows_all("pairs")
     return kind
+
+
+def _of_web(work: SharedWork, looked: Surveyed, rates: Rates) -> dict[str, Kind]:
+    """Returns the searches of the web of queries whose results are graded as too poor; nothing where there are none."""
+    kind, scale = Kind(note="it is asked where graded results do not suffice"), Scale(looked)
+    for one in work.corrections:
+        for name, model in one.search.search_names.items() if one.search is not None else ():
+            component = "web", f"{name}@{model or ''}"
+            number = scale.of(Amount(0, looked.looked, looked.looked), 1)
+            kind.parts[component] = kind.parts.get(component, NOTHING).plus(number)
+    add_seconds(kind, rates)
+    return {OF_WEB: kind} if kind.parts else {}
 
 
 def _reused(of: ByComponent, component: Component) -> int:

@@ -17,8 +17,9 @@ from jobs.plan.missing.survey import Component, Surveyed
 from jobs.plan.tiers import Tiers
 from jobs.runs.tiers import at_tiers
 
-GENERATIONS, SEARCHES, PAIRS = "generations", "searches", "pairs"
-_COUNTED = {"retrieve": "searches", GATE_STAGE: "searches", "rerank": "pairs"}  # stage -> what costs count; else requests
+GENERATIONS, SEARCHES, PAIRS, OF_WEB = "generations", "searches", "pairs", "web searches"
+_COUNTED = {"retrieve": "searches", GATE_STAGE: "searches", "web": "searches", "rerank": "pairs"}
+"""Stage -> what its costs count; else requests."""
 
 
 @dataclass

@@ -30,8 +30,6 @@ def missing_rows(missing: Mapping[str, Any] | None, left: Mapping[str, Any]) -> 
             if one["why"]:
                 part = f"of {sum(one['why'].values()):,} that were looked up: " if one["drawn"] else ""
                 yield "", part + ", ".join(f"{why} {number:,}" for why, number in one["why"].items())
-    if web := left.get("web_searches"):
-        yield "  web", f"up to {web:,} searches, where graded results do not suffice"
     if sample := missing.get("sample"):
         usd = "" if sample["usd"] is None else f", {money(sample['usd'])}"
         yield "  sample", f"{queries(sample['queries'])} were paid for{usd}, and are kept: {sample['folder']}"

@@ -23,6 +23,7 @@ from jobs.job.prepare import prepare
 from jobs.measure.compare.arm_costs import arm_costs
 from jobs.pages.report import report
 from jobs.pages.try_one import page as try_page
+from jobs.plan.budget import over_budget
 from jobs.plan.plan import plan
 from jobs.runs.folder import RunFolder
 from jobs.terminal.live_display import LiveDisplay
@@ -305,7 +306,13 @@ def test_try_plan_and_report_show_each_step(job: str, web: WebServer, passages: 
     planned = plan(prepare(config, job), LiveDisplay(io.StringIO()))
     left = {name: planned["left"][name] for name in ("grades", "web_searches", "answers")}
     assert left == {"grades": 0, "web_searches": 0, "answers": 0}  # it is finished
-    planned = plan(prepare(load_config(job, ["name=other"]), job), LiveDisplay(io.StringIO()))
+    Path(job).with_name("prices.yaml").write_text("searches: {web.search: 8000.0}\n")
+    other = load_config(job, ["name=other", "limits.max_cost_usd=0.01"])
+    planned = plan(prepare(other, job), LiveDisplay(io.StringIO()))
+    of_web, usd = planned["missing"]["kinds"]["web searches"], len(QUERIES) * 0.008
+    assert of_web["number"] == {"low": 0, "expected": len(QUERIES), "high": len(QUERIES)}
+    assert of_web["usd"] == pytest.approx({"low": 0, "expected": usd, "high": usd})
+    assert "the run may stop before its end" in str(over_budget(planned))
     assert planned["left"]["grades"] == len(QUERIES) * (1 + 3 + 3 + 1)
     assert planned["left"]["web_searches"] == len(QUERIES)
     with LoadedConfig(config, job, "small") as loaded:
