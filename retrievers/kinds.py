@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -98,12 +97,8 @@ class RetrieverSettings(Settings):
             raise ValueError(f"filters: {name} has no fields to filter by ({self.kind}); remove filters, or the retriever")
 
     def place(self, identity: Mapping[str, Any]) -> str:
-        """Returns the name of its index, by the identity of the index; without a name the kind, with a hash of the settings."""
-        name = identity.get("index", getattr(self, "index", None))
-        if name is not None:
-            return str(name)
-        settings = self.model_dump_json(exclude={"together", "score_floor"})
-        return f"{self.kind} {sha256(settings.encode()).hexdigest()[:8]}"
+        """Returns the name of its index in messages, by the identity of the index."""
+        return str(identity.get("index", getattr(self, "index", self.kind)))
 
     def at(self, identity: Mapping[str, Any]) -> Self:
         """Returns the settings with what an alias stood for when the index had this identity; {}: not resolved yet."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -163,7 +164,11 @@ class OwnBuild:
 
     def __init__(self, name: str, settings: RetrieverSettings, builder: Any) -> None:
         """Builds nothing yet."""
-        self.name, self.place = name, f"{settings.place({})} ({settings.kind})"
+        place = settings.place({})
+        if place == settings.kind:  # no name of an index is among its settings
+            own = settings.model_dump_json(exclude={"together", "score_floor"})
+            place = sha256(own.encode()).hexdigest()[:8]
+        self.name, self.place = name, f"{place} ({settings.kind})"
         self._settings, self._builder = settings, builder
 
     def build(self, given: BuildInputs) -> Summary:
