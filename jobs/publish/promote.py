@@ -72,7 +72,7 @@ def promote(
     if {*record.formats} <= {*TRAINING}:
         what = f"{version} in {target.place}: has training rows alone ({', '.join(record.formats)}), in which no search looks"
         raise ConfigError("publish-version", f"{what}; export with --as rows, and promote that")
-    if before is not None and before.version == version:
+    if before is not None and before.is_of(record):
         return _done(target, before, before.version, [], done=True)
     found = _gates(target, run, record, before, gates, judgements)
     failed = [one for one in found if not one.passed]
@@ -88,7 +88,7 @@ def rollback(target: Target, *, check: bool = False) -> PromotedVersion:
     """Promotes the version before the promoted one; with `check` it only says which one that is.
 
     Raises:
-        ConfigError: Nothing is promoted, nothing was before, or that version is gone or damaged.
+        ConfigError: Nothing is promoted, nothing was before, or that version is gone, damaged or another export now.
         HeldError: Another promotion came first.
     """
     before = target.current()
@@ -97,7 +97,11 @@ def rollback(target: Target, *, check: bool = False) -> PromotedVersion:
     if check and not before.history:
         return _done(target, before, None, [], done=False)
     now = rolled_back(before)
-    _complete(target, now.version)
+    record = _complete(target, now.version)
+    if not now.is_of(record):
+        what = f"{now.version} in {target.place}: is an export of {record.run_id}, made {record.made}, not that of {now.run_id}"
+        why = "which was promoted and has been removed since, so no gate was asked"
+        raise ConfigError("publish-version", f"{what}, {why}; promote it with its run, or another version")
     if not check:
         target.move(now, before)
     return _done(target, now, before.version, [], done=not check)
@@ -125,6 +129,8 @@ def _gates(
 ) -> list[GateResult]:
     with tempfile.TemporaryDirectory(prefix="dmqr-promote-") as folder:
         old = None if before is None else target.read(before.version)
+        if before is not None and old is not None and not before.is_of(old):
+            old = None  # what was promoted is gone, and another export has its name
         served = (
             None
             if old is None or "rows" not in old.formats

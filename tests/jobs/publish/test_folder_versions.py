@@ -204,6 +204,57 @@ def test_a_run_of_the_same_id_over_another_log_is_no_version_of_before(tmp_path:
     assert promoted(moved, PromoteArguments({"to": to} | OPEN, "v"), GroundTruth(ignored, "--qrels")).done
 
 
+def test_a_version_that_was_exported_anew_is_not_the_one_that_was_promoted(tmp_path: Path) -> None:
+    """Neither may be served unasked: by a rollback to it, nor as that which is promoted already."""
+    first, second = (RunMaker(tmp_path / name)([Query(one) for one in name]) for name in ("ab", "cde"))
+    to, closed = tmp_path / "to", {"gates": {"coverage": 1.0, "error_rate": None}}  # no row has anything
+    place, current = str(to), to / "current.json"
+
+    def told(gates: dict[str, Any] = OPEN) -> Any:
+        return promoted(second, PromoteArguments({"to": place} | gates, "blue"), GroundTruth(ignored, "--qrels"))
+
+    for version in ("blue", "green"):
+        export(first, ExportArguments({"to": place}, version))
+        promoted(first, PromoteArguments({"to": place} | OPEN, version), GroundTruth(ignored, "--qrels"))
+    shutil.rmtree(to / "blue")
+    export(second, ExportArguments({"to": place}, "blue"))
+    before = current.read_bytes()
+    for check in (True, False):
+        with pytest.raises(ConfigError, match=r"^blue in .*, so no gate was asked; promote it with its run, or") as error:
+            rolled_back(place, check=check)
+        assert (error.value.code, current.read_bytes()) == ("publish-version", before)
+    shutil.rmtree(to / "blue")  # the same export again is the same
+    export(first, ExportArguments({"to": place}, "blue"))
+    assert rolled_back(place).version == "blue"
+    shutil.rmtree(to / "blue")  # and now of that which is promoted
+    export(second, ExportArguments({"to": place}, "blue"))
+    with pytest.raises(ConfigError, match=r"^publish.gates.coverage: ") as error:
+        told(closed)
+    assert error.value.code == "publish-gate"
+    gates = {one.name: one.said for one in told().gates}
+    assert gates["changed_first"] == "blue is gone, or was exported without rows that it could be compared with"
+    said = json.loads(current.read_text())
+    assert said["identity"] == json.loads((to / "blue/export.json").read_text())["identity"]
+    assert (said["version"], said["history"], told().gates) == ("blue", [], [])
+
+
+def test_a_promotion_of_an_earlier_version_is_known_by_its_run(tmp_path: Path) -> None:
+    run, to = RunMaker(tmp_path)([Query("a")]), tmp_path / "to"
+    for version in ("one", "two"):
+        export(run, ExportArguments({"to": str(to)}, version))
+        promoted(run, PromoteArguments({"to": str(to)} | OPEN, version), GroundTruth(ignored, "--qrels"))
+    path = to / "promotions/000002.json"
+    said = json.loads(path.read_text())
+    for one in (said, *said["history"]):
+        del one["identity"]
+    path.write_text(json.dumps(said))
+    assert promoted(run, PromoteArguments({"to": str(to)} | OPEN, "two"), GroundTruth(ignored, "--qrels")).gates == []
+    assert rolled_back(str(to), check=True).version == "one"
+    path.write_text(json.dumps(said | {"history": [said["history"][0] | {"run_id": "small-fedcba987654"}]}))
+    with pytest.raises(ConfigError, match=r"^one in .*, not that of small-fedcba987654, which was promoted"):
+        rolled_back(str(to))
+
+
 def test_an_export_of_an_earlier_version_is_not_taken_for_that_of_these_files(tmp_path: Path) -> None:
     run, to = RunMaker(tmp_path)([Query("a")]), tmp_path / "to"
     export(run, ExportArguments({"to": str(to)}, "v"))
