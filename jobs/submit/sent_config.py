@@ -34,7 +34,8 @@ from retrievers.rerankers.settings import RerankerSettings
 from rewriters.engines.settings import ENGINES, EngineSettings
 from rewriters.pool import file_engine, named
 from rewriters.python.load import GROUP, code_class, is_code
-from rewriters.settings import is_path
+from rewriters.settings import SelectClassified, is_path
+from rewriters.steps.settings import JudgedSettings, LlmStepSettings
 
 FOLDER = "submitted"
 """Folder of the config, prices.yaml and `files/` in what is sent."""
@@ -45,6 +46,8 @@ _REGISTRIES: tuple[tuple[type, Kinds], ...] = (
     (EngineSettings, ENGINES),
     (RerankerSettings, RERANKERS),
 )
+_SHIPPED: Mapping[str, tuple[type, ...]] = {"prompt": (LlmStepSettings, JudgedSettings), "rules": (SelectClassified,)}
+"""Key -> sections in which a name that is no path is of what we ship, whatever files are in the current folder."""
 MOST_BYTES = 1 << 20  # of a file that is sent; Ray keeps what is sent in the memory of the head
 
 
@@ -190,9 +193,7 @@ class _Paths:
     def _at(self, key: str, value: Any, arm: Mapping[str, Any]) -> Any:
         """Returns the value of a key in dotted form."""
         above, _, last = key.rpartition(".")
-        if last == "kind" and isinstance(value, str):
-            return self._kind(value, self._field(above, arm))
-        return self._part(value, self._field(key, arm))
+        return self._inside(last, value, self._field(above, arm), self._field(key, arm))
 
     def _field(self, key: str, arm: Mapping[str, Any]) -> Field:
         """Returns the field at a key in dotted form; kinds on the way are those of the arm, else of the config."""
@@ -207,21 +208,21 @@ class _Paths:
             return [self._strategy(one) for one in value]
         if isinstance(value, dict):
             kind = value.get("kind")
-            return {
-                name: self._kind(one, field)
-                if name == "kind" and isinstance(one, str)
-                else self._part(one, field.inside(name, kind))
-                for name, one in value.items()
-            }
+            return {name: self._inside(name, one, field, field.inside(name, kind)) for name, one in value.items()}
         if isinstance(value, list):
             return [self._part(one, field) for one in value]
         return self._path(value, field.names) if isinstance(value, str) else value
 
-    def _kind(self, kind: str, field: Field) -> str:
-        """Returns a kind; `field` is the place of the section."""
-        models = field.model.values() if isinstance(field.model, dict) else [field.model]
+    def _inside(self, key: str, value: Any, section: Field, field: Field) -> Any:
+        """Returns the value of a key of a section."""
+        if key == "kind" and isinstance(value, str):
+            return self._kind(value, section)
+        is_shipped = isinstance(value, str) and not is_path(value) and _is_of(section, _SHIPPED.get(key, ()))
+        return value if is_shipped else self._part(value, field)
+
+    def _kind(self, kind: str, section: Field) -> str:
         for base, kinds in _REGISTRIES:
-            if kind not in kinds.classes and any(isinstance(one, type) and issubclass(one, base) for one in models):
+            if kind not in kinds.classes and _is_of(section, (base,)):
                 return self._code(kind, kinds.group)
         return kind
 
@@ -258,6 +259,11 @@ class _Paths:
             return moved(value, self._other) if of_split is None else self._text(of_split)
         is_file = what in (Names.FILE, Names.KEY) and value != BESIDE_RUNS
         return moved(value, self._other) if is_file or (what is Names.MODEL and Path(value).is_dir()) else value
+
+
+def _is_of(section: Field, classes: tuple[type, ...]) -> bool:
+    models = section.model.values() if isinstance(section.model, dict) else [section.model]
+    return any(isinstance(one, type) and issubclass(one, classes) for one in models)
 
 
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
