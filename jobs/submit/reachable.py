@@ -16,6 +16,19 @@ from jobs.log.sets.names import set_name
 from rewriters.pool import named
 
 _OF_A_PATH = ("/", "./", "../", "~")
+# Variables by which boto3 finds credentials; of a pair of keys the one that it looks for first.
+_CREDENTIALS = frozenset(
+    {
+        "AWS_ACCESS_KEY_ID",
+        "AWS_PROFILE",
+        "AWS_DEFAULT_PROFILE",
+        "AWS_CONFIG_FILE",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    }
+)
 
 
 def unseen_paths(*configs: Config, sent: Collection[str] = ()) -> list[str]:
@@ -77,7 +90,7 @@ def doubtful(config: Config, *arms: Config) -> list[str]:
                 f"rewrite.strategies: {source}: is not read here; if it has an engine, give the GPUs of a worker in "
                 "cluster.rewrite.gpus, and the port of a server in cluster.kubernetes.egress_ports"
             )
-    given = any(name.startswith("AWS_") for name in (*kubernetes.env, *kubernetes.secrets))
+    given = not _CREDENTIALS.isdisjoint((*kubernetes.env, *kubernetes.secrets))
     if not given and any(remote(name) for _, _, name in _named(config, *arms)):
         if kubernetes.service_account is None:
             found.append(

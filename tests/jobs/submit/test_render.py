@@ -537,7 +537,13 @@ def test_what_pods_can_hardly_do_is_told() -> None:
     opened = "cluster.kubernetes.egress_addresses=['169.254.170.23:80']"
     assert told(opened) == []
     assert [line.partition(":")[0] for line in told("cluster.kubernetes.service_account=null")] == ["s3"]
-    assert told("cluster.kubernetes.secrets={AWS_SECRET_ACCESS_KEY: {secret: s3, key: key}}") == []
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"):
+        assert told(f"cluster.kubernetes.secrets={{{name}: {{secret: s3, key: key}}}}") == []
+        assert told("cluster.kubernetes.service_account=null", f"cluster.kubernetes.env={{{name}: a}}") == []
+    for name in ("AWS_REGION", "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE", "AWS_SECRET_ACCESS_KEY"):  # which give none
+        (line,) = told("cluster.kubernetes.service_account=null", f"cluster.kubernetes.env={{{name}: a}}")
+        assert line.startswith("s3://: nothing gives the pods credentials")
+        assert len(told(f"cluster.kubernetes.env={{{name}: a}}")) == 1
     (line,) = told()
     assert "add 169.254.170.23:80 to cluster.kubernetes.egress_addresses" in line
     (line,) = told(opened, "cluster.kubernetes.image=dmqr:1")
