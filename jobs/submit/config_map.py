@@ -6,6 +6,7 @@ text files in place of the files.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -88,8 +89,10 @@ def config_files(config: Config, config_path: str, *, any_night: bool) -> Config
             return named
         folder = f"plugins/{files.code.version.partition(':')[2][:12]}"
         for place, content in files.code.files:
-            key = f"{_UNSAFE.sub('-', f'{folder}/{place}')}"[:253]
-            found.data[key], found.paths[key] = _text(content, files.code.origin, place), f"{folder}/{place}"
+            path = f"{folder}/{place}"
+            mark = hashlib.sha256(path.encode()).hexdigest()[:12]  # other paths may be alike without letters that no key has
+            key = f"plugin-{mark}-{_UNSAFE.sub('-', place)}"[:253]
+            found.data[key], found.paths[key] = _text(content, files.code.origin, place), path
         found.sent.append(named)
         return f"{CONFIG_FOLDER}/{folder}/{files.module_file}:{files.name}"
 

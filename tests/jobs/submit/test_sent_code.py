@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -247,3 +248,23 @@ def test_a_config_map_has_the_code_of_strategies(write: Write, tmp_path: Path) -
     with installed(tmp_path / "site", "said-there", {"said_there.py": STRATEGY}, ""):
         found = config_files(write(rewrite={"strategies": ["said_there:Said"]}), "job.yaml", any_night=False)
     assert STRATEGY in found.data.values()
+
+
+def test_modules_with_other_letters_than_keys_may_have_are_each_in_a_config_map(write: Write, tmp_path: Path) -> None:
+    texts = {
+        "排序.py": "FIRST = 1\n",
+        "检索.py": "LAST = 2\n",
+        f"{'long_' * 48}a.py": "A = 3\n",
+        f"{'long_' * 48}b.py": "B = 4\n",
+    }
+    imports = "".join(f"import {Path(name).stem}\n" for name in texts)
+    texts["said.py"] = STRATEGY.replace("\n\n\n", f"\n{imports}\n\n", 1)
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    config = write(rewrite={"strategies": ["said.py:Said", {"said.py:Said": {"weight": 2}}]})
+    found = config_files(config, "job.yaml", any_night=False)
+    in_pods = {Path(path).name: found.data[key] for key, path in found.paths.items() if path.startswith("plugins/")}
+    assert in_pods == texts | {"overlap.py": page_file("overlap.py")}
+    assert found.data.keys() == found.paths.keys()
+    assert all(re.fullmatch("[-._A-Za-z0-9]{1,253}", key) for key in found.data)
+    assert len(set(found.paths.values())) == len(found.paths)
