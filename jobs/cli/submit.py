@@ -114,7 +114,9 @@ def _render(options: argparse.Namespace) -> int:
         known = f"three times {seconds:,.0f} s of work" if seconds is not None else f"{DEADLINE_SECONDS // 3600} hours"
         _note(f"deadline: {known}: {why}")
     verb: Verb = "ablate" if options.ablate else "run"
-    print(rendered(config, options.config, options.render, verb=verb, settings=options.set, seconds=seconds), end="")
+    settings, label = options.set, options.label
+    text = rendered(config, options.config, options.render, verb=verb, settings=settings, label=label, seconds=seconds)
+    print(text, end="")
     return 0
 
 

@@ -21,6 +21,7 @@ from cluster.run.pool_sizes import Pool, stage_of_pool
 from jobs.chain.arms.arms import arms_of
 from jobs.chain.arms.pools import pools_of_arms
 from jobs.config.config import Config
+from jobs.config.load import load_config
 from jobs.config.set_configs import sets_of
 from jobs.job.pools import requested_pools
 from jobs.submit.config_map import config_files
@@ -37,6 +38,7 @@ _ROUND_SECONDS = 600
 _KILL_SECONDS = 600  # without cluster.grace_seconds: an orderly stop commits the shards under way
 _HAND_BACK_SECONDS = 5  # after the grace
 _ANY_DATE = "2026-01-31"  # to check a name that has the date of a night
+_NO_DATE = "0001-01-01"  # of no log: stands where a text has the date of a night
 _WIDTH = 128
 _MARK = 6  # hexadecimal digits of a hash in a name
 # Endings of other objects' names: such a name is marked, too.
@@ -50,6 +52,7 @@ def rendered(
     *,
     verb: Verb = "run",
     settings: Sequence[str] = (),
+    label: str | None = None,
     seconds: float | None = None,
 ) -> str:
     """Returns the manifests as YAML documents, the same for the same arguments.
@@ -60,13 +63,16 @@ def rendered(
         kind: kuberay: one RayJob; kueue: one that Kueue admits; cron: one every night.
         verb: what the job does with it.
         settings: the `--set`s of the command, which the job in the cluster is given, too.
+        label: the `--label` of the command; None: it has none.
         seconds: busy time of all workers together, for the deadline; None: it is not known.
 
     Raises:
         ConfigError: the operator or Kueue would refuse the manifest, the config cannot be read, or an arm cannot be.
     """
     kubernetes = config.cluster.kubernetes
-    job = job_name(config.name, verb, config.label)
+    named = load_config(config_path, settings, _NO_DATE, label) if kind == "cron" else config
+    run_label = named.label and named.label.replace(_NO_DATE, "{date}")  # filled in each night, as all of the RayJob is
+    job = job_name(named.name.replace(_NO_DATE, "{date}"), verb, run_label)
     of_sets = [(one, arms_of(one)) for one in ablations(config)] if verb == "ablate" else []
     arms = [arm for _, own in of_sets for arm in own]
     requests = [pools_of_arms(one, own) for one, own in of_sets] or [requested_pools(config)]
@@ -84,7 +90,7 @@ def rendered(
             *("timeout", "--signal=TERM", f"--kill-after={max(_KILL_SECONDS, kill)}", str(deadline)),
             *("dmqr", verb, files.config),
             *(["--date", date] if date else []),
-            *(["--label", config.label] if config.label else []),
+            *(["--label", run_label] if run_label else []),
             *(word for setting in overrides for word in ("--set", setting)),
         ]
     )

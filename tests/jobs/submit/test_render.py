@@ -676,6 +676,35 @@ def test_the_date_of_a_cron_job_is_that_of_its_night(place: Path, capsys: pytest
     assert "--date: a CronJob fills in the date of each night" in seen.err
 
 
+@pytest.mark.parametrize(
+    "change", [{"label": "v2-{date}"}, {"name": "night-{date}"}, {"name": "n-{date}", "label": "a.{date}.b"}]
+)
+def test_a_date_in_name_or_label_is_that_of_each_night(
+    change: dict[str, str], place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = yaml.safe_load((place / "night.yaml").read_text())
+    (place / "night.yaml").write_text(yaml.safe_dump(values | change))
+    found, _ = rendered_by(["--render", "cron"], capsys)
+    with monkeypatch.context() as later:
+        later.setattr("jobs.config.load.yesterday", lambda: "2031-05-06")
+        assert rendered_by(["--render", "cron"], capsys)[0] == found
+    names = [document["metadata"]["name"] for document in found]
+    assert not any("{" in name or re.search(r"\d{4}-\d\d-\d\d", name) for name in names)
+    for document in found:
+        check(document)
+    (raw,) = (json.loads(one["data"]["rayjob.json"]) for one in found if "rayjob.json" in one.get("data", {}))
+    for date in ("2026-01-31", "2026-02-01"):
+        command = shlex.split(filled(raw, date)["spec"]["entrypoint"])
+        options = parser().parse_args(command[command.index("dmqr") + 1 :])
+        there = load_config("night.yaml", options.set, options.date, options.label)
+        here = load_config("night.yaml", date=date)
+        assert (there.name, there.label, there.log) == (here.name, here.label, here.log)
+    others = [rendered_by(["--render", "cron", "--label", label], capsys)[0] for label in (yesterday(), "fixed")]
+    for label, other in zip((yesterday(), "fixed"), others, strict=True):
+        assert words(other)[words(other).index("--label") + 1] == label
+    assert len({one(every, "CronJob")["metadata"]["name"] for every in [found, *others]}) == 3
+
+
 def test_the_estimate_is_the_last_run_of_these_settings_by_the_size_of_the_log(
     values: dict[str, Any], bm25: dict[str, Any], config_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
