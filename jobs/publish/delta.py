@@ -57,12 +57,13 @@ def compared(target: Target, since: str, rows: LookUpRows, folder: Path) -> Delt
     """Returns what differs between rows and a version of the target, with files in a local folder.
 
     Raises:
-        ConfigError: There is no such version, or it is not complete.
+        ConfigError: There is no such version, or it is not complete, or damaged.
     """
-    if target.read(since) is None:
+    if (record := target.read(since)) is None:
         raise ConfigError(
             "publish-version", f"--since {since}: is no complete version in {target.place}; export it, or leave --since out"
         )
+    target.check_whole(record)
     old, changed, gone = (folder / f"{name}.parquet" for name in ("old", "changed", "gone"))
     served_file(target, since, old)
     with database() as connection:

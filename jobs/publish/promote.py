@@ -131,11 +131,10 @@ def _gates(
         old = None if before is None else target.read(before.version)
         if before is not None and old is not None and not before.is_of(old):
             old = None  # what was promoted is gone, and another export has its name
-        served = (
-            None
-            if old is None or "rows" not in old.formats
-            else served_file(target, old.version, Path(folder, "served.parquet"))
-        )
+        served = None
+        if old is not None and "rows" in old.formats:
+            target.check_whole(old)
+            served = served_file(target, old.version, Path(folder, "served.parquet"))
         return [
             error_rate(run, gates),
             coverage(run, record, gates),

@@ -24,6 +24,7 @@ from jobs.verbs.publishing import ExportArguments, PromoteArguments, promoted, r
 from jobs.verbs.publishing import exported as export
 from rewriters.normalise import query_id
 from tests.support.jobs.look_up_rows import HOSTILE, Row, bare, expected_rows
+from tests.support.jobs.report_runs import Query, RunMaker
 from tests.support.retrievers.elastic_server import Server, ask
 
 Night = Callable[..., Path]
@@ -206,6 +207,24 @@ def test_an_index_is_a_version_of_one_alias_alone(new_name: Callable[[], str], n
     with pytest.raises(ConfigError, match=r"^de-one in elastic:.*: there is no complete export of it"):
         promote(run, alias, "de-one")
     assert promote(run, f"{alias}-de", "one").done
+
+
+@pytest.mark.usefixtures("elasticsearch")
+def test_nothing_is_compared_with_an_index_that_lacks_rows(new_name: Callable[[], str], tmp_path: Path) -> None:
+    run, alias = Path(RunMaker(tmp_path)([Query("a"), Query("b")]).storage.root), new_name()
+    for version in ("one", "two"):
+        put(run, alias, version)
+    promote(run, alias, "one")
+    key, _ = every_row(f"{alias}-one")
+    ask("DELETE", f"/{alias}-one/_doc/{key}?refresh=true")
+    line = rf"^index {alias}-one at .*: holds 1 rows in place of 2; remove it, and export it again"
+    for check in (True, False):
+        with pytest.raises(ConfigError, match=line) as error:
+            promote(run, alias, "two", check=check)
+        assert error.value.code == "publish-version"
+    with pytest.raises(ConfigError, match=line):
+        put(run, alias, "three", since="one")
+    assert (list(ask("GET", f"/{alias}")), ask("GET", f"/{alias}-three*")) == ([f"{alias}-one"], {})
 
 
 def test_a_server_that_is_away_is_one_line(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
