@@ -100,6 +100,10 @@ def _by_reranker(record: ExportRecord, gates: PublishGates, before: ExportRecord
     checks: list[tuple[str, bool]] = []
     old = None if before is None else before.best_scores
     if bound.below_promoted is not None and before is not None and old is not None and old["by"] == found["by"]:
+        hits, of_old = record.choices["hits"], before.choices["hits"]
+        if hits != of_old:  # the best of more hits is never worse
+            words = f"{said}, not held against {before.version}, which has {of_old} hits of a query in place of {hits}"
+            return _result(mean, words, checks)
         least = old["mean"] - bound.below_promoted
         checks.append(
             (f"at least {figure(least)}, as {_less(before.version, bound.below_promoted)}", mean >= least - _ROUNDING)

@@ -272,7 +272,7 @@ def test_quality_by_the_reranker(tmp_path: Path, capfd: pytest.CaptureFixture[st
     record = json.loads(Path(to, "one", "export.json").read_text())
     assert (record["best_scores"]["mean"], record["best_scores"]["queries"]) == (-1.5, 3)
     assert typed(capfd, "promote", run.storage.root, "--to", to, "--version", "one")[0] == 0
-    typed(capfd, "export", run.storage.root, "--to", to, "--version", "two", "--hits", "1")
+    typed(capfd, "export", run.storage.root, "--to", to, "--version", "two")
     path = Path(to, "one", "export.json")
     record["best_scores"]["mean"] = -1.0  # as of a night whose documents were better
     path.write_text(json.dumps(record))
@@ -281,6 +281,29 @@ def test_quality_by_the_reranker(tmp_path: Path, capfd: pytest.CaptureFixture[st
     command = ["promote", run.storage.root, "--to", to, "--version", "two"]
     assert typed(capfd, *command) == (1, "", [f"dmqr promote: {line}; nothing is promoted; {END}"])
     assert typed(capfd, *command, "--set", "publish.gates.quality.below_promoted=0.5")[0] == 0
+
+
+@pytest.mark.parametrize(("old", "new"), [(1, 2), (2, 1)])
+def test_scores_of_other_numbers_of_hits_are_not_compared(
+    old: int, new: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The best of more hits is never worse; the promoted version looks better here, and worse."""
+    run, to = run_of(tmp_path, LISTS, rerank={"kind": "cross_encoder", "model": "m"}), str(tmp_path / "to")
+    for version, hits in (("one", old), ("two", new), ("three", old)):
+        typed(capfd, "export", run.storage.root, "--to", to, "--version", version, "--hits", str(hits))
+    assert typed(capfd, "promote", run.storage.root, "--to", to, "--version", "one")[0] == 0
+    path = Path(to, "one", "export.json")
+    record = json.loads(path.read_text())
+    words = "the mean of the best reranker scores is -1.5000 over 3 queries, not held against one, which has "
+    words += f"{old} hits of a query in place of {new}, and there is nothing to hold it against"
+    for mean in (-1.0, -9.0):
+        path.write_text(json.dumps(record | {"best_scores": record["best_scores"] | {"mean": mean}}))
+        gates = {}
+        for version in ("two", "three"):
+            command = ["promote", run.storage.root, "--to", to, "--version", version, "--check", "--json"]
+            gates[version] = json.loads(typed(capfd, *command)[1])["gates"][-1]
+        assert (gates["two"]["passed"], gates["two"]["said"]) == (True, words)
+        assert gates["three"]["passed"] == (mean == -9.0)
 
 
 def test_several_gates_say_a_line_each(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
