@@ -152,6 +152,19 @@ def is_here(path: str) -> bool:
     return local_qrels(path) is not None
 
 
+def check_here(path: str | None, what: str, argument: str) -> None:
+    """Refuses judgements of a config that are not here, where something else would be measured by in their place.
+
+    Raises:
+        ConfigError: they are not; the line says what would be measured, and which argument names others.
+    """
+    if path is not None and not is_here(path):
+        raise ConfigError(
+            "judgements",
+            f"evaluate.qrels {path}: is not here, so that {what} would be measured by something else; give {argument} FILE",
+        )
+
+
 def given_qrels(grades: Mapping[str, Mapping[str, int]], where: str, key: Key = "log_id") -> Judgements:
     """Returns judgements that a program gives as key -> doc_id -> grade; `where` begins messages.
 

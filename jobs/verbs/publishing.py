@@ -85,6 +85,7 @@ def promoted(run: RunFolder, given: PromoteArguments, truth: GroundTruth) -> Pro
     Raises:
         DmqrError: A gate does not hold (`GateError`), or the version, an argument or the target does not allow it.
     """
+    from jobs.log.judgements import check_here
     from jobs.publish.choice import check_publishable
     from jobs.publish.export import version_of
     from jobs.publish.promote import promote
@@ -92,6 +93,9 @@ def promoted(run: RunFolder, given: PromoteArguments, truth: GroundTruth) -> Pro
 
     check_publishable(run)
     settings = _settings(run, given.settings)
+    bounds = settings.gates.quality.model_dump().values()
+    if truth.qrels is None and any(bound is not None for bound in bounds):
+        check_here(run.config.evaluate.qrels, "publish.gates.quality", truth.where)
     target, judgements = _target(settings, given.access), judged_or_named(truth, run)
     if truth.qrels is not None and judgements is not None:
         _check_of_log(run, judgements)

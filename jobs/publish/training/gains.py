@@ -18,7 +18,7 @@ import pyarrow as pa
 from cluster.errors import ConfigError
 from jobs.config.set_configs import own_set
 from jobs.job.judged_ids import qualified_judgements
-from jobs.log.judgements import Judgements, Key, is_here, read_qrels
+from jobs.log.judgements import Judgements, Key, check_here, read_qrels
 from jobs.measure import judged_rows
 from jobs.measure.judged.relevance import judged_relevance
 from jobs.measure.list_portions import lists_known
@@ -57,9 +57,7 @@ def measured_by(run: RunFolder, qrels: str | None, key: Key | None) -> Judgement
     evaluate = run.config.evaluate
     if (path := qrels or evaluate.qrels) is not None:
         where = "--qrels" if qrels else "evaluate.qrels"
-        if not qrels and not is_here(path):
-            what = f"evaluate.qrels {path}: is not here, so that gains would be measured by something else"
-            raise ConfigError("judgements", f"{what}; give --qrels FILE")
+        check_here(None if qrels else path, "gains", "--qrels")
         named = read_qrels(path, where, key or evaluate.key, own_set(run.config))
         return qualified_judgements(named, run.config, run.record["indexes"])
     if (judged := judged_relevance(run)) is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import ir_measures
 import pytest
 
+import dmqr
 from jobs.__main__ import main
 from jobs.config.publish import PublishGates
 from jobs.log.judgements import JudgedBy, Judgements
@@ -225,6 +226,29 @@ def test_judgements_of_the_config_that_are_of_another_log_do_not_reach_a_floor(
     line = "publish.gates.quality: no judged query is in the log, and it must be at least 0.5000 (floor)"
     found = typed(capfd, *command, "--set", "publish.gates.quality.floor=0.5")
     assert (found[0], found[2]) == (1, [f"dmqr promote: {line}; it would not be promoted; {END}"])
+
+
+@pytest.mark.parametrize("rerank", [{"kind": "none"}, {"kind": "cross_encoder", "model": "m"}])
+def test_judgements_of_the_config_that_are_not_here_are_not_replaced(
+    rerank: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    qrels, to = tmp_path / "qrels.tsv", str(tmp_path / "to")
+    run = run_of(tmp_path, LISTS, evaluate={"qrels": str(qrels), "key": "query_id"}, rerank=rerank)
+    typed(capfd, "export", run.storage.root, "--to", to)
+    command = ["promote", run.storage.root, "--to", to]
+    words = f"evaluate.qrels {qrels}: is not here, so that publish.gates.quality would be measured by something else"
+    for more in ([], ["--check"]):
+        line = f"dmqr promote: {words}; give --qrels FILE [judgements]"
+        assert typed(capfd, *command, *more) == (2, "", [line])
+        with pytest.raises(dmqr.ConfigError) as error:
+            dmqr.promote(run.storage.root, to, check=bool(more))
+        assert (error.value.code, str(error.value)) == ("judgements", f"{words}; give qrels FILE")
+    assert not Path(to, "current.json").exists()
+    other = tmp_path / "other.tsv"
+    other.write_text(f"{query_id(0)}\td1\t1\n")
+    gates = dmqr.promote(run.storage.root, to, check=True, qrels=other)["gates"]
+    assert gates[-1]["said"].startswith("nDCG@10 of the served hits is ")
+    assert typed(capfd, *command, *LOOSE)[0] == 0  # where nothing is held against a bound, nothing is replaced
 
 
 def test_a_judge_is_held_against_what_it_graded(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
