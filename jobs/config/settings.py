@@ -16,7 +16,8 @@ class LimitSettings(Settings):
     error_rate: Annotated[float, Field(ge=0, le=1)] = 0.01
     """Share of queries with an error row, judged from 100 queries on and at the end."""
     max_cost_usd: Annotated[float, Field(ge=0)] | None = None
-    """Highest cost in USD, by the prices.yaml beside the config; no request is sent that would exceed it."""
+    """Highest cost in USD, by the prices.yaml beside the config; no request is sent that would exceed it. Each of
+    `ablate.sets` has it for itself."""
     unsaved_seconds: Annotated[float, Field(ge=1)] = 30
     """Longest time that an LLM's answer lies on the worker's machine alone."""
     stall_minutes: Annotated[float, Field(gt=0)] = 15

@@ -59,7 +59,7 @@ def _planned_sets(config: Config, config_path: str, progress: LiveDisplay, sampl
     """Returns the plans of all sets, under their names, and the folder of all."""
     from jobs.config.set_configs import of_set, sets_of
     from jobs.index.missing import ready_indexes
-    from jobs.verbs.whole_sets import checked_sets, sets_place, warnings_of_sets
+    from jobs.verbs.whole_sets import budget_warnings, checked_sets, sets_place, warnings_of_sets
 
     configs, found = sets_of(config), {}
     checked = checked_sets(configs, config_path, partial(ready_indexes, progress=progress))
@@ -67,5 +67,6 @@ def _planned_sets(config: Config, config_path: str, progress: LiveDisplay, sampl
     for name, one in configs.items():
         with of_set(name):
             found[name] = planned(one.model_copy(update={"output": folder}), config_path, progress, sample, where, arms=True)
-    said = warnings_of_sets({name: one.warnings for name, one in found.items()})
+    warn(of_budget := budget_warnings(config))
+    said = warnings_of_sets({name: one.warnings for name, one in found.items()}) + of_budget
     return PlannedWork({"run_id": whole, "folder": folder, "sets": {name: one.values for name, one in found.items()}}, said)

@@ -59,13 +59,15 @@ def whole_sets(
     def record(status: str) -> None:
         record_sets(storage, whole, config, str(Path(config_path).absolute()), named, status)
 
+    of_budget = budget_warnings(config)
     found: dict[str, ComparedArms] = {}
     said: dict[str, tuple[str, ...]] = {}
     with _held(storage, record):
         for name, one in configs.items():
             with of_set(name):  # checked anew, since an index may have changed while the sets before were worked on
                 job = prepare_ablation(one.model_copy(update={"output": storage.root}), config_path, ready, measures)
-                found[name], said[name] = whole_ablation(job, caller, measures), job.prepared.warnings
+                prepared = replace(job.prepared, warnings=job.prepared.warnings + of_budget)
+                found[name], said[name] = whole_ablation(replace(job, prepared=prepared), caller, measures), prepared.warnings
         record("finished")
         compared = replace(compared_sets(storage.root, found), warnings=warnings_of_sets(said))
         write_set_pages(compared)
@@ -95,6 +97,17 @@ def checked_sets(
         with of_set(name):
             checked[name] = prepare_ablation(one, config_path, ready, measures, criteria=False).prepared
     return checked
+
+
+def budget_warnings(config: Config) -> tuple[str, ...]:
+    """Returns what is to be said of the budget of an ablation over sets, which each set has for itself."""
+    from jobs.terminal.formats import money
+
+    most, sets = config.limits.max_cost_usd, len(config.ablate.sets)
+    if most is None or sets < 2:
+        return ()
+    whole = f"{money(most)} are the limit of each of the {sets} sets, {money(sets * most)} that of all of them"
+    return (f"limits.max_cost_usd: {whole}; to bound the whole, divide it by the number of sets",)
 
 
 def warnings_of_sets(said: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

@@ -235,6 +235,21 @@ def test_python_has_the_warnings_of_all_sets(again: Path) -> None:
     assert all(f"warning: {words}" in shown for words in ablation.warnings)
 
 
+def test_a_budget_that_each_set_has_for_itself_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_paper(tmp_path, ("cups", "pens", "rugs"))
+    (tmp_path / "prices.yaml").write_text("cpu_worker_hour: 0.05\n")
+
+    def said(verb: Callable[..., Any], sets: list[str], **limits: float) -> list[str]:
+        return [one for one in verb("paper.yaml", ablate__sets=sets, **limits).warnings if "max_cost_usd" in one]
+
+    (words,) = said(dmqr.plan, ["cups", "pens", "rugs"], limits__max_cost_usd=4.5)
+    assert words.startswith("limits.max_cost_usd: $4.50 are the limit of each of the 3 sets, $13.50 that of all of them; ")
+    (words,) = said(dmqr.ablate, ["cups", "pens"], limits__max_cost_usd=2)
+    assert "$2.00 are the limit of each of the 2 sets, $4.00 that of all" in words
+    assert said(dmqr.plan, ["cups"], limits__max_cost_usd=2) == said(dmqr.plan, ["cups", "pens"]) == []
+
+
 def test_a_warning_that_is_not_of_all_sets_names_those_that_it_is_of() -> None:
     said = {"birds": ("of all", "of birds"), "tools": ("of two", "of all", "of all"), "songs": ("of two", "of all")}
     assert warnings_of_sets(said) == ("of all", "set birds: of birds", "sets tools, songs: of two")
