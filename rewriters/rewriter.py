@@ -28,7 +28,7 @@ from rewriters.reasons import MASKED
 from rewriters.results import Guarded, RewriteResult, Rewritten
 from rewriters.selection import All, Choice, Column, RandomK, Selector
 from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectColumn, SelectRandom, SelectSettings
-from rewriters.strategy import CONTEXT, Strategy, render, shared_prefix, template_hash
+from rewriters.strategy import CONTEXT, Strategy, render, shared_prefix, template_hash, told_hash
 
 CALLS = ("joint", "separate")
 
@@ -112,8 +112,11 @@ class Rewriter:
             return None
         template = self._by_type.rules.prompt()
         decoding = {**self._of.decoding, "temperature": 0.0}
-        prompt = render(template, {"query": self._guards.masked(query)[0].text})
-        return Request(query.query_id, query.text, classifier.REQUEST_NAME, prompt, template_hash(template), None, decoding)
+        shown, mask = self._guards.masked(query)
+        return Request(
+            query.query_id, query.text, classifier.REQUEST_NAME, render(template, {"query": shown.text}),
+            template_hash(template), None, decoding, variables=told_hash({}, mask.counts),
+        )  # fmt: skip
 
     def choose(self, query: Query, answer: Completion | None = None) -> Choice:
         """Returns the strategies that rewrite a query; all of the pool with adaptive selection.
@@ -283,12 +286,10 @@ class Rewriter:
         """Returns a request; `shown` is the query as the prompt has it."""
         used = {name: shown.values.get(name) or "(unknown)" for name in sorted(call.variables)}
         values = {**used, "query": shown.text, CONTEXT: shown.context or "(none)"}
-        told = used | ({"": sorted(mask.counts)} if mask.values else {})  # another prompt, so another completion
         decoding = dict(call.decoding) | ({"seed": call.decoding.get("seed", 0) + sample} if sample else {})
-        variables = template_hash(json.dumps(told, sort_keys=True, ensure_ascii=False)) if told else ""
         return Request(
             query.query_id, query.text, call.name, render(call.template, values), call.prompt_hash, call.schema, decoding,
-            call.recorded_as, sample, call.engine, variables, shared_prefix(call.template, values, values),
+            call.recorded_as, sample, call.engine, told_hash(used, mask.counts), shared_prefix(call.template, values, values),
             as_text=call.as_text, marks=call.marks, given=call.given(shown),
         )  # fmt: skip
 

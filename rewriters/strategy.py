@@ -7,6 +7,7 @@ file of the user.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
@@ -290,6 +291,15 @@ def shared_prefix(template: str, own: Collection[str], values: Mapping[str, str]
 def template_hash(template: str) -> str:
     """Returns the first 16 hex digits of the template's SHA-256."""
     return hashlib.sha256(template.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def told_hash(values: Mapping[str, str], masked: Iterable[str] = ()) -> str:
+    """Returns what tells a request from others of its query: the hash of the values of its variables; "" without any.
+
+    `masked`: the kinds of personal data that the prompt shows placeholders of; another prompt, so another completion.
+    """
+    told: dict[str, Any] = {**values, "": sorted(masked)} if masked else dict(values)
+    return template_hash(json.dumps(told, sort_keys=True, ensure_ascii=False)) if told else ""
 
 
 def _content_words(text: str) -> set[str]:

@@ -22,6 +22,13 @@ import fsspec
 from cluster.errors import LogError, UnavailableError
 from cluster.storage.s3_file import BLOCK, PerThread
 
+_MACROS = """
+CREATE MACRO rows_of(files) AS TABLE FROM read_parquet(files, hive_partitioning = false);
+CREATE MACRO rows_by_name(files) AS TABLE FROM read_parquet(files, hive_partitioning = false, union_by_name = true);
+"""
+"""The rows of Parquet files as they are, and those of files that may lack columns. By itself DuckDB takes `stage=prod` in a
+path for a column, in place of the file's own of that name."""
+
 
 class _Bounds(NamedTuple):
     memory: str
@@ -70,6 +77,7 @@ def open_duckdb(config: Mapping[str, str | int | bool] | None = None, block: int
     """
     connection = _quiet(duckdb.connect(config=dict(config or {})))
     connection.register_filesystem(_Files(block))
+    connection.execute(_MACROS)
     return connection
 
 

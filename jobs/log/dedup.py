@@ -42,7 +42,7 @@ MAX_TOTAL = 2**63 - 1  # log_count is an int64
 CHECK_THREADS = 2  # 20 million ids: 2 need 128 MB, 4 need more than 160 MB and are no faster
 # Hashes first: they have a fixed size and can be grouped on disk.
 AMBIGUOUS = """
-WITH named AS (FROM read_parquet($query_map) WHERE query_id IS NOT NULL),
+WITH named AS (FROM rows_of($query_map) WHERE query_id IS NOT NULL),
 suspects AS (SELECT hash(log_id) FROM named GROUP BY 1 HAVING min(hash(query_id)) < max(hash(query_id)) LIMIT 100)
 SELECT log_id, count(DISTINCT query_id) AS n FROM named WHERE hash(log_id) IN (FROM suspects)
 GROUP BY log_id HAVING n > 1 ORDER BY n DESC, log_id LIMIT 1

@@ -185,14 +185,14 @@ SHARDS_PER_FILE = 64
 COUNTS = """
 SELECT n AS asked, count(*) AS queries
 FROM (
-    SELECT sum(n)::BIGINT AS n FROM read_parquet($texts) WHERE query_id >= $low AND query_id < $high GROUP BY query_id
+    SELECT sum(n)::BIGINT AS n FROM rows_of($texts) WHERE query_id >= $low AND query_id < $high GROUP BY query_id
 )
 GROUP BY n
 """
 MERGE = """
 SELECT query_id, first(raw ORDER BY n DESC, raw) AS query, sum(n)::BIGINT AS log_count
 FROM (
-    SELECT query_id, raw, sum(n) AS n FROM read_parquet($texts)
+    SELECT query_id, raw, sum(n) AS n FROM rows_of($texts)
     WHERE query_id >= $low AND query_id < $high GROUP BY query_id, raw
 )
 GROUP BY query_id ORDER BY query_id
@@ -201,7 +201,7 @@ GROUP BY query_id ORDER BY query_id
 SHOWN = """
 SELECT query_id, "column", min({'before': -n, 'form': form}).form AS form
 FROM (
-    SELECT query_id, "column", form, sum(n) AS n FROM read_parquet($forms)
+    SELECT query_id, "column", form, sum(n) AS n FROM rows_of($forms)
     WHERE query_id >= $low AND query_id < $high GROUP BY query_id, "column", form
 )
 GROUP BY query_id, "column"

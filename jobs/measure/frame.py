@@ -212,11 +212,6 @@ def arms_of(run: RunFolder) -> list[dict[str, Any]]:
     return [arm for arm in arms if not arm.get("left_out") and arm.get("seed_of") is None]
 
 
-def kept(run: RunFolder) -> int:
-    """Returns the most results that a query of the run has."""
-    return run.config.fuse.keep if run.config.rerank.kind == "none" else run.config.rerank.keep
-
-
 def measure(run: RunFolder, judgements: Judgements, measures: Sequence[str] | None = None, *, alone: bool = True) -> Frame:
     """Returns the measures of committed results: of an ablation's arms; of a run's, and of its original query alone.
 
@@ -246,9 +241,9 @@ def measure(run: RunFolder, judgements: Judgements, measures: Sequence[str] | No
         grid = MeasuredCells(names, stored, keys, deepest_rank(names))
         places = {key: place for place, key in enumerate(keys)}
         wanted = {query_id: [(places[key], judgements.grades[key]) for key in of] for query_id, of in counted.of_query.items()}
-        for rows in judged_rows.arm_lists(connection, run, min(kept(run), grid.depth)):
+        for rows in judged_rows.arm_lists(connection, run, min(run.config.results, grid.depth)):
             grid.measure(rows, wanted)
-        for rows in judged_rows.originals(connection, run, kept(run)) if alone else ():
+        for rows in judged_rows.originals(connection, run, run.config.results) if alone else ():
             grid.measure(rows, wanted)
         asked = asked_queries(connection, run)
     seeds = grid.average(repeats)
@@ -310,7 +305,7 @@ def _own_arms(run: RunFolder) -> list[dict[str, Any]]:
     """Returns the arms of a run, as those of an ablation are recorded: its results, and the original alone."""
     own = {one["name"]: (one.get("depth"), one.get("score_floor")) for one in run.strategies}
     cuts = {RUN: own, ORIGINAL: {}}
-    return [{"name": name, "cut_from": min(kept(run), cut_from(run.config, of))} for name, of in cuts.items()]
+    return [{"name": name, "cut_from": min(run.config.results, cut_from(run.config, of))} for name, of in cuts.items()]
 
 
 def _least(arms: Sequence[Mapping[str, Any]], arm: Mapping[str, Any]) -> int:

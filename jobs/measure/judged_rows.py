@@ -116,12 +116,10 @@ NOT_ASKED = AskedQuery(None, None, 1, None)  # of a rejected log row
 
 def asked_queries(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict[str, AskedQuery]:
     """Returns wanted query_id -> its query."""
-    known = {
-        name for name, *_ in connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [run.tables["queries"]]).fetchall()
-    }
+    known = {name for name, *_ in connection.execute("DESCRIBE SELECT * FROM rows_of(?)", [run.tables["queries"]]).fetchall()}
     context, query_type = (name if name in known else "NULL" for name in ("context", "query_type"))
     rows = connection.execute(
-        f"SELECT query_id, query, {context}, log_count, {query_type} FROM read_parquet(?) SEMI JOIN wanted USING (query_id)",
+        f"SELECT query_id, query, {context}, log_count, {query_type} FROM rows_of(?) SEMI JOIN wanted USING (query_id)",
         [run.tables["queries"]],
     ).fetchall()
     return {one: AskedQuery(query, normalise(f"{before or ''} {query}"), *rest) for one, query, before, *rest in rows}
@@ -141,7 +139,7 @@ def query_of(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: 
     connection.execute("SET threads = 1")
     # a log_id may have several rows, some of them rejected: its query_id is the one that is not null
     found = connection.execute(
-        f"SELECT judged, max(query_id) FROM read_parquet(?) JOIN judged ON judged = {column}{alone} GROUP BY judged",
+        f"SELECT judged, max(query_id) FROM rows_of(?) JOIN judged ON judged = {column}{alone} GROUP BY judged",
         [run.tables[table]],
     ).fetchall()
     connection.execute(f"SET threads = {THREADS}")
@@ -156,7 +154,7 @@ def not_committed(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> set[
         return set()
     connection.register("pending", pa.Table.from_pylist(run.pending))
     rows = connection.execute(
-        "SELECT query_id FROM read_parquet(?, filename = true, file_row_number = true) AS queries"
+        "SELECT query_id FROM read_parquet(?, filename = true, file_row_number = true, hive_partitioning = false) AS queries"
         " SEMI JOIN wanted USING (query_id) JOIN pending ON queries.filename = pending.filename"
         " AND file_row_number >= first AND file_row_number < next",
         [sorted({str(shard["filename"]) for shard in run.pending})],
@@ -233,8 +231,7 @@ def _rows(
         return
     # a relation, not execute(): its Arrow output came out of order with DuckDB 2.0 where insertion order is not preserved
     found = connection.sql(
-        f"SELECT query_id, {', '.join(columns)} FROM read_parquet($files, union_by_name = true)"
-        f" SEMI JOIN wanted USING (query_id) WHERE {condition}",
+        f"SELECT query_id, {', '.join(columns)} FROM rows_by_name($files) SEMI JOIN wanted USING (query_id) WHERE {condition}",
         params={"files": files},
     ).to_arrow_reader(BATCH_ROWS)
     buffer = found.schema.empty_table()
@@ -252,5 +249,5 @@ def _rows(
 def _unmatched(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> tuple[str, str] | None:
     """Returns a judged key and one of the log, as examples of keys that do not match; None where one of the two has none."""
     table, column = _PLACES[judgements.key]
-    logged = connection.execute(f"SELECT {column} FROM read_parquet(?) LIMIT 1", [run.tables[table]]).fetchall()
+    logged = connection.execute(f"SELECT {column} FROM rows_of(?) LIMIT 1", [run.tables[table]]).fetchall()
     return (next(iter(judgements.grades)), str(logged[0][0])) if logged and judgements.grades else None

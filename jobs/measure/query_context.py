@@ -40,7 +40,7 @@ def asked_with(run: RunFolder, query_ids: Iterable[str]) -> dict[str, AskedWith]
     named = ["query_id", "context" if of_log else "NULL AS context", '"values"' if columns else 'NULL AS "values"']
     with database(run) as connection:
         connection.register("wanted", wanted)
-        source = "read_parquet($queries) SEMI JOIN wanted USING (query_id)"
+        source = "rows_of($queries) SEMI JOIN wanted USING (query_id)"
         query = f"SELECT {', '.join(named)} FROM {source}"
         rows = connection.sql(query, params={"queries": run.tables["queries"]}).to_arrow_table()
     for row in rows.to_pylist():

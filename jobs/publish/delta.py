@@ -18,11 +18,11 @@ _BATCH = 1 << 14
 _COMPARED = """
 CREATE TEMP TABLE compared AS SELECT coalesce(new.key, old.key) AS key, CASE WHEN old.key IS NULL THEN 'new'
   WHEN new.key IS NULL THEN 'gone' WHEN new.digest <> old.digest THEN 'changed' ELSE 'same' END AS what
-FROM (SELECT key, digest FROM read_parquet($new)) AS new
-FULL JOIN (SELECT key, digest FROM read_parquet($old)) AS old USING (key)
+FROM (SELECT key, digest FROM rows_of($new)) AS new
+FULL JOIN (SELECT key, digest FROM rows_of($old)) AS old USING (key)
 """
 _CHANGED = """
-SELECT * FROM read_parquet($rows) SEMI JOIN (FROM compared WHERE what IN ('new', 'changed')) USING (key) ORDER BY key
+SELECT * FROM rows_of($rows) SEMI JOIN (FROM compared WHERE what IN ('new', 'changed')) USING (key) ORDER BY key
 """
 
 

@@ -121,7 +121,7 @@ _BODY = (
 )
 _LINES = f"""
 SELECT key, left(body, length(body) - 1) || ',"digest":"' || digest || '","version":' || to_json(version) || '}}' AS line
-FROM (SELECT *, {_BODY} AS body FROM read_parquet($file))
+FROM (SELECT *, {_BODY} AS body FROM rows_of($file))
 """
 
 

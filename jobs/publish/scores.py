@@ -10,7 +10,7 @@ from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database
 
 _BEST = """
-SELECT count(*), avg(best) FROM (SELECT max(rerank_score) AS best FROM read_parquet($results)
+SELECT count(*), avg(best) FROM (SELECT max(rerank_score) AS best FROM rows_of($results)
 WHERE rank <= $hits AND rerank_score IS NOT NULL GROUP BY query_id)
 """
 

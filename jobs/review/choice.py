@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import duckdb
 
-from jobs.measure.frame import kept
 from jobs.measure.list_portions import lists_known
 from jobs.measure.measures import DEPTH
 from jobs.measure.original import fuse_original
@@ -112,7 +111,7 @@ def changed(served: Sequence[str], original: Sequence[str]) -> float:
 
 def collect(connection: duckdb.DuckDBPyConnection, run: RunFolder, found: BestCandidates) -> None:
     """Adds the candidates of a portion (`jobs/review/portions.py`)."""
-    depth, known = min(DEPTH, kept(run)), lists_known(run)
+    depth, known = min(DEPTH, run.config.results), lists_known(run)
     reasons: dict[Place, set[str]] = {}
     for place, flags in _flagged(connection):
         reasons.setdefault(place, set()).update(flags)

@@ -144,7 +144,7 @@ def _asked(run: RunFolder, query_ids: set[str]) -> dict[str, tuple[str, bool]]:
     with database(run) as connection:
         connection.register("wanted", pa.table({"query_id": pa.array(sorted(query_ids), pa.string())}))
         rows = connection.execute(
-            f"SELECT query_id, query, {context} FROM read_parquet($files) SEMI JOIN wanted USING (query_id)",
+            f"SELECT query_id, query, {context} FROM rows_of($files) SEMI JOIN wanted USING (query_id)",
             {"files": run.tables["queries"]},
         ).fetchall()
     return {query_id: (query, after) for query_id, query, after in rows}
@@ -191,8 +191,7 @@ def _check_documents(run: RunFolder, path: str, grades: Sequence[FilledGrade]) -
         connection.register("graded", pa.table({"query_id": pa.array(query_ids), "doc_id": pa.array(doc_ids)}))
         rows = (
             connection.execute(
-                "SELECT DISTINCT query_id, doc_id FROM read_parquet($files, union_by_name = true)"
-                " SEMI JOIN graded USING (query_id, doc_id)",
+                "SELECT DISTINCT query_id, doc_id FROM rows_by_name($files) SEMI JOIN graded USING (query_id, doc_id)",
                 {"files": tables},
             ).fetchall()
             if tables

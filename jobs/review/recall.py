@@ -10,7 +10,6 @@ from typing import Any
 import duckdb
 
 from jobs.measure.evaluate.traffic import THIRDS
-from jobs.measure.frame import kept
 from jobs.measure.list_portions import lists_known
 from jobs.runs.folder import RunFolder
 
@@ -62,7 +61,7 @@ class Recall:
     @classmethod
     def of(cls, run: RunFolder, low: int, least: float | None) -> Recall:
         """Returns empty sums for a run; no more documents are wanted than it keeps."""
-        return cls(min(low, kept(run)), least, lists_known(run))
+        return cls(min(low, run.config.results), least, lists_known(run))
 
     def add(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Adds the queries of a portion (`jobs/review/portions.py`)."""

@@ -39,7 +39,7 @@ def gold_of_queries(prepared: Prepared, queries: PlannedQueries | None = None) -
     with open_duckdb() as connection:
         connection.register("answered", pa.table({"answered": pa.array(list(answers), pa.string())}))
         rows = connection.execute(
-            f"SELECT DISTINCT answered, query_id FROM read_parquet(?) JOIN answered ON answered = {column}"
+            f"SELECT DISTINCT answered, query_id FROM rows_of(?) JOIN answered ON answered = {column}"
             f" WHERE query_id IS NOT NULL{' AND context IS NULL' * with_context} ORDER BY answered",
             [[queries.storage.url(file.key) for file in queries.tables[table]]],
         ).fetchall()

@@ -98,7 +98,7 @@ def _counted(
     repeated: list[dict[str, Any]] = []
     with database() as connection:
         connection.execute(
-            "CREATE TEMP TABLE queries AS SELECT query_id, normalised FROM read_parquet(?)",
+            "CREATE TEMP TABLE queries AS SELECT query_id, normalised FROM rows_of(?)",
             [[storage.url(file.key) for file in plan.tables["queries"]]],
         )
         if settings.repeated is not None:
@@ -128,7 +128,7 @@ def _find_repeated(connection: duckdb.DuckDBPyConnection, files: list[str], leas
     """Makes the table `repeated`: arm, strategy, text, numbers of queries and of texts; first by hashes, which are small."""
     arm = "arm" if by_arm else "NULL::VARCHAR"
     texts = f"""
-        SELECT {arm} AS reading, strategy, query_id, text FROM read_parquet($files)
+        SELECT {arm} AS reading, strategy, query_id, text FROM rows_of($files)
         WHERE parsed_as NOT IN ('original', 'override')
     """
     connection.execute(
@@ -181,7 +181,7 @@ def _candidates(connection: duckdb.DuckDBPyConnection, files: list[str], part: T
         rf"""
         WITH texts AS (
             SELECT query_id, list(text) AS texts, string_agg({_FOLDED.format("text")}, chr(10)) AS folded
-            FROM read_parquet($files) WHERE strategy IN (SELECT unnest($strategies)) {by_arm} GROUP BY query_id
+            FROM rows_of($files) WHERE strategy IN (SELECT unnest($strategies)) {by_arm} GROUP BY query_id
         ),
         rare AS (
             SELECT query_id, unnest({_WORDS}) AS word

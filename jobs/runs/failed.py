@@ -13,12 +13,12 @@ from jobs.runs.reading import database
 from jobs.terminal.formats import queries
 
 _BY_REASON = """
-SELECT reason, count(DISTINCT (query_id, stage)) FROM read_parquet($files) WHERE query_id IS NOT NULL
+SELECT reason, count(DISTINCT (query_id, stage)) FROM rows_of($files) WHERE query_id IS NOT NULL
 GROUP BY reason ORDER BY 2 DESC, 1
 """
-_OF_NO_QUERY = "SELECT count(*) FROM read_parquet($files) WHERE query_id IS NULL AND reason = $reason"
+_OF_NO_QUERY = "SELECT count(*) FROM rows_of($files) WHERE query_id IS NULL AND reason = $reason"
 _OF_REASONS = """
-SELECT DISTINCT query_id FROM read_parquet($files) WHERE query_id IS NOT NULL AND reason IN (SELECT unnest($reasons))
+SELECT DISTINCT query_id FROM rows_of($files) WHERE query_id IS NOT NULL AND reason IN (SELECT unnest($reasons))
 ORDER BY query_id
 """
 

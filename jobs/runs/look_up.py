@@ -25,12 +25,13 @@ from rewriters.reasons import MASKED
 _AT_ONCE = 4  # runs that are looked through at a time
 _FOUND = """
 SELECT query_id, query, log_count, filename, file_row_number, {more}
-FROM read_parquet($files, filename = true, file_row_number = true) WHERE {where} ORDER BY log_count DESC, query_id
+FROM read_parquet($files, filename = true, file_row_number = true, hive_partitioning = false)
+WHERE {where} ORDER BY log_count DESC, query_id
 """
 _REWRITES = """
-SELECT strategy, position, text, parsed_as, guards FROM read_parquet($files) WHERE query_id = $id ORDER BY ALL
+SELECT strategy, position, text, parsed_as, guards FROM rows_of($files) WHERE query_id = $id ORDER BY ALL
 """
-_ERRORS = "SELECT stage, component, reason, message FROM read_parquet($files) WHERE query_id = $id ORDER BY ALL"
+_ERRORS = "SELECT stage, component, reason, message FROM rows_of($files) WHERE query_id = $id ORDER BY ALL"
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,6 @@ def create_view(
     """Has a view stand for the rows of files of a table, or for none where there are no files; `condition`: ` WHERE ...`."""
     if paths:  # a view has no parameters, so that the paths stand in it
         named = ", ".join(map(text_literal, paths))
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS FROM read_parquet([{named}], union_by_name = true){condition}")
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS FROM rows_by_name([{named}]){condition}")
     else:
         connection.from_arrow(STORED[table].empty_table()).create_view(name, replace=True)

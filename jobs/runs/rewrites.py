@@ -35,7 +35,7 @@ def searched_rewrites(
         of_arm = " AND arm = $arm AND strategy IN (SELECT unnest($strategies))"
         given |= {"arm": described.get("rewrites_of") or arm, "strategies": list(described.get("strategies", ()))}
     rows = connection.execute(
-        f"SELECT {', '.join(SearchedRewrite._fields)} FROM read_parquet($files, union_by_name = true)"
+        f"SELECT {', '.join(SearchedRewrite._fields)} FROM rows_by_name($files)"
         f" WHERE query_id IN (SELECT unnest($ids)){of_arm} ORDER BY query_id, strategy, position",
         given,
     ).fetchall()

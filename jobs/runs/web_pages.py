@@ -18,11 +18,11 @@ from retrievers.web.hits import cut, indexed_text, page_id
 from retrievers.web.providers import PROVIDERS
 
 _PAGES = """
-SELECT query_id, doc_id, url, title, text FROM read_parquet($pages) WHERE {wanted} IN (SELECT unnest($ids))
+SELECT query_id, doc_id, url, title, text FROM rows_of($pages) WHERE {wanted} IN (SELECT unnest($ids))
 QUALIFY row_number() OVER (PARTITION BY {each} ORDER BY query_id, rank, searched) = 1 ORDER BY query_id, rank, searched
 """
 _ROWS = """
-SELECT query_id, doc_id, url, title, text, retriever, searched, rank FROM read_parquet($pages)
+SELECT query_id, doc_id, url, title, text, retriever, searched, rank FROM rows_of($pages)
 WHERE query_id IN (SELECT unnest($ids)) ORDER BY query_id, doc_id, rank
 """
 _OriginOrder = tuple[int, str, int]
@@ -112,7 +112,7 @@ class _Origins:
     ) -> Iterator[tuple[str, str, float, _OriginOrder, str]]:
         """Yields query_id, strategy, weight, place and text of each text, in their order."""
         given = {"queries": run.tables["queries"], "ids": list(query_ids)}
-        sql = "SELECT query_id, query FROM read_parquet($queries) WHERE query_id IN (SELECT unnest($ids))"
+        sql = "SELECT query_id, query FROM rows_of($queries) WHERE query_id IN (SELECT unnest($ids))"
         for query_id, query in connection.execute(sql, given).fetchall():
             yield query_id, ORIGINAL, 1.0, (_OF_QUERY, "", 0), query
         for one in searched_rewrites(connection, run, query_ids, arm):
@@ -127,7 +127,7 @@ def _of_arm(
     """Returns the rows that an arm has in a table."""
     if table not in run.tables:
         return []
-    sql = f"SELECT {columns} FROM read_parquet($files) WHERE arm = $arm AND query_id IN (SELECT unnest($ids)) ORDER BY ALL"
+    sql = f"SELECT {columns} FROM rows_of($files) WHERE arm = $arm AND query_id IN (SELECT unnest($ids)) ORDER BY ALL"
     rows: list[tuple[Any, ...]] = connection.execute(
         sql, {"files": run.tables[table], "arm": arm, "ids": list(query_ids)}
     ).fetchall()

@@ -186,7 +186,7 @@ def _copy_lists(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cut
     """
     connection.execute(
         "CREATE TEMP TABLE judged_hits AS SELECT query_id, strategy, position, retriever, doc_id, rank, score"
-        " FROM read_parquet($files) SEMI JOIN wanted USING (query_id)"
+        " FROM rows_of($files) SEMI JOIN wanted USING (query_id)"
         f" WHERE strategy <> '{ITERATE}' AND {above_cuts(run, cuts)}",
         {"files": run.tables["runs"]},
     )
@@ -198,7 +198,7 @@ def _copy_scores(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> bool:
     if run.config.rerank.kind == "none" or "scores" not in run.tables or (run.is_ablation and mine is None):
         return False
     connection.execute(
-        "CREATE TEMP TABLE judged_scores AS SELECT query_id, doc_id, score FROM read_parquet($files)"
+        "CREATE TEMP TABLE judged_scores AS SELECT query_id, doc_id, score FROM rows_of($files)"
         f" SEMI JOIN wanted USING (query_id){' WHERE reranker = $mine' if mine else ''}",
         {"files": run.tables["scores"]} | ({"mine": mine} if mine else {}),
     )
@@ -218,12 +218,12 @@ def _texts(
     if "rewrites" not in run.tables:
         return [query_texts(row, query, [], as_one) for row, query in enumerate(searched)]
     files = run.tables["rewrites"]
-    named = connection.execute("SELECT * FROM read_parquet(?) LIMIT 0", [files]).description or []
+    named = connection.execute("SELECT * FROM rows_of(?) LIMIT 0", [files]).description or []
     of_arm = f" WHERE arm = '{FULL}'" if "arm" in {column[0] for column in named} else ""
     rows = connection.sql(
         "SELECT query_id, strategy, position, text, coalesce(search_as, 'query') AS search_as, coalesce(weight, 1) AS weight,"
         " coalesce(position_weight, 1) AS position_weight"
-        f" FROM read_parquet($files) SEMI JOIN block USING (query_id){of_arm} ORDER BY query_id, strategy, position",
+        f" FROM rows_of($files) SEMI JOIN block USING (query_id){of_arm} ORDER BY query_id, strategy, position",
         params={"files": files},
     ).to_arrow_table()
     for one in rows.to_pylist():

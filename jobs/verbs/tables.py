@@ -75,7 +75,7 @@ class Tables(Mapping[str, "pa.Table"]):
         from cluster.storage.s3_duckdb import open_duckdb
 
         files = self.files(name)
-        return (open_duckdb() if connection is None else connection).read_parquet(files)
+        return (open_duckdb() if connection is None else connection).read_parquet(files, hive_partitioning=False)
 
     def __getitem__(self, name: str) -> pa.Table:
         """Returns a table as a `pyarrow.Table`."""

@@ -6,8 +6,7 @@ user.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,7 +20,7 @@ from rewriters.guards.mask import Mask
 from rewriters.pool import OF_THE_QUERY, read_local, read_yaml
 from rewriters.query import Query
 from rewriters.settings import DecodingSettings, is_path
-from rewriters.strategy import render, shared_prefix, template_hash, variables
+from rewriters.strategy import render, shared_prefix, template_hash, told_hash, variables
 
 _FOLDER = Path(__file__).parent
 _SET_HERE = ("name", "own_file")
@@ -119,15 +118,6 @@ class LlmStep(BaseModel):
         }
         properties = {key: dict(values[self.output]) for key in self.keys}
         return {"type": "object", "properties": properties, "required": list(self.keys), "additionalProperties": False}
-
-
-def told_hash(values: Mapping[str, str], masked: Iterable[str] = ()) -> str:
-    """Returns what tells a request from others of its query: the hash of the values of its variables; "" without any.
-
-    `masked`: the kinds of personal data that the prompt shows placeholders of; another prompt, so another completion.
-    """
-    told = {**values, "": " ".join(sorted(masked))} if masked else values
-    return template_hash(json.dumps(dict(told), sort_keys=True, ensure_ascii=False)) if told else ""
 
 
 def shipped_steps() -> list[str]:

@@ -9,7 +9,7 @@ from jobs.chain.steps.grading import document_values
 from jobs.config.config import Config
 from rewriters.guards.mask import KINDS
 from rewriters.reading.words.sentences import split_sentences
-from rewriters.steps.step import told_hash
+from rewriters.strategy import told_hash
 
 _MASKED = [kinds for count in range(len(KINDS) + 1) for kinds in combinations(KINDS, count)]  # of the query, by any arm
 

@@ -150,20 +150,20 @@ def _count_texts(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion:
         return
     condition = " WHERE arm = $arm" if run.is_ablation else ""
     given: dict[str, object] = {"rewrites": portion.rewrites} | ({"arm": own_arm(run)} if condition else {})
-    query = f"SELECT strategy, count(*) FROM read_parquet($rewrites){condition} GROUP BY strategy"
+    query = f"SELECT strategy, count(*) FROM rows_of($rewrites){condition} GROUP BY strategy"
     sums.texts.update(dict(connection.execute(query, given).fetchall()))
 
 
 def _count_pairs(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion: Portion, top: int, sums: _FunnelSums) -> None:
     """Adds the relevant pairs that each strategy finds, and how far those come that it finds alone."""
     candidates, given = _candidates(run, portion)
-    results = "SELECT query_id, doc_id, rank FROM read_parquet($results) WHERE arm = $arm"
+    results = "SELECT query_id, doc_id, rank FROM rows_of($results) WHERE arm = $arm"
     if not portion.results:
         results = "SELECT query_id, doc_id, 0 AS rank FROM relevant WHERE false"
     query = f"""
         WITH found AS (
             SELECT query_id, doc_id, list_sort(list(DISTINCT strategy)) AS strategies
-            FROM read_parquet($runs) SEMI JOIN relevant USING (query_id, doc_id) WHERE rank <= $depth GROUP BY ALL
+            FROM rows_of($runs) SEMI JOIN relevant USING (query_id, doc_id) WHERE rank <= $depth GROUP BY ALL
         ), candidates AS (SELECT DISTINCT query_id, doc_id, true AS is_candidate FROM ({candidates})),
         results AS ({results}),
         followed AS (
@@ -196,7 +196,7 @@ def _candidates(run: RunFolder, portion: Portion) -> tuple[str, dict[str, object
     parts = []
     for table in tables:
         if paths := getattr(portion, table):
-            parts.append(f"SELECT query_id, doc_id FROM read_parquet(${table}){conditions.get(table, '')}")
+            parts.append(f"SELECT query_id, doc_id FROM rows_of(${table}){conditions.get(table, '')}")
             given[table] = paths
     return " UNION ALL ".join(parts) or "SELECT query_id, doc_id FROM relevant WHERE false", given
 
@@ -205,7 +205,7 @@ def _compare_lists(connection: duckdb.DuckDBPyConnection, portion: Portion, sums
     """Adds how much each list has in common with the original's list, and with that of another strategy it is most like."""
     of_list = "query_id, retriever, strategy, position"
     query = f"""
-        WITH top AS (SELECT {of_list}, doc_id FROM read_parquet($runs) WHERE rank <= $documents),
+        WITH top AS (SELECT {of_list}, doc_id FROM rows_of($runs) WHERE rank <= $documents),
         lists AS (SELECT {of_list}, count(*) AS size FROM top GROUP BY ALL),
         common AS (
             SELECT one.query_id, one.retriever, one.strategy, one.position, other.strategy AS other,

@@ -42,7 +42,7 @@ def selected_of_arms(run: RunFolder) -> list[SelectedOfArm]:
             if arm["rewrites_of"] is None or not arm["strategies"] or arm.get("seed_of") is not None:
                 continue
             rows = connection.execute(
-                "SELECT len(list_intersect(strategies, $strategies)) AS number, count(*) FROM read_parquet($files)"
+                "SELECT len(list_intersect(strategies, $strategies)) AS number, count(*) FROM rows_of($files)"
                 " WHERE arm = $reading AND strategies IS NOT NULL GROUP BY number ORDER BY number",
                 {"strategies": list(arm["strategies"]), "files": files, "reading": arm["rewrites_of"]},
             ).fetchall()

@@ -200,7 +200,7 @@ def _column(run: RunFolder, frame: Frame, name: str) -> Values | None:
     value = f'any_value("values"[{text_literal(name)}])'
     with database(run) as connection:
         known = connection.execute(
-            f'SELECT count(*) FROM read_parquet(?) WHERE map_contains("values", {text_literal(name)})', [run.tables["queries"]]
+            f'SELECT count(*) FROM rows_of(?) WHERE map_contains("values", {text_literal(name)})', [run.tables["queries"]]
         ).fetchone()
     return _looked_up(run, frame, "queries", value) if known and known[0] else None
 
@@ -210,7 +210,7 @@ def _looked_up(run: RunFolder, frame: Frame, table: str, value: str) -> Values:
     with database(run) as connection:
         connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
         rows = connection.execute(
-            f"SELECT query_id, {value} FROM read_parquet(?) SEMI JOIN wanted USING (query_id) GROUP BY query_id",
+            f"SELECT query_id, {value} FROM rows_of(?) SEMI JOIN wanted USING (query_id) GROUP BY query_id",
             [run.tables[table]],
         ).fetchall()
     found = dict(rows)
@@ -219,7 +219,7 @@ def _looked_up(run: RunFolder, frame: Frame, table: str, value: str) -> Values:
 
 def _has_column(run: RunFolder, table: str, column: str) -> bool:
     with database(run) as connection:
-        found = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [run.tables[table]]).fetchall()
+        found = connection.execute("DESCRIBE SELECT * FROM rows_of(?)", [run.tables[table]]).fetchall()
     return column in {name for name, *_ in found}
 
 

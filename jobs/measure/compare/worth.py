@@ -88,7 +88,7 @@ def _register_clicks(connection: duckdb.DuckDBPyConnection, run: RunFolder, clic
     wanted = [query_id for query_id, doc_ids in clicks.items() if doc_ids]
     connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
     known = connection.execute(
-        "SELECT query_id FROM read_parquet(?) SEMI JOIN wanted USING (query_id)", [run.tables["queries"]]
+        "SELECT query_id FROM rows_of(?) SEMI JOIN wanted USING (query_id)", [run.tables["queries"]]
     ).fetchall()
     pending = judged_rows.not_committed(connection, run)
     committed = [query_id for (query_id,) in known if query_id not in pending]
@@ -107,14 +107,14 @@ def _add_results(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion:
     if not portion.results:
         return
     given: dict[str, object] = {"results": portion.results, "arm": own_arm(run)}
-    ((count,),) = connection.execute("SELECT count(*) FROM read_parquet($results) WHERE arm = $arm", given).fetchall()
+    ((count,),) = connection.execute("SELECT count(*) FROM rows_of($results) WHERE arm = $arm", given).fetchall()
     sums.results += count
     if not portion.runs:
         return
     query = """
         WITH found AS (
-            SELECT query_id, doc_id, list(DISTINCT strategy) AS strategies FROM read_parquet($runs)
-            SEMI JOIN (SELECT query_id, doc_id FROM read_parquet($results) WHERE arm = $arm) USING (query_id, doc_id)
+            SELECT query_id, doc_id, list(DISTINCT strategy) AS strategies FROM rows_of($runs)
+            SEMI JOIN (SELECT query_id, doc_id FROM rows_of($results) WHERE arm = $arm) USING (query_id, doc_id)
             WHERE rank <= $depth GROUP BY ALL
         )
         SELECT unnest(strategies) AS strategy, count(*) FROM found WHERE NOT list_contains(strategies, $original) GROUP BY 1
@@ -127,10 +127,10 @@ def _add_gains(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion: P
     """Adds, by strategy, the differences of the best scores to the original's, and the number of queries."""
     condition = " WHERE reranker = $reranker" if run.is_ablation else ""
     query = f"""
-        WITH scored AS (SELECT query_id, doc_id, score FROM read_parquet($scores){condition}),
+        WITH scored AS (SELECT query_id, doc_id, score FROM rows_of($scores){condition}),
         best AS (
             SELECT query_id, strategy, max(scored.score) AS score
-            FROM read_parquet($runs) AS runs JOIN scored USING (query_id, doc_id) WHERE rank <= $depth GROUP BY ALL
+            FROM rows_of($runs) AS runs JOIN scored USING (query_id, doc_id) WHERE rank <= $depth GROUP BY ALL
         ), originals AS (SELECT query_id, score FROM best WHERE strategy = $original)
         SELECT strategy, sum(best.score - originals.score), count(*)
         FROM best JOIN originals USING (query_id) GROUP BY strategy
@@ -148,7 +148,7 @@ def _add_clicks(connection: duckdb.DuckDBPyConnection, portion: Portion, sums: _
     """Adds, by strategy, the shares of each query's clicked documents that it has."""
     query = """
         WITH found AS (
-            SELECT DISTINCT query_id, strategy, doc_id FROM read_parquet($runs) SEMI JOIN clicks USING (query_id, doc_id)
+            SELECT DISTINCT query_id, strategy, doc_id FROM rows_of($runs) SEMI JOIN clicks USING (query_id, doc_id)
             WHERE rank <= $documents
         )
         SELECT strategy, sum(1 / of_query) FROM found JOIN clicks USING (query_id, doc_id) GROUP BY strategy

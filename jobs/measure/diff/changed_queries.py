@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import duckdb
 
 from jobs.measure.diff.portions import portions
-from jobs.measure.frame import kept
 from jobs.measure.judged_rows import database
 from jobs.measure.measures import DEPTH
 from jobs.measure.query_context import asked_with
@@ -146,7 +145,7 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
     Raises:
         ConfigError: files of the runs cannot be read.
     """
-    depth = min(DEPTH, kept(a), kept(b))
+    depth = min(DEPTH, a.config.results, b.config.results)
     planned = a.config.rewrite.planned, b.config.rewrite.planned
     both = [name for name in planned[0] if name in planned[1]]
     shares = {name: Share(0, 0) for name in _SHARES}

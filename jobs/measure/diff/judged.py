@@ -10,7 +10,7 @@ from jobs.chain.arms.judging import NUGGETS
 from jobs.job.measure_checks import judged_measures
 from jobs.log.judgements import Judgements
 from jobs.measure.diff.quality import Paired, judge_of_both, pair_frames
-from jobs.measure.frame import JUDGED_LISTS, kept, measure
+from jobs.measure.frame import JUDGED_LISTS, measure
 from jobs.measure.judged.answers import judged_answer_frames
 from jobs.measure.judged.nuggets import same_nuggets
 from jobs.measure.judged.relevance import judged_relevance
@@ -70,7 +70,7 @@ def _of_lists(a: RunFolder, b: RunFolder, count: int) -> Paired | None:
     assert judge is not None, "LLMs have judged"
     both = Judgements(f"{of_a.path} and {of_b.path}", grades, "query_id", judge._replace(measures=names))
     frame_a, frame_b = (replace(measure(run, both, names, alone=False), kind=JUDGED_LISTS) for run in (a, b))
-    return pair_frames(frame_a, frame_b, b, count, (kept(a), kept(b)))
+    return pair_frames(frame_a, frame_b, b, count, (a.config.results, b.config.results))
 
 
 def _depth(run: RunFolder) -> int:

@@ -77,7 +77,7 @@ def _views(connection: duckdb.DuckDBPyConnection, name: str, run: RunFolder, sha
     if shards:
         connection.execute(
             f"CREATE OR REPLACE TABLE {name}_queries AS SELECT query_id, query, log_count"
-            " FROM read_parquet($files, filename = true, file_row_number = true) AS queries"
+            " FROM read_parquet($files, filename = true, file_row_number = true, hive_partitioning = false) AS queries"
             " LEFT JOIN pending ON queries.filename = pending.filename AND file_row_number >= first AND file_row_number < next"
             f" WHERE pending.filename IS NULL AND {portion}",
             {"files": sorted({run.storage.url(shard.key) for shard in shards}), **bounds},

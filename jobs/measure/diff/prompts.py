@@ -75,6 +75,6 @@ def _templates(run: RunFolder, wanted: dict[str, str]) -> dict[str, str]:
 def _query(run: RunFolder, query_id: str) -> str:
     with database(run) as connection:
         row = connection.execute(
-            "SELECT query FROM read_parquet(?) WHERE query_id = ?", [run.tables["queries"], query_id]
+            "SELECT query FROM rows_of(?) WHERE query_id = ?", [run.tables["queries"], query_id]
         ).fetchone()
     return "" if row is None else str(row[0])

@@ -16,7 +16,7 @@ from jobs.job.judged_ids import qualified_judgements
 from jobs.log.judgements import JudgedBy, Judgements, Key
 from jobs.measure.answers.frame import GoldAnswers, answer_frame
 from jobs.measure.clusters import query_clusters
-from jobs.measure.frame import ANSWERS, LISTS, Frame, kept, measure
+from jobs.measure.frame import ANSWERS, LISTS, Frame, measure
 from jobs.measure.measured_depth import Looked
 from jobs.measure.power import detectable
 from jobs.measure.query_context import asked_with
@@ -131,7 +131,7 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, meas
     names = measures or b.config.evaluate.measures
     named = [qualified_judgements(judgements, run.config, run.record.get("indexes") or {}) for run in (a, b)]
     of_a, of_b = (measure(run, of_run, names, alone=False) for run, of_run in zip((a, b), named, strict=True))
-    return pair_frames(of_a, of_b, b, count, (kept(a), kept(b)))
+    return pair_frames(of_a, of_b, b, count, (a.config.results, b.config.results))
 
 
 def answer_quality(a: RunFolder, b: RunFolder, gold: GoldAnswers, count: int) -> Paired:

@@ -37,6 +37,6 @@ def answer_share(run: RunFolder, path: str, key: Key) -> AnswerShare:
             return AnswerShare(0, 0)
         connection.register("answered", pa.table({"query_id": list(found)}))
         passages = "search_as = 'passage' OR list_contains(?, strategy)"
-        query = f"SELECT query_id, text FROM read_parquet(?) SEMI JOIN answered USING (query_id) WHERE {passages}"
+        query = f"SELECT query_id, text FROM rows_of(?) SEMI JOIN answered USING (query_id) WHERE {passages}"
         rows = connection.execute(query, [files, run.passage_strategies]).fetchall()
     return AnswerShare(sum(any(has_answer(text, one) for one in found[query_id]) for query_id, text in rows), len(rows))

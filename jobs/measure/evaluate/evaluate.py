@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.log.judgements import JudgedBy, Judgements, Key, read_qrels
-from jobs.measure.frame import Frame, kept, measure
+from jobs.measure.frame import Frame, measure
 from jobs.measure.judged.noise import with_noise
 from jobs.measure.measured_depth import Looked
 from jobs.measure.measures import DEPTH, MEASURES, title
@@ -78,6 +78,8 @@ class Evaluation:
     """Most results of a query; if fewer than measures read, the original alone is cut there, too."""
     reranked: bool = False
     """Whether the results are reranked."""
+    distinct: bool = False
+    """Whether the results have each text once (`fuse.duplicates: drop`), which the original alone does not."""
     unmatched: tuple[str, str] | None = None
     """If no judged key is in the log: a key of the judgements and one of the log, as examples."""
     key: Key = "log_id"
@@ -159,8 +161,9 @@ def evaluation(run: RunFolder, judgements: Judgements, frame: Frame) -> Evaluati
         clusters=frame.drawn,
         unjudged=shares[0],
         original_unjudged=shares[1] if alone else None,
-        kept=kept(run),
+        kept=run.config.results,
         reranked=run.config.rerank.kind != "none",
+        distinct=run.config.fuse.duplicates == "drop",
         unmatched=frame.unmatched,
         key=judgements.key,
         unknown=unknown_documents(run, judgements),
@@ -244,6 +247,8 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
         notes.append(f"original alone: not measured, since {why or 'retrieve.keep_runs is false'}")
     elif one.reranked:
         notes.append(f"{one.alone}: the results are reranked, so the difference is of rewriting and reranking together")
+    if one.original is not None and one.distinct:
+        notes.append("documents with the text of a better one are dropped from the results, and not from the original alone")
     notes += looked_notes({"results": one.looked, "original alone": one.original_looked}, one.counted)
     notes += uneven_notes([name for name in one.measures if name in one.uneven], "both")
     if one.kept < one.depth:

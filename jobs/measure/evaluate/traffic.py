@@ -17,7 +17,7 @@ def traffic_thirds(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dic
     in the third in which the middle of their traffic lies.
     """
     rows = connection.execute(
-        "SELECT log_count, sum(log_count)::DOUBLE FROM read_parquet(?) GROUP BY log_count ORDER BY log_count DESC",
+        "SELECT log_count, sum(log_count)::DOUBLE FROM rows_of(?) GROUP BY log_count ORDER BY log_count DESC",
         [run.tables["queries"]],
     ).fetchall()
     if len(rows) < 2:

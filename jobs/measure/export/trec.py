@@ -33,7 +33,7 @@ _LONGEST_TAG = 100
 _SPACE = r"^$|[\s\p{Z}\x0b\x1c-\x1f\x85]"  # whatever parts columns for Python's str.split, too
 _FOUND = """
 WITH found AS (
-    SELECT arm, place, topic, doc_id, rank FROM read_parquet($files, union_by_name = true) JOIN wanted USING (query_id)
+    SELECT arm, place, topic, doc_id, rank FROM rows_by_name($files) JOIN wanted USING (query_id)
 ), rows AS (
     SELECT arm, topic, doc_id, rank FROM found
     UNION ALL

@@ -147,8 +147,8 @@ def _criteria(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> list[str
     if not files:
         return []
     rows = connection.execute(
-        "SELECT kind FROM read_parquet(?, file_row_number = true) WHERE starts_with(kind, ?) GROUP BY kind"
-        " ORDER BY min(file_row_number), kind",
+        "SELECT kind FROM read_parquet(?, file_row_number = true, hive_partitioning = false)"
+        " WHERE starts_with(kind, ?) GROUP BY kind ORDER BY min(file_row_number), kind",
         [files, f"{CRITERIA}/"],
     ).fetchall()
     return [kind for (kind,) in rows]
@@ -159,6 +159,6 @@ def _rows(
 ) -> Iterator[tuple[Any, ...]]:
     files = list(run.tables.get(table, ()))
     if files:
-        found = connection.execute(f"SELECT {columns} FROM read_parquet(?) WHERE {condition}", [files])
+        found = connection.execute(f"SELECT {columns} FROM rows_of(?) WHERE {condition}", [files])
         while rows := found.fetchmany(10_000):
             yield from rows

@@ -51,7 +51,7 @@ def models_of(run: RunFolder, stage: str) -> list[str]:
 
 def _models_in(run: RunFolder, files: Sequence[str]) -> set[str]:
     with database(run) as connection:
-        rows = connection.execute("SELECT DISTINCT model FROM read_parquet(?)", [list(files)]).fetchall()
+        rows = connection.execute("SELECT DISTINCT model FROM rows_of(?)", [list(files)]).fetchall()
     return {model for (model,) in rows if model}
 
 

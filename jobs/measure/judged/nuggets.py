@@ -14,12 +14,12 @@ from jobs.measure.judged_rows import database
 from jobs.runs.folder import RunFolder
 
 _SUMS = """
-WITH known AS (SELECT query_id, nugget, importance = 'vital' AS vital FROM read_parquet($nuggets)),
+WITH known AS (SELECT query_id, nugget, importance = 'vital' AS vital FROM rows_of($nuggets)),
 totals AS (SELECT query_id, count(*) AS nuggets, count(*) FILTER (vital) AS vitals FROM known GROUP BY query_id),
 found AS (
     SELECT query_id, arm, model, vital, CASE assignment WHEN 'support' THEN 1 ELSE 0 END AS strict,
     CASE assignment WHEN 'support' THEN 1 WHEN 'partial_support' THEN 0.5 ELSE 0 END AS part
-    FROM read_parquet($assignments) JOIN known USING (query_id, nugget) WHERE sample = $sample
+    FROM rows_of($assignments) JOIN known USING (query_id, nugget) WHERE sample = $sample
 )
 SELECT query_id, arm, any_value(model),
 coalesce(sum(strict) FILTER (vital), 0) / greatest(any_value(vitals), 1),
@@ -42,8 +42,8 @@ class NuggetScores(NamedTuple):
 
 _SAME = """
 SELECT count(*), count(*) FILTER (a.listed = b.listed)
-FROM (SELECT query_id, list([text, importance] ORDER BY nugget) AS listed FROM read_parquet($a) GROUP BY query_id) AS a
-JOIN (SELECT query_id, list([text, importance] ORDER BY nugget) AS listed FROM read_parquet($b) GROUP BY query_id) AS b
+FROM (SELECT query_id, list([text, importance] ORDER BY nugget) AS listed FROM rows_of($a) GROUP BY query_id) AS a
+JOIN (SELECT query_id, list([text, importance] ORDER BY nugget) AS listed FROM rows_of($b) GROUP BY query_id) AS b
 USING (query_id)
 """
 
@@ -73,7 +73,7 @@ def nugget_scores(connection: duckdb.DuckDBPyConnection, run: RunFolder, sample:
     nuggets, assignments = (list(run.tables.get(name, ())) for name in ("nuggets", "assignments"))
     if not nuggets:
         return NuggetScores({}, frozenset(), frozenset())
-    queries = connection.execute("SELECT DISTINCT query_id FROM read_parquet(?)", [nuggets]).fetchall()
+    queries = connection.execute("SELECT DISTINCT query_id FROM rows_of(?)", [nuggets]).fetchall()
     rows = []
     if assignments:
         given = {"nuggets": nuggets, "assignments": assignments, "sample": sample}

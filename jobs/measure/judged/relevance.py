@@ -39,7 +39,7 @@ def judged_relevance(run: RunFolder, sample: int = 0, calibration: str | None = 
 
         # a document that two indexes have with other texts has several grades: the highest counts, as of several judgements
         found = rows(
-            "SELECT query_id, doc_id, max(grade), any_value(model) FROM read_parquet(?)"
+            "SELECT query_id, doc_id, max(grade), any_value(model) FROM rows_of(?)"
             f" WHERE kind = '{RELEVANCE}' AND sample = {int(sample)} GROUP BY query_id, doc_id ORDER BY query_id, doc_id",
             list(files),
         )
@@ -47,10 +47,10 @@ def judged_relevance(run: RunFolder, sample: int = 0, calibration: str | None = 
             grades.setdefault(query_id, {})[doc_id] = grade
             models.add(model)
         with_results = {query_id for (query_id,) in rows(
-            "SELECT DISTINCT query_id FROM read_parquet(?)", list(run.tables.get("results", ()))
+            "SELECT DISTINCT query_id FROM rows_of(?)", list(run.tables.get("results", ()))
         )}  # fmt: skip
         left_out = len(with_results - grades.keys())
-        for (query_id,) in rows("SELECT query_id FROM read_parquet(?)", list(run.tables["queries"])):
+        for (query_id,) in rows("SELECT query_id FROM rows_of(?)", list(run.tables["queries"])):
             if query_id not in with_results:
                 grades[query_id] = {}
         calibrated = [] if sample else calibration_notes(connection, run, grades, calibration)

@@ -99,7 +99,7 @@ def _of_texts(run: RunFolder, chosen: Sequence[Committed]) -> list[Distribution]
             add(ORIGINAL, query)
     if names := files(run, "rewrites", chosen):
         with database() as connection:
-            rows = connection.execute("SELECT strategy, text FROM read_parquet(?)", [names])
+            rows = connection.execute("SELECT strategy, text FROM rows_of(?)", [names])
             while some := rows.fetchmany(_ROWS):
                 for strategy, text in some:
                     add(strategy, text)
@@ -181,6 +181,6 @@ def _first_scores(run: RunFolder, chosen: Sequence[Committed], kind: str) -> Flo
         return np.zeros(0)
     with database() as connection:
         rows = connection.execute(
-            f"SELECT {kind} AS score FROM read_parquet(?) WHERE rank = 1 AND isfinite({kind})", [names]
+            f"SELECT {kind} AS score FROM rows_of(?) WHERE rank = 1 AND isfinite({kind})", [names]
         ).fetchnumpy()
     return np.asarray(rows["score"], np.float64)

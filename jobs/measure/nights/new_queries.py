@@ -23,7 +23,8 @@ _DIGITS = "0123456789abcdef"
 _FIRST = """
 WITH asked AS (
     SELECT query_id, log_count, night
-    FROM read_parquet($files, filename = true) AS queries JOIN places ON queries.filename = places.filename
+    FROM read_parquet($files, filename = true, hive_partitioning = false) AS queries
+    JOIN places ON queries.filename = places.filename
     WHERE query_id >= $low AND query_id < $high
 ), firsts AS (
     SELECT query_id, min(night) AS night, arg_min(log_count, night) AS asked FROM asked GROUP BY query_id

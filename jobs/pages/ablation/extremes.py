@@ -18,11 +18,11 @@ from jobs.runs.reading import database
 from jobs.try_one.trial import text_names
 
 _REWRITES = """
-SELECT query_id, strategy, position, text FROM read_parquet($files)
+SELECT query_id, strategy, position, text FROM rows_of($files)
 WHERE query_id IN (SELECT unnest($ids)) AND arm = $arm
 """
 _RESULTS = """
-SELECT query_id, arm, rank, doc_id FROM read_parquet($files)
+SELECT query_id, arm, rank, doc_id FROM rows_of($files)
 WHERE query_id IN (SELECT unnest($ids)) AND arm IN (SELECT unnest($arms)) ORDER BY query_id, arm, rank
 """
 SHOWN = 5  # documents of an arm and query

@@ -97,7 +97,7 @@ def _of_queries(figures: Figures) -> dict[tuple[str, str], list[tuple[int, Examp
                 missing[key] -= count
     found: dict[tuple[str, str], list[tuple[int, Example]]] = {}
     query = f"""
-        SELECT stage, reason, query_id, min(message), {_excerpt("raw")}, list(component) FROM read_parquet(?)
+        SELECT stage, reason, query_id, min(message), {_excerpt("raw")}, list(component) FROM rows_of(?)
         GROUP BY stage, reason, query_id, raw
         QUALIFY row_number() OVER (PARTITION BY stage, reason ORDER BY query_id, raw) <= {EXAMPLES} ORDER BY query_id, raw
     """
@@ -129,7 +129,7 @@ def _of_log_rows(run: RunFolder, *, texts: bool) -> list[Failure]:
     query = f"""
         SELECT stage, reason, count(*),
             min_by({{'about': log_id, 'message': message, 'raw': {_excerpt("raw")}}}, log_id, {EXAMPLES})
-        FROM read_parquet(?) GROUP BY ALL ORDER BY count(*) DESC, reason
+        FROM rows_of(?) GROUP BY ALL ORDER BY count(*) DESC, reason
     """
     with database() as connection:
         rows = connection.execute(query, [names]).fetchall()

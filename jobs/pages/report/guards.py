@@ -83,7 +83,7 @@ def _passages(figures: Figures) -> dict[tuple[str, str, int], str]:
     if not names:
         return {}
     query = """
-        SELECT query_id, strategy, position, text FROM read_parquet(?)
+        SELECT query_id, strategy, position, text FROM rows_of(?)
         WHERE search_as = 'passage' OR list_contains(?, strategy)
         ORDER BY sha256(query_id), strategy, position LIMIT ?
     """
@@ -96,7 +96,7 @@ def _copied(figures: Figures, passages: dict[tuple[str, str, int], str]) -> Copi
     names = files(figures.run, "results", spread(figures.run.manifests, SHARDS))
     if not passages or not names:
         return Copied()
-    query = "SELECT query_id, doc_id FROM read_parquet(?) WHERE rank <= ? AND query_id IN (SELECT unnest(?))"
+    query = "SELECT query_id, doc_id FROM rows_of(?) WHERE rank <= ? AND query_id IN (SELECT unnest(?))"
     results: dict[str, list[str]] = {}
     with database() as connection:
         wanted = sorted({query_id for query_id, _, _ in passages})

@@ -118,7 +118,7 @@ def lists(figures: Figures) -> ListStatistics | None:
 
 
 def _queries_with(connection: duckdb.DuckDBPyConnection, names: list[str]) -> list[tuple[str, int]]:
-    query = "SELECT strategy, count(DISTINCT query_id) FROM read_parquet(?) GROUP BY strategy"
+    query = "SELECT strategy, count(DISTINCT query_id) FROM rows_of(?) GROUP BY strategy"
     rows: list[tuple[str, int]] = connection.execute(query, [names]).fetchall()
     return rows
 
@@ -126,7 +126,7 @@ def _queries_with(connection: duckdb.DuckDBPyConnection, names: list[str]) -> li
 def _queries_together(connection: duckdb.DuckDBPyConnection, names: list[str], from_runs: bool) -> int:
     """Returns the number of queries with a list of texts searched as one; without runs/ those with a result that it has."""
     of = "strategy" if from_runs else "(SELECT unnest(list_transform(sources, lambda s: s.strategy)))"
-    query = f"SELECT count(DISTINCT query_id) FROM read_parquet($names) WHERE $together {'=' if from_runs else 'IN'} {of}"
+    query = f"SELECT count(DISTINCT query_id) FROM rows_of($names) WHERE $together {'=' if from_runs else 'IN'} {of}"
     ((count,),) = connection.execute(query, {"names": names, "together": TOGETHER}).fetchall()
     return int(count)
 
@@ -139,12 +139,12 @@ def _found_by(
     Lists of weight 0, `left_out` as strategy/retriever, count where `runs` has files of runs/, with their first `depth` hits.
     """
     found = "list_transform(sources, lambda s: s.strategy)"
-    source = "read_parquet($names)"
+    source = "rows_of($names)"
     given: dict[str, object] = {"top": TOP, "names": names}
     if runs:
         found = f"list_concat({found}, coalesce(others, []))"
         source += """ LEFT JOIN (
-            SELECT query_id, doc_id, list(DISTINCT strategy) AS others FROM read_parquet($runs)
+            SELECT query_id, doc_id, list(DISTINCT strategy) AS others FROM rows_of($runs)
             WHERE rank <= $depth AND strategy || '/' || retriever IN (SELECT unnest($left_out)) GROUP BY ALL
         ) USING (query_id, doc_id)"""
         given |= {"runs": runs, "depth": depth, "left_out": left_out}
@@ -180,10 +180,10 @@ def _overlaps(
     A document of a query is one row with a bit for every strategy that found it, so that no list is joined with another.
     """
     source = (
-        "SELECT query_id, retriever, doc_id, rank, strategy FROM read_parquet($names)"
+        "SELECT query_id, retriever, doc_id, rank, strategy FROM rows_of($names)"
         if from_runs
         else "SELECT query_id, s.retriever, doc_id, s.rank, s.strategy FROM "
-        "(SELECT query_id, doc_id, unnest(sources) AS s FROM read_parquet($names))"
+        "(SELECT query_id, doc_id, unnest(sources) AS s FROM rows_of($names))"
     )
     pairs = list(combinations(range(len(strategies)), 2))
     if not pairs:

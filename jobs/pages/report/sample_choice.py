@@ -53,8 +53,8 @@ def _located(run: RunFolder, query_ids: Iterable[str], most_asked: int) -> list[
         begin = ends.get(shard.key, 0)
         places.setdefault(run.storage.url(shard.key), []).append((begin, shard.number))
         ends[shard.key] = begin + shard.rows
-    source = "SELECT query_id, query, log_count, filename, file_row_number AS row FROM read_parquet($names, filename = true, "
-    source += "file_row_number = true)"
+    source = "SELECT query_id, query, log_count, filename, file_row_number AS row FROM "
+    source += "read_parquet($names, filename = true, file_row_number = true, hive_partitioning = false)"
     names, found = sorted(places), []
     ids = list(dict.fromkeys(query_ids))
     more = most_asked if run.finished else most_asked * 20  # some may not be committed

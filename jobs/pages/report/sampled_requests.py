@@ -79,7 +79,7 @@ def sampled_requests(
     parts = "left(prompt, $half), right(prompt, $half), length(prompt), left(text, $most), right(text, $most), length(text)"
     query = f"""
         WITH own AS (
-            SELECT *, coalesce(sample, 0) AS number, coalesce(variables, '') AS told FROM read_parquet($names)
+            SELECT *, coalesce(sample, 0) AS number, coalesce(variables, '') AS told FROM rows_of($names)
             WHERE query_id IN (SELECT unnest($ids)) AND text IS NOT NULL
         ), once AS (
             SELECT * FROM own

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from jobs.chain.steps.asked_about import asked_about
-from jobs.measure.frame import kept
+from jobs.measure.judged_rows import of_original
 from jobs.measure.original import fuse_original
 from jobs.measure.query_context import NOTHING, AskedWith, asked_with
 from jobs.pages.render import DOCUMENT_CHARACTERS
@@ -185,8 +185,7 @@ class _Rows:
         if not names:
             return None
         query = (
-            f"SELECT {columns} FROM read_parquet($names) WHERE query_id IN (SELECT unnest($ids)) AND {condition} "
-            f"ORDER BY {order}"
+            f"SELECT {columns} FROM rows_of($names) WHERE query_id IN (SELECT unnest($ids)) AND {condition} ORDER BY {order}"
         )
         return self.connection.sql(query, params={"names": names, "ids": self.query_ids}).to_arrow_table()
 
@@ -213,10 +212,7 @@ def _fill(figures: Figures, rows: _Rows, found: Mapping[str, Sample]) -> None:
         of = names[one.query_id] = text_names((row["strategy"], row["position"]) for row in one.rewrites)
         for row in one.rewrites:
             row["name"] = of[row["strategy"], row["position"]]
-    known = {
-        (row["query_id"], row["doc_id"])
-        for row in rows("runs", "query_id, doc_id", f"strategy = '{ORIGINAL}' AND rank <= {run.config.fuse.depth}")
-    }
+    known = {(row["query_id"], row["doc_id"]) for row in rows("runs", "query_id, doc_id", of_original(run))}
     known_original = comparable(run)  # not if fusion left the original out and no list was kept
     results = "query_id, rank, doc_id, score, fused_score, sources"
     for row in rows("results", results, f"rank <= {TOP}", "query_id, rank"):
@@ -238,9 +234,8 @@ def _fill_alone(run: RunFolder, rows: _Rows, found: Mapping[str, Sample]) -> Non
         return None
     if not run.config.retrieve.keep_runs:
         return _fill_lists(rows("results", "query_id, doc_id, sources", order="query_id, rank"), found)
-    condition = f"strategy = '{ORIGINAL}' AND rank <= {run.config.fuse.depth}"
     columns = "query_id, position, retriever, doc_id, score, rank"
-    table = rows.table("runs", columns, condition, "query_id, retriever, rank")
+    table = rows.table("runs", columns, of_original(run), "query_id, retriever, rank")
     if table is None or not table.num_rows:
         return None
     ranks: dict[tuple[str, str], list[tuple[str, int]]] = {}
@@ -250,7 +245,7 @@ def _fill_alone(run: RunFolder, rows: _Rows, found: Mapping[str, Sample]) -> Non
     for query_id, doc_ids in alone.items():
         found[query_id].alone = [
             Hit(rank, doc_id, sources={ORIGINAL: ranks[query_id, doc_id]})
-            for rank, doc_id in enumerate(doc_ids[: min(TOP, kept(run))], start=1)
+            for rank, doc_id in enumerate(doc_ids[: min(TOP, run.config.results)], start=1)
         ]
     return None
 

@@ -101,7 +101,7 @@ def _reasons(figures: Figures) -> list[SelectionReason]:
     if not names:
         return []
     query = f"""
-        SELECT query_id, strategies, reason FROM read_parquet(?) WHERE trim(coalesce(reason, '')) != ''
+        SELECT query_id, strategies, reason FROM rows_of(?) WHERE trim(coalesce(reason, '')) != ''
         QUALIFY row_number() OVER (PARTITION BY len(strategies) ORDER BY query_id) <= {REASONS}
         ORDER BY len(strategies), query_id
     """

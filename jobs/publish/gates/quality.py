@@ -11,7 +11,7 @@ import pyarrow as pa
 from jobs.config.publish import PublishGates
 from jobs.log.judgements import Judgements
 from jobs.measure import judged_rows
-from jobs.measure.frame import Frame, kept, measure
+from jobs.measure.frame import Frame, measure
 from jobs.measure.list_portions import lists_known
 from jobs.measure.measures import measured_lists
 from jobs.publish.export import ExportRecord
@@ -21,7 +21,7 @@ from jobs.runs.reading import database
 from jobs.terminal.formats import figure
 
 _SERVED = """
-SELECT query_id, list(doc_id ORDER BY rank) FROM read_parquet($results) SEMI JOIN wanted USING (query_id)
+SELECT query_id, list(doc_id ORDER BY rank) FROM rows_of($results) SEMI JOIN wanted USING (query_id)
 WHERE rank <= $hits GROUP BY query_id
 """
 _NAME = "quality"
@@ -155,14 +155,14 @@ def _alone(run: RunFolder, hits: int, frame: Frame) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     with judged_rows.database(run) as connection:
         connection.register("wanted", _wanted(frame))
-        for rows in judged_rows.originals(connection, run, min(kept(run), hits)):
+        for rows in judged_rows.originals(connection, run, min(run.config.results, hits)):
             for query_id, doc_id in zip(rows.column("query_id").to_pylist(), rows.column("doc_id").to_pylist(), strict=True):
                 found.setdefault(query_id, []).append(doc_id)
     return found
 
 
 def _old(served: Path, frame: Frame) -> dict[str, list[str]]:
-    sql = "SELECT key, docs FROM read_parquet($old) SEMI JOIN wanted ON key = query_id"
+    sql = "SELECT key, docs FROM rows_of($old) SEMI JOIN wanted ON key = query_id"
     return _found(frame, lambda connection: connection.execute(sql, {"old": str(served)}))
 
 

@@ -15,10 +15,10 @@ from jobs.terminal.formats import percent
 _CHANGED = """
 WITH firsts AS ({firsts})
 SELECT count(*), coalesce(sum(log_count), 0), coalesce(sum(log_count) FILTER (firsts.doc_id IS DISTINCT FROM old.docs[1]), 0)
-FROM (SELECT query_id, log_count FROM read_parquet($queries)) AS queries
-JOIN read_parquet($old) AS old ON old.key = queries.query_id LEFT JOIN firsts ON firsts.query_id = queries.query_id
+FROM (SELECT query_id, log_count FROM rows_of($queries)) AS queries
+JOIN rows_of($old) AS old ON old.key = queries.query_id LEFT JOIN firsts ON firsts.query_id = queries.query_id
 """
-_FIRSTS = "SELECT query_id, doc_id FROM read_parquet($results) WHERE rank = 1"
+_FIRSTS = "SELECT query_id, doc_id FROM rows_of($results) WHERE rank = 1"
 _NO_FIRSTS = "SELECT '' AS query_id, '' AS doc_id WHERE false"
 
 

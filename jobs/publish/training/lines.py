@@ -20,8 +20,8 @@ from jobs.runs.reading import database
 _STAGED = pa.schema([("key", pa.binary(16)), ("place", pa.int64()), ("line", pa.string())])
 _BATCH = 1 << 12  # lines that are staged at a time
 _FIRST = """
-SELECT line FROM read_parquet($staged)
-SEMI JOIN (SELECT min(place) AS place FROM read_parquet($staged) GROUP BY key) AS first USING (place) ORDER BY place
+SELECT line FROM rows_of($staged)
+SEMI JOIN (SELECT min(place) AS place FROM rows_of($staged) GROUP BY key) AS first USING (place) ORDER BY place
 """
 
 

@@ -151,7 +151,7 @@ def _read(
     found = connection.execute(
         f"""
         WITH texts AS (
-            SELECT key AS query_id, unnest(rewrites, recursive := true) FROM read_parquet($rows)
+            SELECT key AS query_id, unnest(rewrites, recursive := true) FROM rows_of($rows)
             WHERE key BETWEEN $least AND $most
         )
         SELECT query_id, words_id, queries.query, queries.context, strategy, position, texts.text, texts.search_as,

@@ -29,7 +29,7 @@ from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.reading import database
 from jobs.tables import STORED
 
-_MAP = "SELECT log_id, query_id FROM read_parquet($files) SEMI JOIN replayed USING (query_id)"
+_MAP = "SELECT log_id, query_id FROM rows_of($files) SEMI JOIN replayed USING (query_id)"
 _FREE = {"seconds": 0.0, "device_seconds": 0.0, "attempts": 0, "lost": 0, "latency": None, "start": REUSED}
 _FREE |= dict.fromkeys(TOKENS, 0)
 _BATCH = 1 << 16  # rows of query_map/

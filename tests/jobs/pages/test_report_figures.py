@@ -18,6 +18,7 @@ from jobs.pages.report.spending import spending
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import portions, spread
 from jobs.terminal.formats import duration, money, number, percent, shown
+from jobs.verbs.tables import Tables
 from tests.support.jobs.report_runs import PRICES, QUERIES, Make, Query, Row, RunMaker, page, stored
 
 
@@ -46,6 +47,19 @@ def test_costs_by_stage_and_by_strategy_add_up_to_the_tables(make: Make, calls: 
         assert sum(line["searches"] for line in lines) == pytest.approx(18)
         assert sum(line.share for line in lines) == pytest.approx(1)
     assert found.adds_up
+
+
+def test_a_run_in_folders_that_look_like_partitions_has_the_same_figures(tmp_path: Path) -> None:
+    """By itself DuckDB takes `stage=prod` in a path for a column, in place of the file's own."""
+    found = []
+    for folder in (tmp_path / "plain", tmp_path / "stage=prod" / "strategy=none" / "query_id=x" / "model=m" / "reason=r"):
+        folder.mkdir(parents=True)
+        run = RunMaker(folder)(QUERIES)
+        figures = Figures(run)
+        spent = [(line.name, line["requests"], line["searches"]) for line in spending(figures, PRICES).stages]
+        tables = [Tables(run).relation(name).order("ALL").fetchall() for name in ("costs", "errors", "rewrites", "results")]
+        found.append((spent, failures(figures, texts=True), lists(figures), tables))
+    assert found[0] == found[1]
 
 
 def test_a_strategy_has_its_share(make: Make) -> None:

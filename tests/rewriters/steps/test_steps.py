@@ -16,7 +16,8 @@ from rewriters.query import Query
 from rewriters.steps.reading import MESSAGES, read_step
 from rewriters.steps.rounds import RoundLabelSettings
 from rewriters.steps.settings import AnswerSettings, LabelSettings
-from rewriters.steps.step import LlmStep, load_step, shipped_steps, told_hash
+from rewriters.steps.step import LlmStep, load_step, shipped_steps
+from rewriters.strategy import told_hash
 
 KNOWN = frozenset({"query", "context", "documents", "tried"})
 JUDGED = frozenset({"query", "context", "document"})

@@ -21,14 +21,14 @@ from retrievers.web.hits import page_id
 
 _BATCH = 1_000  # answers whose documents are in memory
 _ROWS = """
-SELECT {topic} AS topic, answers.*, query FROM read_parquet($answers) AS answers
-JOIN read_parquet($queries) AS queries USING (query_id){of_log} WHERE arm = $arm ORDER BY topic
+SELECT {topic} AS topic, answers.*, query FROM rows_of($answers) AS answers
+JOIN rows_of($queries) AS queries USING (query_id){of_log} WHERE arm = $arm ORDER BY topic
 """
 _REFINED = """
-SELECT query_id, doc_id, strips FROM read_parquet($grades)
+SELECT query_id, doc_id, strips FROM rows_of($grades)
 WHERE arm = $arm AND strips IS NOT NULL AND query_id IN (SELECT unnest($ids))
 """
-_OF_LOG = " JOIN (SELECT DISTINCT query_id, log_id FROM read_parquet($query_map)) AS logged USING (query_id)"
+_OF_LOG = " JOIN (SELECT DISTINCT query_id, log_id FROM rows_of($query_map)) AS logged USING (query_id)"
 
 
 @dataclass(frozen=True)

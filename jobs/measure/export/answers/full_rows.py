@@ -45,7 +45,7 @@ _COSTS = f"""
 SELECT query_id, stage, component, coalesce(model, '') AS model, tier, any_value(coalesce(provider, engine)) AS provider,
 string_agg(DISTINCT usage, ', ' ORDER BY usage) AS usage, sum(seconds) AS seconds, sum(device_seconds) AS device_seconds,
 {", ".join(f"sum({name})::BIGINT AS {name}" for name in _COUNTS)}
-FROM (SELECT NULL::VARCHAR AS tier WHERE false UNION ALL BY NAME FROM read_parquet($files, union_by_name = true))
+FROM (SELECT NULL::VARCHAR AS tier WHERE false UNION ALL BY NAME FROM rows_by_name($files))
 WHERE query_id IN (SELECT unnest($ids))
 AND NOT starts_with(component, 'start_up') GROUP BY ALL ORDER BY ALL
 """

@@ -14,10 +14,10 @@ from jobs.measure.judged_rows import database
 
 _BATCH = 500  # answers whose nuggets are in memory
 _FOUND = """
-SELECT query_id, text, importance, assignment FROM read_parquet($nuggets) LEFT JOIN ({assigned}) USING (query_id, nugget)
+SELECT query_id, text, importance, assignment FROM rows_of($nuggets) LEFT JOIN ({assigned}) USING (query_id, nugget)
 WHERE query_id IN (SELECT unnest($ids)) ORDER BY query_id, nugget
 """
-_ASSIGNED = "SELECT query_id, nugget, assignment FROM read_parquet($assignments) WHERE arm = $arm AND sample = 0"
+_ASSIGNED = "SELECT query_id, nugget, assignment FROM rows_of($assignments) WHERE arm = $arm AND sample = 0"
 _NONE_ASSIGNED = "SELECT NULL::VARCHAR AS query_id, NULL::INTEGER AS nugget, NULL::VARCHAR AS assignment WHERE false"
 
 

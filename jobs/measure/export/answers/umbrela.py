@@ -34,13 +34,13 @@ from rewriters.steps.step import LlmStep
 
 _BATCH = 1_000  # pairs whose texts are in memory
 _PAIRS = f"""
-SELECT {{topic}} AS qid, judged.*, query FROM read_parquet($judgements) AS judged
-JOIN read_parquet($queries) AS queries USING (query_id){{of_log}} WHERE kind = '{RELEVANCE}' AND sample = 0
+SELECT {{topic}} AS qid, judged.*, query FROM rows_of($judgements) AS judged
+JOIN rows_of($queries) AS queries USING (query_id){{of_log}} WHERE kind = '{RELEVANCE}' AND sample = 0
 ORDER BY qid, doc_id, grade
 """
-_OF_LOG = " JOIN (SELECT DISTINCT query_id, log_id FROM read_parquet($query_map)) AS logged USING (query_id)"
+_OF_LOG = " JOIN (SELECT DISTINCT query_id, log_id FROM rows_of($query_map)) AS logged USING (query_id)"
 _ANSWERS = f"""
-SELECT * FROM read_parquet($completions, union_by_name = true)
+SELECT * FROM rows_by_name($completions)
 WHERE query_id IN (SELECT unnest($ids)) AND prompt_hash = $prompt_hash AND coalesce(sample, 0) % {FIRST_REPLAY} = 0
     AND text IS NOT NULL
 """

@@ -98,7 +98,7 @@ def _shares(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list
         return []
     rows = connection.execute(
         f"SELECT arm, {_COLLECTION} AS collection, count(DISTINCT query_id), count(*), count(*) FILTER (rank = 1)"
-        " FROM read_parquet(?) GROUP BY ALL ORDER BY ALL",
+        " FROM rows_of(?) GROUP BY ALL ORDER BY ALL",
         [list(names)],
     ).fetchall()
     return [(arm, CollectionShare(*share)) for arm, *share in rows]
@@ -107,6 +107,6 @@ def _shares(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list
 def _hits(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[tuple[str, int]]:
     if not names:
         return []
-    query = f"SELECT {_COLLECTION} AS collection, count(DISTINCT query_id) FROM read_parquet(?) GROUP BY ALL ORDER BY ALL"
+    query = f"SELECT {_COLLECTION} AS collection, count(DISTINCT query_id) FROM rows_of(?) GROUP BY ALL ORDER BY ALL"
     rows: list[tuple[str, int]] = connection.execute(query, [list(names)]).fetchall()
     return rows

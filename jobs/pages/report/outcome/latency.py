@@ -13,7 +13,7 @@ from jobs.pages.report.figures import Figures
 from jobs.runs.reading import database, files, spread
 
 MOST_QUERIES = 50_000
-_LATENCIES = "FROM read_parquet($costs, union_by_name = true)"
+_LATENCIES = "FROM rows_by_name($costs)"
 _PERCENTILES = "count(*), quantile_cont(latency, [0.5, 0.95, 0.99])"
 _TIMED = "stage = 'rewrite' AND latency IS NOT NULL"
 
@@ -69,7 +69,7 @@ def latencies(figures: Figures) -> Latencies | None:
             by_type = _groups(
                 connection,
                 f"SELECT query_type AS name, {_PERCENTILES} {_LATENCIES} "
-                "JOIN (SELECT query_id, query_type FROM read_parquet($selections)) USING (query_id) "
+                "JOIN (SELECT query_id, query_type FROM rows_of($selections)) USING (query_id) "
                 f"WHERE {_TIMED} AND query_type IS NOT NULL GROUP BY name ORDER BY name",
                 costs=costs,
                 selections=selections,

@@ -42,14 +42,12 @@ def nothing_found(figures: Figures) -> NothingFound | None:
         return None
     with database() as connection:
         source = (
-            "FROM read_parquet($queries) SEMI JOIN "
-            "(SELECT DISTINCT query_id FROM read_parquet($errors) WHERE stage = 'fuse' AND reason = 'no_hits') USING (query_id)"
+            "FROM rows_of($queries) SEMI JOIN "
+            "(SELECT DISTINCT query_id FROM rows_of($errors) WHERE stage = 'fuse' AND reason = 'no_hits') USING (query_id)"
         )
         given = {"queries": run.tables["queries"], "errors": names}
         sums = connection.execute(f"SELECT count(*), coalesce(sum(log_count), 0) {source}", given).fetchone()
-        every = connection.execute(
-            "SELECT coalesce(sum(log_count), 0) FROM read_parquet(?)", [run.tables["queries"]]
-        ).fetchone()
+        every = connection.execute("SELECT coalesce(sum(log_count), 0) FROM rows_of(?)", [run.tables["queries"]]).fetchone()
         assert sums is not None
         assert every is not None
         query = f"SELECT query_id, query, log_count {source} ORDER BY log_count DESC, query_id LIMIT {MOST}"

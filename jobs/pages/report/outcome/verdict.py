@@ -6,6 +6,7 @@ from collections import Counter
 
 import pyarrow as pa
 
+from jobs.measure.judged_rows import of_original
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.glance import Quality
 from jobs.pages.report.judged_queries import Judged
@@ -89,13 +90,13 @@ def _relevant(figures: Figures, judged: Judged) -> dict[frozenset[str], int]:
     columns = dict(zip(("query_id", "doc_id"), map(list, zip(*pairs, strict=True)), strict=True))
     with database() as connection:
         connection.register("relevant", pa.table({name: pa.array(of, pa.string()) for name, of in columns.items()}))
-        original = f"SELECT DISTINCT query_id, doc_id FROM read_parquet($runs) WHERE strategy = '{ORIGINAL}' AND rank <= $depth"
+        original = f"SELECT DISTINCT query_id, doc_id FROM rows_of($runs) WHERE {of_original(run)}"
         runs = files(run, "runs", run.manifests) if run.config.retrieve.keep_runs else []
         rows = connection.execute(
             "SELECT list_sort(list_distinct(list_transform(sources, lambda s: s.strategy))) AS found, count(*) "
-            "FROM (FROM read_parquet($names) WHERE rank <= $top) SEMI JOIN relevant USING (query_id, doc_id) "
+            "FROM (FROM rows_of($names) WHERE rank <= $top) SEMI JOIN relevant USING (query_id, doc_id) "
             + (f"ANTI JOIN ({original}) USING (query_id, doc_id) " if runs else "")
             + "GROUP BY found",
-            {"names": names, "top": TOP} | ({"runs": runs, "depth": run.config.fuse.depth} if runs else {}),
+            {"names": names, "top": TOP} | ({"runs": runs} if runs else {}),
         ).fetchall()
     return {frozenset(found): count for found, count in rows if found and ORIGINAL not in found}
