@@ -18,6 +18,7 @@ from jobs.log.judgements import Judgements
 from jobs.measure.arrays import Floats
 from jobs.measure.significance import FEW_QUERIES, Gap, gap
 from jobs.runs.folder import RunFolder
+from jobs.tables import ORIGINAL
 from jobs.tune.folds import chosen_values, draw_folds
 from jobs.tune.judged_lists import GatheredQueries, gather
 from jobs.tune.objective import Objective, Weighting, equal_weights
@@ -218,6 +219,11 @@ def _notes(run: RunFolder, gathered: GatheredQueries, clusters: Rows) -> list[st
         notes.append(f"equal weights are each strategy's own: {', '.join(uneven)}, the others 1")
     if config.fuse.duplicates == "drop":
         notes.append("documents with equal texts are not dropped here")
+    if config.joining and any(name != ORIGINAL for name in config.fuse.weights):
+        joining = " and ".join(config.joining)
+        notes.append(
+            f"texts that {joining} searches as one are joined by the config's weights in every step: measured are its lists"
+        )
     if len(clusters) < FEW_QUERIES:
         notes.append(f"{len(clusters)} queries are few: the intervals are rather too narrow, and hardly anything can be learnt")
     return notes

@@ -10,10 +10,11 @@ import yaml
 from cluster.errors import RewriterError
 from rewriters.classifier import Rules, load_rules
 from rewriters.engines import Completion
+from rewriters.guards.guards import GuardRules
 from rewriters.pool import Entry
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter
-from rewriters.settings import SelectClassified
+from rewriters.settings import GuardSettings, SelectClassified
 from tests.support.rewriters.pools import FOUR, rewriter, said
 
 ENGLISH = load_rules("english")
@@ -215,6 +216,18 @@ def test_the_llm_is_asked_for_the_type_by_a_request_of_its_own() -> None:
     assert request.prompt.endswith("Query: how tall is {query}")
     assert all(f"- {name}: {text}" in request.prompt for name, text in ENGLISH.descriptions.items())
     assert one.identity() != classified().identity()
+
+
+def test_the_question_with_placeholders_is_another_request_than_the_one_without() -> None:
+    rules: dict[str, Any] = {"rules": ENGLISH, "select": SelectClassified(kind="classified", by="llm")}
+    plain, masking = (rewriter(POOL, **rules, guards=GuardRules(GuardSettings(mask=mask))) for mask in ([], ["mail"]))
+    query, other = Query("id1", "who is jo@corp.org"), Query("id2", "who is jo")
+    asked, masked = plain.question(query), masking.question(query)
+    assert asked is not None
+    assert masked is not None
+    assert masked.prompt.endswith("Query: who is <MAIL_1>")
+    assert asked.variables != masked.variables
+    assert plain.question(other) == masking.question(other)
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,11 @@ def test_an_original_that_was_searched_with_its_rewrites_is_not_measured(run: Ru
 
 @pytest.mark.parametrize(
     ("config", "kept", "reranked"),
-    [({"rerank": {"keep": 1}}, 1, True), ({"rerank": {"kind": "none", "keep": 1}, "fuse": {"keep": 7}}, 7, False)],
+    [
+        ({"rerank": {"keep": 1}}, 1, True),
+        ({"rerank": {"keep": 10}, "fuse": {"keep": 1}}, 1, True),  # candidates are fewer than the reranker would keep
+        ({"rerank": {"kind": "none", "keep": 1}, "fuse": {"keep": 7}}, 7, False),
+    ],
 )
 def test_the_original_ends_where_the_results_end(run: Run, config: dict[str, Any], kept: int, reranked: bool) -> None:
     found = judged(run(0, 1, 2, **config), {"l1": {"d2": 1}})

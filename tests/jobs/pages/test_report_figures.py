@@ -183,6 +183,18 @@ def test_what_a_list_of_no_weight_found_is_known_from_the_kept_lists(make: Make)
     assert {hit.doc_id for hit in sample.hits if hit.new} == {"d04", "d05"}
 
 
+def test_what_a_floor_keeps_out_is_not_among_the_documents_of_the_original_alone(make: Make) -> None:
+    """Scores fall by one a rank: only the first of each list of the original is above its floor."""
+    run = make()
+    first = max(row["score"] for row in stored(run, "runs") if row["strategy"] == "original")
+    run = make(fuse={"original_floor": first})
+    sample = samples(Figures(run), failures(Figures(run), texts=True), 9, texts=True).queries[0]
+    assert [hit.doc_id for hit in sample.alone] == ["d01"]
+    assert {hit.doc_id for hit in sample.hits if hit.new} >= {"d04", "d05"}
+    plain = samples(Figures(make()), failures(Figures(make()), texts=True), 9, texts=True).queries[0]
+    assert {hit.doc_id for hit in plain.alone} == {"d01", "d02", "d03"}
+
+
 def test_what_a_list_of_no_weight_found_is_not_guessed_where_lists_were_not_kept(make: Make) -> None:
     run = make(fuse={"weights": {"original": 0}}, keep_runs=False)
     assert not measured(run).comparable
