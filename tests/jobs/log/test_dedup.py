@@ -81,7 +81,7 @@ def test_columns_and_compression_are_exact(tmp_path: Path) -> None:
          "message": "the query is null", "raw": None, "attempts": 1}
     ]  # fmt: skip
     assert {(row["query"], row["normalised"]) for row in tables["queries"]} == {("A", "a"), ("B", "b")}
-    same = duckdb.execute(f"SELECT count(*), count(query_id) FROM '{tmp_path}/out/query_map/*.parquet'").fetchone()
+    (same,) = duckdb.sql(f"SELECT count(*), count(query_id) FROM '{tmp_path}/out/query_map/*.parquet'").fetchall()
     assert same == (5, 4)
 
 
