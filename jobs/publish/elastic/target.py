@@ -122,10 +122,17 @@ class ElasticTarget:
         return record
 
     def current(self) -> Promotion | None:
-        """Returns the version that the alias stands for."""
+        """Returns the version that the alias stands for.
+
+        Raises:
+            ConfigError: It stands for several.
+        """
         names = self._behind_alias()
         if not names:
             return None
+        if len(names) > 1:  # a first promotion was killed before it took the other away, or somebody added an index
+            what = f"{self.place}: the alias stands for {' and '.join(names)}, so searches find rows of all of them"
+            raise ConfigError("publish-version", f"{what}; take all but one out of it (POST /_aliases), and run it again")
         found = read_index(self._connection, names[0])
         if found is None:
             return None

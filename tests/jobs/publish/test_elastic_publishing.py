@@ -227,6 +227,27 @@ def test_nothing_is_compared_with_an_index_that_lacks_rows(new_name: Callable[[]
     assert (list(ask("GET", f"/{alias}")), ask("GET", f"/{alias}-three*")) == ([f"{alias}-one"], {})
 
 
+@pytest.mark.usefixtures("elasticsearch")
+def test_an_alias_that_stands_for_several_indexes_is_no_version(new_name: Callable[[], str], tmp_path: Path) -> None:
+    """As after a kill of the second of two first promotions: neither is promoted, and no promotion leaves the other there."""
+    run, alias = Path(RunMaker(tmp_path)([Query("a")]).storage.root), new_name()
+    for version in ("one", "two", "three"):
+        put(run, alias, version)
+    promote(run, alias, "two")
+    ask("POST", "/_aliases", {"actions": [{"add": {"index": f"{alias}-one", "alias": alias}}]})
+    line = rf"^elastic:{alias} at .*: the alias stands for {alias}-one and {alias}-two, so .*; take all but one out of it"
+    for version in ("one", "two", "three"):
+        with pytest.raises(ConfigError, match=line) as error:
+            promote(run, alias, version)
+        assert error.value.code == "publish-version"
+    with pytest.raises(ConfigError, match=line):
+        rolled_back(f"elastic:{alias}")
+    assert sorted(ask("GET", f"/{alias}")) == [f"{alias}-one", f"{alias}-two"]
+    ask("POST", "/_aliases", {"actions": [{"remove": {"index": f"{alias}-one", "alias": alias}}]})
+    assert promote(run, alias, "three").history == ["two"]
+    assert list(ask("GET", f"/{alias}")) == [f"{alias}-three"]
+
+
 def test_a_server_that_is_away_is_one_line(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOWHERE", "http://127.0.0.1:9")
     run = night("one", ["yeast"])
