@@ -2,7 +2,7 @@
 
 An export is known by its identity: two with one identity have the same rows, so it does not matter which of them is kept. The
 id of a run does not say what its log held, so the identity has the names of the run's files, which no other attempt uses; nor
-does the path of judgements say what they are, so it has their digest.
+do the paths of judgements and prompts say what they are, so it has their digests.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class WantedExport:
         options: Format -> its options.
         since: The version that it is compared with; None: with none.
         gains: As `jobs.publish.training.measured.measured_gains` returns it.
+        prompts: As `jobs.publish.training.measured.asking_prompts` returns it.
     """
 
     run: RunFolder
@@ -51,6 +52,7 @@ class WantedExport:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     since: str | None = None
     gains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    prompts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def choices(self) -> dict[str, Any]:
@@ -60,8 +62,9 @@ class WantedExport:
 
     @property
     def identity(self) -> str:
-        """Returns what the export is known by: 16 hex digits of the run, its files, the choices, gains and columns of rows."""
+        """Returns what the export is known by: 16 hex digits of the run, its files and all that decides rows."""
         of = [self.run.record["run_id"], self.content, self.choices, self.gains, str(LOOK_UP)]
+        of += [self.prompts] if self.prompts else []  # of training rows alone
         return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
 
     @cached_property
@@ -102,6 +105,7 @@ class ExportRecord:
         best_scores: The mean of the best reranker score of each query (`jobs.publish.scores`); None: there are none.
         content: As `content_of` the run; None: the export is of an earlier version of dmqr, which did not note it.
         gains: Format of training rows -> what its gains were measured by: `by`, and of judgements their `digest`.
+        prompts: Format of training rows -> digest of the prompts that ask in them.
     """
 
     version: str
@@ -118,6 +122,7 @@ class ExportRecord:
     best_scores: Mapping[str, Any] | None = None
     content: str | None = None
     gains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    prompts: Mapping[str, str] = field(default_factory=dict)
 
     def values(self) -> dict[str, Any]:
         """Returns it as JSON-able values."""
@@ -167,7 +172,7 @@ def checked_version(version: str, argument: str = "--version") -> str:
 
 
 def check_same(found: ExportRecord, wanted: WantedExport, place: str) -> None:
-    """Refuses a version that is there from another run or its other files, with other choices or gains, or of another target.
+    """Refuses a version that is there from another run or its other files, by other choices, gains or prompts, or elsewhere.
 
     Raises:
         ConfigError: It is not what is asked for.
@@ -189,6 +194,8 @@ def check_same(found: ExportRecord, wanted: WantedExport, place: str) -> None:
         why, remedy = f"is of other files of {found.run_id}, which was run again since", remove
     elif found.gains != wanted.gains:
         why, remedy = f"has gains by {_by(found.gains)}, which are by {_by(wanted.gains)} now", remove
+    elif found.prompts != wanted.prompts:
+        why, remedy = "asks by prompts that are others now, or that an earlier version of dmqr did not note", remove
     else:
         why, remedy = "has the columns of another version of dmqr", remove
     raise ConfigError("publish-version", f"{place}: {why}; {remedy}")
@@ -227,4 +234,5 @@ def record_of(
         best_scores=best_scores(wanted.run, wanted.choice.hits),
         content=wanted.content,
         gains=wanted.gains,
+        prompts=wanted.prompts,
     )

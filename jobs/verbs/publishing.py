@@ -44,7 +44,7 @@ def exported(run: RunFolder, given: ExportArguments, phase: Callable[[str], obje
     from jobs.publish.choice import RowChoice, check_publishable
     from jobs.publish.export import WantedExport, checked_version, version_of
     from jobs.publish.formats.format import check_held_out, open_formats, options_of
-    from jobs.publish.training.measured import measured_gains
+    from jobs.publish.training.measured import asking_prompts, measured_gains
 
     check_publishable(run)
     settings = _settings(run, given.settings)
@@ -59,6 +59,7 @@ def exported(run: RunFolder, given: ExportArguments, phase: Callable[[str], obje
         options,
         None if given.since is None else checked_version(given.since, "--since"),
         measured_gains(run, options),
+        asking_prompts(run, options),
     )
     return _target(settings, given.access).export(wanted, phase)
 

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 
 from jobs.publish.rows import LookUpRows
 from jobs.publish.training.gains import Gains, measured_by
-from jobs.publish.training.prompts import answered, as_answer_of, asked, strategies_with_prompts, strategy_to_ask
+from jobs.publish.training.prompts import (
+    DEFAULT_PROMPT,
+    answered,
+    as_answer_of,
+    asked,
+    strategies_with_prompts,
+    strategy_to_ask,
+)
 from jobs.publish.training.texts import TrainingQuery, check_training, training_files, training_queries
 from jobs.runs.folder import RunFolder
 from rewriters.normalise import normalise
@@ -50,7 +57,7 @@ class PreferencesFormat:
         they are worth.
         """
         check_training(options)
-        strategy, pool = strategy_to_ask(run, options["prompt_of"] or "rewrite"), strategies_with_prompts(run)
+        strategy, pool = strategy_to_ask(run, options["prompt_of"] or DEFAULT_PROMPT), strategies_with_prompts(run)
         gains = Gains(run, measured_by(run, options["qrels"], options["key"]))
         counts = Counter(dict.fromkeys(COUNTED, 0))
         with training_files(folder, self.name, run, counts) as (held, lines):

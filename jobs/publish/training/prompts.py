@@ -13,8 +13,10 @@ from cluster.errors import ConfigError, RewriterError
 from jobs.job.rewriting import config_error, read_text
 from jobs.runs.folder import RunFolder
 from rewriters.pool import load
-from rewriters.strategy import CONTEXT, Strategy, render
+from rewriters.strategy import CONTEXT, Strategy, render, template_hash
 
+DEFAULT_PROMPT = "rewrite"
+"""The strategy whose prompt asks for any text, where no other is named."""
 Message = dict[str, str]
 
 
@@ -25,22 +27,18 @@ def strategies_with_prompts(run: RunFolder) -> dict[str, Strategy]:
     arrays of objects.
 
     Raises:
-        ConfigError: A strategy's file cannot be read.
+        ConfigError: A strategy's file cannot be read, or has another prompt now than the run asked by.
     """
-    entries = run.config.rewrite.strategies if run.config.rewrite.planned else []
-    found = (_loaded(entry, run) for entry in entries)
-    return {one.name: one for one in found if _is_chat(one)}
+    return {name: one for name, one in _pool(run).items() if _is_chat(one)}
 
 
 def strategy_to_ask(run: RunFolder, name: str) -> Strategy:
     """Returns the strategy whose prompt is to ask for any text: of the run's pool, else one that is shipped.
 
     Raises:
-        ConfigError: There is none, or its answers are not one text.
+        ConfigError: There is none, its answers are not one text, or the pool has another prompt than the run asked by.
     """
-    entries = run.config.rewrite.strategies if run.config.rewrite.planned else []
-    pool = {one.name: one for one in (_loaded(entry, run) for entry in entries)}
-    found = pool.get(name) or _loaded(name, run, "--prompt-of: ")
+    found = _pool(run).get(name) or _loaded(name, run, "--prompt-of: ")
     if not _is_chat(found) or found.output != "text":
         what = f"--prompt-of {name}: its answer is not one text that a chat model writes"
         raise ConfigError("argument", f"{what}; name another, such as rewrite or general")
@@ -108,6 +106,20 @@ def as_answer_of(strategy: Strategy, pool: Mapping[str, Strategy], name: str, qu
 def _without_original(strategy: Strategy, query: str, text: str) -> str:
     before = " ".join([" ".join(query.split())] * strategy.include_original)
     return text[len(before) :].strip() if before and text.startswith(before) else text
+
+
+def _pool(run: RunFolder) -> dict[str, Strategy]:
+    """Returns name -> strategy of a run's pool, by its files as they are now.
+
+    A prompt that the run did not ask by itself, since one request asked for several strategies, may be another.
+    """
+    rewrite, asked_by = run.config.rewrite, {one["name"]: one["prompt_hash"] for one in run.rewriter.get("requests", ())}
+    pool = {one.name: one for one in (_loaded(entry, run) for entry in (rewrite.strategies if rewrite.planned else []))}
+    for name, one in pool.items():
+        if _is_chat(one) and asked_by.get(name, now := template_hash(one.prompt)) != now:
+            what = f"{run.storage.root}: strategy {name!r} has another prompt now than the run asked by"
+            raise ConfigError("publish-run", f"{what} for its texts; put its file back as it was, or run again")
+    return pool
 
 
 def _loaded(entry: object, run: RunFolder, where: str = "") -> Strategy:

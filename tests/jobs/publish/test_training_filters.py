@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cluster.errors import ConfigError
 from jobs.runs.folder import open_run
 from jobs.verbs.publishing import ExportArguments
 from jobs.verbs.publishing import exported as export
@@ -64,3 +65,48 @@ def test_queries_that_differ_in_filters_alone_are_one(
         text for query in left for text in (f"what of {query}", f"x, {query}")
     )
     assert (counts["rows"], counts["equal"]) == (2 * len(left), 4 * len(left))
+
+
+def test_rows_are_asked_by_the_prompts_of_the_night(
+    tmp_path: Path,
+    values: dict[str, Any],
+    bm25: dict[str, Any],
+    config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file that was edited since asks for other answers than those of the night; one of nobody's night is another version."""
+    monkeypatch.chdir(tmp_path)
+    form = "label: L\ndefinition: d\nusage: u\nexample: e\nprompt: |-\n  {} of this\n\n  {{query}}\n"
+    for name in ("own", "other"):
+        Path(f"{name}.yaml").write_text(form.format(name))
+    asked = ["lamp of a lighthouse", "moon and tides"]
+    pq.write_table(pa.table({"query": asked}), "log.parquet")
+    lines = [{"query": query, "completions": {"own": f"what of {query}"}} for query in asked]
+    Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    values["rewrite"] |= {"strategies": ["./own.yaml"]}
+    values |= {"retrieve": {"retrievers": {"bm25": bm25}}, "rerank": {"kind": "none"}, "cluster": {"address": "none"}}
+    run = open_run(str(run_in_process(prepared_job(config_file(values)))))
+
+    def chat(version: str, prompt_of: str | None = None) -> tuple[bool, set[str]]:
+        options = {"holdout": 0, "prompt_of": prompt_of}
+        done = export(run, ExportArguments({"to": str(tmp_path / "to"), "formats": ["chat"]}, version, options=options))
+        (key,) = (one["key"] for one in done.record.files if one["name"] == "chat.jsonl")
+        rows = [json.loads(line)["messages"] for line in Path(done.place, key).read_text().splitlines()]
+        assert sorted(row[1]["content"] for row in rows) == [f"what of {query}" for query in asked]
+        return done.existed, {row[0]["content"].splitlines()[0] for row in rows}
+
+    assert chat("v") == (False, {"own of this"})
+    assert chat("w", "./other.yaml") == (False, {"other of this"})
+    assert chat("w", "./other.yaml") == (True, {"other of this"})
+    Path("other.yaml").write_text(form.format("another"))
+    with pytest.raises(ConfigError, match=r"/w: asks by prompts that are others now, .*; give another --version") as error:
+        chat("w", "./other.yaml")
+    assert error.value.code == "publish-version"
+    assert chat("x", "./other.yaml") == (False, {"another of this"})
+    Path("own.yaml").write_text(form.format("edited"))
+    for version, prompt_of in (("v", None), ("y", None), ("y", "own"), ("y", "rewrite")):
+        with pytest.raises(ConfigError, match=r": strategy 'own' has another prompt now than the run asked by") as error:
+            chat(version, prompt_of)
+        assert error.value.code == "publish-run"
+    Path("own.yaml").write_text(form.format("own"))
+    assert chat("v") == (True, {"own of this"})
