@@ -303,8 +303,7 @@ def without_any(lengths: Numbers, counted: CountedKeys) -> Numbers:
 
 def _own_arms(run: RunFolder) -> list[dict[str, Any]]:
     """Returns the arms of a run, as those of an ablation are recorded: its results, and the original alone."""
-    own = {one["name"]: (one.get("depth"), one.get("score_floor")) for one in run.strategies}
-    cuts = {RUN: own, ORIGINAL: {}}
+    cuts = {RUN: judged_rows.own_cuts(run), ORIGINAL: {}}
     return [{"name": name, "cut_from": min(run.config.results, cut_from(run.config, of))} for name, of in cuts.items()]
 
 

@@ -202,6 +202,11 @@ def of_original(run: RunFolder) -> str:
     return f"strategy = '{ORIGINAL}' AND {above_cuts(run)}"
 
 
+def own_cuts(run: RunFolder) -> dict[str, tuple[int | None, float | None]]:
+    """Returns strategy -> the depth and the score floor that are its own, as `run.json` has them."""
+    return {one["name"]: (one.get("depth"), one.get("score_floor")) for one in run.strategies}
+
+
 def above_cuts(run: RunFolder, cuts: Cuts | None = None) -> str:
     """Returns the SQL condition of the rows of runs/ that no depth and no score floor keeps out of fusion.
 
@@ -210,7 +215,7 @@ def above_cuts(run: RunFolder, cuts: Cuts | None = None) -> str:
         cuts: Of its strategies; None: as `run.json` has them.
     """
     if cuts is None:
-        cuts = cuts_of(run.config, {one["name"]: (one.get("depth"), one.get("score_floor")) for one in run.strategies})
+        cuts = cuts_of(run.config, own_cuts(run))
     conditions = [f"rank <= {run.config.fuse.depth}"]
     for name, (depth, floor) in cuts.strategies.items():
         other = f"strategy != {text_literal(name)}"

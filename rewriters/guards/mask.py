@@ -30,10 +30,6 @@ CALLED = re.compile(
 )
 
 
-KINDS = ("mail", "phone", "card")
-"""What can be masked."""
-
-
 class Mask:
     """Masks the texts of one query: the same value has the same placeholder in all of them."""
 

@@ -7,11 +7,8 @@ from itertools import combinations, product
 
 from jobs.chain.steps.grading import document_values
 from jobs.config.config import Config
-from rewriters.guards.mask import KINDS
 from rewriters.reading.words.sentences import split_sentences
 from rewriters.strategy import told_hash
-
-_MASKED = [kinds for count in range(len(KINDS) + 1) for kinds in combinations(KINDS, count)]  # of the query, by any arm
 
 
 def numbered_sentences(sentences: Iterable[str]) -> str:
@@ -31,6 +28,8 @@ def asked_about(config: Config, texts: Mapping[str, str], query: str, question: 
     grade, relevance = config.grade, None if config.judge is None else config.judge.relevance
     against = {"question": question} if question not in (None, query) and grade is not None and grade.against_question else {}
     found: dict[str, str] = {}
+    kinds = config.rewrite.guards.mask
+    of_query = [some for count in range(len(kinds) + 1) for some in combinations(kinds, count)]  # which of them it may have
     for doc_id, text in texts.items():
         shown: list[dict[str, str]] = []
         if relevance is not None:
@@ -38,6 +37,6 @@ def asked_about(config: Config, texts: Mapping[str, str], query: str, question: 
         if grade is not None:
             shown.append(document_values(text, grade.document_chars) | against)
             shown.append({"document": numbered_sentences(split_sentences(text))} | against)
-        for values, masked in product(shown, _MASKED):
+        for values, masked in product(shown, of_query):
             found.setdefault(told_hash(values, masked), doc_id)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -100,9 +101,12 @@ def sign(found: SetsComparison, arm: str, name: str | None, measure: str) -> str
     return {"better": "+", "worse": "-"}.get(one.verdict or "", "") + equivalent
 
 
-def _table(title: str) -> Table:
+def _table(title: str, names: Iterable[str]) -> Table:
+    """Returns a table of arms with a column for each set, and what else has a name."""
     table = Table(box=None, padding=(0, 1, 0, 0), min_width=_WIDTH)
     table.add_column(title, style="bold", overflow="fold", max_width=_ARM_WIDTH, ratio=1)
+    for name in names:
+        table.add_column(Text(plain(name)), justify="right", no_wrap=True, overflow="ellipsis", min_width=8)
     return table
 
 
@@ -124,9 +128,7 @@ def _columns(found: SetsComparison, measure: str, shown: list[str], most: int) -
 def _first_table(found: SetsComparison, shown: list[str]) -> Table:
     """Returns the arms by the first measure: each set, the mean over sets, its difference, interval, p, and the sets won."""
     columns = _columns(found, found.first, shown, MOST_SETS)
-    table = _table(found.first)
-    for title, _ in columns:
-        table.add_column(Text(plain(title)), justify="right", no_wrap=True, overflow="ellipsis", min_width=8)
+    table = _table(found.first, [title for title, _ in columns])
     for title in ("difference", "95 % interval", "p", "sets"):
         table.add_column(title, justify="right", no_wrap=True)
     for place, arm in enumerate(shown):
@@ -146,9 +148,7 @@ def _first_table(found: SetsComparison, shown: list[str]) -> Table:
 
 def _means_table(found: SetsComparison, measure: str, shown: list[str]) -> Table:
     columns = _columns(found, measure, shown, MOST_COLUMNS)
-    table = _table(measure)
-    for title, _ in columns:
-        table.add_column(Text(plain(title)), justify="right", no_wrap=True, overflow="ellipsis", min_width=8)
+    table = _table(measure, [title for title, _ in columns])
     for place, arm in enumerate(shown):
         table.add_row(Text(plain(found.named(arm))), *(cells[place] for _, cells in columns))
     return table
@@ -157,9 +157,7 @@ def _means_table(found: SetsComparison, measure: str, shown: list[str]) -> Table
 def _deviations_table(found: SetsComparison, seeded: list[str]) -> Table:
     """Returns the standard deviation over seeds of some arms' means by the first measure, of as many sets as fit."""
     sets = dict(list(found.sets.items())[:MOST_COLUMNS])
-    table = _table(f"{DEVIATION} of seeds, {found.first}")
-    for name in sets:
-        table.add_column(Text(plain(name)), justify="right", no_wrap=True, overflow="ellipsis", min_width=8)
+    table = _table(f"{DEVIATION} of seeds, {found.first}", sets)
     for arm in seeded:
         of_sets = [one.by_arm[arm, found.first].deviation for one in sets.values()]
         table.add_row(Text(plain(found.named(arm))), *("-" if value is None else figure(value) for value in of_sets))
