@@ -61,10 +61,15 @@ def recorded(folder: Path, queries: int) -> None:
 def repeated(folder: Path, queries: int, rows: int) -> None:
     """Writes the log with so many rows, of which each query has at least one."""
     path = folder / f"log-{queries}.parquet"
-    once, chance = pq.read_table(path)["query"], numpy.random.default_rng(3)
-    shares = 1 / numpy.arange(1, queries + 1)
-    more = chance.choice(queries, max(0, rows - queries), p=shares / shares.sum())
-    pq.write_table(pa.table({"query": pa.concat_arrays([*once.chunks, once.combine_chunks().take(pa.array(more))])}), path)
+    once, chance = pq.read_table(path).combine_chunks(), numpy.random.default_rng(3)
+    shares, left = 1 / numpy.arange(1, queries + 1), max(0, rows - queries)
+    shares /= shares.sum()
+    with pq.ParquetWriter(path, once.schema) as writer:  # in parts: 100 million texts at once overflow an Arrow column
+        writer.write_table(once)
+        while left:
+            part = min(left, 1_000_000)
+            writer.write_table(once.take(pa.array(chance.choice(queries, part, p=shares))))
+            left -= part
 
 
 def configured(folder: Path, side: str, queries: int, shard_size: int, number: int) -> Path:
