@@ -223,12 +223,11 @@ def _identity(
     if (only := _only(settings, index)) is not None:
         same["filter"] = only
     if settings.encoder is None:
-        if index.note and mapped.get("analyzer") != settings.analyzer:
-            raise RetrieverError(
-                "index-other",
-                f"{where} was built with analyzer {mapped.get('analyzer')!r}, the config asks for {settings.analyzer!r}; "
-                f"set analyzer: {mapped.get('analyzer')}, or build it again: {BUILD}",
-            )
+        if index.note:
+            _check_built(where, "", {"analyzer": mapped.get("analyzer")}, {"analyzer": settings.analyzer})
+            constants = (index.settings.get("similarity") or {}).get("default") or {}  # its numbers are texts
+            built = {key: float(value) for key, value in constants.items() if key in ("k1", "b")}
+            _check_built(where, "similarity.", built, settings.bm25_constants.model_dump())
         _try_query(connection, index, settings)
         return same | {"query": settings.bm25_query.model_dump()}
     with error_context(f"retrieve.retrievers.{name}.encoder"):
@@ -240,14 +239,20 @@ def _identity(
             f"{where} was built with encoder {(index.note or {}).get('encoder_name')}, the config asks for "
             f"{settings.encoder.model} ({differ}); set the encoder it was built with, or build it again: {BUILD}",
         )
-    options = mapped.get("index_options") or {}
-    if index.note and options.get("type") != settings.vectors.type:
-        raise RetrieverError(
-            "index-other",
-            f"{where} was built with vectors of type {options.get('type')}, the config asks for {settings.vectors.type}; "
-            f"set vector.type: {options.get('type')}, or build it again: {BUILD}",
-        )
+    if index.note:
+        _check_built(where, "vector.", mapped.get("index_options") or {}, settings.vectors.model_dump())
     return same | {"encoder": encoder, "num_candidates": settings.num_candidates, "oversample": settings.rescored}
+
+
+def _check_built(where: str, section: str, built: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Raises RetrieverError if an index was built here with another value of a key than the config has; keys with a prefix."""
+    for key, value in asked.items():
+        if key in built and built[key] != value:
+            raise RetrieverError(
+                "index-other",
+                f"{where} was built with {section}{key} {built[key]!r}, the config asks for {value!r}; "
+                f"set {section}{key}: {built[key]}, or build it again: {BUILD}",
+            )
 
 
 def _try_query(connection: Connection, index: ElasticIndex, settings: ElasticSettings) -> None:

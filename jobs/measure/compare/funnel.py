@@ -1,7 +1,8 @@
 """The funnel of each strategy: the relevant documents that it alone finds, and where they are lost on the way to the results.
 
 Counted are pairs of a query and a document, of queries that are judged and committed; relevant is a document with a grade above
-0 under any of the query's judged keys. Found are documents among the first `fuse.depth` of a list, whatever its weight.
+0 under any of the query's judged keys. Found are documents of a list that no depth and no score floor keeps out of fusion,
+whatever the list's weight.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from jobs.log.judgements import Judgements
-from jobs.measure.judged_rows import counted_keys, database
+from jobs.measure.judged_rows import above_cuts, counted_keys, database
 from jobs.measure.list_portions import TOP_OF_LIST, Portion, list_portions, listed_strategies, lists_kept, own_arm
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
@@ -163,7 +164,7 @@ def _count_pairs(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion:
     query = f"""
         WITH found AS (
             SELECT query_id, doc_id, list_sort(list(DISTINCT strategy)) AS strategies
-            FROM rows_of($runs) SEMI JOIN relevant USING (query_id, doc_id) WHERE rank <= $depth GROUP BY ALL
+            FROM rows_of($runs) SEMI JOIN relevant USING (query_id, doc_id) WHERE {above_cuts(run)} GROUP BY ALL
         ), candidates AS (SELECT DISTINCT query_id, doc_id, true AS is_candidate FROM ({candidates})),
         results AS ({results}),
         followed AS (
@@ -173,7 +174,7 @@ def _count_pairs(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion:
         SELECT strategies, {", ".join(f"count(*) FILTER ({condition})" for condition in _STAGES.values())}
         FROM followed GROUP BY strategies
     """
-    given |= {"runs": portion.runs, "depth": run.config.fuse.depth, "top": top}
+    given |= {"runs": portion.runs, "top": top}
     given |= {"results": portion.results, "arm": own_arm(run)} if portion.results else {}
     for strategies, *counts in connection.execute(query, given).fetchall():
         sums.any_list += counts[0]

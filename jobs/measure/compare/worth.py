@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from jobs.measure import judged_rows
-from jobs.measure.judged_rows import database
+from jobs.measure.judged_rows import above_cuts, database
 from jobs.measure.list_portions import TOP_OF_LIST, Portion, list_portions, listed_strategies, lists_kept, own_arm
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
@@ -18,7 +18,7 @@ from jobs.tables import ORIGINAL
 
 @dataclass(frozen=True)
 class Worth:
-    """What one strategy's lists, `fuse.depth` deep, are worth; those of the original are the measure."""
+    """What the hits of one strategy that can be fused are worth; those of the original are the measure."""
 
     strategy: str
     """`original` for the query as it was asked, `together` for texts that are searched as one."""
@@ -111,15 +111,15 @@ def _add_results(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion:
     sums.results += count
     if not portion.runs:
         return
-    query = """
+    query = f"""
         WITH found AS (
             SELECT query_id, doc_id, list(DISTINCT strategy) AS strategies FROM rows_of($runs)
             SEMI JOIN (SELECT query_id, doc_id FROM rows_of($results) WHERE arm = $arm) USING (query_id, doc_id)
-            WHERE rank <= $depth GROUP BY ALL
+            WHERE {above_cuts(run)} GROUP BY ALL
         )
         SELECT unnest(strategies) AS strategy, count(*) FROM found WHERE NOT list_contains(strategies, $original) GROUP BY 1
     """
-    given |= {"runs": portion.runs, "depth": run.config.fuse.depth, "original": ORIGINAL}
+    given |= {"runs": portion.runs, "original": ORIGINAL}
     sums.new.update(dict(connection.execute(query, given).fetchall()))
 
 
@@ -130,13 +130,13 @@ def _add_gains(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion: P
         WITH scored AS (SELECT query_id, doc_id, score FROM rows_of($scores){condition}),
         best AS (
             SELECT query_id, strategy, max(scored.score) AS score
-            FROM rows_of($runs) AS runs JOIN scored USING (query_id, doc_id) WHERE rank <= $depth GROUP BY ALL
+            FROM (SELECT query_id, doc_id, strategy FROM rows_of($runs) WHERE {above_cuts(run)})
+            JOIN scored USING (query_id, doc_id) GROUP BY ALL
         ), originals AS (SELECT query_id, score FROM best WHERE strategy = $original)
         SELECT strategy, sum(best.score - originals.score), count(*)
         FROM best JOIN originals USING (query_id) GROUP BY strategy
     """
-    given: dict[str, object] = {"scores": portion.scores, "runs": portion.runs, "depth": run.config.fuse.depth}
-    given["original"] = ORIGINAL
+    given: dict[str, object] = {"scores": portion.scores, "runs": portion.runs, "original": ORIGINAL}
     if condition:
         given["reranker"] = run.own_reranker
     for strategy, gain, queries in connection.execute(query, given).fetchall():

@@ -11,6 +11,7 @@ from itertools import combinations
 
 import duckdb
 
+from jobs.measure.judged_rows import above_cuts
 from jobs.measure.list_portions import weightless
 from jobs.pages.report.figures import Figures
 from jobs.runs.folder import RunFolder
@@ -82,7 +83,7 @@ def lists(figures: Figures) -> ListStatistics | None:
     if figures.queries > MOST_QUERIES:
         chosen = spread(run.manifests, max(1, MOST_QUERIES // largest))
     names, joining = [ORIGINAL, *figures.strategies], run.config.joining
-    from_runs, depth = run.config.retrieve.keep_runs, run.config.fuse.depth
+    from_runs, fused = run.config.retrieve.keep_runs, above_cuts(run)
     left_out = weightless(run, names)
     found: dict[tuple[bool, frozenset[str]], int] = {}
     searched = dict.fromkeys(names, 0)
@@ -95,11 +96,11 @@ def lists(figures: Figures) -> ListStatistics | None:
                     searched[strategy] = searched.get(strategy, 0) + count
             if results := files(run, "results", portion):
                 more = files(run, "runs", portion) if left_out else []
-                for top, strategies, count in _found_by(connection, results, more, left_out, depth):
+                for top, strategies, count in _found_by(connection, results, more, left_out, fused):
                     key = top, frozenset(strategies)
                     found[key] = found.get(key, 0) + count
             if read := files(run, "runs" if from_runs else "results", portion):
-                _overlaps(connection, read, from_runs, depth, names, sums)
+                _overlaps(connection, read, from_runs, fused, names, sums)
                 if joining:
                     searched[TOGETHER] = searched.get(TOGETHER, 0) + _queries_together(connection, read, from_runs)
     added = [_added(name, searched[name], found) for name in [*names, *[TOGETHER] * bool(joining)]]
@@ -132,22 +133,23 @@ def _queries_together(connection: duckdb.DuckDBPyConnection, names: list[str], f
 
 
 def _found_by(
-    connection: duckdb.DuckDBPyConnection, names: list[str], runs: list[str], left_out: list[str], depth: int
+    connection: duckdb.DuckDBPyConnection, names: list[str], runs: list[str], left_out: list[str], fused: str
 ) -> list[tuple[bool, list[str], int]]:
     """Returns the number of results by (among the first TOP, the strategies that found them).
 
-    Lists of weight 0, `left_out` as strategy/retriever, count where `runs` has files of runs/, with their first `depth` hits.
+    Lists of weight 0, `left_out` as strategy/retriever, count where `runs` has files of runs/, with their hits for which
+    `fused`, a condition in SQL, holds.
     """
     found = "list_transform(sources, lambda s: s.strategy)"
     source = "rows_of($names)"
     given: dict[str, object] = {"top": TOP, "names": names}
     if runs:
         found = f"list_concat({found}, coalesce(others, []))"
-        source += """ LEFT JOIN (
+        source += f""" LEFT JOIN (
             SELECT query_id, doc_id, list(DISTINCT strategy) AS others FROM rows_of($runs)
-            WHERE rank <= $depth AND strategy || '/' || retriever IN (SELECT unnest($left_out)) GROUP BY ALL
+            WHERE {fused} AND strategy || '/' || retriever IN (SELECT unnest($left_out)) GROUP BY ALL
         ) USING (query_id, doc_id)"""
-        given |= {"runs": runs, "depth": depth, "left_out": left_out}
+        given |= {"runs": runs, "left_out": left_out}
     query = f"SELECT rank <= $top AS top, list_sort(list_distinct({found})) AS found, count(*) FROM {source} GROUP BY ALL"
     rows: list[tuple[bool, list[str], int]] = connection.execute(query, given).fetchall()
     return rows
@@ -171,18 +173,19 @@ def _overlaps(
     connection: duckdb.DuckDBPyConnection,
     names: list[str],
     from_runs: bool,
-    depth: int,
+    fused: str,
     strategies: Sequence[str],
     sums: dict[tuple[str, str, str], tuple[float, int]],
 ) -> None:
     """Adds to `sums`: (retriever, A, B) -> sum of the overlaps, number of queries.
 
-    A document of a query is one row with a bit for every strategy that found it, so that no list is joined with another.
+    A document of a query is one row with a bit for every strategy that found it, so that no list is joined with another. Of
+    runs/ the hits count for which `fused`, a condition in SQL, holds; the sources of results are such hits.
     """
     source = (
-        "SELECT query_id, retriever, doc_id, rank, strategy FROM rows_of($names)"
+        f"SELECT query_id, retriever, doc_id, strategy FROM rows_of($names) WHERE {fused}"
         if from_runs
-        else "SELECT query_id, s.retriever, doc_id, s.rank, s.strategy FROM "
+        else "SELECT query_id, s.retriever, doc_id, s.strategy FROM "
         "(SELECT query_id, doc_id, unnest(sources) AS s FROM rows_of($names))"
     )
     pairs = list(combinations(range(len(strategies)), 2))
@@ -195,12 +198,12 @@ def _overlaps(
     query = f"""
         WITH documents AS (
             SELECT query_id, retriever, doc_id, bit_or(1 << (list_position($strategies, strategy) - 1)) AS mask
-            FROM ({source}) AS found(query_id, retriever, doc_id, rank, strategy)
-            WHERE rank <= $depth AND strategy IN (SELECT unnest($strategies)) GROUP BY ALL
+            FROM ({source}) AS found(query_id, retriever, doc_id, strategy)
+            WHERE strategy IN (SELECT unnest($strategies)) GROUP BY ALL
         ), sizes AS (SELECT query_id, retriever, {", ".join(sizes + both)} FROM documents GROUP BY ALL)
         SELECT retriever, {", ".join(means + counts)} FROM sizes GROUP BY retriever
     """
-    given = {"names": names, "depth": depth, "strategies": list(strategies)}
+    given = {"names": names, "strategies": list(strategies)}
     for retriever, *values in connection.execute(query, given).fetchall():
         for (i, j), total, count in zip(pairs, values[: len(pairs)], values[len(pairs) :], strict=True):
             key = retriever, strategies[i], strategies[j]

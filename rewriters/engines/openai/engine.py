@@ -254,7 +254,7 @@ class OpenaiEngine:
         prompt, completion = response.usage.prompt_tokens, response.usage.completion_tokens
         counted = prompt is None or completion is None
         if prompt is None:
-            prompt = await asyncio.to_thread(self._counter.count, request.prompt)
+            prompt = await asyncio.to_thread(self._counter.count, "\n\n".join(filter(None, (request.system, request.prompt))))
         if completion is None:
             completion = await asyncio.to_thread(self._counter.count, response.text)
         if counted and not self._warned_of_usage:

@@ -73,6 +73,13 @@ def test_an_ablation_by_hand(tmp_path: Path) -> None:
     assert found["keyword"].redundancy == pytest.approx((0 + 1 + 1 / 2) / 3)
 
 
+def test_hits_below_a_floor_or_an_own_depth_are_not_found(tmp_path: Path) -> None:
+    floor = {"kind": "local", "index": "nowhere", "score_floor": 97.5}
+    retrieve = {"retrievers": {"bm25": floor, "dense": {"kind": "local", "index": "nowhere"}}}
+    found = of(funnel(write_folder(tmp_path, LISTS, queries=2, arms=ARMS, rerank=RERANK, retrieve=retrieve), JUDGEMENTS))
+    assert counts(found["general"])[:2] == (3, 2)  # d4 is third, with a score of 97
+
+
 def test_without_a_reranker_the_results_of_a_plain_run_are_the_candidates(tmp_path: Path) -> None:
     results = ranked(A, ["d1", "d5", "d3"], arm="run") + ranked(B, ["d2"], arm="run")
     found = of(funnel(write_folder(tmp_path, {"runs": RUNS, "results": results}, queries=2), JUDGEMENTS, top=2))

@@ -103,6 +103,16 @@ def test_a_plain_run(tmp_path: Path) -> None:
     assert [found["general"].reranker_gain, found["general"].increment] == pytest.approx([0.5, 1.0])
 
 
+def test_hits_below_a_floor_are_not_the_original_s(tmp_path: Path) -> None:
+    results = ranked(A, ["d3", "d1", "d4", "d2"], arm="full") + ranked(B, ["d9"], arm="full")
+    scores = scored(A, d1=0.5, d2=1.5, d3=1.0)
+    tables = {"runs": RUNS, "scores": scores, "results": results}
+    run = write_folder(tmp_path, tables, queries=3, arms=ARMS, rerank=RERANK, fuse={"original_floor": 98.5})
+    found = of(run)
+    assert found["general"].increment == pytest.approx(4 / 3)  # d2, too: the original has it second, below its floor
+    assert found["general"].reranker_gain == pytest.approx(1.5 - 0.5)
+
+
 def test_a_run_without_lists_tells_nothing(tmp_path: Path) -> None:
     retrieve = {"retrievers": {"bm25": {"kind": "local", "index": "x"}}, "keep_runs": False}
     assert worth(write_folder(tmp_path, {}, queries=1, retrieve=retrieve)) is None
