@@ -113,18 +113,19 @@ def longest_answer(rewriting: Rewriting) -> int:
 def called(readings: Sequence[Reading]) -> list[dict[tuple[str, str], str]]:
     """Returns, by reading, what its requests are called in costs and errors: name and hash of the prompt -> the name.
 
-    Other requests of a name that an earlier reading's have (a second version of a strategy, by another engine, a joint request
-    for other strategies) are called by the first arm that makes them, too: `domain of two`.
+    Other requests of a name that an earlier reading's have (a second version of a strategy, by another engine or decoding, a
+    joint request for other strategies) are called by the first arm that makes them, too: `domain of two`.
     """
     known: dict[str, dict[Any, str]] = {}
     found: list[dict[tuple[str, str], str]] = []
     for reading in readings:
         names: dict[tuple[str, str], str] = {}
-        for key in at_most(reading):
-            of_name = known.setdefault(key.request, {})
-            own_engine = reading.engines.get(key.request)
-            identity = key.prompt_hash, own_engine and own_engine.space
-            own = key.request if not of_name else f"{key.request} of {reading.name.replace('@', ' ')}"
-            names[key.request, key.prompt_hash] = of_name.setdefault(identity, own)
+        for request in most_requests(reading.rewriting, reading.asked):
+            if (request.name, request.prompt_hash) in names:
+                continue  # a further sample, of another seed
+            of_name = known.setdefault(request.name, {})
+            identity = request.prompt_hash, made_with(request, reading.engines[request.engine].space)
+            own = request.name if not of_name else f"{request.name} of {reading.name.replace('@', ' ')}"
+            names[request.name, request.prompt_hash] = of_name.setdefault(identity, own)
         found.append(names)
     return found

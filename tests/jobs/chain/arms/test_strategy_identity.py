@@ -16,12 +16,14 @@ import yaml
 from cluster.errors import ConfigError
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
+from jobs.measure.compare.arm_costs import arm_costs
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
+from jobs.runs.folder import open_run
 from rewriters.outcome.retries import FIRST_TRY
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import rows
-from tests.support.rewriters.fake_server import Body, FakeServer
+from tests.support.rewriters.fake_server import Body, FakeServer, Reply, completion
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast"]
 STORY = "{words} Write a query.\nQuery: {{query}}"
@@ -129,6 +131,22 @@ def test_a_strategy_by_two_models_is_two_strategies(make: Make, server: FakeServ
     models = {(row["arm"], row["model"]) for row in rows(folder, "rewrites") if row["strategy"] == "rewrite"}
     assert models == {("a", "model-a"), ("b", "model-b")}
     equal_their_runs(ablation, folder, "a", "b")
+
+
+def test_requests_of_another_decoding_or_other_arguments_cost_what_they_cost(make: Make, server: FakeServer) -> None:
+    def answer(body: Body) -> Reply:  # as long as its request allows
+        usage = {"prompt_tokens": 10, "completion_tokens": body.get("max_completion_tokens") or body["max_tokens"]}
+        return Reply(content=json.dumps(completion(said(body), usage)).encode(), headers={"Content-Type": "application/json"})
+
+    server.answer = answer
+    arms = {"long": {"rewrite.decoding.max_tokens": 96}, "longer": {"rewrite.engine.args": {"max_tokens": 200}}}
+    folder = done(make({"arms": arms}, {"decoding": {"max_tokens": 32}}))
+    found = {one.arm: one.completion_tokens for one in arm_costs(open_run(str(folder)), None, {})}
+    assert {arm: found[arm] for arm in ("full", *arms)} == {
+        arm: tokens * len(QUERIES) for arm, tokens in {"full": 32, "long": 96, "longer": 200}.items()
+    }
+    named = {row["component"] for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]}
+    assert named == {"general", "general of long", "general of longer"}
 
 
 @pytest.mark.slow
