@@ -80,10 +80,13 @@ def judged_or_named(truth: GroundTruth, folder: RunFolder) -> Judgements | None:
         if truth.qrels is not None:
             what = f"{truth.dashes}judged: measures by the run's judge, and {truth.where} names a file"
             raise ConfigError("argument", f"{what}; leave one out")
-        return judged_relevance(folder, calibration=truth.calibration)
+        return judged_relevance(folder, calibration=truth.calibration, key=truth.key)
     named = judgements_of(truth, folder)
     if named is None:
-        return judged_relevance(folder, calibration=truth.calibration)
+        return judged_relevance(folder, calibration=truth.calibration, key=truth.key)
+    if truth.calibration is not None:
+        what = f"{truth.dashes}calibration: is held against the run's judge, and these are measures by {named.path}"
+        raise ConfigError("argument", f"{what}; measure by the judge with {truth.dashes}judged, or leave it out")
     return of_run(named, folder)
 
 

@@ -11,7 +11,7 @@ from cluster.errors import ConfigError
 from cluster.storage import remote
 from jobs.config.set_configs import own_set
 from jobs.job.judged_ids import qualified_judgements
-from jobs.log.judgements import read_qrels
+from jobs.log.judgements import Key, read_qrels
 from jobs.measure.judged.agreement import agreement
 from jobs.measure.judged_rows import query_of
 from jobs.runs.folder import RunFolder
@@ -19,7 +19,11 @@ from rewriters.steps.settings import HIGHEST
 
 
 def calibration_notes(
-    connection: duckdb.DuckDBPyConnection, run: RunFolder, grades: Mapping[str, Mapping[str, int]], path: str | None = None
+    connection: duckdb.DuckDBPyConnection,
+    run: RunFolder,
+    grades: Mapping[str, Mapping[str, int]],
+    path: str | None = None,
+    key: Key | None = None,
 ) -> list[str]:
     """Returns how far a judge agrees with people; nothing where no judgements of theirs are named.
 
@@ -30,6 +34,7 @@ def calibration_notes(
         run: Whose results are judged.
         grades: query_id -> doc_id -> the judge's grade.
         path: Of people's judgements; None: those of the run's config.
+        key: What those of `path` name; None: as `evaluate.key` says.
 
     Raises:
         ConfigError: The judgements cannot be read.
@@ -40,7 +45,8 @@ def calibration_notes(
         return []
     if not named and not remote(path) and not Path(path).exists():
         return [f"calibration: {path} is not here, so nothing is known of the judge's agreement with people"]
-    people = read_qrels(path, "judge.calibration", run.config.evaluate.key, own_set(run.config))
+    names = (key if named else None) or run.config.evaluate.key
+    people = read_qrels(path, "calibration" if named else "judge.calibration", names, own_set(run.config))
     try:
         people = qualified_judgements(people, run.config, run.record.get("indexes") or {})
         query_ids = query_of(connection, run, people)
@@ -53,9 +59,9 @@ def calibration_notes(
         words = f"{path} has grades up to {highest:,}, and the judge's are from 0 to {HIGHEST}"
         return [f"warning: calibration: {words}: they are not compared; give grades of the same scale"]
     both: dict[tuple[str, str], int] = {}  # of rows of one query with several grades of a document the highest, as in measures
-    for key, query_id in query_ids.items():
+    for judged, query_id in query_ids.items():
         own = {} if query_id is None else grades.get(query_id, {})
-        for doc_id, grade in people.grades[key].items():
+        for doc_id, grade in people.grades[judged].items():
             if query_id is not None and doc_id in own:
                 both[query_id, doc_id] = max(0, grade, both.get((query_id, doc_id), 0))
     if not both:

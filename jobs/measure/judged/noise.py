@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from jobs.log.judgements import Judgements
 from jobs.measure.arrays import Floats
 from jobs.measure.frame import Frame, measure
 from jobs.measure.judged.relevance import judged_relevance
@@ -67,9 +68,23 @@ def with_noise(run: RunFolder, frame: Frame) -> Frame:
     if frame.judge is None or not frame.keys:
         return frame
 
-    def again(sample: int) -> Frame:
-        judgements = judged_relevance(run, sample)
-        assert judgements is not None, "it has judged"
-        return measure(run, judgements, frame.measures)
+    moved = []
+    for sample in range(1, samples):
+        first, again = judged_relevance(run), judged_relevance(run, sample)
+        assert first is not None, "it has judged"
+        assert again is not None, "it has judged"
+        one, other = (measure(run, of, frame.measures) for of in (in_both(first, again), in_both(again, first)))
+        if (noise := judge_noise(one, [other])) is not None:
+            moved.append(noise)
+    return noted_noise(frame, np.max(moved, axis=0) if moved else None)
 
-    return noted_noise(frame, judge_noise(frame, map(again, range(1, samples))))
+
+def in_both(one: Judgements, other: Judgements) -> Judgements:
+    """Returns the grades of documents that the other has graded, too: what one of them could not read is no disagreement."""
+    grades = {}
+    for key, of in one.grades.items():
+        theirs = other.grades.get(key)
+        both = {doc_id: grade for doc_id, grade in of.items() if doc_id in (theirs or ())}
+        if both or of == theirs:  # both without a result
+            grades[key] = both
+    return one._replace(grades=grades)

@@ -23,7 +23,7 @@ from jobs.measure.evaluate.evaluate import evaluate, evaluation_notes, evaluatio
 from jobs.measure.export.latex import latex_table
 from jobs.measure.frame import measure
 from jobs.measure.judged.family import alike, family, family_notes, models_of
-from jobs.measure.judged.noise import judge_noise
+from jobs.measure.judged.noise import judge_noise, with_noise
 from jobs.measure.judged.relevance import judged_relevance
 from jobs.pages.comparison import comparison_values, sign
 from jobs.runs.folder import RunFolder
@@ -257,7 +257,32 @@ def test_a_judge_that_is_asked_twice_has_a_noise(job: str, server: FakeServer, m
 
 
 @pytest.mark.slow
-def test_people_who_judged_some_results_say_how_far_the_judge_agrees(job: str, tmp_path: Path) -> None:
+def test_an_answer_that_cannot_be_read_is_no_disagreement(
+    job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def again(body: dict[str, Any]) -> str:
+        query, document = parts(prompt_of(body))
+        if body["seed"] and len(document) % 2:
+            return "I cannot say."
+        return json.dumps({"match": 0, "trust": 0, "overall": grade_of(query, document)})
+
+    monkeypatch.setattr(server, "_text", again)
+    run = finished(prepared_work(job, ["judge.samples=2"], {"arms": {"rrf": {"fuse.method": "rrf"}}}))
+    first, second = (judged_relevance(run, sample) for sample in (0, 1))
+    assert first is not None
+    assert second is not None
+    graded = [sum(map(len, one.grades.values())) for one in (first, second)]
+    assert graded[0] > graded[1] > 0
+    assert first.judge is not None
+    noise = with_noise(run, measure(run, first, list(first.judge.measures))).noise
+    assert noise is not None
+    assert not any(noise)
+
+
+@pytest.mark.slow
+def test_people_who_judged_some_results_say_how_far_the_judge_agrees(
+    job: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     before = finished(prepared_work(job, [], None))
     first = judged_relevance(before)
     assert first is not None
@@ -274,6 +299,15 @@ def test_people_who_judged_some_results_say_how_far_the_judge_agrees(job: str, t
     assert named is not None
     assert named.judge is not None
     assert any(one.startswith("warning: calibration: the judge has graded no result") for one in named.judge.notes)
+    named = judged_relevance(before, calibration="people.tsv", key="query_id")
+    assert named is not None
+    assert named.judge is not None
+    assert any(one.startswith("calibration: of 4 results") for one in named.judge.notes)
+    by_people = ["evaluate", str(before.storage.root), "--key", "query_id", "--calibration", "people.tsv"]
+    assert main([*by_people[:2], "people.tsv", *by_people[2:]]) == 2
+    assert "--calibration: is held against the run's judge" in capfd.readouterr().err
+    assert main([*by_people, "--judged"]) == 0
+    assert "calibration: of 4 results" in " ".join(capfd.readouterr().out.split())
     with pytest.raises(ConfigError, match=r"judge\.calibration: none\.tsv: cannot be read"):
         prepared_work(job, ["judge.calibration=none.tsv"], None)
 
