@@ -76,12 +76,10 @@ def judged_or_named(truth: GroundTruth, folder: RunFolder) -> Judgements | None:
     """
     from jobs.measure.judged.relevance import judged_relevance
 
-    if truth.judged:
-        if truth.qrels is not None:
-            what = f"{truth.dashes}judged: measures by the run's judge, and {truth.where} names a file"
-            raise ConfigError("argument", f"{what}; leave one out")
-        return judged_relevance(folder, calibration=truth.calibration, key=truth.key)
-    named = judgements_of(truth, folder)
+    if truth.judged and truth.qrels is not None:
+        what = f"{truth.dashes}judged: measures by the run's judge, and {truth.where} names a file"
+        raise ConfigError("argument", f"{what}; leave one out")
+    named = None if truth.judged else judgements_of(truth, folder)
     if named is None:
         return judged_relevance(folder, calibration=truth.calibration, key=truth.key)
     if truth.calibration is not None:

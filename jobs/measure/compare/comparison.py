@@ -49,7 +49,7 @@ def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings) 
         ConfigError: a measure or a baseline does not exist, or files of the ablation cannot be read.
     """
     baselines = baselines_of(run, settings)
-    frame = with_noise(run, measure(run, judgements, settings.measures))
+    frame = with_noise(run, judgements, measure(run, judgements, settings.measures))
     frame = replace(frame, unknown=unknown_documents(run, judgements))
     return compare_frame(run, frame, settings, baselines)
 

@@ -172,7 +172,7 @@ def evaluation(run: RunFolder, judgements: Judgements, frame: Frame) -> Evaluati
         looked=looked[0],
         original_looked=looked[1] if alone else {},
         uneven=frozenset(name for place, name in enumerate(frame.measures) if alone and frame.uneven(0, 1, place)),
-        judge=with_noise(run, frame).judge,
+        judge=with_noise(run, judgements, frame).judge,
         judgements=judgements.digest,
     )
 

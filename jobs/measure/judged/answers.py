@@ -62,8 +62,8 @@ def judged_answer_frames(run: RunFolder) -> list[Frame]:
     found = []
     for kind in judge.answer_kinds:
         frame = judged_answer_frame(run, kind)
-        again = (judged_answer_frame(run, kind, sample) for sample in range(1, judge.samples))
-        found.append(noted_noise(frame, judge_noise(frame, again)) if frame.keys else frame)
+        samples = ((frame, judged_answer_frame(run, kind, sample)) for sample in range(1, judge.samples))
+        found.append(noted_noise(frame, judge_noise(samples)) if frame.keys else frame)
     return found
 
 

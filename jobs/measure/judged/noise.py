@@ -15,17 +15,16 @@ from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import and_more, figure
 
 
-def judge_noise(frame: Frame, again: Iterable[Frame]) -> Floats | None:
+def judge_noise(samples: Iterable[tuple[Frame, Frame]]) -> Floats | None:
     """Returns (measures,): the most that the mean of an arm moves from the first answers of the judge to its others.
 
     It is over the keys that both judge. None: the judge was asked once, or no key is judged twice.
 
     Args:
-        frame: By its first answers.
-        again: The same by its others.
+        samples: For each of its other answers: the frame by the first ones, and the same by the other.
     """
     moved = []
-    for other in again:
+    for frame, other in samples:
         places = {key: place for place, key in enumerate(other.keys)}
         mine = [place for place, key in enumerate(frame.keys) if key in places]
         if mine:
@@ -58,8 +57,13 @@ def noted_noise(frame: Frame, noise: Floats | None) -> Frame:
     return replace(frame, judge=judge, noise=tuple(noise.tolist()))
 
 
-def with_noise(run: RunFolder, frame: Frame) -> Frame:
+def with_noise(run: RunFolder, first: Judgements, frame: Frame) -> Frame:
     """Returns a frame of lists with the noise of its judge, if an LLM judged and was asked several times.
+
+    Args:
+        run: Whose results are judged.
+        first: What the frame is measured by.
+        frame: Of lists.
 
     Raises:
         ConfigError: Files of the run cannot be read.
@@ -68,18 +72,15 @@ def with_noise(run: RunFolder, frame: Frame) -> Frame:
     if frame.judge is None or not frame.keys:
         return frame
 
-    moved = []
-    for sample in range(1, samples):
-        first, again = judged_relevance(run), judged_relevance(run, sample)
-        assert first is not None, "it has judged"
+    def both(sample: int) -> tuple[Frame, Frame]:
+        again = judged_relevance(run, sample)
         assert again is not None, "it has judged"
-        one, other = (measure(run, of, frame.measures) for of in (in_both(first, again), in_both(again, first)))
-        if (noise := judge_noise(one, [other])) is not None:
-            moved.append(noise)
-    return noted_noise(frame, np.max(moved, axis=0) if moved else None)
+        return measure(run, _in_both(first, again), frame.measures), measure(run, _in_both(again, first), frame.measures)
+
+    return noted_noise(frame, judge_noise(map(both, range(1, samples))))
 
 
-def in_both(one: Judgements, other: Judgements) -> Judgements:
+def _in_both(one: Judgements, other: Judgements) -> Judgements:
     """Returns the grades of documents that the other has graded, too: what one of them could not read is no disagreement."""
     grades = {}
     for key, of in one.grades.items():

@@ -246,7 +246,7 @@ def test_a_judge_that_is_asked_twice_has_a_noise(job: str, server: FakeServer, m
     assert all((grade + 1) % 4 == second.grades[key][doc] for key, of in first.grades.items() for doc, grade in of.items())
     frames = [measure(run, one) for one in (first, second)]
     moved = abs(frames[0].values.mean(axis=2) - frames[1].values.mean(axis=2)).max(axis=0)
-    noise = judge_noise(frames[0], frames[1:])
+    noise = judge_noise([(frames[0], frames[1])])
     assert noise is not None
     assert noise.tolist() == pytest.approx(moved.tolist())
     assert moved.max() > 0
@@ -274,7 +274,7 @@ def test_an_answer_that_cannot_be_read_is_no_disagreement(
     graded = [sum(map(len, one.grades.values())) for one in (first, second)]
     assert graded[0] > graded[1] > 0
     assert first.judge is not None
-    noise = with_noise(run, measure(run, first, list(first.judge.measures))).noise
+    noise = with_noise(run, first, measure(run, first, list(first.judge.measures))).noise
     assert noise is not None
     assert not any(noise)
 
