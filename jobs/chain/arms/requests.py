@@ -73,11 +73,6 @@ def most_requests(rewriting: Rewriting, asked: Rewriting | None = None, query: Q
     return [*Rewriter(whole).requests(query), *filter(None, [question])]
 
 
-def at_most(reading: Reading) -> list[Key]:
-    """Returns the keys of the requests that a reading makes for a query at most."""
-    return [key_in_reading(reading, one) for one in most_requests(reading.rewriting, reading.asked)]
-
-
 def asked_at_most(reading: Reading) -> list[Key]:
     """Returns the keys of the requests to models that a reading makes for a query at most."""
     return [key_in_reading(reading, one) for one in of_models(most_requests(reading.rewriting, reading.asked))]
@@ -122,7 +117,7 @@ def called(readings: Sequence[Reading]) -> list[dict[tuple[str, str], str]]:
         names: dict[tuple[str, str], str] = {}
         for request in most_requests(reading.rewriting, reading.asked):
             if (request.name, request.prompt_hash) in names:
-                continue  # a further sample, of another seed
+                continue  # a further sample, of another seed; repeats of an arm, with seeds of their own, share its names, too
             of_name = known.setdefault(request.name, {})
             identity = request.prompt_hash, made_with(request, reading.engines[request.engine].space)
             own = request.name if not of_name else f"{request.name} of {reading.name.replace('@', ' ')}"
