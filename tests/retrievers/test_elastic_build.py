@@ -79,6 +79,13 @@ def test_what_an_index_is_made_of(alias: str, corpus: Path, encoder_block: dict[
     assert settings["blocks"] == {"write": "true"}
     assert "refresh_interval" not in settings
     assert found["mappings"]["dynamic"] == "false"
+    for asked, words in (
+        ({"type": "int8_hnsw", "ef_construction": 50}, "vector.m 8, the config asks for 16; set vector.m: 8"),
+        ({"type": "int8_hnsw", "m": 8}, "vector.ef_construction 50, the config asks for 100; set vector.ef_construction: 50"),
+    ):
+        with pytest.raises(RetrieverError) as refusal:
+            retriever_identity("dense", typed(block(alias, encoder=encoder_block, vector=asked)))
+        assert words in str(refusal.value)
 
 
 def test_replicas_come_after_loading(alias: str, corpus: Path, elasticsearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
