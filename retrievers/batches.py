@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
+
+Item, Made = TypeVar("Item"), TypeVar("Made")
 
 CHUNK = 4096  # texts or pairs tokenised and sorted by length at a time: bounds memory, and long enough for little padding
 # Tokens of a forward pass, padding included; small batches fit the CPU cache and need little padding. Measured with MiniLM on
@@ -31,3 +35,28 @@ def length_batches(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
         size = max(1, tokens // max(1, int(lengths[order[start]])))
         yield order[start : start + size]
         start += size
+
+
+def packed_batches(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
+    """Yields batches as `length_batches` does, for texts that lie one after the other, without padding."""
+    order = np.argsort(-lengths, kind="stable")
+    ends = np.cumsum(lengths[order])
+    start = 0
+    while start < len(order):
+        before = ends[start - 1] if start else 0
+        end = max(start + 1, int(np.searchsorted(ends, before + tokens, side="right")))
+        yield order[start:end]
+        start = end
+
+
+def made_ahead(make: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
+    """Yields what `make` gives for each item, in order; a thread makes the next one while the caller uses one."""
+    with ThreadPoolExecutor(1) as thread:
+        last = None
+        for item in items:
+            begun = thread.submit(make, item)
+            if last is not None:
+                yield last.result()
+            last = begun
+        if last is not None:
+            yield last.result()

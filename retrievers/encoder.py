@@ -13,11 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from cluster.errors import RetrieverError, nearest
-from retrievers.batches import CHUNK, TEXT_TOKENS, device_kind, length_batches
+from retrievers.batches import CHUNK, TEXT_TOKENS, device_kind, made_ahead
 from retrievers.encoders.causal import behaves_causally
-from retrievers.encoders.layers import dense_dim, open_layers, pooled
+from retrievers.encoders.layers import dense_dim, open_layers
 from retrievers.encoders.recipe import Recipe, check_pooling, read_recipe, recipe_for
 from retrievers.flag_models import open_flag_encoder
+from retrievers.forward import Encoded, open_passes
 from retrievers.models import description, max_positions, model_identity, read_json, resolve_model, resolved_dtype
 from retrievers.retriever import SearchText, distinct
 from retrievers.served.encoder import OpenaiEncoder
@@ -193,8 +194,7 @@ class Encoder:
             check_pooling(settings, self.recipe, causal=behaves_causally(self._network, device))
         hidden = int(getattr(self._network.config, "hidden_size", 0) or _hidden_size(model, folder))
         self._layers, self.dim = open_layers(model, folder, self.recipe.layers, device, hidden)
-        self._device = device
-        self._tokens = TEXT_TOKENS[device_kind(device)]
+        self._passes = open_passes(self._network, self._tokenizer, device, TEXT_TOKENS[device_kind(device)])
         self._lower = bool(read_json(folder / "sentence_bert_config.json").get("do_lower_case"))
         self._prefix = {"query": self.recipe.query_prefix, "passage": self.recipe.passage_prefix}
         if self._tokenizer.pad_token is None:  # masked, so that any will do
@@ -229,29 +229,23 @@ class Encoder:
             from tokenizers.normalizers import Lowercase  # by character, as such models were trained
 
             prefixed = [Lowercase().normalize_str(text) for text in prefixed]
-        vectors = np.empty((len(prefixed), self.dim), dtype=np.float32)
-        for start in range(0, len(prefixed), CHUNK):
-            part = prefixed[start : start + CHUNK]
-            vectors[start : start + len(part)] = self._forward(part)
-        encoded: np.ndarray = vectors[inverse]
+        chunks = (prefixed[start : start + CHUNK] for start in range(0, len(prefixed), CHUNK))
+        encoded: np.ndarray = np.concatenate([self._vectors(part) for part in made_ahead(self._encoded, chunks)])[inverse]
         return encoded
 
-    def _forward(self, texts: list[str]) -> np.ndarray:
+    def _vectors(self, encoded: Encoded) -> np.ndarray:
+        """Returns the vectors of one chunk of texts; copied from the device at its end, so that it need not wait before."""
         import torch
 
-        encoded = self._encoded(texts)
         lengths = np.array([len(ids) for ids in encoded["input_ids"]])
-        vectors = np.empty((len(texts), self.dim), dtype=np.float32)
+        vectors = np.empty((len(lengths), self.dim), dtype=np.float32)
+        parts = list(self._passes.batches(lengths))
         with torch.inference_mode():
-            for part in length_batches(lengths, self._tokens):
-                one = {key: [values[i] for i in part] for key, values in encoded.items()}
-                # On the right, whatever side the tokenizer has: positions that are counted from the left are then a text's own
-                batch = self._tokenizer.pad(one, padding_side="right", return_tensors="pt").to(self._device)
-                hidden = self._network(**batch, return_dict=True).last_hidden_state
-                made = pooled(hidden, batch["attention_mask"], self.recipe.pooling).float()
-                for layer in self._layers:
-                    made = layer(made)
-                vectors[part] = torch.nn.functional.normalize(made, dim=-1).cpu().numpy()
+            made = [self._passes.pooled(encoded, part, self.recipe.pooling) for part in parts]
+            for layer in self._layers:
+                made = [layer(vector) for vector in made]
+            for part, vector in zip(parts, made, strict=True):
+                vectors[part] = torch.nn.functional.normalize(vector, dim=-1).cpu().numpy()
         if not np.isfinite(vectors).all():
             raise RetrieverError(
                 "model-unfit",
@@ -260,12 +254,10 @@ class Encoder:
             )
         return vectors
 
-    def _encoded(self, texts: list[str]) -> Mapping[str, list[list[int]]]:
+    def _encoded(self, texts: list[str]) -> Encoded:
         """Returns the ids of the texts' tokens, and what else the tokenizer gives for each; every text has one at least."""
         room = self.max_length - (self._end is not None)
-        encoded: Mapping[str, list[list[int]]] = self._tokenizer(
-            texts, truncation=True, max_length=room, return_attention_mask=False
-        )
+        encoded: Encoded = self._tokenizer(texts, truncation=True, max_length=room, return_attention_mask=False)
         for place, ids in enumerate(encoded["input_ids"]):
             if self._end is None and ids:
                 continue

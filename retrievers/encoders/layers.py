@@ -30,6 +30,21 @@ def pooled(hidden: Any, mask: Any, pooling: str) -> Any:
     return hidden[torch.arange(len(hidden), device=hidden.device), place]
 
 
+def pooled_states(states: Any, bounds: Any, pooling: str) -> Any:
+    """Returns one vector per text, as `pooled` does, of texts one after the other, shape (n, dim).
+
+    Args:
+        states: Of all tokens, shape (tokens, dim).
+        bounds: Where each text begins, and the end of the last one, shape (n + 1,).
+        pooling: "cls", "last" or "mean".
+    """
+    import torch
+
+    if pooling == "mean":
+        return torch.segment_reduce(states.float(), "mean", lengths=bounds.diff(), axis=0)
+    return states[bounds[:-1] if pooling == "cls" else bounds[1:] - 1]
+
+
 def open_layers(
     model: str, folder: Path, layers: Sequence[Layer], device: str, dim: int
 ) -> tuple[list[Callable[..., Any]], int]:

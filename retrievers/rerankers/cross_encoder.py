@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from cluster.errors import RetrieverError
-from retrievers.batches import CHUNK, PAIR_TOKENS, device_kind, length_batches
+from retrievers.batches import CHUNK, PAIR_TOKENS, device_kind, made_ahead
 from retrievers.encoders.causal import is_causal
 from retrievers.flag_models import CLASSES, open_flag_reranker
+from retrievers.forward import Encoded, open_passes
 from retrievers.models import description, max_positions, model_config, model_identity, read_json, resolved_dtype
 from retrievers.retriever import distinct, error_context
 from retrievers.settings import RerankSettings
@@ -180,8 +181,8 @@ class LoadedReranker:
             RetrieverError: The device fails even for a batch of one pair, or a score is not finite: the precision overflows.
         """
         unique, inverse = distinct(list(zip(queries, passages, strict=True)))
-        parts = [self._forward(unique[start : start + CHUNK]) for start in range(0, len(unique), CHUNK)]
-        scores = np.concatenate([np.empty(0), *parts])
+        chunks = (unique[start : start + CHUNK] for start in range(0, len(unique), CHUNK))
+        scores = np.concatenate([np.empty(0), *map(self._forward, made_ahead(self._encoded, chunks))])
         if not np.isfinite(scores).all():
             dtype = resolved_dtype(self._settings.dtype, self._device)
             raise RetrieverError(
@@ -189,7 +190,12 @@ class LoadedReranker:
             )
         return rounded_scores(scores[inverse])
 
-    def _forward(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    def _encoded(self, pairs: Sequence[tuple[str, str]]) -> Any:
+        """Returns what `_forward` takes for the pairs; in a thread, while the device works on those before."""
+        raise NotImplementedError
+
+    def _forward(self, encoded: Any) -> np.ndarray:
+        """Returns the scores of the pairs, shape (n,)."""
         raise NotImplementedError
 
 
@@ -212,7 +218,7 @@ class CrossEncoder(LoadedReranker):
         check_labels(settings.model, int(self._opened.model.config.num_labels))
         self._tokenizer: Any = self._opened.tokenizer
         self._max_length = settings.max_length
-        self._tokens = PAIR_TOKENS[device_kind(device)]
+        self._passes = open_passes(self._opened.model, self._tokenizer, device, PAIR_TOKENS[device_kind(device)])
 
     def _truncated_queries(self, queries: Sequence[str]) -> dict[str, str]:
         """Returns each distinct query truncated to three quarters of the length, as FlagReranker does.
@@ -240,24 +246,26 @@ class CrossEncoder(LoadedReranker):
         ids: list[list[int]] = encoded["input_ids"]
         return ids
 
-    def _forward(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        import torch
-
+    def _encoded(self, pairs: Sequence[tuple[str, str]]) -> Encoded:
         before_query, before_passage = self._settings.query_instruction or "", self._settings.passage_instruction or ""
         queries = [before_query + query for query, _ in pairs]
         truncated = self._truncated_queries(queries)
-        encoded = self._tokenizer(
+        encoded: Encoded = self._tokenizer(
             [truncated[query] for query in queries],
             [before_passage + passage for _, passage in pairs],
             truncation="only_second",
             max_length=self._max_length,
             return_attention_mask=False,
         )
+        return encoded
+
+    def _forward(self, encoded: Encoded) -> np.ndarray:
+        import torch
+
         lengths = np.array([len(ids) for ids in encoded["input_ids"]])
-        scores = np.empty(len(pairs))
+        scores, parts = np.empty(len(lengths)), list(self._passes.batches(lengths))
         with torch.inference_mode():
-            for part in length_batches(lengths, self._tokens):
-                one = {key: [values[i] for i in part] for key, values in encoded.items()}
-                batch = self._tokenizer.pad(one, return_tensors="pt").to(self._device)
-                scores[part] = self._opened.model(**batch).logits.view(-1).float().cpu().numpy()
+            found = [self._passes.logits(encoded, part) for part in parts]  # the device need not wait for copies between
+            for part, logits in zip(parts, found, strict=True):
+                scores[part] = logits.cpu().numpy()
         return scores

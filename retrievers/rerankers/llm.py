@@ -91,10 +91,13 @@ class LlmReranker(LoadedReranker):
         self._opened = open_flag_reranker(settings.model, architecture, dtype, device, settings.trust_remote_code, **arguments)
         self._batch = max(1, _TOKENS[device_kind(device)] // settings.max_length)
 
-    def _forward(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    def _encoded(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        return list(pairs)  # FlagEmbedding tokenises them itself
+
+    def _forward(self, encoded: list[tuple[str, str]]) -> np.ndarray:
         try:
             with redirect_stderr(cast("TextIO", _WithoutBars(sys.stderr))):
-                return np.array(self._opened.compute_score(list(pairs), batch_size=self._batch))
+                return np.array(self._opened.compute_score(encoded, batch_size=self._batch))
         except (IndexError, AttributeError) as e:  # of an empty batch: FlagEmbedding shrinks a failing batch down to it
             raise RetrieverError(
                 "device",

@@ -90,19 +90,20 @@ class Qwen3Reranker(LoadedReranker):
         before, after = self._query_form.split("{}")
         return {query: before + text + after for query, text in cut.items()}
 
-    def _forward(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        import torch
-
+    def _encoded(self, pairs: Sequence[tuple[str, str]]) -> list[list[int]]:
         begins = self._begins(list(dict.fromkeys(query for query, _ in pairs)))
         before_passage = self._settings.passage_instruction or ""
         texts = [begins[query] + before_passage + passage for query, passage in pairs]
-        ids = [self._before + own + self._after for own in self._ids(texts, self._room)]
-        lengths, scores = np.array([len(one) for one in ids]), np.empty(len(ids))
+        return [self._before + own + self._after for own in self._ids(texts, self._room)]
+
+    def _forward(self, encoded: list[list[int]]) -> np.ndarray:
+        import torch
+
+        lengths, scores = np.array([len(one) for one in encoded]), np.empty(len(encoded))
         with torch.inference_mode():
             for part in length_batches(lengths, self._tokens):
-                batch = self._tokenizer.pad({"input_ids": [ids[i] for i in part]}, padding_side="left", return_tensors="pt").to(
-                    self._device
-                )
+                one = {"input_ids": [encoded[i] for i in part]}
+                batch = self._tokenizer.pad(one, padding_side="left", return_tensors="pt").to(self._device)
                 if self._classifies:
                     found = self._network(**batch).logits.view(-1)
                 else:  # of the last token alone: those of all would be tokens x vocabulary

@@ -1,0 +1,134 @@
+"""Forward passes without padding: logits and vectors are those of padded batches, on a CPU with attention of its own."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from retrievers.batches import made_ahead, packed_batches
+from retrievers.forward import Padded, Unpadded, open_passes
+from tests.support.retrievers.tiny_encoders import DIM, NETWORKS, TOKENS
+from tests.support.retrievers.tiny_reranker import make_tokenizer
+
+KINDS = ("bert", "roberta", "xlm-roberta")
+TEXTS = ["yeast is in no hurry", "tides", "", "the moon pulls the sea " * 30, "a <pad> stands in this text", "<pad>"]
+CLASSES = ("AutoModelForSequenceClassification", "AutoModel")
+
+
+def of_each_text(query: Any, key: Any, value: Any, bounds: Any, longest: int, scale: float) -> Any:
+    """What FlashAttention gives, one text at a time."""
+    import torch
+
+    made = []
+    for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        assert 0 < end - begin <= longest
+        rows = [states[begin:end].transpose(0, 1)[None] for states in (query, key, value)]
+        made.append(torch.nn.functional.scaled_dot_product_attention(*rows, scale=scale)[0].transpose(0, 1))
+    return torch.cat(made)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return make_tokenizer(TEXTS, TOKENS)
+
+
+def make(kind: str, tokenizer: Any) -> tuple[Any, Any]:
+    """A cross-encoder and an encoder with equal weights each time."""
+    import torch
+    import transformers
+
+    sizes = {
+        "hidden_size": DIM, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "pad_token_id": 1,
+        "bos_token_id": 0, "eos_token_id": 2, "initializer_range": 0.3, "vocab_size": len(tokenizer), "num_labels": 1,
+    }  # fmt: skip
+    config = transformers.AutoConfig.for_model(kind, **(sizes | NETWORKS[kind]))
+    torch.manual_seed(0)
+    scorer, body = (getattr(transformers, name).from_config(config).eval() for name in CLASSES)
+    return scorer, body
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tokens", [1, 40, 10**6])
+def test_unpadded_gives_what_padded_gives(tokenizer: Any, kind: str, tokens: int) -> None:
+    import torch
+
+    both: dict[str, dict[str, np.ndarray]] = {}
+    for way in ("padded", "unpadded"):
+        scorer, body = make(kind, tokenizer)
+        encoded = tokenizer(TEXTS, truncation=True, max_length=TOKENS, return_attention_mask=False)
+        lengths = np.array([len(ids) for ids in encoded["input_ids"]])
+        of = [
+            Padded(network, tokenizer, "cpu", tokens) if way == "padded" else Unpadded(network, "cpu", tokens, of_each_text)
+            for network in (scorer, body)
+        ]
+        found = both[way] = {"logits": np.empty((len(TEXTS), 1))}
+        found |= {pooling: np.empty((len(TEXTS), DIM)) for pooling in ("cls", "last", "mean")}
+        with torch.inference_mode():
+            for part in of[0].batches(lengths):
+                found["logits"][part] = of[0].logits(encoded, part).numpy()[:, None]
+                for pooling in ("cls", "last", "mean"):
+                    found[pooling][part] = of[1].pooled(encoded, part, pooling).numpy()
+    for what, padded in both["padded"].items():
+        np.testing.assert_allclose(both["unpadded"][what], padded, atol=1e-5, err_msg=what)
+        assert np.ptp(padded, axis=0).min() > 1e-3, what
+
+
+def test_only_networks_that_can_are_unpadded(monkeypatch: pytest.MonkeyPatch, tokenizer: Any) -> None:
+    import torch
+    import transformers
+
+    network, _ = make("bert", tokenizer)
+    capability = (9, 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert isinstance(open_passes(network, tokenizer, "cuda:0", 64), Padded), "float32"
+    network.half()
+    assert isinstance(open_passes(network, tokenizer, "cpu", 64), Padded)
+    capability = (7, 5)
+    assert isinstance(open_passes(network, tokenizer, "cuda:0", 64), Padded), "before Ampere"
+    capability = (9, 0)
+    assert isinstance(open_passes(network, tokenizer, "cuda:0", 64), Unpadded)
+    network.config.is_decoder = True
+    assert isinstance(open_passes(network, tokenizer, "cuda:0", 64), Padded)
+    network.config.is_decoder = False
+    network.config.num_attention_heads = 8
+    assert isinstance(open_passes(network, tokenizer, "cuda:0", 64), Padded), "heads of 4"
+    foreign = SimpleNamespace(config=network.config, dtype=torch.float16)
+    assert isinstance(open_passes(foreign, tokenizer, "cuda:0", 64), Padded), "code of its own"
+    assert transformers.AttentionInterface()["dmqr-unpadded"]
+
+
+@pytest.mark.parametrize("tokens", [1, 64, 300, 10**6])
+def test_packed_batches(tokens: int) -> None:
+    lengths = np.random.default_rng(1).integers(1, 100, 200)
+    batches = list(packed_batches(lengths, tokens))
+    assert sorted(np.concatenate(batches).tolist()) == list(range(200))
+    assert all(len(part) == 1 or lengths[part].sum() <= tokens for part in batches)
+    for part, after in pairwise(batches):
+        assert lengths[part].sum() + lengths[after[0]] > tokens, "it is full"
+    assert [int(one) for one in lengths[np.concatenate(batches)]] == sorted(lengths.tolist(), reverse=True)
+    assert list(packed_batches(np.array([], dtype=int), tokens)) == []
+
+
+def test_the_next_one_is_made_meanwhile() -> None:
+    began: list[int] = []
+
+    def make_one(number: int) -> int:
+        began.append(number)
+        if number == 3:
+            raise ValueError("three")
+        return number * 10
+
+    found = made_ahead(make_one, range(5))
+    assert next(found) == 0
+    for _ in range(100):
+        time.sleep(0.01 * (1 not in began))
+    assert began == [0, 1], "one, and no more"
+    assert [next(found), next(found)] == [10, 20]
+    with pytest.raises(ValueError, match="three"):
+        next(found)
+    assert list(made_ahead(make_one, [])) == []
