@@ -133,8 +133,8 @@ class VllmSettings(EngineSettings):
 
     @property
     def in_flight(self) -> int:
-        """Requests of a batch."""
-        return int(self.args.get("max_num_seqs", 256))
+        """Requests of a batch; without `max_num_seqs` the most that vLLM takes by itself, on the largest GPUs."""
+        return int(self.args.get("max_num_seqs", 1024))
 
     def located(self, locate: Locate) -> tuple[LocatedVllmSettings, dict[str, str]]:
         """Returns the settings with the places of weights and adapter, and what identifies both."""

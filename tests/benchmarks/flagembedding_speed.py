@@ -99,19 +99,21 @@ def rerankers(
     }
 
 
-def encoders(texts: list[str], dtype: str, device: str, batch: int | None = None) -> Contestants:
-    """Ours, FlagEmbedding's and the bare loop; `batch` is of FlagEmbedding's."""
-    ours = Encoder(EncoderSettings(**{"model": ENCODER, "pooling": "mean", "dtype": dtype}), device)
+def encoders(
+    texts: list[str], dtype: str, device: str, batch: int | None = None, model: str = ENCODER, pooling: str = "mean"
+) -> Contestants:
+    """Ours, FlagEmbedding's and the bare loop; `batch` is of FlagEmbedding's, `pooling` "mean" or "cls"."""
+    ours = Encoder(EncoderSettings(**{"model": model, "pooling": pooling, "dtype": dtype}), device)
     searched = [SearchText(text, "passage") for text in texts]
-    half, folder = dtype == "float16", str(resolve_model(ENCODER))
-    theirs = FlagModel(folder, pooling_method="mean", use_fp16=half, devices=device)
+    half, folder = dtype == "float16", str(resolve_model(model))
+    theirs = FlagModel(folder, pooling_method=pooling, use_fp16=half, devices=device)
     network = AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype)).to(device).eval()
     forward = Forward(AutoTokenizer.from_pretrained(folder), TEXT_TOKENS[device_kind(device)], device)
 
     def vectors(given: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        mask = given["attention_mask"].unsqueeze(-1)
-        means = (network(**given).last_hidden_state * mask).sum(1) / mask.sum(1)
-        return torch.nn.functional.normalize(means.float(), dim=-1)
+        mask, states = given["attention_mask"].unsqueeze(-1), network(**given).last_hidden_state
+        made = states[:, 0] if pooling == "cls" else (states * mask).sum(1) / mask.sum(1)
+        return torch.nn.functional.normalize(made.float(), dim=-1)
 
     def bare() -> np.ndarray:
         return forward.each(forward.tokenizer(texts, truncation=True, max_length=ours.max_length), vectors)

@@ -221,6 +221,7 @@ class VllmEngine:
         """Starts a new engine; the old one, if there is one, is ended first."""
         from vllm import AsyncEngineArgs
         from vllm.platforms import current_platform
+        from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
 
         assert self._watchdog is not None
@@ -246,7 +247,8 @@ class VllmEngine:
         try:
             settings = AsyncEngineArgs(model=self._weights, revision=self._revision, tokenizer_revision=self._revision, **args)
             with self._watchdog.registering(), visible(self._devices):
-                self._engine = AsyncLLM.from_engine_args(settings)
+                # Of a batch job: on an H100 vLLM then takes 1,024 sequences and 16,384 tokens at a time, else 128 and 2,048.
+                self._engine = AsyncLLM.from_engine_args(settings, usage_context=UsageContext.LLM_CLASS)
         except Exception as error:
             why = one_line(error)
             what = f"engine 'vllm': {self._weights} cannot be loaded: {type(error).__name__}"

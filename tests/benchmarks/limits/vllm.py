@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from vllm_rate import in_turns
+from vllm_rate import TINY, Task, in_turns
 
 from limits.rounds import Row, Spent, Unmeasured, middle
 
@@ -19,7 +19,8 @@ def measure(quick: bool) -> list[Row]:
     if importlib.util.find_spec("vllm") is None:
         raise Unmeasured("vllm is not installed")
     queries, spent = 300 if quick else 1000, dict[str, list[Spent]]()
-    for name, seconds in in_turns(["stage", "bare"], queries, TOKENS, 1 if quick else 2):
-        spent.setdefault(name, []).append(Spent(seconds, None))
+    task = Task("", queries, TOKENS, False, "ray", TINY)
+    for name, done in in_turns(["stage", "bare"], task, 1 if quick else 2):
+        spent.setdefault(name, []).append(Spent(done.seconds, None))
     what = f"rewriting, {queries:,} prompts of a tiny model"
     return [Row(what, "bare LLM.generate", queries, "prompts", middle(spent["stage"]), middle(spent["bare"]))]
