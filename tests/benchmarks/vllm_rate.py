@@ -41,6 +41,7 @@ from cluster.run.pool_sizes import Pool
 from cluster.run.runner_local import LocalRunner
 from cluster.run.stage import Stage, link
 from rewriters.engines import Request
+from rewriters.engines.schemas import without_keywords
 from rewriters.engines.settings import LocatedVllmSettings
 from rewriters.pool import load_pool
 from rewriters.query import Query
@@ -118,7 +119,7 @@ def bare(task: Task, **more: Any) -> Done:
     from vllm.sampling_params import StructuredOutputsParams
 
     llm = LLM(model=task.model, **task.engine, **more)
-    (schema,) = {json.dumps(request.schema) for request in requests(task, ["one"])}
+    (schema,) = {json.dumps(without_keywords(request.schema)) for request in requests(task, ["one"])}
     guided = None if schema == "null" else StructuredOutputsParams(json=json.loads(schema))
     sampling = SamplingParams(temperature=0.0, max_tokens=task.tokens, structured_outputs=guided)
     llm.generate(rendered(task, queries(WARM, 1)), sampling, use_tqdm=False)

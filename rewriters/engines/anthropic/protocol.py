@@ -21,6 +21,7 @@ from rewriters.engines.openai.protocol import (
     token_count,
     with_args,
 )
+from rewriters.engines.schemas import without_keywords
 
 VERSION = "2023-06-01"
 PATH = "/messages"
@@ -75,7 +76,9 @@ def request_body(
         fields["max_tokens"] += thinking["budget_tokens"]
     if request.schema and given.get("output_config", {}) is not None:
         config = given.pop("output_config", {})
-        fields["output_config"] = config | {"format": {"type": "json_schema", "schema": _plain_schema(request.schema)}}
+        fields["output_config"] = config | {
+            "format": {"type": "json_schema", "schema": _closed(without_keywords(request.schema, _UNSUPPORTED))}
+        }
     if thinking.get("type") in ("enabled", "adaptive"):
         omitted = {*omitted, *(f"{name} {fields[name]}" for name in _THINKING if name in fields)}
     return with_args(fields, given, omitted)
@@ -99,19 +102,14 @@ def _content(request: Request) -> str | list[dict[str, Any]]:
     return [{"type": "text", "text": shared, "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": own}]
 
 
-def _plain_schema(schema: Any) -> Any:
-    """Returns a schema without the keys that structured outputs refuse, and without further keys of objects."""
+def _closed(schema: Any) -> Any:
+    """Returns a schema without further keys of objects, as structured outputs want it."""
     if isinstance(schema, list):
-        return [_plain_schema(one) for one in schema]
+        return [_closed(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    named = {"properties", "$defs", "definitions"}  # here the keys are names
-    plain = {
-        key: {name: _plain_schema(one) for name, one in value.items()} if key in named else _plain_schema(value)
-        for key, value in schema.items()
-        if key not in _UNSUPPORTED
-    }
-    return plain | ({"additionalProperties": False} if plain.get("type") == "object" else {})
+    closed = {key: _closed(value) for key, value in schema.items()}
+    return closed | ({"additionalProperties": False} if closed.get("type") == "object" else {})
 
 
 def _parse_message(content: bytes) -> ChatResponse:

@@ -1,8 +1,8 @@
 """Fields of a request that some servers refuse: which one an error names, and the request without it.
 
 Models differ in the fields that they take beside the messages: reasoning models of OpenAI take no `temperature` but 1 and no
-`max_tokens`; Claude takes `temperature` or `top_p`; schemas in strict mode may have no `maxLength`. A field that only guides
-the answer is left out for a server that refuses it, each for its own error; `max_tokens` is then sent under its newer name.
+`max_tokens`; Claude takes `temperature` or `top_p`. A field that only guides the answer is left out for a server that refuses
+it, each for its own error; `max_tokens` is then sent under its newer name.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 from cluster.http import parsed_json
 
 RENAMED = "max_tokens"  # sent as max_completion_tokens if refused, so nothing is lost
-_LENGTHS = "maxLength"  # of the strings of a schema
 # The fields that a request can go without, each with the words by which errors name it.
 _WORDS = {
-    "response_format": re.compile(r"response_format|json_schema|\bschema\b|structured|guided|grammar|maxLength", re.I),
+    "response_format": re.compile(r"response_format|json_schema|\bschema\b|structured|guided|grammar", re.I),
     "output_config": re.compile(r"output_config|output[ _]format|json_schema|\bschema\b|structured", re.I),  # of Claude
     "chat_template_kwargs": re.compile(r"chat_template", re.I),
     "skip_special_tokens": re.compile(r"skip_special_tokens", re.I),
@@ -28,7 +27,6 @@ _WORDS = {
 }
 _BY_VALUE = ("temperature", "top_p")  # another value may be taken
 _NEWER_NAME = re.compile(r"max_completion_tokens", re.I)
-_OF_THE_SCHEMA = re.compile(r"maxLength|invalid (?:json )?schema|keyword", re.I)
 # Errors of the prompt, which name fields only in passing ("max_tokens is too large: the context length is ...").
 _CODES_OF_PROMPT = frozenset(
     {"context_length_exceeded", "string_above_max_length", "content_filter", "content_policy_violation"}
@@ -85,18 +83,12 @@ def refused(error: ErrorDetails, body: Mapping[str, Any], fixed: Collection[str]
         first = min(at, key=lambda name: at[name])
         # "`temperature` and `top_p` cannot both be specified": the rarer one goes.
         at = {"top_p" if first == "temperature" and "top_p" in at else first: 0}
-    return frozenset(
-        _LENGTHS
-        if name == "response_format" and _OF_THE_SCHEMA.search(message) and _has_lengths(body[name])
-        else _key(name, body)
-        for name in at
-    )
+    return frozenset(_key(name, body) for name in at)
 
 
 def sent(body: Mapping[str, Any]) -> frozenset[str]:
     """Returns the names in which `refused` speaks of what a request has."""
-    names = {_key(name, body) for name in (*_WORDS, RENAMED) if name in body}
-    return frozenset(names | {_LENGTHS} if _has_lengths(body.get("response_format")) else names)
+    return frozenset(_key(name, body) for name in (*_WORDS, RENAMED) if name in body)
 
 
 def without(fields: Mapping[str, Any], omitted: Collection[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -105,13 +97,8 @@ def without(fields: Mapping[str, Any], omitted: Collection[str]) -> tuple[dict[s
     for name in found.intersection(omitted):
         if name == RENAMED:
             left["max_completion_tokens"] = left.pop(RENAMED)
-        elif name == _LENGTHS:
-            left["response_format"] = _without_lengths(left.get("response_format"))
         else:
             left.pop(name.split()[0], None)
-    if "response_format" in omitted:
-        left.pop("response_format", None)
-        found -= {_LENGTHS}
     return left, tuple(sorted(found.intersection(omitted) - {RENAMED}))
 
 
@@ -149,18 +136,6 @@ def _wrapped(text: str, depth: int) -> ErrorDetails:
         return _details(parsed_json(text[:100_000].encode("utf-8", "replace")), depth)
     except (ValueError, RecursionError):
         return ErrorDetails(text[:2_000])
-
-
-def _has_lengths(value: Any) -> bool:
-    if isinstance(value, dict):
-        return _LENGTHS in value or any(map(_has_lengths, value.values()))
-    return isinstance(value, list) and any(map(_has_lengths, value))
-
-
-def _without_lengths(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_lengths(one) for key, one in value.items() if key != _LENGTHS}
-    return [_without_lengths(one) for one in value] if isinstance(value, list) else value
 
 
 def _list(value: object) -> list[Any]:

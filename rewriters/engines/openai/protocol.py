@@ -18,6 +18,7 @@ from cluster.errors import RewriterError
 from cluster.http import FATAL, parsed_json, retry_after
 from rewriters.engines import Request
 from rewriters.engines.openai.fields import FILTERED, error_details, schema_name, without
+from rewriters.engines.schemas import without_keywords
 
 FIELD_REJECTIONS = frozenset({400, 404, 422, 501})  # statuses that can be due to one field
 _UNAVAILABLE = frozenset({502, 503, 504, 529, 520, 521, 522, 523})  # due to the server's state, not to the request
@@ -106,8 +107,8 @@ def request_body(
     if request.marks:  # else servers leave special tokens out of the text
         fields["skip_special_tokens"] = False
     if request.schema:
-        schema = {"name": schema_name(request.recorded_as or request.name), "schema": request.schema, "strict": True}
-        fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+        name, schema = schema_name(request.recorded_as or request.name), without_keywords(request.schema)
+        fields["response_format"] = {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": True}}
     return with_args(fields, args, omitted)
 
 

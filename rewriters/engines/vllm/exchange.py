@@ -6,6 +6,7 @@ from typing import Any
 
 from cluster.errors import RewriterError
 from rewriters.engines import Request
+from rewriters.engines.schemas import without_keywords
 from rewriters.engines.vllm.chat import Chat
 
 
@@ -23,7 +24,7 @@ def sampling(request: Request, chat: Chat) -> Any:
         decoding.pop("seed", None)  # greedy; a seed would only cost a generator per request
     # Harmony has channels around the answer, which the grammar of a schema knows nothing of.
     guided = request.schema is not None and not chat.is_harmony
-    schema = StructuredOutputsParams(json=request.schema) if guided else None
+    schema = StructuredOutputsParams(json=without_keywords(request.schema)) if guided else None
     # Only stop texts need the text while it grows; without them it is made once, at the end.
     return SamplingParams(
         **decoding,

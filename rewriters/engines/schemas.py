@@ -1,0 +1,27 @@
+"""A request's JSON schema as it is sent: without the keywords that bound a text."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+# The reader checks lengths. A grammar that counts characters costs more than the model: the joint schema with them takes
+# xgrammar 10 s to compile and 0.77 ms a token, without 0.03 s and 0.05 ms, and Qwen3-8B's shape on an H200 rewrote 16 queries
+# a second in place of 120. OpenAI's own servers refuse them.
+LENGTHS = frozenset({"maxLength"})
+_NAMED = {"properties", "$defs", "definitions"}  # here the keys are names
+
+
+def without_keywords(schema: Any, keywords: Collection[str] = LENGTHS) -> Any:
+    """Returns a schema, or a part of one, without these keywords; names of properties that read like one stay."""
+    if isinstance(schema, list):
+        return [without_keywords(one, keywords) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: {name: without_keywords(one, keywords) for name, one in value.items()}
+        if key in _NAMED and isinstance(value, dict)
+        else without_keywords(value, keywords)
+        for key, value in schema.items()
+        if key not in keywords
+    }
