@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
-Item, Made = TypeVar("Item"), TypeVar("Made")
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 # Texts or pairs tokenised and sorted by length at a time, while the device works on those before. SciFact's pairs have 0.6 % of
 # padding on a CPU, and 0.3 % with 4,096; on a GPU 4 points more where a model is padded there, for less to wait for at the

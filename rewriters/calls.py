@@ -130,8 +130,7 @@ def _own_call(s: Strategy, decoding: Mapping[str, Any]) -> Call:
 def _own_schema(strategy: Strategy) -> dict[str, Any] | None:
     """Returns the JSON schema of the answer to a request for an object; None for the other outputs, and between marks.
 
-    A schema whose root is an array is refused by OpenAI's own server. As in the joint schema, a value that the schema cut is
-    longer than `max_chars`, and fails.
+    A schema whose root is an array is refused by OpenAI's own server. Its lengths are as in the joint schema.
     """
     if strategy.output != "object" or strategy.marks is not None:
         return None

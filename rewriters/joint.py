@@ -88,8 +88,8 @@ def _values(strategies: Sequence[Strategy], language: str | None) -> dict[str, s
 def joint_schema(strategies: Sequence[Strategy]) -> dict[str, object]:
     """Returns the JSON schema of the joint answer: one string per strategy, all required, no other keys.
 
-    `maxLength` is `max_chars` + 1: guided decoding ends a value at `maxLength`, so a value that it cut is longer than
-    `max_chars` and fails as `too_long` instead of passing for a complete rewrite.
+    `maxLength` is `max_chars` + 1. It is part of what the answer is known by and is not sent (`engines/schemas.py`); the
+    reader tells a text that is too long.
     """
     properties = {s.recorded_as: {"type": "string", "maxLength": s.max_chars + 1} for s in strategies}
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}

@@ -15,6 +15,7 @@ from rewriters.calls import calls_of
 from rewriters.engines import Completion, Request
 from rewriters.engines.openai import fields
 from rewriters.engines.openai.engine import OpenaiEngine
+from rewriters.engines.openai.protocol import request_body
 from rewriters.joint import JOINT_PROMPT
 from rewriters.pool import load_pool
 from rewriters.query import Query
@@ -57,7 +58,7 @@ def reasoning_model(body: Body) -> Reply | None:
 
 
 def strict_schemas(body: Body) -> Reply | None:
-    """As OpenAI's: no lengths, and plain names."""
+    """As OpenAI's: no lengths, which are not sent, and plain names."""
     schema = body.get("response_format", {}).get("json_schema", {})
     if not re.fullmatch("[a-zA-Z0-9_-]{1,64}", schema.get("name", "x")):
         return bad(
@@ -92,27 +93,16 @@ def mistral(body: Body) -> Reply | None:
     return Reply(422, json.dumps({"object": "error", "message": {"detail": detail}, "code": None}).encode())
 
 
-def lengths_refused(body: Body) -> Reply | None:
-    refused = "maxLength" in json.dumps(body)
-    return bad("output_format.schema: for 'string' types, property 'maxLength' is not supported") if refused else None
-
-
 CHAT = {"enable_thinking": False}
 
 
 @pytest.mark.parametrize(
     ("provider", "sends", "left_out", "kept"),
     [
-        (
-            reasoning_model,
-            7,
-            "chat_template_kwargs, maxLength, stop, temperature 0.0, top_p 0.9",
-            {"seed", "max_completion_tokens"},
-        ),
-        (openrouter, 7, "chat_template_kwargs, maxLength, stop, temperature 0.0, top_p 0.9", {"seed", "max_completion_tokens"}),
+        (reasoning_model, 6, "chat_template_kwargs, stop, temperature 0.0, top_p 0.9", {"seed", "max_completion_tokens"}),
+        (openrouter, 6, "chat_template_kwargs, stop, temperature 0.0, top_p 0.9", {"seed", "max_completion_tokens"}),
         (claude, 2, "top_p 0.9", {"temperature", "seed", "stop", "chat_template_kwargs", "max_tokens"}),
         (mistral, 2, "seed", {"temperature", "top_p", "stop", "chat_template_kwargs", "max_tokens"}),
-        (lengths_refused, 2, "maxLength", {"temperature", "top_p", "seed", "stop", "chat_template_kwargs", "max_tokens"}),
     ],
 )
 def test_what_a_provider_refuses_is_left_out_once_and_said(
@@ -132,8 +122,7 @@ def test_what_a_provider_refuses_is_left_out_once_and_said(
     assert first.left_out == second.left_out == left_out
     body = server.bodies[-1]
     assert body.keys() == kept | {"model", "messages", "response_format"}
-    schema = STRICT if "maxLength" in left_out else SCHEMA
-    assert body["response_format"]["json_schema"] == {"name": "views", "schema": schema, "strict": True}
+    assert body["response_format"]["json_schema"] == {"name": "views", "schema": STRICT, "strict": True}
     said = " ".join(record.getMessage() for record in caplog.records)
     assert all(f"does not take {name}; from now on it is left out" in said for name in left_out.split(", "))
 
@@ -212,26 +201,26 @@ _NAMES = st.sets(
 )
 
 
-@given(
-    _NAMES, st.lists(st.sampled_from(["maxLength", "seed", "temperature 0.0", "top_p 0.9", "response_format", "max_tokens"]))
-)
+@given(_NAMES, st.lists(st.sampled_from(["seed", "temperature 0.0", "top_p 0.9", "response_format", "max_tokens"])))
 def test_what_is_left_out_is_gone_and_the_rest_is_there(names: set[str], omitted: list[str]) -> None:
     values: Body = {"temperature": 0.0, "top_p": 0.9, "response_format": {"json_schema": {"schema": SCHEMA}}}
     body = {name: values.get(name, 7) for name in names}
     kept, left_out = fields.without(body, omitted)
     assert not fields.sent(kept) & set(omitted)
-    assert fields.sent(kept) | set(left_out) >= fields.sent(body) - {"max_tokens", "maxLength"}
+    assert fields.sent(kept) | set(left_out) >= fields.sent(body) - {"max_tokens"}
     assert set(left_out) <= set(omitted)
     assert all(kept[name] == body[name] for name in kept.keys() & names - {"response_format"})
 
 
-def test_the_shipped_schemas_need_nothing_but_their_lengths_left_out() -> None:
+def test_the_shipped_schemas_are_sent_without_lengths() -> None:
     pool = load_pool(["general", "keyword", "pseudo_answer", "core_content"])
     (call,) = calls_of(pool, "joint", {}, JOINT_PROMPT, None, False)
-    body = {"response_format": {"type": "json_schema", "json_schema": {"name": "dmqr", "schema": call.schema}}}
-    kept, left_out = fields.without(body, ["maxLength"])
-    assert left_out == ("maxLength",)
-    assert "maxLength" not in json.dumps(kept)
+    request = Request("q", "q", "dmqr", "tea", "0", call.schema)
+    body, left_out = request_body("model", request, {}, ())
+    assert left_out == ()
+    sent = body["response_format"]["json_schema"]["schema"]
+    assert "maxLength" in json.dumps(call.schema)
+    assert sent == call.schema | {"properties": {name: {"type": "string"} for name in call.schema["properties"]}}
 
 
 ENDS = [

@@ -133,7 +133,7 @@ def test_a_shared_prefix_is_cached(engine: VllmEngine) -> None:
 
 
 def test_a_schema_is_kept_without_free_white_space(engine: VllmEngine) -> None:
-    short = {"type": "string", "maxLength": 8}
+    short = {"type": "string", "pattern": "^[a-z ]{0,8}$"}
     schema = {"type": "object", "properties": {"a": short, "b": short}, "required": ["a", "b"], "additionalProperties": False}
     asked = Request("q", "q", "dmqr", "Answer.", "0", schema, GREEDY | {"max_tokens": 200})
     completion = one(engine, asked)

@@ -199,7 +199,7 @@ def reasoning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmEngine]:
 
 
 def asked(max_tokens: int, thinking: bool, query: str = "q") -> Request:
-    value = {"type": "string", "maxLength": 8}
+    value = {"type": "string", "pattern": "^[a-z ]{0,8}$"}
     schema = {"type": "object", "properties": {"a": value}, "required": ["a"], "additionalProperties": False}
     decoding = {"temperature": 1.0, "max_tokens": max_tokens, "seed": 3}
     decoding |= {"chat_template_kwargs": {} if thinking else {"enable_thinking": False}}
