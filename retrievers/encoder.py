@@ -15,10 +15,10 @@ import numpy as np
 from cluster.errors import RetrieverError, nearest
 from retrievers.batches import CHUNK, TEXT_TOKENS, device_kind, made_ahead
 from retrievers.encoders.causal import behaves_causally
+from retrievers.encoders.forward import Encoded, open_passes
 from retrievers.encoders.layers import dense_dim, open_layers
 from retrievers.encoders.recipe import Recipe, check_pooling, read_recipe, recipe_for
 from retrievers.flag_models import open_flag_encoder
-from retrievers.forward import Encoded, open_passes
 from retrievers.models import description, max_positions, model_identity, read_json, resolve_model, resolved_dtype
 from retrievers.retriever import SearchText, distinct
 from retrievers.served.encoder import OpenaiEncoder

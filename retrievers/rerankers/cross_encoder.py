@@ -11,8 +11,8 @@ import numpy as np
 from cluster.errors import RetrieverError
 from retrievers.batches import CHUNK, PAIR_TOKENS, device_kind, made_ahead
 from retrievers.encoders.causal import is_causal
+from retrievers.encoders.forward import Encoded, open_passes
 from retrievers.flag_models import CLASSES, open_flag_reranker
-from retrievers.forward import Encoded, open_passes
 from retrievers.models import description, max_positions, model_config, model_identity, read_json, resolved_dtype
 from retrievers.retriever import distinct, error_context
 from retrievers.settings import RerankSettings

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from retrievers.batches import made_ahead, packed_batches
-from retrievers.forward import Padded, Unpadded, open_passes
+from retrievers.encoders.forward import Padded, Unpadded, open_passes
 from tests.support.retrievers.tiny_encoders import DIM, NETWORKS, TOKENS
 from tests.support.retrievers.tiny_reranker import make_tokenizer
 

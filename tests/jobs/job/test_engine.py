@@ -109,8 +109,8 @@ def test_where_vllm_is_missing_it_is_said_how_to_install_it(folder: Path, monkey
     ("engine", "shard_size", "expected"),
     [
         (RecordedSettings(kind="recorded", path="x"), 8, 1),
-        (VllmSettings(kind="vllm", model="m"), 1000, 2),
-        (VllmSettings(kind="vllm", model="m", args={"max_num_seqs": 1024}), 1000, 4),
+        (VllmSettings(kind="vllm", model="m"), 1000, 4),
+        (VllmSettings(kind="vllm", model="m", args={"max_num_seqs": 256}), 1000, 2),
         (OpenaiSettings(kind="openai", model="m", base_url="http://a/v1"), 100, 7),
         (OpenaiSettings(kind="openai", model="m", base_url="http://a/v1"), 8, MAX_BLOCKS),
     ],
