@@ -25,7 +25,7 @@ from jobs.job.opening import stored_index
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.corpora.builds import BuildInputs, IndexBuild, Summary, index_builds
 from retrievers.corpora.files import Progress, corpus_files, corpus_schema
-from retrievers.corpora.filters import check_columns
+from retrievers.corpora.filters import check_schema
 from retrievers.kinds import all_indexed
 from retrievers.local.build import Elsewhere, IndexSummary
 from retrievers.local.builds import FolderBuild
@@ -152,8 +152,8 @@ def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, repl
             corpus.paths, corpus.columns, folder, shown_progress(progress, f"corpus {corpus.collection}".strip())
         )
         if filters:
-            columns = corpus_schema(corpus_files(prepared.sources), corpus.columns).names
-            check_columns(f"corpus {corpus.paths[0]}", columns, filters)
+            schema = corpus_schema(corpus_files(prepared.sources), corpus.columns)
+            check_schema(f"corpus {corpus.paths[0]}", schema, filters)
         show = shown_progress(progress, "index")
         given = BuildInputs(prepared.sources, corpus.columns, folder, show, replace=replace, source=source)
         built = [_build(config, given, one, progress) for one in indexes.builds]

@@ -38,15 +38,34 @@ def check_columns(where: str, columns: Sequence[str], fields: Iterable[str]) -> 
             )
 
 
+def check_schema(where: str, schema: pa.Schema, fields: Sequence[str]) -> None:
+    """Checks that a corpus or index, which `where` names, has the columns that documents are filtered by, of a fit type.
+
+    Raises:
+        RetrieverError: It lacks one, or the values of one have no text, such as structs.
+    """
+    check_columns(where, schema.names, fields)
+    for field in fields:
+        _check_type(field, schema.field(field).type)
+
+
 def filter_texts(field: str, column: pa.Array) -> pa.Array:
     """Returns a column of documents as text, or as lists of text where it holds lists; `field` is its name, for messages.
 
     Raises:
         RetrieverError: Its values have no text, such as structs.
     """
-    kind = column.type
-    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    inside = kind.value_type if listed else kind
+    _check_type(field, column.type)
+    return column.cast(pa.large_list(pa.large_string()) if _listed(column.type) else pa.large_string())
+
+
+def _listed(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _check_type(field: str, kind: pa.DataType) -> None:
+    """Raises RetrieverError if the values of a column of this type are not compared as text."""
+    inside = kind.value_type if _listed(kind) else kind
     inside = inside.value_type if pa.types.is_dictionary(inside) else inside
     # Of the others the text depends on how they are written: bytes, floats, the unit and zone of a time.
     if not any(one(inside) for one in _COMPARED):
@@ -55,7 +74,6 @@ def filter_texts(field: str, column: pa.Array) -> pa.Array:
             f"retrieve.filters.{field}: the corpus's column holds {kind}, and a filter compares text, whole numbers, true or "
             "false, dates, or lists of these; convert it",
         )
-    return column.cast(pa.large_list(pa.large_string()) if listed else pa.large_string())
 
 
 class FilterColumn:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from cluster.errors import RetrieverError
 from retrievers.analyzer import analyzer_name, open_analyzer
 from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow, rows_of
-from retrievers.corpora.filters import Filters, check_columns
+from retrievers.corpora.filters import Filters, check_schema
 from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
 from retrievers.local.bm25 import BM25Search
 from retrievers.local.dense import DenseSearch
@@ -64,6 +64,11 @@ class LocalDocuments:
     def __len__(self) -> int:
         """Returns the number of documents."""
         return len(self.doc_ids)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the documents and their types; none where there are no documents."""
+        return self._batches[0].schema if self._batches else pa.schema([])
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
         """Returns the indexed text of each document, as `DocumentStore.texts`. Cost: a binary search per document."""
@@ -149,10 +154,9 @@ def retriever_identity(name: str, settings: LocalSettings) -> dict[str, Any]:
 
 
 def check_filters(name: str, settings: LocalSettings, fields: Iterable[str]) -> None:
-    """Checks that the corpus of an index has these columns; see `retrievers.retriever.check_filters`."""
-    check_columns(
-        f"retrieve.retrievers.{name}: index {settings.index}", read_index(index_path(settings.index))["columns"], fields
-    )
+    """Checks that the corpus of an index has these columns, of a fit type; see `retrievers.retriever.check_filters`."""
+    schema = LocalDocuments(index_path(settings.index)).schema
+    check_schema(f"retrieve.retrievers.{name}: index {settings.index}", schema, list(fields))
 
 
 def retriever_facts(name: str, settings: LocalSettings, identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -168,6 +169,17 @@ def test_a_column_that_is_no_text_is_refused(column: pa.Array) -> None:
 def test_an_index_without_the_column_is_refused(local: dict[str, Any]) -> None:
     with pytest.raises(RetrieverError, match=r"no column 'tenat' to filter by .*it has: tenant, language, year.*tenant"):
         check_filters("bm25", typed(local["bm25"]), ["year", "tenat"])
+
+
+def test_an_index_with_a_column_that_is_no_text_is_refused_before_any_search(tmp_path: Path) -> None:
+    years = pa.array([2001.0, None])  # as pandas writes whole numbers of which one is missing
+    corpus = pa.table({"doc_id": ["a", "b"], "text": WORDS[:2], "year": years, "tag": ["x", "y"]})
+    pq.write_table(corpus, tmp_path / "corpus.parquet")
+    build_local_index(tmp_path / "index", tmp_path / "corpus.parquet", index_fields("english"))
+    block = typed({"kind": "local", "index": str(tmp_path / "index")})
+    check_filters("bm25", block, ["tag"])
+    with pytest.raises(RetrieverError, match=r"retrieve\.filters\.year: the corpus's column holds double, .*; convert it"):
+        check_filters("bm25", block, ["tag", "year"])
 
 
 def test_fields_of_an_index_of_others(elasticsearch: str, new_name: Callable[[], str]) -> None:

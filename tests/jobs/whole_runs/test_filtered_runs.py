@@ -209,6 +209,14 @@ def test_an_index_is_not_built_without_the_column(values: Values, config_file: M
         index(load_config(config_file(values)), ["corpus.parquet"], LiveDisplay(io.StringIO()))
 
 
+def test_an_index_is_not_built_with_a_column_that_no_filter_compares(values: Values, config_file: Made) -> None:
+    corpus = pq.read_table("corpus.parquet")
+    pq.write_table(corpus.append_column("weight", pa.array([0.5] * len(corpus))), "weighed.parquet")
+    values["retrieve"]["filters"] = {"weight": "shop"}
+    with pytest.raises(DmqrError, match=r"retrieve\.filters\.weight: the corpus's column holds double"):
+        index(load_config(config_file(values)), ["weighed.parquet"], LiveDisplay(io.StringIO()))
+
+
 @pytest.mark.slow
 def test_judgements_of_texts_are_refused(values: Values, config_file: Made) -> None:
     folder = done(config_file(values))
