@@ -216,7 +216,8 @@ class Completer:
         """
         if self._prices is None:
             return 0.0
-        longest, prompt = request.decoding.get("max_tokens") or self._most_tokens, len(request.system) + len(request.prompt)
+        asked, prompt = request.decoding.get("max_tokens") or self._most_tokens, len(request.system) + len(request.prompt)
+        longest = self._settings[request.engine].longest_answer(asked)
         tokens: dict[str, float] = {"prompt_tokens": prompt, "completion_tokens": longest}
         model = f"@{self._models.get(request.engine, '')}"
         return max(self._prices.usd({self._stage: {model: tokens | {"cache_write_tokens": n}}}) for n in (0, prompt))

@@ -77,6 +77,10 @@ class EngineSettings(Settings):
         """The tier of the provider's prices that is asked for; None: its standard one."""
         return getattr(self, "tier", None)
 
+    def longest_answer(self, max_tokens: int) -> int:
+        """Returns the most tokens of an answer for which `max_tokens` are asked."""
+        return max_tokens
+
     @property
     def slow_seconds(self) -> float:
         """How long it may wait for an answer where that is so long that nothing may be heard of its worker; 0: it is not."""
@@ -201,6 +205,12 @@ class ServerEngineSettings(EngineSettings):
         """Returns the host of the server, with its port where the URL names one; without user and password."""
         return urlsplit(self.base_url).netloc.rpartition("@")[2] or None
 
+    def longest_answer(self, max_tokens: int) -> int:
+        """Returns the larger limit of those that are sent: `args` stand in place of what is asked."""
+        sent = {"max_tokens": max_tokens} | self.args
+        limits = [sent[name] for name in ("max_tokens", "max_completion_tokens") if isinstance(sent.get(name), int)]
+        return max(limits, default=max_tokens)
+
     @model_validator(mode="after")
     def _one_key(self) -> ServerEngineSettings:
         if self.api_key_env is not None and self.api_key_file is not None:
@@ -269,6 +279,10 @@ class AnthropicSettings(ServerEngineSettings):
     """Up to and with /v1."""
     api_key_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = "ANTHROPIC_API_KEY"
     """Name of the environment variable that holds the key; null with `api_key_file`."""
+
+    def longest_answer(self, max_tokens: int) -> int:
+        """Returns the limit that is sent, which counts what a model thinks, too."""
+        return super().longest_answer(max_tokens + (self.args.get("thinking") or {}).get("budget_tokens", 0))
 
     @model_validator(mode="before")
     @classmethod

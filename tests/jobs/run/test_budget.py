@@ -19,6 +19,10 @@ from jobs.job.prepare import prepare
 from jobs.run.limits import Stopped
 from jobs.run.pool_calibration import PoolSizes
 from jobs.terminal.formats import money
+from rewriters.engines import Request
+from rewriters.engines.anthropic import protocol as anthropic
+from rewriters.engines.openai import protocol as openai
+from rewriters.engines.settings import AnthropicSettings, OpenaiSettings
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.rewriters.fake_server import FakeServer
 
@@ -159,6 +163,32 @@ def test_no_request_goes_beside_a_first_one_that_may_be_written_to_a_cache_and_s
         run_in_process(night(server, 10, "limits.max_cost_usd=2", prices="{cache_write: 10000}"))
         assert server.times[1] - server.times[0] >= server.seconds
         assert sum(server.sends.values()) == COUNT
+
+
+@pytest.mark.slow
+def test_no_request_goes_beside_a_first_one_whose_answer_may_take_most_of_the_money(night: Callable[..., Any]) -> None:
+    """By the limit of `args`, which is what is sent; the decoding's would leave room for all in flight."""
+    with FakeServer(seconds=0.02, completion_tokens=TOKENS // 10) as server:
+        run_in_process(night(server, 10, "limits.max_cost_usd=2", "rewrite.engine.args={max_tokens: 20000}"))
+        assert server.times[1] - server.times[0] >= server.seconds
+        assert sum(server.sends.values()) == COUNT
+
+
+@pytest.mark.parametrize(
+    ("kind", "args"),
+    [
+        ("openai", {}), ("openai", {"max_tokens": 8000}), ("openai", {"max_tokens": None, "max_completion_tokens": 900}),
+        ("openai", {"max_tokens": 40}), ("anthropic", {}), ("anthropic", {"max_tokens": 9000}),
+        ("anthropic", {"thinking": {"type": "enabled", "budget_tokens": 8000}}),
+        ("anthropic", {"max_tokens": 9000, "thinking": {"type": "enabled", "budget_tokens": 8000}}),
+    ],
+)  # fmt: skip
+def test_the_longest_answer_is_what_the_body_of_a_request_says(kind: str, args: dict[str, Any]) -> None:
+    engine = {"openai": OpenaiSettings, "anthropic": AnthropicSettings}[kind]
+    settings = engine(kind=kind, model="tiny", base_url="http://h/v1", args=args)
+    asked = Request("q", "lamp", "keyword", "lamp", "0", decoding={"max_tokens": 512})
+    body, _ = {"openai": openai.request_body, "anthropic": anthropic.request_body}[kind]("tiny", asked, args, ())
+    assert settings.longest_answer(512) == body.get("max_tokens", body.get("max_completion_tokens"))
 
 
 def test_what_the_calibration_of_the_pools_has_spent_is_not_granted_again(
