@@ -1,8 +1,8 @@
 """Retrievers of `kind: elastic`: BM25 or dense search through `_msearch`, documents' texts through `_mget`.
 
-An index built by `build` is closed to writing, so its results do not change. An index built elsewhere can be searched, too,
-also while it changes (`state`); its vectors are assumed to be those of the config's encoder. Lists are fused on the
-client: Elasticsearch's own fusion needs a licence, and stored lists can be shared.
+An index built by `build` is closed to writing, so its results do not change. One built elsewhere can be searched, also while it
+changes (`state`); its vectors are assumed to be those of the config's encoder. Lists are fused on the client: that of
+Elasticsearch needs a licence, and stored lists can be shared.
 """
 
 from __future__ import annotations
@@ -216,6 +216,8 @@ def _identity(
         raise RetrieverError(
             "index-other", f"{where} has {what} {field!r}, where {wanted} should be; correct field, or build it again: {BUILD}"
         )
+    shards = int(index.settings["number_of_shards"]) if index.note else settings.shards
+    _check_built(where, "", {"shards": shards}, {"shards": settings.shards})
     same: dict[str, Any] = {
         "kind": "elastic", "index": index.name, "uuid": index.uuid, "mapping": index.mapping, "corpus": index.corpus,
         "field": field,
@@ -225,8 +227,8 @@ def _identity(
     if settings.encoder is None:
         if index.note:
             _check_built(where, "", {"analyzer": mapped.get("analyzer")}, {"analyzer": settings.analyzer})
-            constants = (index.settings.get("similarity") or {}).get("default") or {}  # its numbers are texts
-            built = {key: float(value) for key, value in constants.items() if key in ("k1", "b")}
+            constants = (index.settings.get("similarity") or {}).get("default") or {}
+            built = {key: float(value) for key, value in constants.items() if key in ("k1", "b")}  # its numbers are texts
             _check_built(where, "similarity.", built, settings.bm25_constants.model_dump())
         _try_query(connection, index, settings)
         return same | {"query": settings.bm25_query.model_dump()}
@@ -313,9 +315,8 @@ def _ranked(found: Sequence[SearchHits], depth: int, similarity: str | None = No
     doc_ids: list[str] = []
     scores: list[np.ndarray] = []
     for hits in found:
-        values = np.array(hits.scores, dtype=np.float64)
-        if similarity is not None:
-            values = cosines(values, similarity)
+        given = np.array(hits.scores, dtype=np.float64)
+        values = given if similarity is None else cosines(given, similarity)
         ids = hits.doc_ids
         rows = list(range(len(ids)))
         if np.any(values[1:] >= values[:-1]):  # equal scores, some only after rounding

@@ -82,7 +82,7 @@ class ElasticIndexSettings(RetrieverSettings):
     score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Hits of its lists with a lower score take no part in fusion; null: all do."""
     shards: Annotated[int, Field(gt=0), NOT_IDENTITY] = 1
-    """Of the index that is built; another number is another index."""
+    """Of the index that is built; another number is another index: one built here with another is refused."""
     replicas: Annotated[int, Field(ge=0), NOT_IDENTITY] = 1
     """Of the index; set on one that is there."""
     max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 8

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import uuid
 from typing import Any
+from urllib.parse import quote
 
+from cluster.errors import RetrieverError
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.failures import RequestRefused
 from retrievers.elastic.index import ElasticIndex
 from retrievers.elastic.query import filtered
+
+_MOST_RULES = 10_000  # of one answer
 
 
 def closed_to_writing(index: ElasticIndex) -> bool:
@@ -17,7 +23,7 @@ def closed_to_writing(index: ElasticIndex) -> bool:
 
 
 def index_state(connection: Connection, index: ElasticIndex, only: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Returns the state of an index, as JSON values; while they are the same, so are its documents.
+    """Returns the state of an index, as JSON values; while they are the same, so is what its searches find.
 
     `only` is the filter of its searches; None: none.
 
@@ -26,7 +32,8 @@ def index_state(connection: Connection, index: ElasticIndex, only: dict[str, Any
     Every write gives its document the next sequence number of its shard, so among the documents that a search finds a new or
     changed one raises the sum of these numbers, and a removed one lowers their count. They are those of the documents that are
     searched, so a write that is not refreshed yet does not count. A server that does not tell them is given a state of its own
-    each time, so nothing is taken for unchanged.
+    each time, so nothing is taken for unchanged. A set of synonyms that is put again under its name writes no document; so the
+    sets of the index's analysis belong to its state.
     """
     if index.note is not None and closed_to_writing(index):
         return None
@@ -41,6 +48,32 @@ def index_state(connection: Connection, index: ElasticIndex, only: dict[str, Any
     try:
         answer = connection.request("POST", path, body, params=params, patience=connection.opening_patience).body
         found = answer["aggregations"]["written"]
+        sets = _synonym_sets(connection, index)
     except (RequestRefused, KeyError, TypeError):
         return {"unknown": uuid.uuid4().hex}
-    return {"documents": found["count"], "last": found["max"], "sum": found["sum"]}
+    return {"documents": found["count"], "last": found["max"], "sum": found["sum"]} | ({"synonyms": sets} if sets else {})
+
+
+def _synonym_sets(connection: Connection, index: ElasticIndex) -> dict[str, str]:
+    """Returns a hash of the rules of each synonym set that the index's analysis names.
+
+    Raises:
+        RequestRefused: There is no such set.
+        KeyError: The key may not read them, or the answer does not hold all rules.
+    """
+    filters = ((index.settings.get("analysis") or {}).get("filter") or {}).values()
+    found: dict[str, str] = {}
+    for name in sorted({one["synonyms_set"] for one in filters if "synonyms_set" in one}):
+        path, params = f"/_synonyms/{quote(name, safe='')}", {"size": str(_MOST_RULES)}
+        try:
+            answer = connection.request("GET", path, params=params, patience=connection.opening_patience).body
+        except RetrieverError as error:
+            if error.code != "elastic-access":
+                raise
+            raise KeyError(name) from None
+        rules = answer["synonyms_set"]
+        if answer["count"] != len(rules):
+            raise KeyError(name)
+        canonical = json.dumps(sorted([one["synonyms"], one["id"]] for one in rules))
+        found[name] = f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()[:32]}"
+    return found

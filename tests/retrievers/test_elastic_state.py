@@ -1,0 +1,104 @@
+"""The state of an index whose analysis names synonym sets: a set put again under its name is another state."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from retrievers.elastic.connection import Connection
+from retrievers.elastic.index import ElasticIndex
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.elastic.state import index_state
+
+WRITTEN = {"aggregations": {"written": {"count": 3, "max": 2.0, "sum": 3.0}}}
+FILTER = {"synonyms_set": "rewrites", "type": "synonym_graph", "updateable": True}
+
+
+class Sets:
+    """What the server holds: rules by the name of their set, and the status of a look at them."""
+
+    def __init__(self) -> None:
+        self.rules = {"rewrites": [{"id": "a", "synonyms": "sea => sea, tide"}, {"id": "b", "synonyms": "lamp, light"}]}
+        self.status, self.asked, self.most = 200, 0, 10_000
+
+
+@pytest.fixture
+def sets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sets]:
+    held = Sets()
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.answer(200, WRITTEN)
+
+        def do_GET(self) -> None:
+            held.asked += 1
+            name = self.path.partition("?")[0].rpartition("/")[2]
+            if held.status != 200:
+                self.answer(held.status, {"error": {"type": "security_exception", "reason": "no"}, "status": held.status})
+            elif name not in held.rules:
+                self.answer(404, {"error": {"type": "resource_not_found_exception", "reason": "no"}, "status": 404})
+            else:
+                rules = held.rules[name]
+                self.answer(200, {"count": len(rules), "synonyms_set": rules[: held.most]})
+
+        def answer(self, status: int, body: dict[str, Any]) -> None:
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("X-Elastic-Product", "Elasticsearch")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    monkeypatch.setenv("SETS_URL", f"http://127.0.0.1:{server.server_address[1]}")
+    yield held
+    server.shutdown()
+    server.server_close()
+
+
+def state(*filters: dict[str, Any]) -> dict[str, Any] | None:
+    connection = Connection("r", ElasticSettings(kind="elastic", index="docs", url_env="SETS_URL"), 1)
+    analysis = {"analysis": {"filter": {f"f{place}": one for place, one in enumerate(filters)}}}
+    try:
+        return index_state(connection, ElasticIndex("docs", "u", {}, analysis, None, {}), None)
+    finally:
+        connection.close()
+
+
+def test_a_set_put_again_under_its_name_is_another_state(sets: Sets) -> None:
+    before = state(FILTER)
+    sets.rules["rewrites"].reverse()
+    assert state(FILTER) == before  # the order of rules is none of a set
+    sets.rules["rewrites"][0] = {"id": "a", "synonyms": "sea => sea, wave"}
+    assert state(FILTER) != before
+
+
+def test_an_index_without_sets_has_the_state_of_its_documents(sets: Sets) -> None:
+    assert state({"type": "stop"}) == state() == {"documents": 3, "last": 2.0, "sum": 3.0}
+    assert sets.asked == 0
+
+
+@pytest.mark.parametrize("fault", ["forbidden", "missing", "cut"])
+def test_a_set_that_cannot_be_read_is_never_taken_for_unchanged(sets: Sets, fault: str) -> None:
+    if fault == "forbidden":
+        sets.status = 403
+    elif fault == "missing":
+        sets.rules.clear()
+    else:
+        sets.most = 1
+    first, second = state(FILTER), state(FILTER)
+    assert first is not None
+    assert second is not None
+    assert first.keys() == second.keys() == {"unknown"}
+    assert first != second
