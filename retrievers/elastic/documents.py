@@ -13,25 +13,26 @@ from retrievers.elastic.failures import ServerUnavailable
 from retrievers.elastic.index import ElasticIndex, field_of, gone
 from retrievers.elastic.query import filtered
 from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
-from retrievers.retriever import SOURCE, Alive, distinct, no_heartbeat, place_of
+from retrievers.retriever import PAGE, SOURCE, Alive, distinct, no_heartbeat, place_of
 
 _BATCH = 500  # documents per request
 
 
-def fetch(connection: Connection, index: str, doc_ids: Sequence[str], field: str | None = None) -> dict[str, Any]:
-    """Returns the `_source` of each document that the index holds, of it only `field` (None: nothing).
+def fetch(connection: Connection, index: str, doc_ids: Sequence[str], *fields: str) -> dict[str, Any]:
+    """Returns the `_source` of each document that the index holds, of it only `fields`.
 
     Raises:
         RetrieverError: The index is gone; documents stayed unanswered for the connection's patience.
     """
-    wanted = {"_source_includes": field} if field else {"_source": "false"}
-    path, kept = f"/{index}/_mget", "docs._id,docs.found,docs.error.type" + (f",docs._source.{field}" if field else "")
+    wanted = {"_source_includes": ",".join(fields)} if fields else {"_source": "false"}
+    path, kept = f"/{index}/_mget", ["docs._id", "docs.found", "docs.error.type"]
+    kept += [f"docs._source.{one}" for one in fields]
     left = list(dict.fromkeys(doc_ids))
     found: dict[str, Any] = {}
 
     def send() -> None:
         nonlocal left
-        answer = connection.send("POST", path, {"ids": left}, params={"filter_path": kept} | wanted)
+        answer = connection.send("POST", path, {"ids": left}, params={"filter_path": ",".join(kept)} | wanted)
         items = (answer.body or {}).get("docs") or []
         if len(items) != len(left):
             raise ServerUnavailable("an answer that lacks documents")
@@ -48,15 +49,15 @@ def fetch(connection: Connection, index: str, doc_ids: Sequence[str], field: str
 
 
 def fetch_filtered(
-    connection: Connection, index: str, doc_ids: Sequence[str], field: str, only: dict[str, Any]
+    connection: Connection, index: str, doc_ids: Sequence[str], fields: Sequence[str], only: dict[str, Any]
 ) -> dict[str, Any]:
-    """Returns the `_source` of each document that the index holds and the filter leaves, of it only `field`.
+    """Returns the `_source` of each document that the index holds and the filter leaves, of it only `fields`.
 
     Raises:
         RetrieverError: The index is gone; no answer for the connection's patience.
     """
     query = filtered({"ids": {"values": list(dict.fromkeys(doc_ids))}}, only)
-    body = {"query": query, "size": len(doc_ids), "track_total_hits": False, "_source": [field]}
+    body = {"query": query, "size": len(doc_ids), "track_total_hits": False, "_source": list(fields)}
     params = {"filter_path": "hits.hits._id,hits.hits._source", "allow_partial_search_results": "false"}
     answer = connection.request("POST", f"/{index}/_search", body, params=params, patience=connection.patience).body or {}
     return {hit["_id"]: hit.get("_source") or {} for hit in (answer.get("hits") or {}).get("hits") or []}
@@ -86,10 +87,10 @@ class ElasticDocuments:
 
     def places(self, doc_ids: Sequence[str]) -> list[str]:
         """Returns where each document is from, as `DocumentStore.places`; raises as `fetch`."""
-        field = "columns" if self._index.note else SOURCE
+        fields = ["columns"] if self._index.note else [SOURCE, PAGE]
         found: dict[str, Any] = {}
         for start in range(0, len(doc_ids), _BATCH):
-            found |= self._found(doc_ids[start : start + _BATCH], field)
+            found |= self._found(doc_ids[start : start + _BATCH], *fields)
         sources = [found.get(doc_id, {}) for doc_id in doc_ids]
         return [place_of(one.get("columns") or {} if self._index.note else one) for one in sources]
 
@@ -97,7 +98,7 @@ class ElasticDocuments:
         """Returns whether each document is in the index, and left by the filter; raises as `fetch`."""
         found: set[str] = set()
         for start in range(0, len(doc_ids), _BATCH):
-            found |= self._found(doc_ids[start : start + _BATCH], None).keys()
+            found |= self._found(doc_ids[start : start + _BATCH]).keys()
         return [doc_id in found for doc_id in doc_ids]
 
     def some(self, count: int) -> list[str]:
@@ -109,11 +110,11 @@ class ElasticDocuments:
         hits = (answer.get("hits") or {}).get("hits") or []
         return [_text(hit.get("_source") or {}, self._field) for hit in hits]
 
-    def _found(self, doc_ids: Sequence[str], field: str | None) -> dict[str, Any]:
+    def _found(self, doc_ids: Sequence[str], *fields: str) -> dict[str, Any]:
         if self._only is None:
-            return fetch(self._connection, self._index.name, doc_ids, field)
+            return fetch(self._connection, self._index.name, doc_ids, *fields)
         # a look-up by id passes a filter by
-        return fetch_filtered(self._connection, self._index.name, doc_ids, field or self._field, self._only)
+        return fetch_filtered(self._connection, self._index.name, doc_ids, fields or [self._field], self._only)
 
     def _part(self, doc_ids: list[str]) -> list[str]:
         found = self._found(doc_ids, self._field)

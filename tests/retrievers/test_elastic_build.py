@@ -339,6 +339,14 @@ def test_places_are_those_of_the_corpus(alias: str, write_corpus: Write) -> None
     assert places == ["", "a.pdf, page 4", "b.md"]
 
 
+@pytest.mark.parametrize("only", [None, {"match_all": {}}])
+def test_places_of_an_index_of_others_have_a_page(alias: str, only: dict[str, Any] | None) -> None:
+    for doc_id, more in {"1": {"source": "a.pdf", "page": 4}, "2": {"source": "b.md"}, "3": {}}.items():
+        ask("PUT", f"/{alias}/_doc/{doc_id}?refresh=true", {"text": "sea"} | more)
+    places = open_documents("r", typed({"kind": "elastic", "index": alias, "filter": only})).places(["3", "1", "2"])
+    assert places == ["", "a.pdf, page 4", "b.md"]
+
+
 @pytest.mark.parametrize(("doc_id", "words"), [("", "a doc_id is empty"), ("ü" * 300, "has 600 bytes")])
 def test_ids_that_elasticsearch_does_not_take(alias: str, write_corpus: Write, doc_id: str, words: str) -> None:
     with pytest.raises(RetrieverError, match=f"{words}; Elasticsearch takes 1 to 512 bytes"):
