@@ -230,7 +230,7 @@ class Encoder:
 
             prefixed = [Lowercase().normalize_str(text) for text in prefixed]
         chunks = (prefixed[start : start + CHUNK] for start in range(0, len(prefixed), CHUNK))
-        encoded: np.ndarray = np.concatenate([self._vectors(part) for part in made_ahead(self._encoded, chunks)])[inverse]
+        encoded: np.ndarray = np.concatenate([*map(self._vectors, made_ahead(self._encoded, chunks))])[inverse]
         return encoded
 
     def _vectors(self, encoded: Encoded) -> np.ndarray:

@@ -83,18 +83,19 @@ class Padded:
 
     def logits(self, encoded: Encoded, part: np.ndarray) -> Any:
         """Returns the network's logits."""
-        return self._network(**self._batch(encoded, part)).logits.view(-1).float()
+        return self._network(**self._batch(encoded, part, None)).logits.view(-1).float()
 
     def pooled(self, encoded: Encoded, part: np.ndarray, pooling: str) -> Any:
         """Returns the pooled states of the last layer."""
-        batch = self._batch(encoded, part)
+        # On the right, whatever side the tokenizer has: positions that are counted from the left are then a text's own.
+        batch = self._batch(encoded, part, "right")
         hidden = self._network(**batch, return_dict=True).last_hidden_state
         return pooled(hidden, batch["attention_mask"], pooling).float()
 
-    def _batch(self, encoded: Encoded, part: np.ndarray) -> Any:
+    def _batch(self, encoded: Encoded, part: np.ndarray, side: str | None) -> Any:
+        """Returns a batch that is padded on a side; None: the tokenizer's own, by which heads were trained."""
         one = {key: [values[i] for i in part] for key, values in encoded.items()}
-        # On the right, whatever side the tokenizer has: positions that are counted from the left are then a text's own.
-        return self._tokenizer.pad(one, padding_side="right", return_tensors="pt").to(self._device)
+        return self._tokenizer.pad(one, padding_side=side, return_tensors="pt").to(self._device)
 
 
 class Unpadded:

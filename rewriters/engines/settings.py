@@ -137,7 +137,7 @@ class VllmSettings(EngineSettings):
 
     @property
     def in_flight(self) -> int:
-        """Requests of a batch; without `max_num_seqs` the most that vLLM takes by itself, on the largest GPUs."""
+        """Requests of a batch; without `max_num_seqs` as many as vLLM takes on the largest GPUs (256 on others: more wait)."""
         return int(self.args.get("max_num_seqs", 1024))
 
     def located(self, locate: Locate) -> tuple[LocatedVllmSettings, dict[str, str]]:

@@ -275,8 +275,13 @@ def main() -> None:
     options.add_argument("--here", action="store_true", help="the one contender in this process")
     chosen = options.parse_args()
     names = chosen.only.split(",")
-    weights = {} if chosen.model and list(Path(chosen.model).glob("*.safetensors")) else {"load_format": "dummy"}
-    engine = (TINY if chosen.model is None else weights) if chosen.engine is None else chosen.engine
+    if chosen.joint and "ray.data.llm" in names:
+        options.error("ray.data.llm has no schemas here: name others with --only")
+    if chosen.queries % SHARD:
+        options.error(f"--queries: a multiple of {SHARD:,}")
+    has_weights = chosen.model and any(one.suffix in (".safetensors", ".bin") for one in Path(chosen.model).iterdir())
+    engine = {} if has_weights or chosen.model is None else {"load_format": "dummy"}
+    engine |= (TINY if chosen.model is None else {}) if chosen.engine is None else chosen.engine
     task = Task(chosen.model or "", chosen.queries, chosen.tokens, chosen.joint, chosen.runner, engine)
     if chosen.here:
         print("\n" + json.dumps(CONTENDERS[names[0]](task)._asdict()))

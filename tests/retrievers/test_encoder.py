@@ -69,7 +69,7 @@ def test_half_precision_equals_flagmodel(encoder_block: dict[str, Any]) -> None:
     import torch
 
     own = Encoder(EncoderSettings(**(encoder_block | {"dtype": "bfloat16"})))
-    own._tokens = 10**6
+    own._passes._tokens = 10**6  # type: ignore[attr-defined]
     oracle = FlagEmbedding.FlagModel(
         str(resolve_model(encoder_block["model"])), pooling_method="mean", use_bf16=True, use_fp16=False, devices="cpu"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +12,13 @@ import numpy as np
 import pytest
 
 from retrievers.batches import made_ahead, packed_batches
+from retrievers.encoder import Encoder
 from retrievers.encoders.forward import Padded, Unpadded, open_passes
+from retrievers.rerankers.cross_encoder import CrossEncoder
+from retrievers.retriever import SearchText
+from retrievers.settings import EncoderSettings, RerankSettings
 from tests.support.retrievers.tiny_encoders import DIM, NETWORKS, TOKENS
-from tests.support.retrievers.tiny_reranker import make_tokenizer
+from tests.support.retrievers.tiny_reranker import make_reranker, make_tokenizer
 
 KINDS = ("bert", "roberta", "xlm-roberta")
 TEXTS = ["yeast is in no hurry", "tides", "", "the moon pulls the sea " * 30, "a <pad> stands in this text", "<pad>"]
@@ -132,3 +137,40 @@ def test_the_next_one_is_made_meanwhile() -> None:
     with pytest.raises(ValueError, match="three"):
         next(found)
     assert list(made_ahead(make_one, [])) == []
+
+
+def test_heads_see_the_side_that_their_tokenizer_pads() -> None:
+    """XLNet's reads the last position, where padding on the right would stand."""
+    import torch
+    import transformers
+
+    left = make_tokenizer(TEXTS, TOKENS)
+    left.padding_side = "left"
+    config = transformers.XLNetConfig(
+        vocab_size=len(left), d_model=DIM, n_layer=1, n_head=2, d_inner=64, num_labels=1, pad_token_id=1, initializer_range=0.3
+    )
+    torch.manual_seed(0)
+    network = transformers.XLNetForSequenceClassification(config).eval()
+    encoded = left(TEXTS[:4], return_attention_mask=False)
+    passes = Padded(network, left, "cpu", 10**6)
+    with torch.inference_mode():
+        together = passes.logits(encoded, np.arange(4)).numpy()
+        alone = [float(passes.logits(encoded, np.array([place]))[0]) for place in range(4)]
+    np.testing.assert_allclose(together, alone, atol=1e-4)
+
+
+def test_chunks_are_as_one_text_after_the_other(
+    encoder_block: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of encoder and reranker, with texts that come twice."""
+    texts = [f"{'tides and harbours ' * (number % 7)}{number % 11}" for number in range(15)]
+    encoder = Encoder(EncoderSettings(**encoder_block))
+    reranker = CrossEncoder(RerankSettings(kind="cross_encoder", model=str(make_reranker(tmp_path, TEXTS)), max_length=64))
+    found = []
+    for chunk in (1024, 2):
+        monkeypatch.setattr("retrievers.encoder.CHUNK", chunk)
+        monkeypatch.setattr("retrievers.rerankers.cross_encoder.CHUNK", chunk)
+        found.append((encoder.encode([SearchText(text) for text in texts]), reranker.score(texts[::-1], texts)))
+    for whole, parts in zip(*found, strict=True):
+        np.testing.assert_allclose(parts, whole, atol=1e-4)
+        assert len(np.unique(whole.round(3), axis=0)) > 3

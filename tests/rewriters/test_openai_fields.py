@@ -16,6 +16,7 @@ from rewriters.engines import Completion, Request
 from rewriters.engines.openai import fields
 from rewriters.engines.openai.engine import OpenaiEngine
 from rewriters.engines.openai.protocol import request_body
+from rewriters.engines.schemas import without_keywords
 from rewriters.joint import JOINT_PROMPT
 from rewriters.pool import load_pool
 from rewriters.query import Query
@@ -271,3 +272,10 @@ def test_what_is_no_answer_is_a_failure_with_its_raw_text(
     found = rewriter.read(query, list(opened(server).complete(rewriter.requests(query))))
     assert found.rewrites == []
     assert [(one.strategy, one.reason, one.raw) for one in found.failures] == [(strategy, reason, raw)]
+
+
+def test_only_keywords_of_a_schema_are_left_out() -> None:
+    value = {"maxLength": 3}
+    schema = {"properties": {"maxLength": {"type": "string", "maxLength": 3}}, "const": value, "anyOf": [{"maxLength": 3}]}
+    assert without_keywords(schema) == {"properties": {"maxLength": {"type": "string"}}, "const": value, "anyOf": [{}]}
+    assert without_keywords(None) is None

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -29,6 +30,7 @@ if importlib.util.find_spec("vllm") is None:
 
 from rewriters.engines.vllm import engine as engine_file
 from rewriters.engines.vllm.engine import VllmEngine
+from rewriters.engines.vllm.exchange import sampling
 
 pytestmark = pytest.mark.slow
 
@@ -321,3 +323,28 @@ def test_the_identity_has_what_decides_the_text_only() -> None:
         LocatedVllmSettings(kind="vllm", model="m", weights="/somewhere", commit="c0ffee", args=args)
     ).identity()
     assert identity == {"kind": "vllm", "model": "m", "args": {"quantization": "fp8"}, "version": engine_file.VLLM_VERSION}
+
+
+def test_a_grammar_counts_no_characters(engine: VllmEngine) -> None:
+    (asked,) = Rewriter(Rewriting(load_pool(["general", "keyword"]), "joint", GREEDY)).requests(Query("q", "why do cats purr"))
+    assert asked.schema is not None
+    guided = sampling(asked, engine._chat).structured_outputs
+    assert guided.json == asked.schema | {"properties": {name: {"type": "string"} for name in asked.schema["properties"]}}
+    assert guided.json != asked.schema
+
+
+def test_the_engine_has_the_sizes_of_a_batch_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    found = []
+
+    def opened(settings: Any, usage_context: Any = None) -> None:
+        found.append(settings.create_engine_config(usage_context).scheduler_config.max_num_seqs)
+        raise OSError("far enough")
+
+    monkeypatch.setattr(AsyncLLM, "from_engine_args", opened)
+    args = {name: value for name, value in ARGS.items() if name != "max_num_seqs"}
+    weights = str(make_model(tmp_path / "tiny"))
+    with pytest.raises(RewriterError, match="far enough"):
+        VllmEngine(LocatedVllmSettings(kind="vllm", model="tiny", weights=weights, args=args)).start()
+    assert found == [256]

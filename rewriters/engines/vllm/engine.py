@@ -247,7 +247,8 @@ class VllmEngine:
         try:
             settings = AsyncEngineArgs(model=self._weights, revision=self._revision, tokenizer_revision=self._revision, **args)
             with self._watchdog.registering(), visible(self._devices):
-                # Of a batch job: on an H100 vLLM then takes 1,024 sequences and 16,384 tokens at a time, else 128 and 2,048.
+                # Of a batch job: on an H100 vLLM then takes 1,024 sequences and 16,384 tokens at a time. Without it, on any
+                # device, 128 and 2,048.
                 self._engine = AsyncLLM.from_engine_args(settings, usage_context=UsageContext.LLM_CLASS)
         except Exception as error:
             why = one_line(error)

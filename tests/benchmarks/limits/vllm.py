@@ -18,7 +18,7 @@ def measure(quick: bool) -> list[Row]:
     """Returns one row."""
     if importlib.util.find_spec("vllm") is None:
         raise Unmeasured("vllm is not installed")
-    queries, spent = 300 if quick else 1000, dict[str, list[Spent]]()
+    queries, spent = 1000, dict[str, list[Spent]]()
     task = Task("", queries, TOKENS, False, "ray", TINY)
     for name, done in in_turns(["stage", "bare"], task, 1 if quick else 2):
         spent.setdefault(name, []).append(Spent(done.seconds, None))
