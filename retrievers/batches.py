@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -54,7 +54,10 @@ def packed_batches(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
 
 
 def made_ahead(make: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
-    """Yields what `make` gives for each item, in order; a thread makes the next one while the caller uses one."""
+    """Yields what `make` gives for each item, in order; a thread makes the next one while the caller uses one.
+
+    One thread, and not several as in `cluster/storage/prefetch.py`: a tokenizer serves one call at a time.
+    """
     with ThreadPoolExecutor(1) as thread:
         last = None
         for item in items:
@@ -64,3 +67,22 @@ def made_ahead(make: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[
             last = begun
         if last is not None:
             yield last.result()
+
+
+def in_order(batches: Iterable[np.ndarray], compute: Callable[[np.ndarray], Any]) -> np.ndarray:
+    """Returns what `compute` gives for each text, in the order of the texts, shape (n, ...).
+
+    The results are copied from the device together at the end, so that it need not wait between batches.
+
+    Args:
+        batches: Positions of texts, as `length_batches` yields them; one at least.
+        compute: Returns a tensor with a row for each text of a batch.
+    """
+    import torch
+
+    parts = list(batches)
+    with torch.inference_mode():
+        rows = torch.cat([compute(part) for part in parts]).cpu().numpy()
+    found = np.empty_like(rows)
+    found[np.concatenate(parts)] = rows
+    return found

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cluster.errors import RetrieverError, nearest
-from retrievers.batches import CHUNK, TEXT_TOKENS, device_kind, made_ahead
+from retrievers.batches import CHUNK, TEXT_TOKENS, device_kind, in_order, made_ahead
 from retrievers.encoders.causal import behaves_causally
 from retrievers.encoders.forward import Encoded, open_passes
 from retrievers.encoders.layers import dense_dim, open_layers
@@ -234,18 +234,17 @@ class Encoder:
         return encoded
 
     def _vectors(self, encoded: Encoded) -> np.ndarray:
-        """Returns the vectors of one chunk of texts; copied from the device at its end, so that it need not wait before."""
+        """Returns the vectors of one chunk of texts."""
         import torch
 
-        lengths = np.array([len(ids) for ids in encoded["input_ids"]])
-        vectors = np.empty((len(lengths), self.dim), dtype=np.float32)
-        parts = list(self._passes.batches(lengths))
-        with torch.inference_mode():
-            made = [self._passes.pooled(encoded, part, self.recipe.pooling) for part in parts]
+        def compute(part: np.ndarray) -> torch.Tensor:
+            made = self._passes.pooled(encoded, part, self.recipe.pooling)
             for layer in self._layers:
-                made = [layer(vector) for vector in made]
-            for part, vector in zip(parts, made, strict=True):
-                vectors[part] = torch.nn.functional.normalize(vector, dim=-1).cpu().numpy()
+                made = layer(made)
+            return torch.nn.functional.normalize(made, dim=-1)
+
+        lengths = np.array([len(ids) for ids in encoded["input_ids"]])
+        vectors = in_order(self._passes.batches(lengths), compute)
         if not np.isfinite(vectors).all():
             raise RetrieverError(
                 "model-unfit",

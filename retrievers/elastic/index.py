@@ -50,13 +50,17 @@ class ElasticIndex(NamedTuple):
     def mapping(self) -> str:
         """Hash of what decides how documents are indexed: fields, analysers, similarities, number of shards."""
         decides = {key: self.settings.get(key) for key in ("analysis", "similarity", "number_of_shards")}
-        canonical = json.dumps([self.fields, decides], sort_keys=True)
-        return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()[:32]}"
+        return content_hash([self.fields, decides])
 
     @property
     def corpus(self) -> str:
         """Hash of the documents, the same as of a local index; where the index was not built here, its UUID."""
         return str(self.note["corpus"]) if self.note else f"{FOREIGN}{self.uuid}"
+
+
+def content_hash(content: Any) -> str:
+    """Returns a hash of JSON values; the order of keys does not count."""
+    return f"sha256:{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]}"
 
 
 def find_index(connection: Connection, name: str) -> ElasticIndex | None:

@@ -216,8 +216,8 @@ def _identity(
         raise RetrieverError(
             "index-other", f"{where} has {what} {field!r}, where {wanted} should be; correct field, or build it again: {BUILD}"
         )
-    shards = int(index.settings["number_of_shards"]) if index.note else settings.shards
-    _check_built(where, "", {"shards": shards}, {"shards": settings.shards})
+    if index.note:
+        _check_built(where, "", {"shards": int(index.settings["number_of_shards"])}, {"shards": settings.shards})
     same: dict[str, Any] = {
         "kind": "elastic", "index": index.name, "uuid": index.uuid, "mapping": index.mapping, "corpus": index.corpus,
         "field": field,

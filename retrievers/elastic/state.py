@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import uuid
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +9,7 @@ from urllib.parse import quote
 from cluster.errors import RetrieverError
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.failures import RequestRefused
-from retrievers.elastic.index import ElasticIndex
+from retrievers.elastic.index import ElasticIndex, content_hash
 from retrievers.elastic.query import filtered
 
 _MOST_RULES = 10_000  # of one answer
@@ -74,6 +72,5 @@ def _synonym_sets(connection: Connection, index: ElasticIndex) -> dict[str, str]
         rules = answer["synonyms_set"]
         if answer["count"] != len(rules):
             raise KeyError(name)
-        canonical = json.dumps(sorted([one["synonyms"], one["id"]] for one in rules))
-        found[name] = f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()[:32]}"
+        found[name] = content_hash(sorted([one["synonyms"], one["id"]] for one in rules))
     return found

@@ -116,9 +116,8 @@ class Unpadded:
         attend = attention or _flash_attention
 
         def of_one_row(module: Any, query: Any, key: Any, value: Any, mask: Any, **given: Any) -> tuple[Any, None]:
-            rows = (states.transpose(1, 2)[0] for states in (query, key, value))
-            made = attend(next(rows), next(rows), next(rows), given["bounds"], given["longest"], given["scaling"])
-            return made[None], None
+            queries, keys, values = (states.transpose(1, 2)[0] for states in (query, key, value))
+            return attend(queries, keys, values, given["bounds"], given["longest"], given["scaling"])[None], None
 
         transformers.AttentionInterface.register(_UNPADDED, of_one_row)
         network.set_attn_implementation(_UNPADDED)

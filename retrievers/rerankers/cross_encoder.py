@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cluster.errors import RetrieverError
-from retrievers.batches import CHUNK, PAIR_TOKENS, device_kind, made_ahead
+from retrievers.batches import CHUNK, PAIR_TOKENS, device_kind, in_order, made_ahead
 from retrievers.encoders.causal import is_causal
 from retrievers.encoders.forward import Encoded, open_passes
 from retrievers.flag_models import CLASSES, open_flag_reranker
@@ -260,12 +261,5 @@ class CrossEncoder(LoadedReranker):
         return encoded
 
     def _forward(self, encoded: Encoded) -> np.ndarray:
-        import torch
-
         lengths = np.array([len(ids) for ids in encoded["input_ids"]])
-        scores, parts = np.empty(len(lengths)), list(self._passes.batches(lengths))
-        with torch.inference_mode():
-            found = [self._passes.logits(encoded, part) for part in parts]  # the device need not wait for copies between
-            for part, logits in zip(parts, found, strict=True):
-                scores[part] = logits.cpu().numpy()
-        return scores
+        return in_order(self._passes.batches(lengths), partial(self._passes.logits, encoded))

@@ -7,12 +7,13 @@ that the card computes. Its conversions to one label (`Qwen3ForSequenceClassific
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cluster.errors import RetrieverError
-from retrievers.batches import PAIR_TOKENS, device_kind, length_batches
+from retrievers.batches import PAIR_TOKENS, device_kind, in_order, length_batches
 from retrievers.flag_models import open_transformer
 from retrievers.models import description, read_json, resolved_dtype
 from retrievers.rerankers.cross_encoder import LoadedReranker, check_labels, cross_encoder_identity
@@ -97,20 +98,18 @@ class Qwen3Reranker(LoadedReranker):
         return [self._before + own + self._after for own in self._ids(texts, self._room)]
 
     def _forward(self, encoded: list[list[int]]) -> np.ndarray:
-        import torch
+        lengths = np.array([len(one) for one in encoded])
+        return in_order(length_batches(lengths, self._tokens), partial(self._logits, encoded))
 
-        lengths, scores = np.array([len(one) for one in encoded]), np.empty(len(encoded))
-        with torch.inference_mode():
-            for part in length_batches(lengths, self._tokens):
-                one = {"input_ids": [encoded[i] for i in part]}
-                batch = self._tokenizer.pad(one, padding_side="left", return_tensors="pt").to(self._device)
-                if self._classifies:
-                    found = self._network(**batch).logits.view(-1)
-                else:  # of the last token alone: those of all would be tokens x vocabulary
-                    answers = self._network(**batch, logits_to_keep=1).logits[:, -1, self._answers].float()
-                    found = answers[:, 1] - answers[:, 0]
-                scores[part] = found.float().cpu().numpy()
-        return scores
+    def _logits(self, encoded: list[list[int]], part: np.ndarray) -> Any:
+        """Returns the scores of a batch, a float32 tensor of shape (n,)."""
+        one = {"input_ids": [encoded[i] for i in part]}
+        batch = self._tokenizer.pad(one, padding_side="left", return_tensors="pt").to(self._device)
+        if self._classifies:
+            return self._network(**batch).logits.view(-1).float()
+        # Of the last token alone: those of all would be tokens x vocabulary.
+        answers = self._network(**batch, logits_to_keep=1).logits[:, -1, self._answers].float()
+        return answers[:, 1] - answers[:, 0]
 
     def _ids(self, texts: Sequence[str], limit: int | None = None) -> list[list[int]]:
         encoded = self._tokenizer(

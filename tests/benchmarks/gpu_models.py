@@ -27,7 +27,7 @@ from limits.rounds import interleaved
 from recorded_sets import shared
 from results import measured_on, table
 
-from retrievers.batches import made_ahead
+from retrievers.batches import CHUNK, made_ahead
 from retrievers.reranker import open_reranker
 from retrievers.settings import RerankSettings
 
@@ -160,18 +160,18 @@ def tokenising(model: str, queries: list[str], passages: list[str]) -> list[tupl
     """What our tokenising takes alone."""
     ours: Any = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": model, "max_length": LENGTH}), device=DEVICE)
     both = list(zip(queries, passages, strict=True))
-    chunks = [both[begin : begin + 1024] for begin in range(0, len(both), 1024)]
+    chunks = [both[begin : begin + CHUNK] for begin in range(0, len(both), CHUNK)]
     alone = interleaved({"ours": lambda: list(made_ahead(ours._encoded, chunks))}, 1)["ours"]
     return [("ours, tokenising alone", "pairs", len(both), alone.seconds)]
 
 
-def operations(model: str, texts: Sequence[str], seconds: Sequence[str] | None = None) -> float:
+def operations(model: str, texts: Sequence[str], pairs_with: Sequence[str] | None = None) -> float:
     """Those of the network's matrix products for these texts, or pairs of texts."""
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(model)
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
-    ids = tokenizer(list(texts), None if seconds is None else list(seconds), truncation=True, max_length=LENGTH)["input_ids"]
+    ids = tokenizer(list(texts), pairs_with and list(pairs_with), truncation=True, max_length=LENGTH)["input_ids"]
     tokens = np.array([len(one) for one in ids], dtype=np.float64)
     wide, inner = config.hidden_size, config.intermediate_size
     a_layer = 2 * (4 * wide**2 + 2 * wide * inner) * tokens + 4 * tokens**2 * wide

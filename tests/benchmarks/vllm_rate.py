@@ -119,8 +119,8 @@ def bare(task: Task, **more: Any) -> Done:
     from vllm.sampling_params import StructuredOutputsParams
 
     llm = LLM(model=task.model, **task.engine, **more)
-    (schema,) = {json.dumps(without_keywords(request.schema)) for request in requests(task, ["one"])}
-    guided = None if schema == "null" else StructuredOutputsParams(json=json.loads(schema))
+    (one,) = requests(task, ["one"])
+    guided = StructuredOutputsParams(json=without_keywords(one.schema)) if one.schema else None
     sampling = SamplingParams(temperature=0.0, max_tokens=task.tokens, structured_outputs=guided)
     llm.generate(rendered(task, queries(WARM, 1)), sampling, use_tqdm=False)
     texts = rendered(task, queries(task.count, 2))
@@ -279,9 +279,11 @@ def main() -> None:
         options.error("ray.data.llm has no schemas here: name others with --only")
     if chosen.queries % SHARD:
         options.error(f"--queries: a multiple of {SHARD:,}")
-    has_weights = chosen.model and any(one.suffix in (".safetensors", ".bin") for one in Path(chosen.model).iterdir())
-    engine = {} if has_weights or chosen.model is None else {"load_format": "dummy"}
-    engine |= (TINY if chosen.model is None else {}) if chosen.engine is None else chosen.engine
+    engine = chosen.engine
+    if engine is None:
+        engine = TINY if chosen.model is None else {}
+    if chosen.model and not any(one.suffix in (".safetensors", ".bin") for one in Path(chosen.model).iterdir()):
+        engine = {"load_format": "dummy"} | engine
     task = Task(chosen.model or "", chosen.queries, chosen.tokens, chosen.joint, chosen.runner, engine)
     if chosen.here:
         print("\n" + json.dumps(CONTENDERS[names[0]](task)._asdict()))
