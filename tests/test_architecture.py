@@ -6,7 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -51,8 +50,12 @@ FLOORS = (
 # Inside jobs/chain/, likewise: folders, and files of the folder itself; those that are not named are below all.
 CHAIN_FLOORS = (("arms",), ("store",), ("steps", "web"), ("searches",), ("stages",), ("metric_samples",), ("pipeline",))
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
-MOST_LINES = 330
-MOST_FILES = 18  # Python files of a folder
+MOST_LINES = {
+    "cluster": 8_500, "dmqr": 1_800, "jobs": 62_000, "retrievers": 12_250, "rewriters": 11_500, "tests": 96_500,
+}  # fmt: skip
+"""Lines of Python below a folder: only ever lowered."""
+MOST_KEYS = 491
+"""Keys of a config, the rows of docs/config.md: only ever lowered."""
 TOP_FOLDERS = {".ci", "configs", "docs", "tests", *PACKAGES}
 VAGUE_FILES = {"utils", "core", "base", "common", "helpers"}
 VAGUE_SUFFIXES = ("Manager", "Handler", "Service")
@@ -200,8 +203,14 @@ def test_the_walk_sees_an_import_in_a_class_but_not_in_a_function() -> None:
     assert imported(at_import(ast.parse(code))) == {"torch"}
 
 
-def test_files_are_short_and_named_for_what_they_hold() -> None:
-    assert not {name_of(path): n for path in FILES if (n := path.read_text(encoding="utf-8").count("\n")) > MOST_LINES}
+def test_the_house_does_not_grow() -> None:
+    lines = {folder: sum(path.read_bytes().count(b"\n") for path in (ROOT / folder).rglob("*.py")) for folder in MOST_LINES}
+    assert not {folder: count for folder, count in lines.items() if count > MOST_LINES[folder]}
+    keys = re.findall(r"^\| `", (ROOT / "docs" / "config.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(keys) <= MOST_KEYS
+
+
+def test_files_and_classes_are_named_for_what_they_hold() -> None:
     assert not [name_of(path) for path in FILES if path.stem in VAGUE_FILES]
     classes = [(name_of(path), node.name) for path in FILES for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)]
     assert not [(path, name) for path, name in classes if name.endswith(VAGUE_SUFFIXES)]
@@ -214,11 +223,6 @@ def test_a_class_name_stands_for_one_thing() -> None:
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(name_of(path))
     assert not {name: where for name, where in places.items() if len(where) > 1}
-
-
-def test_no_folder_has_too_many_files() -> None:
-    files = Counter(path.parent.relative_to(ROOT).as_posix() for path in FILES)
-    assert not {folder: n for folder, n in files.items() if n > MOST_FILES}
 
 
 def test_tests_mirror_the_rooms_of_jobs() -> None:
