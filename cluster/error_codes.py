@@ -30,10 +30,6 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Use a text file with tab-separated columns log_id (or what `evaluate.key` says), doc_id, grade, or TREC's four; "
             "each pair once.",
         ),
-        "review-sheet": (
-            "A sheet that `dmqr review --read` was given is none, is of another run, or has a cell that says nothing.",
-            "Correct the row that the line names by its column `row`; which columns are to be filled: [Review](review.md).",
-        ),
         "data-set": (
             "A file that `dmqr import` was given is not in the set's published format.",
             "Correct the record that the line names, or take the file as it is published: [Data sets](data-sets.md).",

@@ -31,7 +31,6 @@ from dmqr.publishing import export, promote, rollback
 if TYPE_CHECKING:
     from dmqr.quality import MeasuredQuality
     from dmqr.results import Ablation, Run
-    from dmqr.reviewed import ReviewedRun
     from dmqr.rows import Planned, Rewrites
     from dmqr.sets import SetsAblation, SetsQuality
     from jobs.config.config import Config
@@ -48,7 +47,6 @@ __all__ = [
     "MeasuredQuality",
     "Planned",
     "RetrieverError",
-    "ReviewedRun",
     "RewriterError",
     "Rewrites",
     "Run",
@@ -72,7 +70,6 @@ logging.getLogger("dmqr").addHandler(logging.NullHandler())  # else Python print
 
 _LATER = {"Ablation": "dmqr.results", "Config": "jobs.config.config", "Planned": "dmqr.rows", "MeasuredQuality": "dmqr.quality"}
 _LATER |= {
-    "ReviewedRun": "dmqr.reviewed",
     "Rewrites": "dmqr.rows",
     "Run": "dmqr.results",
     "SetsAblation": "dmqr.sets",

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dmqr.quality import MeasuredQuality
-    from dmqr.reviewed import ReviewedRun
     from jobs.config.config import Config
     from jobs.log.judgements import Key
     from jobs.pages.closing import ComparedArms
@@ -196,25 +195,6 @@ class Run(Stored):
             return self._whole
         found = measured_run(self._folder, MeasuredBy.of_config(self._folder, self.warnings.append))
         return replace(self._whole, evaluation=found.lists, answers=found.answers)
-
-    def review(
-        self, rows: int = 200, *, low: int = 10, least_score: float | None = None, documents: bool = False
-    ) -> ReviewedRun:
-        """Returns what of it is worth a look, as `dmqr review` does.
-
-        Args:
-            rows: of the sheet at most.
-            low: fewer documents than this are few.
-            least_score: a document counts as found from this score of the reranker on; None: every document does.
-            documents: whether to read the texts of the first documents.
-
-        Raises:
-            ConfigError: its files cannot be read, or it has no reranker whose scores could be compared.
-        """
-        from dmqr.reviewed import ReviewedRun
-        from jobs.review.review import review_run
-
-        return ReviewedRun(review_run(self._folder, rows, low, least_score, documents=documents))
 
     def _repr_html_(self) -> str:
         """Returns the closing table, as far as it is known."""

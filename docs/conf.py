@@ -24,7 +24,7 @@ NAVIGATION = {
         "docs/cluster", "docs/kubernetes", "docs/store", "docs/tables", "docs/metrics", "docs/errors",
     ),
     "Stages by choice": (
-        "docs/answers", "docs/corrective", "docs/judges", "docs/collections", "docs/clicks", "docs/review", "docs/training",
+        "docs/answers", "docs/corrective", "docs/judges", "docs/collections", "docs/clicks", "docs/recipes", "docs/training",
     ),
     "Compare": (
         "docs/ablations", "docs/ablations-measured", "docs/test-collections", "docs/rewriting-and-reranking",

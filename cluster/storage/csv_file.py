@@ -142,25 +142,6 @@ def csv_batches(
     yield from _by_python(path, etag, header, places, rows, read)
 
 
-def padded_records(path: str, header: CsvHeader) -> Iterator[list[str]]:
-    """Yields the records of a small file, by Python; one with fewer fields than the header has empty ones in their place.
-
-    Excel leaves out the last fields of 16 rows in which all of them are empty.
-
-    Raises:
-        CsvFault: A record has more fields than the header, or a wrong quote, or is too long, or not UTF-8.
-        OSError: It cannot be read to its end.
-    """
-    csv.field_size_limit(RECORD_BYTES)
-    with open_file(path) as opened:
-        text = io.TextIOWrapper(unpacked(opened, path), "utf-8-sig", "surrogateescape", newline="")
-        reader = csv.reader(text, delimiter=header.delimiter, strict=True)
-        for record in islice(_records(reader, len(header.names), padded=True), 1, None):
-            if not all(field.isascii() or _is_utf8(field) for field in record):
-                raise CsvFault("is not UTF-8; write the file as UTF-8", reader.line_num)
-            yield record
-
-
 def count_rows(path: str, header: CsvHeader) -> int:
     """Returns the number of records behind the header, all of which are read.
 
@@ -234,17 +215,15 @@ def _by_python(
             yield pa.record_batch(arrays or [pa.nulls(len(some))], names or ["nothing"])
 
 
-def _records(reader: Any, fields: int, *, padded: bool = False) -> Iterator[list[str]]:
+def _records(reader: Any, fields: int) -> Iterator[list[str]]:
     """Yields the records of a file, the header first, as DuckDB counts them.
 
-    A blank line is none, unless there is one column: then it is an empty field. `padded`: short ones are filled up.
+    A blank line is none, unless there is one column: then it is an empty field.
     """
     try:
         for record in reader:
             if len(record) == fields:
                 yield record
-            elif padded and 0 < len(record) < fields:
-                yield record + [""] * (fields - len(record))
             elif record:
                 words = f"has {len(record):,} fields, and the header {fields:,}; correct it, or put a field in quotes"
                 raise CsvFault(words, reader.line_num)

@@ -16,11 +16,10 @@ from jobs.cli.log_verbs import load, told_of
 from jobs.cli.printing import print_json, print_page, show
 from jobs.cli.publishing.export import export
 from jobs.cli.publishing.promote import promote, rollback
-from jobs.cli.publishing.review import review
 from jobs.cli.refusal import say
 
 __all__ = [
-    "ablate", "clicks", "diff", "export", "import_", "index", "logs", "plan", "promote", "review", "rollback", "run", "stop",
+    "ablate", "clicks", "diff", "export", "import_", "index", "logs", "plan", "promote", "rollback", "run", "stop",
     "try_", "tune",
 ]  # fmt: skip
 

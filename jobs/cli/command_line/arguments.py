@@ -23,7 +23,6 @@ from jobs.cli.command_line.measure_arguments import (
     add_json,
     add_measures,
     add_report,
-    add_review,
     add_run,
     add_tune,
 )
@@ -287,11 +286,6 @@ VERBS = {
         "learn weights and a selection from a run, measure them on held-out queries, and write the config that is best",
         "dmqr tune runs/quickstart configs/sample/qrels.tsv",
         add_tune,
-    ),
-    "review": Verb(
-        "write a sheet of the rewrites worth a look, and say what queries find; read it back as overrides and judgements",
-        "dmqr review runs/quickstart --out runs/review.csv",
-        add_review,
     ),
     "export": Verb(
         "write a finished run's look-up rows, as a version, to a folder or into Elasticsearch",

@@ -1,4 +1,4 @@
-"""Arguments of the verbs that measure what was run: evaluate, diff, tune, review, report, clicks."""
+"""Arguments of the verbs that measure what was run: evaluate, diff, tune, report, clicks."""
 
 from __future__ import annotations
 
@@ -110,26 +110,6 @@ def add_tune(one: argparse.ArgumentParser) -> None:
     words = "where the tuned config goes (default: <name>-tuned.yaml); its rules, if it selects, beside it; overwrites nothing"
     add(one, "--out", metavar="FILE", help=words)
     add(one, "--seed", type=int, default=0, metavar="N", help="of the drawing of the folds (default: 0)")
-    add_json(one)
-
-
-def add_review(one: argparse.ArgumentParser) -> None:
-    """Adds the arguments of review."""
-    add_run(one)
-    words = "where the sheet goes, CSV; overwrites nothing (default: <the run's folder>-review.csv, in the current one)"
-    add(one, "--out", metavar="FILE", help=words)
-    add(one, "--rows", type=int, metavar="N", help="rows of the sheet at most; 0: the counts alone (default: 200)")
-    add(one, "--documents", action="store_true", help="put the texts of the first documents into the sheet, too")
-    add(one, "--low", type=int, metavar="N", help="fewer documents than this are few (default: 10, or what the run keeps)")
-    words = "a document counts as found from this score of the reranker on (default: every document counts)"
-    add(one, "--least-score", type=float, metavar="SCORE", help=words)
-    add(one, "--read", metavar="FILE", help="read a sheet that was filled in, in place of writing one")
-    words = "with --read: where rows with a status go, for rewrite.guards.overrides; .csv, .jsonl or .parquet; added to a file"
-    add(one, "--overrides", metavar="FILE", help=words + " that is there")
-    words = "with --read: where relevances go, as judgements (evaluate.qrels); added to a file that is there"
-    add(one, "--qrels", metavar="FILE", help=words)
-    words = "with --qrels: what they name (default: query where the run's evaluate.key is that, else query_id)"
-    add(one, "--key", choices=("query_id", "query"), help=words)
     add_json(one)
 
 

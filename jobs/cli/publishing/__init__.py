@@ -1,1 +1,1 @@
-"""The verbs that bring a finished run to a search: review, export, promote, rollback."""
+"""The verbs that bring a finished run to a search: export, promote, rollback."""

@@ -139,11 +139,6 @@ def a_run_without_lists(_: Patch) -> None:
     Path("qrels.tsv").write_text(f"{query_id(0)}\td01\t1\n")
 
 
-def a_sheet(patch: Patch) -> None:
-    a_run(patch)
-    Path("sheet.csv").write_text("query,status\ntea,approved\n")
-
-
 def half_a_run(_: Patch) -> None:
     RunMaker(Path("made"))(finished=False)
 
@@ -194,23 +189,6 @@ CONFIG = [
     typed("argument", "--reason unparsable: no query of", "replay", RUN, "--reason", "unparsable", spoil=a_run),
     typed("argument", "give one like 12h, 30d or 8w", "runs", "job.yaml", "--prune", "--keep", "soon"),
     typed("argument", "--query ' ': has no words", "runs", "made", "--query", " ", spoil=a_run),
-    typed("argument", "give a name that ends in .csv", "review", RUN, "--out", "sheet.tsv", spoil=a_run),
-    typed("argument", "is not overwritten; give another name", "review", RUN, "--out", "sheet.csv", spoil=a_sheet),
-    typed("argument", "--qrels: needs --read FILE", "review", RUN, "--qrels", "q.tsv", spoil=a_run),
-    typed("argument", "--rows: takes no part in reading", "review", RUN, "--read", "sheet.csv", "--rows", "1", spoil=a_sheet),
-    typed("argument", "give --overrides FILE, --qrels FILE or both", "review", RUN, "--read", "sheet.csv", spoil=a_sheet),
-    typed("argument", "has no reranker", "review", RUN, "--least-score", "0.5", spoil=a_run),
-    typed(
-        "review-sheet",
-        "sheet.csv: has no column 'query_id'",
-        "review",
-        RUN,
-        "--read",
-        "sheet.csv",
-        "--qrels",
-        "q",
-        spoil=a_sheet,
-    ),
     typed("argument", "give 2 or more", "tune", RUN, "qrels.tsv", "--key", "query_id", "--folds", "1", spoil=a_spaced_id),
     typed("argument", "is not overwritten; give another name", "tune", RUN, "--out", "job.yaml", spoil=a_run),
     typed("argument", "give a name that ends in .yaml", "tune", RUN, "--out", "s3://a/b.yaml", spoil=a_run),
