@@ -212,7 +212,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "The folder has no run, or one that stopped before its log was read.",
             "Use the folder in the last line of `dmqr run`; run the job again.",
         ),
-        "lists-missing": ("The run kept no lists, or selects by `qpp`.", "Run it again with `keep_runs: true`, not by `qpp`."),
+        "lists-missing": ("The run kept no lists.", "Run it again with `keep_runs: true`."),
         "run-damaged": (
             "A file of the run's folder is missing, was changed, or is of another version of dmqr; or the run is half removed.",
             "Restore it; a damaged commit (commits/) may be removed: its shard is done again. Or `dmqr runs --prune` again.",

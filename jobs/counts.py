@@ -138,14 +138,6 @@ class Unsearched(CountKey):
 
 
 @dataclass(frozen=True)
-class ChosenQueries(CountKey):
-    """Queries of which the strategy's text, or the original, was chosen by predicted performance."""
-
-    KIND = "chosen"
-    strategy: str
-
-
-@dataclass(frozen=True)
 class SelectedQueries(CountKey):
     """Queries of a type for which a strategy was selected. Both may hold slashes: it is looked up, and not parsed."""
 

@@ -21,7 +21,6 @@ from rewriters.reasons import FELL_BACK, GUARDED, MASKED, REPLAYED, SENT_WITHOUT
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
 ITERATE = "iterate"  # that of the refined queries of further rounds; their position is the round
-NOT_CHOSEN = "not_chosen"  # the flag of `rewrites.guards` of a text in whose place another one of its query was searched
 RUNGS = (
     "json",
     "labelled",
@@ -93,10 +92,6 @@ LEFT_OUT = pa.struct(
 )
 # What was chosen for a query: the strategies, in the order of the pool; null in runs where every strategy rewrites every query.
 SELECTION = pa.struct([("query_type", pa.string()), ("strategies", pa.list_(pa.string())), ("reason", pa.string())])
-# The text of a query that was chosen by predicted performance, and the predictions of all that could be: null without a known
-# term. Null where all texts of a query are searched.
-_OF_TEXT = [("strategy", pa.string()), ("position", pa.int32())]
-CHOSEN = pa.struct([*_OF_TEXT, ("predicted", pa.list_(pa.struct([*_OF_TEXT, ("score", pa.float64())])))])
 HIT = pa.struct([("doc_id", pa.string()), ("score", pa.float64())])
 SOURCE = pa.struct(
     [

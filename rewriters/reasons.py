@@ -47,7 +47,6 @@ FLAGS: dict[str, str] = {
     "near_duplicate": GUARDED["near_duplicate"],
     "no_vocabulary": GUARDED["no_vocabulary"],
     "drift": "its vector is far from the original's",
-    "not_chosen": "another text of its query was searched",
     "too_short": "it has fewer words than its strategy asks for",
     "too_long": "it has more words than its strategy asks for",
     MASKED: "it was written without seeing the personal data of the query",

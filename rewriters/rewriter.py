@@ -68,7 +68,7 @@ class Rewriting:
     @property
     def selects(self) -> bool:
         """Returns whether queries differ in the strategies that rewrite them."""
-        return bool(self.pool) and self.select.kind not in ("all", "qpp")
+        return bool(self.pool) and self.select.kind != "all"
 
     @property
     def cuts(self) -> dict[str, tuple[int | None, float | None]]:
@@ -305,7 +305,7 @@ class Rewriter:
 
     def _selection_identity(self) -> dict[str, Any]:
         select, prompts = self._of.select, {"rules", "demonstrations", "least"}
-        found: dict[str, Any] = {} if select.kind in ("all", "qpp") else select.model_dump(exclude=prompts)
+        found: dict[str, Any] = {} if select.kind == "all" else select.model_dump(exclude=prompts)
         if self._of.rules is not None:
             found["rules"] = self._of.rules.model_dump(mode="json")
         return found

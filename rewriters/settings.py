@@ -64,8 +64,6 @@ def is_path(source: str) -> bool:
 class SelectionOfStrategies(Settings):
     """Of which strategies rewrite a query: what other packages ask of any kind."""
 
-    differs: ClassVar[bool] = True
-    """Whether queries differ in the strategies that rewrite them."""
     in_request: ClassVar[bool] = False
     """Whether the LLM chooses in the request in which it rewrites."""
 
@@ -78,7 +76,6 @@ class SelectionOfStrategies(Settings):
 class SelectAll(SelectionOfStrategies):
     """Every strategy rewrites every query."""
 
-    differs: ClassVar[bool] = False
     kind: Literal["all"]
     """This selection."""
 
@@ -137,18 +134,8 @@ class SelectColumn(SelectionOfStrategies):
     """Of the log; cells: a strategy, several between commas, a number of texts, or `none`. Empty: all."""
 
 
-class SelectQpp(SelectionOfStrategies):
-    """Every strategy rewrites every query; of the original and these texts one is searched, by predicted performance."""
-
-    differs: ClassVar[bool] = False
-    kind: Literal["qpp"]
-    """This selection."""
-    predictor: Literal["avg_idf", "max_idf"] = "avg_idf"
-    """Of the text's terms in the first local BM25 index: the mean of their idf, or the highest."""
-
-
 SelectSettings = Annotated[
-    SelectAll | SelectNever | SelectAdaptive | SelectClassified | SelectRandom | SelectColumn | SelectQpp,
+    SelectAll | SelectNever | SelectAdaptive | SelectClassified | SelectRandom | SelectColumn,
     Field(discriminator="kind"),
 ]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from jobs.llm_tables import ANSWER, CORRECTION, GRADE, ROUND
-from jobs.tables import CHOSEN, HIT, LEFT_OUT, REWRITE, SELECTION, SOURCE, STORED, WEB_PAGE
+from jobs.tables import HIT, LEFT_OUT, REWRITE, SELECTION, SOURCE, STORED, WEB_PAGE
 
 _ARM = ("arm", pa.string())
 ARM_REWRITE = pa.struct([*REWRITE, _ARM])
@@ -37,8 +37,6 @@ RUN = pa.struct(
 # Matrix of the cosines of a query's texts of a search (original first, then the rewrites; those of a strategy with `as_one` are
 # one), row-major.
 COSINES = pa.struct([("search", pa.int16()), ("values", pa.list_(pa.float32()))])
-# The text that an arm chooses; `number` is its index among the texts of the arm's search.
-ARM_CHOSEN = pa.struct([("arm", pa.int16()), ("number", pa.int32()), *CHOSEN])
 # A page in a list of its query; after fusing each text of each page once, of those that an arm has.
 WEB_HIT = pa.struct([("list", pa.int32()), ("rank", pa.int32()), *WEB_PAGE])  # `list` is an index of `lists`
 # `scored_by` are indexes of `SharedWork.rerankers`. `web` is an index of the query's pages, one of which has the text; null: an

@@ -79,16 +79,13 @@ def check_retrievers(
                 )
 
 
-def check_whole(
-    collections: Mapping[str, CollectionSettings], fuse: FuseSettings, strategies: Iterable[str], *, chooses: bool
-) -> None:
+def check_whole(collections: Mapping[str, CollectionSettings], fuse: FuseSettings, strategies: Iterable[str]) -> None:
     """Checks what other sections say of the collections.
 
     Args:
         collections: The config's.
         fuse: Its `fuse`.
         strategies: The names of its pool.
-        chooses: Whether one text of each query is chosen to be searched.
 
     Raises:
         ValueError: A name is not known, a strategy is searched nowhere, or there are no collections.
@@ -114,8 +111,3 @@ def check_whole(
             raise ValueError(f"fuse.collection_weights: no collection {name!r}{nearest(name, collections)}")
     if not any(fuse.collection_weights.get(name, 1.0) for name in collections):
         raise ValueError("fuse.collection_weights: all are 0, so that nothing would be found; give one of them a weight")
-    if chooses:
-        raise ValueError(
-            "rewrite.select: qpp predicts by the terms of one index, so it cannot choose for several retrieve.collections; "
-            "take another selection, or one collection for each job"
-        )

@@ -23,7 +23,6 @@ from jobs.config.settings import AblateSettings, EvaluateSettings, LimitSettings
 from jobs.config.step_checks import check_gate, check_steps
 from jobs.log.settings import LogSettings
 from retrievers.lists import TOGETHER
-from retrievers.predictors import lexical_retriever
 from retrievers.rerankers.kinds import AnyRerankerSettings
 from retrievers.rerankers.settings import RerankerSettings
 from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings, RerankSettings
@@ -124,16 +123,11 @@ class Config(Settings):
             raise ValueError(
                 "corpus.path: retrieve.collections have a corpus each; name it in retrieve.collections.NAME.corpus.path"
             )
-        check_whole(self.retrieve.collections, self.fuse, lists[1:], chooses=self.rewrite.predictor is not None)
+        check_whole(self.retrieve.collections, self.fuse, lists[1:])
         if self.retrieve.filters and self.evaluate.key == "query" and (self.evaluate.qrels or self.evaluate.answers):
             raise ValueError(
                 "evaluate.key: query: with retrieve.filters one text is several queries; judge log rows or query_ids"
             )
-        if self.rewrite.predictor is not None:
-            if any(one.together for one in retrievers.values()):
-                raise ValueError("rewrite.select: qpp searches one text of each query; remove together: true of the retrievers")
-            if lexical_retriever(retrievers) is None:
-                raise ValueError("rewrite.select: qpp needs the terms of a local BM25 index; name such a retriever")
         check_gate(self)
         check_steps(self)
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
@@ -215,9 +209,7 @@ class Config(Settings):
 
     @property
     def used_redundancy(self) -> str:
-        """Returns the redundancy method in use: cosine needs a dense retriever, else overlap replaces it; none of one text."""
-        if self.rewrite.predictor is not None:
-            return "none"
+        """Returns the redundancy method in use: cosine needs a dense retriever, else overlap replaces it."""
         configured = self.fuse.redundancy
         return "overlap" if configured == "cosine" and self.dense_retriever is None else configured
 

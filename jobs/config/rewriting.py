@@ -47,8 +47,8 @@ class RewriteSettings(Settings):
     """The pool: names (docs/strategies.md), paths of YAML files, code (`./rm3.py:Rm3`), or any with parameters:
     `{rag_fusion: {n: 2}}`. [] = the original only."""
     select: Annotated[SelectSettings, BeforeValidator(_kind)] = SelectAll(kind="all")
-    """Which strategies of the pool rewrite a query: all, adaptive, classified, random_k, column, never, or qpp, which
-    searches one text of each; some with settings."""
+    """Which strategies of the pool rewrite a query: all, adaptive, classified, random_k, column or never;
+    some with settings."""
     gate: GateSettings | None = None
     """Which queries are rewritten at all: not those of which a retriever is sure, by what it finds for the original. null: all
     are."""
@@ -116,7 +116,7 @@ class RewriteSettings(Settings):
     @property
     def chooses(self) -> bool:
         """Returns whether `select` chooses for queries the strategies that rewrite them."""
-        return bool(self.planned) and self.select.differs
+        return bool(self.planned) and self.select.kind != "all"
 
     @property
     def gated(self) -> GateSettings | None:
@@ -127,11 +127,6 @@ class RewriteSettings(Settings):
     def selects(self) -> bool:
         """Returns whether queries differ in the strategies that rewrite them, by `select` or by the gate."""
         return self.chooses or self.gated is not None
-
-    @property
-    def predictor(self) -> str | None:
-        """Returns by what one text of each query is chosen to be searched; None: all are."""
-        return getattr(self.select, "predictor", None) if self.planned else None
 
     @property
     def compares_cores(self) -> bool:

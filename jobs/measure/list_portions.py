@@ -48,22 +48,15 @@ def lists_known(run: RunFolder) -> bool:
 
 
 def weightless(run: RunFolder, names: list[str]) -> list[str]:
-    """Returns the lists of weight 0, as strategy/retriever; a retriever with `together` has none but its original's.
-
-    Where one text of each query is fused, the original's are among them: those of queries of which it is not that text.
-    """
-    retrieve, fuse, joining, at_times = run.config.retrieve, run.config.fuse, run.config.joining, run.config.rewrite.predictor
+    """Returns the lists of weight 0, as strategy/retriever; a retriever with `together` has none but its original's."""
+    retrieve, fuse, joining = run.config.retrieve, run.config.fuse, run.config.joining
     routed = [
         (name, retriever)
         for name in names
         for retriever in retrieve.route(name)
         if not retrieve.retrievers[retriever].together or (name == ORIGINAL and retriever not in joining)
     ]
-    return [
-        f"{name}/{retriever}"
-        for name, retriever in routed
-        if not takes_part(fuse, name, retriever, 1.0) or (name == ORIGINAL and at_times)
-    ]
+    return [f"{name}/{retriever}" for name, retriever in routed if not takes_part(fuse, name, retriever, 1.0)]
 
 
 def own_arm(run: RunFolder) -> str:

@@ -25,7 +25,6 @@ from jobs.measure.compare.arm_costs import ArmCost, arm_costs
 from jobs.measure.compare.comparison import Comparison, compare
 from jobs.measure.compare.funnel import Funnel, funnel
 from jobs.measure.compare.gates import GatedArm, gated_arms
-from jobs.measure.compare.selected import SelectedOfArm, selected_of_arms
 from jobs.measure.compare.standing import standing
 from jobs.measure.compare.worth import Worth, worth
 from jobs.measure.export.latex import write_latex
@@ -38,7 +37,7 @@ from jobs.pages.comparison import comparison_tables, comparison_values
 from jobs.pages.summary import fallback_rows, spending_rows
 from jobs.plan.work import Saving, saved
 from jobs.runs.folder import REPORT, RunFolder
-from jobs.runs.sums import chosen_counts, found_by_guards
+from jobs.runs.sums import found_by_guards
 from jobs.runs.traffic import covered_words
 from jobs.terminal.formats import known
 from jobs.terminal.tables import facts
@@ -65,7 +64,6 @@ class ComparedArms:
     judged: Sequence[Comparison] = ()
     """By what a judge says: of the lists, where people have judged them, too, and of the answers in each kind of judgement."""
 
-    selected: Sequence[SelectedOfArm] = ()
     """How many strategies the selecting arms chose."""
 
     gates: Sequence[GatedArm] = ()
@@ -139,7 +137,6 @@ def compared(
         judgements,
         compare_answers(folder, gold, settings),
         compare_judged(folder, settings, lists=judgements is not None and judgements.judge is None) if by_judge else (),
-        selected_of_arms(folder),
         gated_arms(folder, prices, comparison),
     )
 
@@ -189,8 +186,6 @@ def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
             yield "judge", note
     for arm, flags in arm_guards(folder).items():
         yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
-    for arm, by_strategy in arm_choices(folder).items():
-        yield "chosen", f"{arm}: " + ", ".join(f"{strategy} {n:,}" for strategy, n in by_strategy.items())
     for one in [one for one in found.gates if one.without is not None] or found.gates:
         yield "gate", f"{one.arm}: {one.words}"
     yield from fallback_rows(folder.counts)
@@ -209,8 +204,6 @@ def closing_values(found: ComparedArms) -> dict[str, Any]:
         "arms": found.folder.record["ablation"]["arms"],
         "work": found.saving.values(),
         "guards": arm_guards(found.folder),
-        "chosen": arm_choices(found.folder),
-        "selected": [{"arm": one.arm, "mean": one.mean, "queries": one.queries} for one in found.selected],
         "costs": [vars(one) for one in found.costs],
         "gates": [asdict(one) for one in found.gates],
         "worth": [vars(one) for one in found.worth],
@@ -227,12 +220,6 @@ def arm_guards(folder: RunFolder) -> dict[str, dict[str, int]]:
     """Returns arm -> flag of a guard -> texts that have it, all strategies together; without arms that have none."""
     found = {arm: {one.name: one.total for one in found_by_guards(own)} for arm, own in _by_arm(folder).items()}
     return {arm: flags for arm, flags in found.items() if flags}
-
-
-def arm_choices(folder: RunFolder) -> dict[str, dict[str, int]]:
-    """Returns arm -> strategy, or the original, -> queries of which its text alone was fused; without arms that fuse all."""
-    found = {arm: chosen_counts(own) for arm, own in _by_arm(folder).items()}
-    return {arm: counts for arm, counts in found.items() if counts}
 
 
 def _by_arm(folder: RunFolder) -> dict[str, Counter[str]]:

@@ -39,7 +39,6 @@ from jobs.runs.starts import unknown_losses
 from jobs.runs.sums import (
     Selected,
     by_reason,
-    chosen_counts,
     fallbacks,
     found_by_guards,
     many_fallbacks,
@@ -48,7 +47,7 @@ from jobs.runs.sums import (
 )
 from jobs.runs.tiers import tier_words
 from jobs.runs.traffic import covered_words
-from jobs.tables import ORIGINAL, RUNGS, WRONG_CITATION
+from jobs.tables import RUNGS, WRONG_CITATION
 from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
 from jobs.terminal.tables import facts
 from rewriters.steps.settings import AMBIGUOUS, IRRELEVANT, RELEVANT
@@ -222,10 +221,6 @@ def _by_strategy(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[s
         if further := counts.get(FurtherTexts(strategy).key, 0):
             words[strategy] += f"; texts for {queries(sum(rungs.values()) - further)}"
     chosen = sum(selected_by_type(counts, strategies).values(), start=Selected())
-    searched = chosen_counts(counts)
-    for strategy in (ORIGINAL, *strategies) if searched else ():
-        one = f"chosen for {queries(searched.get(strategy, 0))}"
-        words[strategy] = "; ".join(filter(None, [words.get(strategy), one]))
     for strategy in strategies if chosen.queries else ():
         selected = f"selected for {queries(chosen.strategies[strategy])}"
         words[strategy] = "; ".join(filter(None, [words.get(strategy), selected]))

@@ -18,7 +18,7 @@ from jobs.pages.trial_lists import SHOWN_IN_LISTS, lists
 from jobs.pages.try_steps import answer_table, answer_text, grades_table, judged_table, nuggets_table, rounds_table
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, money, one_line, printable, shortened
-from jobs.try_one.trial import TextId, Trial, is_chosen, text_names
+from jobs.try_one.trial import TextId, Trial, text_names
 from retrievers.lists import TOGETHER
 from rewriters.outcome.retries import FIRST_TRY
 from rewriters.scores.thresholds import words_of
@@ -132,8 +132,6 @@ def _side_by_side(trials: Sequence[Trial]) -> Iterator[tuple[str, list[Text]]]:
             yield name, cells
     if any(trial.why_selected for trial in trials):
         yield "why", [Text(one_line(trial.why_selected) or "-", style="dim") for trial in trials]
-    if any(trial.why_chosen for trial in trials):
-        yield "searched", [Text(trial.why_chosen or "all", style="dim") for trial in trials]
     if any(map(_failures, trials)):
         yield "none", [Text("\n".join(map(_failure, _failures(trial).items()))) for trial in trials]
 
@@ -192,8 +190,6 @@ def _rewrites(trial: Trial) -> Table:
         table.add_row(Text("not selected", style="dim"), Text(", ".join(trial.not_selected)), "")
     if trial.why_selected:
         table.add_row(Text("why", style="dim"), Text(one_line(trial.why_selected), style="dim"), "")
-    if trial.why_chosen:
-        table.add_row(Text("searched", style="dim"), Text(trial.why_chosen, style="dim"), "")
     for failure in _failures(trial).items():
         named = Text("none", style="red") if failure[1] else Text("note", style="dim")
         table.add_row(named, Text(_failure(failure)), Text(failure[0][0], style="dim"))
@@ -240,7 +236,7 @@ def _calls(trial: Trial) -> str:
 
 def _method(trial: Trial) -> str:
     config = trial.config
-    fused = sum(is_chosen(trial.row, run) for run in trial.row["lists"])
+    fused = len(trial.row["lists"])
     words = f"{config.fuse.method} over {fused} list{'s' * (fused != 1)}"
     if config.used_redundancy != "none":
         words += f", {config.used_redundancy} redundancy"

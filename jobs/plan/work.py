@@ -32,9 +32,7 @@ def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) 
 def _before_rounds(config: Config, retriever: str, texts: Mapping[str, int], routed: Sequence[str]) -> int:
     """Returns the most searches of a query by a retriever before further rounds; `routed`: strategies that it searches."""
     if not config.retrieve.retrievers[retriever].together:
-        every = sum(texts[strategy] for strategy in routed)
-        # the original's, and those of the text that is chosen
-        return every if config.rewrite.predictor is None else min(every, (ORIGINAL in routed) + 1)
+        return sum(texts[strategy] for strategy in routed)
     # where its texts as one have no hit, the original is searched by itself
     return min(len(routed), 2 if ORIGINAL in routed and retriever in config.joining else 1)
 

@@ -26,7 +26,7 @@ from jobs.publish.choice import RowChoice, as_one_of, strategies_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import create_view, database, files, portions, queries_table
 from jobs.runs.tally import Committed
-from jobs.tables import NOT_CHOSEN, ORIGINAL
+from jobs.tables import ORIGINAL
 from retrievers.fusion import list_weight
 
 LOOK_UP = pa.schema(
@@ -61,8 +61,7 @@ COUNTED = ("rows", "rewrites", "hits", "without_rewrites", "without_hits", "traf
 """What is counted: `without_rewrites` and `without_hits` are rows, `traffic` is how often their queries were asked, and
 `served_traffic` how often those of rows with rewrites or hits."""
 STRATEGY, VALUE = "strategy", "value"
-"""Why rewrites are left out: their strategy was not chosen, or they have added too little. Another reason is `NOT_CHOSEN`: they
-were not searched, since `rewrite.select` has chosen another text of the query."""
+"""Why rewrites are left out: their strategy was not chosen, or they have added too little."""
 
 _PORTION = 200_000  # rows of results/ at a time
 _SHARDS = 200  # at a time, where queries have no results
@@ -94,8 +93,7 @@ WITH found AS (
 )
 SELECT rewrites.query_id, rewrites.strategy, rewrites.position, text, search_as, place,
   coalesce(greatest(given.weight, if(own, rewrites.weight, NULL)), rewrites.weight) * position_weight AS weight,
-  CASE WHEN NOT coalesce(chosen, $all) THEN $strategy WHEN list_contains(rewrites.guards, $unsearched)
-    THEN $unsearched WHEN coalesce(added, 0) < $least THEN $value END AS why
+  CASE WHEN NOT coalesce(chosen, $all) THEN $strategy WHEN coalesce(added, 0) < $least THEN $value END AS why
 FROM rewrites LEFT JOIN given USING (strategy) LEFT JOIN added ON added.query_id = rewrites.query_id
   AND added.strategy = rewrites.strategy AND added.list = if(as_one, 0, rewrites.position)
 """
@@ -242,7 +240,7 @@ def _made(
         else:
             connection.execute(_OF_ORIGINAL)
         given = {"hits": choice.hits, "least": choice.min_added, "all": choice.strategies is None}
-        connection.execute(_TEXTS, given | {"strategy": STRATEGY, "value": VALUE, "unsearched": NOT_CHOSEN})
+        connection.execute(_TEXTS, given | {"strategy": STRATEGY, "value": VALUE})
         found = connection.execute("SELECT why, count(*) FROM texts WHERE why IS NOT NULL GROUP BY why").fetchall()
         left_out.update(dict(found))
         of_rows = {"hits": choice.hits, "salt": choice.salt, "buckets": choice.buckets, "version": version}

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from jobs.config.config import Config
 from jobs.counts import (
-    ChosenQueries,
     ErrorCount,
     FlaggedTexts,
     LeftOutTexts,
@@ -98,20 +97,12 @@ def found_by_guards(counts: Mapping[str, int]) -> list[GuardCounts]:
 def searches_saved(counts: Mapping[str, int], config: Config) -> int:
     """Returns the number of searches that were saved by leaving out near-duplicates.
 
-    A retriever with `together` saves none: it makes one search of all texts of a query, however many there are. None are known
-    where one text of each query is searched: they may not have been that text.
+    A retriever with `together` saves none: it makes one search of all texts of a query, however many there are.
     """
-    if config.rewrite.predictor is not None:
-        return 0
     retrieve = config.retrieve
     searches = {name: len(one.search_names(name)) for name, one in retrieve.retrievers.items() if not one.together}
     saved = counts_of(counts, Unsearched)
     return sum(n * searches.get(name, 0) for of, n in saved for name in retrieve.route(of.strategy))
-
-
-def chosen_counts(counts: Mapping[str, int]) -> dict[str, int]:
-    """Returns strategy, or the original, -> queries of which its text was chosen, by name; empty where all are searched."""
-    return dict(sorted((of.strategy, n) for of, n in counts_of(counts, ChosenQueries)))
 
 
 @dataclass

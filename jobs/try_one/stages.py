@@ -247,8 +247,6 @@ class LoadedConfig:
         retrieve = self.config.retrieve
         searched = query_texts(0, row["query"], row["rewrites"], searched_as_one(self._prepared.rewriting.pool))
         texts = [(text.strategy, text.position) for text in searched]
-        if (chosen := row["chosen"]) is not None:
-            texts = [text for text in texts if text in ((ORIGINAL, 1), (chosen["strategy"], chosen["position"]))]
         stored: dict[tuple[str, int, str], list[Row]] = {}
         for file in (one for one in row["stored"] if one["table"] == "runs"):
             with self._prepared.storage.open(file["key"]) as opened_file:

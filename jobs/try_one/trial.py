@@ -111,9 +111,8 @@ def one_arm_row(table: pa.Table, work: SharedWork) -> Row:
     row["hits"] = [{name: one[name] for name in names} for one in Rankings(table, block, work).tables(0)[0].to_pylist()]
     for one in row["rewrites"]:
         del one["arm"]
-    selection, chosen = next(iter(row.pop("selections")), None), next(iter(row["chosen"]), None)
+    selection = next(iter(row.pop("selections")), None)
     row["selection"] = selection and {name: value for name, value in selection.items() if name != "arm"}
-    row["chosen"] = chosen and {name: value for name, value in chosen.items() if name not in ("arm", "number")}
     row["rounds"] = [{name: value for name, value in one.items() if name != "answer"} for one in row.pop("rounds", ())]
     inner = ("answer", "texts", "places")
     row["grades"] = [{name: value for name, value in one.items() if name != "answer"} for one in row.pop("grades", ())]
@@ -175,20 +174,6 @@ class Trial:
         return [] if selected is None else [name for name in self.config.rewrite.planned if name not in selected["strategies"]]
 
     @property
-    def why_chosen(self) -> str:
-        """Returns the text that is searched alone and all predictions, best first; empty where all texts are searched."""
-        chosen = self.row["chosen"]
-        if chosen is None:
-            return ""
-        names = text_names((one["strategy"], one["position"]) for one in chosen["predicted"])
-        ranked = sorted(chosen["predicted"], key=lambda one: -1.0 if one["score"] is None else one["score"], reverse=True)
-        words = []
-        for one in ranked:
-            score = "no known term" if one["score"] is None else f"{one['score']:.3f}"
-            words.append(f"{names[one['strategy'], one['position']]} {score}")
-        return f"{names[chosen['strategy'], chosen['position']]}, by {self.config.rewrite.predictor}: {', '.join(words)}"
-
-    @property
     def why_selected(self) -> str:
         """Returns the query type and the reason for what was selected; empty where nothing was said."""
         selected = self.row["selection"] or {"query_type": None, "reason": None}
@@ -227,7 +212,7 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
         reached.update(part)
         weights = own.get((run["strategy"], run["position"]), [1.0])  # a list of several texts as one has a weight above 0
         is_merged = config.fuse.collection_weights.get(run.get("collection", ""), 1.0) > 0
-        if is_merged and is_chosen(row, run) and takes_part(config.fuse, run["strategy"], run["retriever"], *weights):
+        if is_merged and takes_part(config.fuse, run["strategy"], run["retriever"], *weights):
             weighted.update(part)
     candidates = {candidate["doc_id"] for candidate in row["candidates"]}
     weighted |= candidates  # if the original stood in
@@ -237,24 +222,15 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
     if cuts != Cuts():
         by = "fuse.depth, a strategy's depth, a score_floor or fuse.original_floor"
     by_weight = "fuse.weights, fuse.collection_weights" if config.fuse.collection_weights else "fuse.weights"
-    only = (
-        f"only in lists of weight 0 ({by_weight})" if row["chosen"] is None else "only in lists of a text that was not chosen"
-    )
     return {
         "found": len(found),
         f"below the first {depth} of every list ({by})": len(found - reached - weighted),
-        only: len(reached - weighted),
+        f"only in lists of weight 0 ({by_weight})": len(reached - weighted),
         _beyond(config): len(weighted - candidates),
         f"beyond the first {config.rerank.keep} after reranking (rerank.keep)": len(candidates - hits - unscored),
         **({"left unscored (rerank.budget)": len(unscored)} if config.budgeted else {}),
         "results": len(hits),
     }
-
-
-def is_chosen(row: Row, run: Row) -> bool:
-    """Returns whether a list is of the text that was chosen, or all are fused."""
-    chosen = row["chosen"]
-    return chosen is None or (run["strategy"], run["position"]) == (chosen["strategy"], chosen["position"])
 
 
 def _beyond(config: Config) -> str:
@@ -275,7 +251,6 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "values": row["values"],
         "requests": trial.requests,
         "selection": None if row["selection"] is None else row["selection"] | {"not_selected": trial.not_selected},
-        "chosen": row["chosen"],
         "rewrites": row["rewrites"],
         "errors": row["errors"],
         "similar_recorded": trial.similar,

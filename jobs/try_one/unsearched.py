@@ -10,7 +10,6 @@ from jobs.config.config import Config
 from jobs.job.strategies import searched_first
 from retrievers.kinds import RetrieverSettings
 from retrievers.settings import RerankSettings
-from rewriters.settings import SelectAll
 
 
 class NotSearched(RetrieverSettings):
@@ -48,12 +47,10 @@ def rewriting_alone(config: Config) -> Config:
     if searched_first(config):
         return config
     retrievers = {name: NotSearched() for name in config.retrieve.retrievers}
-    chooses_later = {} if config.rewrite.predictor is None else {"select": SelectAll(kind="all")}
     later = dict.fromkeys((*STEPS, "judge"))
     return config.model_copy(
         update=later
         | {
-            "rewrite": config.rewrite.model_copy(update=chooses_later),
             "retrieve": config.retrieve.model_copy(update={"retrievers": retrievers, "store": False}),
             "rerank": RerankSettings(kind="none"),
         }

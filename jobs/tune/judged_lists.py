@@ -104,9 +104,6 @@ def gather(
         ConfigError: The lists were not kept, nothing is judged, or files cannot be read.
     """
     where = run.storage.root
-    if run.config.rewrite.predictor is not None:
-        why = "fuses one text of each query (rewrite.select: qpp), so that weights change nothing"
-        raise ConfigError("lists-missing", f"{where}: {why}; tune a run with rewrite.select: all")
     if not run.config.retrieve.keep_runs or "runs" not in run.tables:
         why = "has no lists" if run.config.retrieve.keep_runs else "did not keep its lists"
         raise ConfigError("lists-missing", f"{where}: {why}; run it again with retrieve.keep_runs: true, and tune that run")

@@ -115,21 +115,6 @@ class BM25Search:
                 alive()
         return ranked_lists([found[i][0] for i in inverse], [found[i][1] for i in inverse], self._doc_ids)
 
-    @property
-    def documents(self) -> int:
-        """Returns the number of documents."""
-        return len(self._doc_ids)
-
-    def document_frequencies(self, text: SearchText | JoinedText) -> np.ndarray:
-        """Returns how many documents have each of the text's distinct known terms, shape (terms,), int64.
-
-        In the order of the terms' numbers, so that a sum over them does not depend on the order of the words.
-        """
-        known = self._vocabulary
-        terms = np.array(sorted({known[term] for term in self._analyzer(joined_text(text)) if term in known}), dtype=np.int64)
-        frequencies: np.ndarray = (self._starts[terms + 1] - self._starts[terms]).astype(np.int64)
-        return frequencies
-
     def _search(self, text: str, depth: int, allowed: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         known, counts = self._vocabulary, dict[int, int]()
         for term in self._analyzer(text):

@@ -1,9 +1,8 @@
 """Applies the guards to the texts of a query.
 
 Each text gets flags, in `RewriteResult.guards`; `rewriters.reasons.FLAGS` says what each means. Two it brings with it, from the
-reading of its answer (`cut`, `other_script`). `drift` is added where vectors are (`jobs/chain/drift.py`), `not_chosen` where
-texts are searched (`jobs/chain/chosen.py`). A text that people wrote is not checked. Order: bans, parts of the query,
-vocabulary, near-duplicates.
+reading of its answer (`cut`, `other_script`). `drift` is added where vectors are (`jobs/chain/drift.py`). A text that people
+wrote is not checked. Order: bans, parts of the query, vocabulary, near-duplicates.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tables over the sets with recorded answers, by the verb `ablate` with a config of this folder.
 
-    DMQR_SHARED=FOLDER python tests/benchmarks/ablations.py methods|pools|chosen [--sets scifact,musique,cranfield]
+    DMQR_SHARED=FOLDER python tests/benchmarks/ablations.py methods|pools [--sets scifact,musique,cranfield]
         [--set KEY=VALUE ...] [--against ARM ...]
 
 100 recorded queries of each set; BM25 (english) and exact dense search (MiniLM), 100 hits each; no reranker unless --set says
@@ -19,7 +19,6 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -135,9 +134,7 @@ class Tables:
 
     def over_all(self, against: Sequence[str]) -> None:
         """Per query of all sets: work, means of the sets' means, and p of paired t-tests of the first measure."""
-        rows, chosen = [], Counter[tuple[str, str]]()
-        for of in self._found.values():
-            chosen.update({(arm, strategy): n for arm, by in of["chosen"].items() for strategy, n in by.items()})
+        rows = []
         queries = sum(of["comparison"]["counted"] for of in self._found.values())
         for arm, one in self._arms[0].items():
             costs = [cost for of in self._found.values() for cost in of["costs"] if cost["arm"] == arm]
@@ -152,10 +149,9 @@ class Tables:
             for other in against:
                 same = np.array_equal(self._values[arm], self._values[other])
                 cells.append("=" if same else probability(float(ttest_rel(self._values[arm], self._values[other]).pvalue)))
-            cells.append(", ".join(f"{strategy} {n}" for (of_arm, strategy), n in chosen.most_common() if of_arm == arm))
             rows.append([" = ".join([arm, *one["also"]]), *cells])
         head = ["all sets", "requests", "prompt", "answer tokens", "searches", *self._measures]
-        table([*head, *(f"p to {other}" for other in against), "chosen text"], rows)
+        table([*head, *(f"p to {other}" for other in against)], rows)
 
 
 def figure(mean: float) -> str:

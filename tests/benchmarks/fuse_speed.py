@@ -104,7 +104,7 @@ def block(queries: int, length: int) -> pa.Table:
         "costs": spent,
         "errors": [],
         "rewrites": [],
-    } | {name: [] for name in ("selections", "guarded", "counts", "chosen", "stored", "overhead")}
+    } | {name: [] for name in ("selections", "guarded", "counts", "stored", "overhead")}
     vectors = rng.standard_normal((queries, len(STRATEGIES), 8))
     vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
     cosines = (vectors @ vectors.transpose(0, 2, 1)).round(6).astype(np.float32).reshape(queries, -1)

@@ -16,7 +16,7 @@ from jobs.chain.arms.arms import arms_of
 from jobs.config.load import load_config
 
 HERE = Path(__file__).parent
-PRINTED = {"methods": ("methods", "typos", "methods-full", "typos-full"), "pools": ("pools",), "chosen": ("chosen",)}
+PRINTED = {"methods": ("methods", "typos", "methods-full", "typos-full"), "pools": ("pools",)}
 
 
 def printed_arms(name: str) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
 from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError
@@ -21,7 +20,6 @@ from jobs.chain.arms.opened import OpenedBy, ScoredBy, digest
 from jobs.chain.arms.pools import pools_of_arms
 from jobs.chain.arms.shared_work import Answer, Search, SharedWork
 from jobs.chain.arms.texts import ArmTexts, searched_before
-from jobs.chain.chosen import choosing_of
 from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
 from jobs.job import engine
@@ -135,7 +133,6 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
             min(looked, cut_from(config, cuts)),
             config.fuse.keep,
             config.retrieve.depth,
-            choosing_of(config, partial(lists.open, config)),
             generations.add("answer", facts.steps(config), config, arm),
             generations.add("iterate", facts.steps(config), config, arm),
             corrections.add(config, facts.steps(config), arm),

@@ -68,5 +68,5 @@ def system(config: Config, rewriting: Rewriting, answer: Answer) -> Hashable:
     fusion = digest([fuse.model_dump(exclude=unused), config.used_redundancy, lists, joined, by_retriever])
     documents = answer.documents if fuse.duplicates == "drop" else ()
     reranked = (answer.reranker, answer.combine, answer.budget) if answer.reranker is not None else None
-    ordered = answer.search, answer.strategies, answer.choosing, fusion, documents, reranked
+    ordered = answer.search, answer.strategies, fusion, documents, reranked
     return *ordered, answer.keep, answer.looked, answer.generation, answer.iteration, answer.correction

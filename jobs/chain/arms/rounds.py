@@ -31,8 +31,6 @@ def round_work(work: SharedWork) -> SharedWork:
         fuse = answer.fuse.model_copy(update={"weights": {ORIGINAL: 0.0}, "redundancy": "none"})
         own = frozenset({ITERATE})
         answers.append(
-            replace(
-                answer, search=place, strategies=own, fuse=fuse, reranker=None, choosing=None, generation=None, correction=None
-            )
+            replace(answer, search=place, strategies=own, fuse=fuse, reranker=None, generation=None, correction=None)
         )
     return replace(work, corrections=(), readings=tuple(readings), searches=tuple(searches), answers=tuple(answers))

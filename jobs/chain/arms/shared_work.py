@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal
 
 from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.opened import AnsweredBy, OpenedBy, ScoredBy
-from jobs.chain.chosen import Choosing
 from jobs.chain.cuts import Cuts
 
 if TYPE_CHECKING:  # workers of most stages need no more than what they are given
@@ -111,7 +110,6 @@ class Answer:
         cut_from: A shorter list is whole (`cut_from` in `jobs/chain/cuts.py`).
         candidates: Fused documents that are handed on, as `fuse.keep` has it.
         retrieved: Hits of a list, as `retrieve.depth` has it; other arms may have made the list deeper.
-        choosing: How one text of each query is chosen; None: all are fused.
         generation: How an LLM answers, an index in `SharedWork.generations`; None: none does.
         iteration: How an LLM refines the query in further rounds, likewise; None: there are none.
         correction: How the first results are corrected, an index in `SharedWork.corrections`; None: they are not.
@@ -130,7 +128,6 @@ class Answer:
     cut_from: int
     candidates: int
     retrieved: int
-    choosing: Choosing | None = None
     generation: int | None = None
     iteration: int | None = None
     correction: int | None = None

@@ -11,11 +11,8 @@ import pyarrow.compute as pc
 
 from jobs.chain.arms.shared_work import Answer, Reading
 from jobs.chain.drift import DRIFT, Drifted, counts_as_drift
-from jobs.chain.search_texts import Text
-from jobs.chain.stages.choices import is_unchosen
 from jobs.counts import (
     OVERRIDE_REQUESTS,
-    ChosenQueries,
     ErrorCount,
     ErrorQueries,
     FlaggedTexts,
@@ -29,11 +26,10 @@ from jobs.counts import (
     Unsearched,
     arm_key,
 )
-from jobs.tables import LOST, NOT_CHOSEN, NOTES, unnested, with_appended
+from jobs.tables import LOST, NOTES, unnested, with_appended
 from rewriters.guards.guards import NEAR_DUPLICATE
 from rewriters.lengths import longer_cores
 from rewriters.reasons import GUARDED
-from rewriters.strategy import searched_as_one
 
 STANDARD, UNNAMED = "standard", "unnamed"
 _FIRST = 5  # ids of failed queries that the log has for a shard, stage and reason; errors/ has all
@@ -142,7 +138,6 @@ def one_arm_counts(table: pa.Table, tables: Mapping[str, pa.Table], errors: Bloc
         counts.update(SelectedQueries(query_type, strategy).key for strategy in chosen)
         counts[StrategiesOfQueries(query_type, len(chosen)).key] += 1
         counts[TextsOfQueries(query_type, of_query[row["query_id"]]).key] += 1
-    counts.update(ChosenQueries(name).key for name in unnested(table, "chosen")[1].field("strategy").to_pylist())
     counts.update(_guard_counts(table, rewrites))
     return counts
 
@@ -165,9 +160,8 @@ def flag_counts(
     reading: Reading,
     answer: Answer,
     far: Drifted,
-    chosen: Sequence[Text] | None = None,
 ) -> Counter[str]:
-    """Returns what the guards found in the texts of an arm in a block, and what it chose, as a run of that arm counts them.
+    """Returns what the guards found in the texts of an arm in a block, as a run of that arm counts them.
 
     Near-duplicates are left out: whether a text has an earlier one depends on the other strategies of an arm, and arms share
     texts.
@@ -177,10 +171,8 @@ def flag_counts(
         reading: That of the arm.
         answer: The arm.
         far: The texts that have drifted, by the vectors of an arm that weighs lists by cosines.
-        chosen: The text of each query that the arm fuses; None: it fuses all.
     """
     far = far if answer.fuse.redundancy == "cosine" else set()
-    as_one = searched_as_one(reading.rewriting.pool)
     flagged: Counter[tuple[str, str]] = Counter()
     for row, of_row in enumerate(rewrites if reading.engines else ()):
         for one in of_row:
@@ -188,8 +180,5 @@ def flag_counts(
                 continue
             flags = [flag for flag in one["guards"] or () if flag != NEAR_DUPLICATE]
             flags += [DRIFT] if counts_as_drift(one, row, far) else []
-            flags += [NOT_CHOSEN] if chosen is not None and is_unchosen(one, chosen[row], as_one) else []
             flagged.update((one["strategy"], flag) for flag in flags)
-    counts = Counter({FlaggedTexts(*of).key: n for of, n in flagged.items()})
-    counts.update(ChosenQueries(text.strategy).key for text in chosen or ())
-    return Counter({arm_key(answer.arm, key): n for key, n in counts.items()})
+    return Counter({arm_key(answer.arm, FlaggedTexts(*of).key): n for of, n in flagged.items()})

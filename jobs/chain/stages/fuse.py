@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ from jobs.chain.web.texts import WebTexts, kept_pages, pages_of, pair_texts
 from jobs.counts import arm_key
 from jobs.tables import ITERATE, SOURCE, error_row, nested, unnested, with_appended, with_columns
 from retrievers.fusion import Fused
-from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
+from retrievers.lists import ORIGINAL, TOGETHER, Lists, by_document
 from retrievers.ranking import encode, offsets_of, ranks
 from retrievers.redundancy import Similarity
 from retrievers.settings import FuseSettings
@@ -58,7 +57,7 @@ class _Pairs(NamedTuple):
 class Fuse:
     """A worker of the fusing stage."""
 
-    NEEDS = ("lists", "runs", "cosines", "chosen", "web", "counts")
+    NEEDS = ("lists", "runs", "cosines", "web", "counts")
     ADDS = pa.schema(
         [
             ("documents", pa.list_(DOCUMENT)),
@@ -77,7 +76,7 @@ class Fuse:
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the candidates of every arm; a run's query without any gets a row in errors."""
         work, rows = self._work, table.num_rows
-        chosen, best = _chosen(table), [list[dict[str, Any]]() for _ in range(rows)]
+        best = [list[dict[str, Any]]() for _ in range(rows)]
         iterated = {work.answers[at].search for at, _ in work.generating("iteration")}
         pages = pages_of(table)
         page_texts = pages.texts if self._documents else []
@@ -92,19 +91,19 @@ class Fuse:
             hits, similar = by_document(lists, rows), _similarity(table, number)
             texts, used = WebTexts(pages, lists, list_index, hits, search.collections), list[np.ndarray]()
             strategies = {one for one in hits.strategies if one not in (ORIGINAL, TOGETHER)}
-            of_search, done = [], dict[tuple[str, tuple[Corpus, ...], int, int | None], Fused]()
+            of_search, done = [], dict[tuple[str, tuple[Corpus, ...], int], Fused]()
             for at, answer in enumerate(work.answers):
                 if answer.search != number:
                     continue
                 settings = _settings(answer, strategies)
                 unused = {"k"} if settings.method == "minmax" and not search.collections else None
                 drops = answer.documents if settings.duplicates == "drop" else ()
-                own = texts.class_of(answer, chosen.get(at))
+                own = texts.class_of(answer)
                 used += [np.zeros(len(hits.pair_query), dtype=bool)] * (own == len(used))
-                key = settings.model_dump_json(exclude=unused), drops, own if drops else 0, at if at in chosen else None
+                key = settings.model_dump_json(exclude=unused), drops, own if drops else 0
                 if key not in done:
                     of = pair_texts(hits, texts.pages[own], page_texts, self._documents[drops]) if drops else None
-                    done[key] = fused(_only(hits, chosen.get(at)), settings, similar, of, search.collections)
+                    done[key] = fused(hits, settings, similar, of, search.collections)
                 one = done[key]
                 used[own][one.pairs] = True
                 sizes = np.diff(one.offsets)
@@ -195,18 +194,6 @@ def _add_best(best: list[list[dict[str, Any]]], search: int, lists: Lists) -> No
             best[lists.query[number]].append({"search": search, "retriever": retrievers[number], "score": score})
 
 
-def _chosen(table: pa.Table) -> Mapping[int, np.ndarray]:
-    """Returns index of an answer -> the number of the text of each row whose lists alone it fuses, shape (rows,)."""
-    rows, flat = unnested(table, "chosen")
-    arm, number = flat.field("arm").to_numpy(), flat.field("number").to_numpy()
-    found = {}
-    for one in np.unique(arm).tolist():
-        numbers = np.zeros(table.num_rows, dtype=np.int64)
-        numbers[rows[arm == one]] = number[arm == one]
-        found[one] = numbers
-    return found
-
-
 def _similarity(table: pa.Table, number: int) -> Similarity:
     """Returns the cosines of a search, from the column `cosines` of a block."""
     rows, flat = unnested(table, "cosines")
@@ -215,13 +202,6 @@ def _similarity(table: pa.Table, number: int) -> Similarity:
     sizes = np.zeros(table.num_rows, dtype=np.int64)
     sizes[rows[mine]] = pc.list_value_length(values).to_numpy(zero_copy_only=False)
     return Similarity(offsets_of(sizes), values.flatten().to_numpy())
-
-
-def _only(hits: Hits, chosen: np.ndarray | None) -> Hits:
-    """Returns the hits with the weight 0 for the lists of all texts but one of each query; None: as they are."""
-    if chosen is None:
-        return hits
-    return hits._replace(position_weight=np.where(hits.text == chosen[hits.query], hits.position_weight, 0.0))
 
 
 def _settings(answer: Answer, strategies: set[str]) -> FuseSettings:

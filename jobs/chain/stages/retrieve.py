@@ -23,7 +23,6 @@ from jobs.chain.fill import fill
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper
 from jobs.chain.search_texts import Text, filters_of, joined, originals, query_texts
 from jobs.chain.searches import IndexSearches, Searches, Wanted, WebSearches, charge, opened_retriever
-from jobs.chain.stages.choices import Choices
 from jobs.chain.stages.cosines import cosines_column, similarity
 from jobs.chain.stages.counts import flag_counts, with_counts
 from jobs.chain.stages.gate import known_lists
@@ -32,7 +31,7 @@ from jobs.chain.stages.users import search_counts
 from jobs.chain.stages.web.web_hits import stored_pages, web_column, web_errors
 from jobs.chain.store.facts import Searched, StoredVectors
 from jobs.chain.store.files import Space, StoreFiles
-from jobs.chain.tables import ARM_CHOSEN, COSINES, HITS, RUN, WEB_HIT
+from jobs.chain.tables import COSINES, HITS, RUN, WEB_HIT
 from jobs.chain.web.answers import WebJournal
 from jobs.tables import FILE, ORIGINAL, with_appended, with_columns, with_failure, without_columns
 from retrievers.hybrid.retriever import search_shares
@@ -56,7 +55,6 @@ class Retrieve:
             ("lists", pa.list_(HITS)),
             ("runs", pa.list_(RUN)),
             ("cosines", pa.list_(COSINES)),  # empty without a dense retriever
-            ("chosen", pa.list_(ARM_CHOSEN)),  # of the arms that choose one text of a query
             ("web", pa.list_(WEB_HIT)),  # empty without a search engine of the web
             ("stored", pa.list_(FILE)),  # files written but not committed yet, in the block's first row
         ]
@@ -112,26 +110,24 @@ class Retrieve:
         query_ids = table.column("query_id").to_pylist()
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         vectors = self._vectors(query_ids, texts)
-        choices = Choices(work, self._retrievers, texts, table.num_rows)
-        routed = [self._routed(search, choices.needed(number)) for number, search in enumerate(work.searches)]
+        routed = [self._routed(search, texts[number]) for number, search in enumerate(work.searches)]
         counts: Counter[str] = Counter()
         alone: list[dict[tuple[str, int], SearchText]] = [{} for _ in routed]
         known = known_lists(table, filters_of(table, work.filters))
         searches = {key: self._searches(key, of_shard, known.get(key, {})) for key in work.retrievers}
-        lists = self._lists(query_ids, routed, queries, alone, spent, counts, choices, searches)
+        lists = self._lists(query_ids, routed, queries, alone, spent, counts, searches)
         found, cosines = [], []
         for number, search in enumerate(work.searches):
-            answers = [(at, one) for at, one in enumerate(work.answers) if one.search == number]
             reading, of = work.readings[search.reading], None
             if (dense := work.compared_by(number)) is not None:
                 of = np.stack([vectors[dense][text.search] for text in texts[number]])
             cosines.append(similarity(table.num_rows, texts[number], of))
             far = drifted(texts[number], of, reading.rewriting.guards.settings.drift)
             if work.only is None:
-                for at, answer in answers:
-                    counts.update(flag_counts(rewrites, reading, answer, far, choices.texts(at)))
+                for answer in (one for one in work.answers if one.search == number):
+                    counts.update(flag_counts(rewrites, reading, answer, far))
             else:  # the counts of a run are those of its table
-                table = choices.flagged(flagged(table, far))
+                table = flagged(table, far)
             found.append(_found(search, routed[number], alone[number], lists))
         stored = self._write(table, found[work.answers[0].search]) if work.keep_lists else []
         web = {key: one for key, one in searches.items() if isinstance(one, WebSearches)}
@@ -151,7 +147,6 @@ class Retrieve:
         columns = [
             *passed,
             cosines_column(table.num_rows, cosines),
-            choices.column(table.num_rows),
             web_column(table.num_rows, work, found, web, passed[1]),
             pa.array([stored, *rest], pa.list_(FILE)),
         ]
@@ -191,7 +186,6 @@ class Retrieve:
         alone: list[dict[tuple[str, int], SearchText]],
         spent: list[list[dict[str, Any]]],
         counts: Counter[str],
-        choices: Choices,
         searches: Mapping[str, Searches],
     ) -> dict[str, SearchedLists]:
         """Returns the lists of every search by key of the retriever; adds what they cost, and the searches of each arm.
@@ -227,7 +221,7 @@ class Retrieve:
             of_key.save()
             place |= {search: len(place) + number for number, search in enumerate(standing)}
             if self._work.only is None:
-                counts.update(search_counts(self._work, key, routed, stood_in, place, choices.numbers))
+                counts.update(search_counts(self._work, key, routed, stood_in, place))
             known = here.setdefault(opened.space, set())
             firsts = [Searched(asking[0], one) for one, asking in (*wanted.items(), *standing.items())]
             firsts = [one for one in firsts if one not in of_key.alike and one.search not in of_key.known]

@@ -79,7 +79,6 @@ def search_counts(
     routed: Sequence[Mapping[str, list[Text]]],
     stood_in: Sequence[Sequence[SearchText | JoinedText]],
     place: Mapping[SearchText | JoinedText, int],
-    chosen: Mapping[int, np.ndarray],
 ) -> Counter[str]:
     """Returns the distinct searches of a retriever that each arm needs in a block, and those that only it needs.
 
@@ -89,7 +88,6 @@ def search_counts(
         routed: Of each search of the arms: name in the arm -> texts.
         stood_in: Of each search: originals that were searched where texts together have no hit.
         place: The number of each distinct search.
-        chosen: Index of an answer -> the number of the text of each row that it alone fuses.
     """
     users = Users(len(place))
     for number, search in enumerate(work.searches):
@@ -99,14 +97,8 @@ def search_counts(
             continue
         strategy = np.array([text.strategy for text in texts] + [TOGETHER] * len(stood_in[number]))
         alike: dict[frozenset[str], list[str]] = {}
-        for at, answer in enumerate(work.answers):
-            if answer.search != number:
-                continue
-            if at not in chosen:
-                alike.setdefault(answer.strategies, []).append(answer.arm)
-                continue
-            own = [place[text.search] for text in texts if text.number in (0, chosen[at][text.row])]
-            users.add([answer.arm], np.unique(np.array(own, dtype=np.int64)))
+        for answer in (one for one in work.answers if one.search == number):
+            alike.setdefault(answer.strategies, []).append(answer.arm)
         for strategies, arms in alike.items():
             users.add(arms, np.unique(places[np.isin(strategy, [*strategies, ORIGINAL, TOGETHER])]))
     named = work.retrievers[key].search_names.items()

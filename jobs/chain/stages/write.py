@@ -41,7 +41,7 @@ ROW_GROUP = 50_000  # rows: one of an arm's own has a few hundred, and takes lon
 class Write:
     """A worker of the last stage."""
 
-    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selections", "guarded", "chosen", "stored", "documents", "fused",
+    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selections", "guarded", "stored", "documents", "fused",
              "ranked", "counts", "costs", "errors", "overhead")  # fmt: skip
     GIVES = COMMITTED
 

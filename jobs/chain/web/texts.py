@@ -74,7 +74,7 @@ class WebTexts:
             hits: By `by_document`, of `lists`.
             collections: Retriever -> its collection, by which ids of hits are called, and those of pages are not.
         """
-        self._pairs, self._lists = len(hits.pair_query), lists
+        self._pairs = len(hits.pair_query)
         self._classes: dict[bytes, int] = {}
         self.pages: list[np.ndarray] = []
         """Of each class of arms the page of each pair, -1: an index has its text."""
@@ -102,13 +102,11 @@ class WebTexts:
         )  # fmt: skip
         self._kinds, self._kind = distinct(list(names))
 
-    def class_of(self, answer: Answer, chosen: np.ndarray | None) -> int:
-        """Returns the class of an arm, an index of `pages`; `chosen` is the number of the text of each row that it fuses."""
+    def class_of(self, answer: Answer) -> int:
+        """Returns the class of an arm, an index of `pages`."""
         mine = np.zeros(0, dtype=bool)
         if len(self._of):
             used = np.array([_is_used(answer, *kind) for kind in self._kinds], dtype=bool)[self._kind]
-            if chosen is not None:
-                used &= (self._lists.text <= 0) | (self._lists.text == chosen[self._lists.query])
             mine = used[self._of]
         if mine.tobytes() not in self._classes:
             self._classes[mine.tobytes()] = len(self.pages)

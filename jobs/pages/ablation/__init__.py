@@ -78,8 +78,6 @@ def _values(found: ComparedArms, texts: bool, samples: int) -> dict[str, Any]:
         "answer_sections": [(one.frame.kind, TITLES[one.frame.kind], True) for one in found.beside],
         "beside": side_by_side(found.measured),
         "titles": TITLES,
-        "selected": found.selected,
-        "selected_numbers": sorted({number for one in found.selected for number in one.queries}),
         "of": "",  # before the ids of a section's elements
         "title": "",  # of the measures of answers
     }

@@ -9,14 +9,12 @@ from rich.console import RenderableType
 from jobs.publish.export import DoneExport
 from jobs.publish.promote import PromotedVersion
 from jobs.publish.rows import STRATEGY, VALUE
-from jobs.tables import NOT_CHOSEN
 from jobs.terminal.formats import percent, plain, size
 from jobs.terminal.tables import facts
 
 _WORDS = {
     STRATEGY: "of strategies that were not chosen",
     VALUE: "added too little",
-    NOT_CHOSEN: "not searched, in place of another text",
 }
 
 

@@ -15,7 +15,7 @@ from cluster.run.shards import committed_tables
 from jobs.counts import UNSCORED_PAIRS, ErrorCount, ErrorQueries, FurtherTexts, counts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.starts import node_time
-from jobs.runs.sums import Selected, chosen_counts, in_order_of_rungs, rungs_by_strategy, selected_by_type
+from jobs.runs.sums import Selected, in_order_of_rungs, rungs_by_strategy, selected_by_type
 from jobs.tables import BY_FALLBACK, NOTES, ORIGINAL
 from retrievers.lists import TOGETHER
 
@@ -166,11 +166,6 @@ class Figures:
     def selected(self) -> Selected | None:
         """Returns what was selected for all queries; None in a run that does not select."""
         return sum(self.selected_by_type.values(), start=Selected()) if self.selected_by_type else None
-
-    @cached_property
-    def chosen(self) -> dict[str, int]:
-        """Returns strategy, or the original, -> queries of which its text alone was fused; empty where all are fused."""
-        return chosen_counts(self.counts)
 
     @property
     def several(self) -> bool:

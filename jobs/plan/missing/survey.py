@@ -293,11 +293,7 @@ class _Look:
 
 def _blind(work: SharedWork) -> str:
     """Returns why lists are not looked up; "": they are."""
-    if any(one.of_pages for one in work.retrievers.values()):
-        return "the web is searched"
-    if any(one.choosing is not None for one in work.answers):
-        return "one text of a query is chosen by its index"
-    return ""
+    return "the web is searched" if any(one.of_pages for one in work.retrievers.values()) else ""
 
 
 def _unscored(work: SharedWork) -> str:

@@ -24,7 +24,6 @@ from jobs.chain.completions import CompletionRecord, Completions
 from jobs.chain.journal import Key
 from jobs.chain.search_texts import Text
 from jobs.chain.searches import Searches, Wanted, opened_retriever
-from jobs.chain.stages.choices import Choices
 from jobs.chain.stages.gate import Gating
 from jobs.chain.stages.lists import SearchedLists
 from jobs.chain.stages.retrieve import Retrieve
@@ -232,10 +231,9 @@ class LookingRetrieve(Retrieve):
         alone: Any,
         spent: list[list[dict[str, Any]]],
         counts: Counter[str],
-        choices: Choices,
         searches: Mapping[str, Searches],
     ) -> dict[str, SearchedLists]:
-        found = super()._lists(query_ids, routed, queries, alone, spent, counts, choices, searches)
+        found = super()._lists(query_ids, routed, queries, alone, spent, counts, searches)
         for search, of in zip(self._work.searches, routed, strict=True):
             for name, texts in of.items():
                 self._note(search.retrievers[name], query_ids, texts)

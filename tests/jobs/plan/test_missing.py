@@ -370,7 +370,6 @@ STEPS: dict[str, list[str]] = {
     "random": ["rewrite.select={kind: random_k, k: 1, seed: 3}", "rewrite.calls=separate"],
     "rules": ["rewrite.select=classified", "rewrite.strategies=[decompose, step_back, multi_query, hyde]"],
     "together": ["retrieve.retrievers.bm25.together=true"],
-    "qpp": ["rewrite.select={kind: qpp, predictor: avg_idf}"],
     "retries": ["rewrite.retries=1"],
     "typos": ["retrieve.typos={seed: 1, rate: 0.2}"],
 }

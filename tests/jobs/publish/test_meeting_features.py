@@ -1,4 +1,4 @@
-"""Where publishing meets what else a run may be: replays, one text of each query, strategies with several parameters."""
+"""Where publishing meets what else a run may be: replays, strategies with several parameters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,28 +16,9 @@ from jobs.runs.folder import open_run
 from jobs.verbs.inputs import GroundTruth
 from jobs.verbs.publishing import ExportArguments, PromoteArguments, promoted
 from jobs.verbs.publishing import exported as export
-from tests.support.jobs.look_up_rows import exported, rows
 from tests.support.jobs.report_runs import Query, RunMaker, query_id
 
 Night = Callable[..., Path]
-
-
-def test_of_one_text_of_each_query_only_the_searched_one_is_in_its_row(
-    night: Night, tmp_path: Path, values: dict[str, Any], capfd: pytest.CaptureFixture[str]
-) -> None:
-    values["rewrite"]["select"] = {"kind": "qpp"}
-    run = night("one", ["lamp of a lighthouse", "moon and tides", "wild yeast", "zzz", "..."])
-    searched: dict[str, set[tuple[str, int]]] = {row["query_id"]: set() for row in rows(run, "queries")}
-    for one in rows(run, "results"):
-        for source in one["sources"]:
-            if source["strategy"] != "original":
-                searched[one["query_id"]].add((source["strategy"], source["position"]))
-    assert sorted(map(len, searched.values())) == [0, 0, 0, 1, 1]
-    assert main(["export", str(run), "--to", str(tmp_path / "to"), "--version", "v"]) == 0
-    assert "rewrites: 8 not searched, in place of another text" in " ".join(capfd.readouterr().out.split())
-    found, _, record = exported(tmp_path / "to", "v")
-    assert {row["key"]: {(one["strategy"], one["position"]) for one in row["rewrites"]} for row in found} == searched
-    assert (record["left_out"], record["counts"]["rewrites"]) == ({"not_chosen": 8}, 2)
 
 
 def test_an_export_removes_nothing_that_none_has_written(tmp_path: Path) -> None:

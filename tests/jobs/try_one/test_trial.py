@@ -372,7 +372,6 @@ def test_every_document_that_was_found_is_a_result_or_fell_away_for_one_reason(
             {"strategy": s, "retriever": "bm25", "position": 1, "hits": [{"doc_id": d, "score": 1.0} for d in ids]}
             for s, ids in lists
         ],
-        "chosen": None,
         "candidates": [{"doc_id": doc_id} for doc_id in candidates],
         "hits": [{"doc_id": doc_id} for doc_id in hits],
     }
@@ -387,7 +386,7 @@ def test_hits_below_a_strategy_s_depth_or_floor_are_told_as_such(values: dict[st
     row = {
         "rewrites": [{"strategy": "general", "position": 1, "weight": 1.0, "position_weight": 1.0}],
         "lists": [{"strategy": "general", "retriever": "bm25", "position": 1, "hits": hits}],
-        "chosen": None, "candidates": [{"doc_id": "a"}], "hits": [{"doc_id": "a"}],
+        "candidates": [{"doc_id": "a"}], "hits": [{"doc_id": "a"}],
     }  # fmt: skip
     for cut, dropped in (((3, None), 1), ((None, 0.4), 1), ((1, 0.1), 3)):
         counts = document_counts(config, row, Cuts({"general": cut}))

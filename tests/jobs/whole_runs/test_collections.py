@@ -664,7 +664,6 @@ REFUSED = [
     ),
     (BOTH, {"retrieve.routes": {"keyword": ["words"]}}, "routes.keyword: words is of collection law, which is not searched"),
     (BOTH, {"fuse.collection_weights": {"lav": 1}}, "no collection 'lav'; did you mean 'law'"),
-    (BOTH, {"rewrite.select": "qpp"}, "rewrite.select: qpp predicts by the terms of one index"),
     ({}, {"fuse.collections": "score"}, "fuse.collections: there are no retrieve.collections to merge"),
     ({}, {"fuse.collection_weights": {"law": 1}}, "fuse.collection_weights: there are no retrieve.collections"),
 ]

@@ -148,7 +148,7 @@ def test_queries_of_which_the_retriever_is_sure_are_not_rewritten(
 
 
 @pytest.mark.parametrize(
-    "select", ["adaptive", "{kind: random_k, k: 1}", "{kind: classified, by: llm}", "{kind: qpp}"], ids=lambda one: one[:16]
+    "select", ["adaptive", "{kind: random_k, k: 1}", "{kind: classified, by: llm}"], ids=lambda one: one[:16]
 )
 def test_the_gate_comes_before_any_selection(job: str, server: FakeServer, select: str) -> None:
     plain = finished(prepared_work(job, ["rewrite.strategies=[]", "name=plain"], None))

@@ -6,7 +6,6 @@ import io
 import json
 import re
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -287,15 +286,6 @@ def test_two_runs_are_compared_by_their_judges_and_what_only_one_has_is_said(job
         "judgements: only B has any of criteria (judge.criteria), so they are not compared",
     ]
     assert "only B has any" in printed(diff_page(diff(alone, b, None, None, 5)))
-
-
-def test_the_number_of_selected_strategies_is_shown_by_arm(job: str) -> None:
-    arms = {"some": {"rewrite.select": {"kind": "random_k", "k": 1}, "rewrite.strategies": ["general", "keyword"]}}
-    run = finished(prepared_work(job, ["judge=null", "answer=null", "evaluate.answers=null"], {"arms": arms}))
-    selected = Counter(len(one["strategies"]) for one in rows(run, "selections") if one["arm"] == "some")
-    found = compared(run, None, run.config.evaluate, None)
-    assert closing_values(found)["selected"] == [{"arm": "some", "mean": 1.0, "queries": dict(selected)}]
-    assert '<section id="selected">' in ablation_report(found)
 
 
 def test_answers_of_which_none_can_be_graded_are_a_warning(

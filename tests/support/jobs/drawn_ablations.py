@@ -174,17 +174,7 @@ class Drawing:
             self.ablate["samples"] = 2 if any(one.decoding.get("temperature") != 0 for one in pool) else 1
         if pick.random() < 0.3:
             self.values["retrieve"]["filters"] = {"half": "part"}
-        self._choose_texts(random.Random(f"one text of each query, {seed}"))
         self._budget_pairs(random.Random(f"pairs by need, {seed}"))
-
-    def _choose_texts(self, pick: random.Random) -> None:
-        """At times an arm, or the config with all its arms, that searches one text of each query; no retriever joins texts."""
-        predictor = {"kind": "qpp", "predictor": pick.choice(["avg_idf", "max_idf"])}
-        arms, joins = self.ablate["arms"], '"together"' in json.dumps([self.values, self.ablate])
-        if not joins and pick.random() < 0.5:
-            arms["one text"] = pick.choice([{}, *arms.values()]) | {"rewrite.select": predictor}
-        if not joins and pick.random() < 0.2:
-            self.values["rewrite"]["select"] = {"kind": "qpp"}
 
     def _budget_pairs(self, pick: random.Random) -> None:
         """At times a budget of the config, which all arms can have, and an arm with one of its own."""

@@ -189,7 +189,7 @@ class RunMaker:
         return {
             "shard": shard, "query_id": query_id(n), "query": query.name, "log_count": query.asked, "costs": costs,
             "errors": errors, "rewrites": rewrites, "runs": runs, "lists": [_hits(hits) for hits in query.hits.values()],
-            "cosines": [], "stored": [], "guarded": [], "counts": [], "chosen": [], "web": [],
+            "cosines": [], "stored": [], "guarded": [], "counts": [], "web": [],
             "selections": [dict(zip(SELECTION.names, query.selected, strict=True))] if query.selected else [],
         }  # fmt: skip
 

@@ -127,7 +127,7 @@ def rewritten(*rows: Row) -> pa.Table:
 
 def retrieved(*rows: Row) -> pa.Table:
     """A block as retrieval hands it on, of plain rows."""
-    more: Row = {"shard": 0, "log_count": 1, "errors": [], "selections": [], "guarded": [], "counts": [], "chosen": [],
+    more: Row = {"shard": 0, "log_count": 1, "errors": [], "selections": [], "guarded": [], "counts": [],
                  "stored": [], "web": []}  # fmt: skip
     made = []
     for row in rows:
@@ -143,7 +143,7 @@ def retrieved(*rows: Row) -> pa.Table:
 def fused(rows: Sequence[Row], schema: pa.Schema = FUSED) -> pa.Table:
     """A block as fusing (or, with the schema, scoring) hands it on, of plain rows."""
     more: Row = {"shard": 0, "log_count": 1, "costs": [], "errors": [], "rewrites": [], "selections": [], "guarded": [],
-                 "counts": [], "chosen": [], "stored": [], "web": []}  # fmt: skip
+                 "counts": [], "stored": [], "web": []}  # fmt: skip
     made = []
     for row in rows:
         doc_ids = list(dict.fromkeys(one["doc_id"] for one in row["candidates"]))
