@@ -54,7 +54,6 @@ COST = pa.struct(
         ("provider", pa.string()),  # host of the server that did the work
         ("latency", pa.float64()),  # seconds in flight of the request's last send; those of concurrent requests overlap
         ("tier", pa.string()),  # of the provider's prices, as the answer reports it
-        ("tier_note", pa.string()),  # why it was not answered by the tier that the config asks for
     ]
 )
 COSTS = pa.list_(COST)
@@ -82,7 +81,6 @@ def entry(stage: str, component: str, seconds: float = 0.0, **values: Any) -> di
         "provider": None,
         "latency": None,
         "tier": None,
-        "tier_note": None,
     }
     quantities = dict.fromkeys(QUANTITIES, 0)
     return {"stage": stage, "component": component, "seconds": seconds} | empty | quantities | values

@@ -189,21 +189,6 @@ class GradedDocuments(CountKey):
 
 
 @dataclass(frozen=True)
-class TierAnswers(CountKey):
-    """Answers of LLMs by the tier of the provider's prices that they report, or `unnamed`.
-
-    `why` is `costs.tier_note`, or `SERVED` where that tier was asked for, or none was. Those of the standard tier are counted
-    where they fell back to it.
-    """
-
-    KIND = "tier"
-    SERVED: ClassVar[str] = "served"
-    stage: str
-    tier: str
-    why: str
-
-
-@dataclass(frozen=True)
 class Work(CountKey):
     """Work that an arm needs, of a component as `component@model`; the model of searches is its encoder's, or empty.
 

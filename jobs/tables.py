@@ -210,7 +210,6 @@ COMPLETIONS = pa.schema(
         ("left_out", pa.string()),  # what the request was sent without, since the server does not take it
         ("cache_write_tokens", pa.int64()),
         ("tier", pa.string()),  # of the provider's prices, as the answer reports it
-        ("tier_note", pa.string()),  # why it was not answered by the tier that the config asks for
     ]
 )
 # What the web has answered, stored as soon as it has; private to the run.

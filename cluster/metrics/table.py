@@ -42,12 +42,6 @@ METRICS: dict[str, Metric] = {
         "Tokens by kind: prompt (those of the next two included), cached, cache_write, completion: costs.*_tokens.",
         ("model", "kind"),
     ),
-    "dmqr_tier_answers": Metric(
-        "counter",
-        "Answers by the tier of the provider's prices that they report, unless they are of the standard tier and none else was "
-        "asked for; why: served, or why the tier was not the one that was asked for (costs.tier_note).",
-        ("stage", "tier", "why"),
-    ),
     "dmqr_reused": Metric("counter", "Results taken from a store that runs share: costs.reused.", ("component",)),
     "dmqr_searches": Metric("counter", "Searches by retriever: costs.searches.", ("component",)),
     "dmqr_pairs": Metric("counter", "Pairs of query and document that were scored: costs.pairs.", ("model",)),
@@ -87,11 +81,6 @@ METRICS: dict[str, Metric] = {
     "dmqr_cost_usd": Metric("gauge", "Price of what is committed and in flight, in USD, by the file of prices."),
     "dmqr_cost_limit_usd": Metric("gauge", "limits.max_cost_usd, where it is set."),
     "dmqr_seconds_since_progress": Metric("gauge", "Seconds since a worker was heard of, or a shard was committed."),
-    "dmqr_answer_wait_seconds": Metric(
-        "gauge",
-        "Seconds in which no answer of an LLM need come, so that nothing may be heard of a run at work: the most "
-        "flex.timeout_seconds of its engines; 0 without a tier.",
-    ),
     "dmqr_outage_seconds": Metric("gauge", "Seconds for which a service has not answered; 0 once it has.", ("service",)),
     "dmqr_lease_lost": Metric("gauge", "1 if another driver has, or may have, taken the run over, else 0."),
     "dmqr_started_timestamp_seconds": Metric("gauge", "When this start of the run began, in seconds since the epoch."),

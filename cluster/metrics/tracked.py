@@ -111,13 +111,8 @@ def _count_spent(found: Counter[Series], spent: Totals) -> None:
 
 
 def _count_errors(found: Counter[Series], counts: Mapping[str, int]) -> None:
-    """Counts the errors of a stage's block by their keys, `error/<stage>/<component>/<reason>`, and `failed_queries`.
-
-    And its answers by tier, `tier/<stage>/<tier>/<why>`.
-    """
+    """Counts the errors of a stage's block by their keys, `error/<stage>/<component>/<reason>`, and `failed_queries`."""
     for key, n in counts.items():
-        if key.startswith("tier/"):
-            _count(found, "dmqr_tier_answers", n, **dict(zip(("stage", "tier", "why"), key.split("/")[1:], strict=True)))
         if key.startswith("error/"):
             _, stage, *_, reason = key.split("/")
             _count(found, "dmqr_errors", n, stage=stage, reason=reason)

@@ -44,14 +44,13 @@ class Allowance:
         with self._lock:
             self._spent += usd
 
-    def settle(self, grant: Grant, usd: float, answered: bool = True, most: float | None = None) -> None:
+    def settle(self, grant: Grant, usd: float, answered: bool = True) -> None:
         """Gives a grant back and counts what was spent.
 
         Args:
             grant: of `take`.
             usd: what the request has cost.
             answered: whether that is the price of an answer, from which the next ones are expected to differ little.
-            most: what it would have cost at a dearer tier, as the next ones may; None: the same.
         """
         with self._lock:
             self._in_flight -= 1
@@ -59,7 +58,7 @@ class Allowance:
             self._spent += usd
             if answered:
                 count, sum_usd = self._answered.get(grant.name, (0, 0.0))
-                self._answered[grant.name] = count + 1, sum_usd + (usd if most is None else most)
+                self._answered[grant.name] = count + 1, sum_usd + usd
 
     async def take(self, name: str, first_price: float) -> Grant | None:
         """Returns the right to send a request, None if nothing is left; waits for answers that may leave money for it.

@@ -54,10 +54,10 @@ class Sends:
         """Records that the request is about to be sent."""
         self._store.sent(self._key(request))
 
-    def settle(self, key: Key, usd: float, answered: bool = True, most: float | None = None) -> None:
-        """Counts the price of a completion; `answered`: it has a text, and at the dearest tier costs `most`."""
+    def settle(self, key: Key, usd: float, answered: bool = True) -> None:
+        """Counts the price of a completion; `answered`: it has a text."""
         if self._allowance is not None and (grant := self._grants.pop(key, None)) is not None:
-            self._allowance.settle(grant, usd, answered, most)
+            self._allowance.settle(grant, usd, answered)
 
     def close(self) -> None:
         """Counts requests whose answers nobody waits for any more as paid: what they have cost is not known."""
@@ -147,7 +147,7 @@ class Completer:
             self._stage, request.name, c.seconds, engine=self._engines[request.engine].kind, model=c.model, attempt=c.attempts,
             requests=c.attempts, **{name: getattr(c, name) for name in TOKENS}, usage=c.usage, error=c.error_reason,
             start=made.start, device_seconds=made.device_seconds, provider=self._providers[request.engine],
-            latency=c.latency, tier=c.tier, tier_note=c.tier_note,
+            latency=c.latency, tier=c.tier,
         )  # fmt: skip
 
     def lost(self, request: Request, requests: int) -> dict[str, Any]:
@@ -175,8 +175,8 @@ class Completer:
                 for request, completion in answers:
                     seconds = share()  # since the answer before: latencies overlap, machine time does not
                     key = self._key(request)
-                    usd, most = self._count(store.spent, completion, seconds)
-                    sends.settle(key, usd, answered=completion.error_reason is None, most=most)
+                    usd = self._count(store.spent, completion, seconds)
+                    sends.settle(key, usd, answered=completion.error_reason is None)
                     yield [(key, CompletionRecord(replace(completion, seconds=seconds), request.prompt))]
                     answered += 1
                     if (now := time.perf_counter()) - reported > HEARTBEAT_SECONDS:
@@ -194,20 +194,13 @@ class Completer:
         with errors_of_engine(self._settings[name], "complete"):
             yield from self._engines[name].complete(asked, sends)
 
-    def _count(self, spent: Totals, c: Completion, seconds: float) -> tuple[float, float]:
-        """Adds a completion's costs to `spent`; returns their price in USD, and at the dearest tier; 0 without prices.
-
-        An answer of a cheaper tier tells what the next ones cost that fall back to the standard one.
-        """
+    def _count(self, spent: Totals, c: Completion, seconds: float) -> float:
+        """Adds a completion's costs to `spent`; returns their price in USD, 0 without prices."""
         tokens: dict[str, float] = {name: getattr(c, name) for name in TOKENS}
         added = tokens | {"seconds": seconds, "device_seconds": seconds * self._gpus, "requests": c.attempts}
-        standard: Totals = {self._stage: {f"@{c.model}": added}}
         billed: Totals = {self._stage: {f"@{c.model}": added | by_tier(tokens, c.tier)}}
         add_totals(spent, billed)
-        if self._prices is None:
-            return 0.0, 0.0
-        usd = self._prices.usd(billed)
-        return usd, max(usd, self._prices.usd(standard))
+        return 0.0 if self._prices is None else self._prices.usd(billed)
 
     def _first_price(self, request: Request) -> float:
         """Returns the most that a request may cost, by tokens: a token has a character at least, or two bytes of one.

@@ -174,7 +174,7 @@ class Completions:
             **key._asdict(), "prompt": made.prompt, "text": c.text, "finish_reason": c.finish_reason, "model": c.model,
             **{name: getattr(c, name) for name in TOKENS}, "usage": c.usage, "seconds": c.seconds,
             "device_seconds": c.seconds * self._gpus, "attempts": c.attempts, "start": self._start, "lost": 0,
-            "latency": c.latency, "left_out": c.left_out, "tier": c.tier, "tier_note": c.tier_note,
+            "latency": c.latency, "left_out": c.left_out, "tier": c.tier,
         }  # fmt: skip
 
 

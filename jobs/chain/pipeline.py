@@ -22,7 +22,7 @@ from jobs.chain.arms.pools import rewriting_pool
 from jobs.chain.arms.requests import called, opened_together
 from jobs.chain.arms.shared_work import Reading, SharedWork
 from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
-from jobs.chain.stages.counts import added_counts
+from jobs.chain.stages.counts import added_failures
 from jobs.chain.stages.first_lists import FirstDocuments
 from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.gate import Gating, without_gate
@@ -155,7 +155,7 @@ def stages(
             pool=None if step.pool is None else pools.get(name if step.pool == "rewrite" else step.pool),
             fallback=step.fallback,
             concurrent_blocks=at_once.get(name, 1),
-            counts=partial(added_counts, stage=step.costs_as or step.name) if step.name != "write" else None,
+            counts=partial(added_failures, stage=step.costs_as or step.name) if step.name != "write" else None,
             samples=samples.get(step.name),
             cost_stage=step.costs_as or "",
         )
@@ -190,7 +190,7 @@ def _asked_for(prepared: Prepared, start: int, store: StoreFiles, pool: Pool | N
     prices = prepared.prices if limits.max_cost_usd is not None else None
     gpus = 0.0 if pool is None else pool.gpus
     reasons = None if prepared.replay is None else frozenset(prepared.replay.reasons)
-    return AskedFor(prepared.storage.root, store, start, gpus, prices, limits.unsaved_seconds, prepared.began, reasons)
+    return AskedFor(prepared.storage.root, store, start, gpus, prices, limits.unsaved_seconds, reasons)
 
 
 def _arms_of(work: SharedWork, reading: Reading) -> list[tuple[str, frozenset[str]]]:

@@ -45,7 +45,6 @@ from jobs.runs.sums import (
     searches_saved,
     selected_by_type,
 )
-from jobs.runs.tiers import tier_words
 from jobs.runs.traffic import covered_words
 from jobs.tables import RUNGS, WRONG_CITATION
 from jobs.terminal.formats import clock, figure, money, planned_rewrites, queries, unpriced
@@ -123,8 +122,6 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
     billed = None if prices is None else run.bill(prices)
     total = 0.0 if billed is None else billed.usd
     yield "cost", _cost(run.spent, list(run.spent), None if billed is None else billed.usd, total)
-    if tiers := tier_words(run.counts, prices, run.spent):
-        yield "tiers", tiers
     for stage in (*(name for name in COSTED if name in run.spent), *(name for name in run.spent if name not in COSTED)):
         usd = None if billed is None else billed.of_stages([stage])
         if _shown(costs.stage_sums(run.spent, stage), usd):

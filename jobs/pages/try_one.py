@@ -210,8 +210,7 @@ def requests(trial: Trial) -> Iterator[RenderableType]:
         sample = (f" {place} of {samples[name]}" if samples[name] > 1 else "") + (f", try {tries + 1}" if tries else "")
         about = "" if one["document"] is None else f" about {one_line(one['document'])}"
         tokens = f"{one['prompt_tokens']:,} prompt tokens, {one['completion_tokens']:,} written" if one["prompt_tokens"] else ""
-        tier = f"tier {one['tier'] or 'not named'}" if one["tier"] or one["tier_note"] else ""
-        tier += f" ({one['tier_note']})" if one["tier_note"] else ""
+        tier = f"tier {one['tier']}" if one["tier"] else ""
         stored = "from the store" if one["reused"] else ""
         words = ", ".join(filter(None, [one["model"], tier, tokens, stored, one["finish_reason"], one["error"]]))
         yield _section(f"request {one['request']}{about}{sample}", words)

@@ -8,7 +8,6 @@ from typing import Any
 from jobs.job.prepare import Prepared
 from jobs.plan.estimate import usd_around
 from jobs.plan.missing.amounts import Amount, words
-from jobs.plan.missing.words import STANDARD_AT_MOST
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.spending import RunMoney
 from jobs.runs.starts import Start, known_starts
@@ -54,8 +53,7 @@ def _warning(job: str, planned: dict[str, Any], most: float | None, around: floa
         return None
     before = f"{money(spent)} are spent, " if spent else ""
     with_around = f" with {money(around)} of nodes and driver" if around else ""
-    tiers = f", {STANDARD_AT_MOST}" if missing.get("tiers") else ""
-    said = f"{words(usd, money)}{' more' if spent else ''} are expected{with_around}{tiers}"
+    said = f"{words(usd, money)}{' more' if spent else ''} are expected{with_around}"
     said += ", tries apart" if planned["left"].get("tries") else ""
     when = "will" if spent + usd.low > most else "may"
     return f"the {job} {when} stop before its end: {before}{said}, limits.max_cost_usd is {money(most)}"

@@ -17,7 +17,7 @@ from typing import Any
 from cluster import costs
 from jobs.job.prepare import Prepared
 from jobs.plan.later_steps import LaterTokens, any_paid, later_tokens
-from jobs.plan.tiers import asked_tiers, tier_names, tier_price
+from jobs.plan.tiers import asked_tiers, at_tiers
 from jobs.run.pool_calibration import mostly_reused, previous_run
 from jobs.run.spending import tries_per_request
 from jobs.runs.folder import RunFolder
@@ -56,14 +56,10 @@ class Estimate:
     """Of these stages, where they are in the sums by no earlier run -> prompt_tokens and completion_tokens."""
     waited: float = 0.0
     """Seconds in which the basis waited for services; the busy time of the workers that waited is part of `seconds`."""
-    tiers: tuple[str, ...] = ()
-    """The tiers of providers' prices that are asked for, beside the standard ones."""
     by_run: bool = False
     """Whether the basis are shards that are committed, of this run or the last one of its kind."""
     around_usd: float = 0.0
     """Of nodes and the driver; in `usd` where that is known. Their time is that of the basis or the last run, by queries."""
-    fallen_usd: float | None = None
-    """`usd` if all requests of these tiers fell back to the standard one; None: none is asked for."""
 
     def values(self) -> dict[str, Any]:
         """Returns the estimate as JSON-able values."""
@@ -116,21 +112,17 @@ def _by_tally(
     starts = len(done.starts)  # the workers start once more, however many queries remain
     once = costs.stage_sums(start_up).get("seconds", 0.0) / starts
     usd: float | None = None
-    fallen: float | None = None
     around = 0.0
-    tiers = asked_tiers(prepared)
     if prepared.prices is not None:
-        price = tier_price(prepared.prices, total, tiers)
-        usd = price.usd * scale + prepared.prices.usd(start_up) / starts
+        usd = prepared.prices.usd(at_tiers(total, asked_tiers(prepared))) * scale + prepared.prices.usd(start_up) / starts
         around = usd_around(prepared.prices, before) * scale
         usd += around
-        fallen = price.fallen(usd, scale)
     waited = waited_seconds(before)
     wall = sum(one["wall_seconds"] for one in before)
     return Estimate(
         basis, prompt, cached, completion, at_most=at_most, tries_apart=0, seconds=sums.get("seconds", 0.0) + once, usd=usd,
         wall_seconds=max(0.0, wall - waited) * scale if before else None, pools=_pools(before), waited=waited,
-        without_steps=False, tiers=tier_names(tiers), fallen_usd=fallen, by_run=True, around_usd=around,
+        without_steps=False, by_run=True, around_usd=around,
     )  # fmt: skip
 
 
@@ -144,8 +136,8 @@ def _with_around(prepared: Prepared, left: int, found: Estimate | None, run: Run
     by = f"nodes and driver by {run.record['run_id']}, the last run of this kind"
     if found is None:
         return Estimate(by, 0, None, 0, at_most=True, tries_apart=0, seconds=None, usd=around, around_usd=around)
-    usd, fallen = (None if one is None else one + around for one in (found.usd, found.fallen_usd))
-    return replace(found, basis=f"{found.basis}; {by}", usd=usd, fallen_usd=fallen, around_usd=around)
+    usd = None if found.usd is None else found.usd + around
+    return replace(found, basis=f"{found.basis}; {by}", usd=usd, around_usd=around)
 
 
 def usd_around(prices: costs.Prices, starts: Sequence[Start]) -> float:
@@ -204,17 +196,14 @@ def _by_tokenizer(
     counted = [f"prompts of {min(len(texts), SAMPLE):,} queries counted ({'; '.join(sources)})"] if tokens else []
     basis = "; ".join([*counted, *([] if later is None else [later.basis])])
     usd: float | None = None
-    fallen: float | None = None
-    tiers, asked_models = asked_tiers(prepared), {model.removeprefix("x@") for models in by_stage.values() for model in models}
+    asked_models = {model.removeprefix("x@") for models in by_stage.values() for model in models}
     if (prices := prepared.prices) is not None and asked_models & prices.tokens.keys():
-        price = tier_price(prices, by_stage, tiers)
-        usd = price.usd + _price_of(prices, left, searches)
-        fallen = price.fallen(usd)
+        usd = prices.usd(at_tiers(by_stage, asked_tiers(prepared))) + _price_of(prices, left, searches)
     tries = tries_per_request(prepared.rewriting)
     apart = later is None and any_paid(prepared)
     return Estimate(
         basis, prompt, None, completion, at_most=True, tries_apart=tries, seconds=None, usd=usd, without_steps=apart,
-        of_steps=_of_steps(later), tiers=tier_names(tiers), fallen_usd=fallen,
+        of_steps=_of_steps(later),
     )  # fmt: skip
 
 

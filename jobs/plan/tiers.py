@@ -1,38 +1,20 @@
 """The tiers of providers' prices in an estimate.
 
-Tokens are priced by the tier that their engine asks for, whichever has answered before. How many requests will fall back to the
-standard tier is not known, so the estimate tells its price, too.
+Tokens are priced by the tier that `args.service_tier` of their engine names, whichever has answered before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
-from cluster.costs import Prices, Totals
+from cluster.costs import Totals
 from cluster.run.pool_sizes import stage_of_pool
+from cluster.token_prices import by_tier, without_tiers
 from jobs.job.prepare import Prepared
 from jobs.run.job import Job
-from jobs.runs.tiers import at_tiers
 from rewriters.engines.settings import EngineSettings
 
 Tiers = Mapping[tuple[str, str], str | None]  # stage and model -> the tier that is asked for; None: the standard one
-
-
-class TierPrice(NamedTuple):
-    """What costs are at the tiers that are asked for, in USD.
-
-    Attributes:
-        usd: The price.
-        more: By how much it is higher if all requests fall back to the standard tier; None: no other is asked for.
-    """
-
-    usd: float
-    more: float | None
-
-    def fallen(self, usd: float, scale: float = 1.0) -> float | None:
-        """Returns a price with `scale` times this one in it, if all requests fall back; None: no other tier is asked for."""
-        return None if self.more is None else usd + self.more * scale
 
 
 def asked_tiers(prepared: Prepared) -> Tiers:
@@ -63,13 +45,12 @@ def _of_stages(asked: Iterable[tuple[str, EngineSettings | None]]) -> Tiers:
     return {of: next(iter(tiers)) if len(tiers) == 1 else None for of, tiers in found.items()}
 
 
-def tier_price(prices: Prices, spent: Totals, tiers: Tiers) -> TierPrice:
-    """Returns the price of costs if the tiers had answered that are asked for."""
-    usd = prices.usd(at_tiers(spent, tiers))
-    more = prices.usd(at_tiers(spent, dict.fromkeys(tiers))) - usd
-    return TierPrice(usd, more if any(tiers.values()) else None)
-
-
-def tier_names(tiers: Tiers) -> tuple[str, ...]:
-    """Returns the tiers that are asked for, beside the standard one."""
-    return tuple(sorted(set(filter(None, tiers.values()))))
+def at_tiers(spent: Totals, tiers: Tiers) -> Totals:
+    """Returns costs as if the tiers had answered that are asked for; those of other stages and models stay."""
+    found: Totals = {}
+    for stage, components in spent.items():
+        for key, sums in components.items():
+            of = stage, key.partition("@")[2]
+            plain = without_tiers(sums)
+            found.setdefault(stage, {})[key] = plain | by_tier(plain, tiers[of]) if of in tiers else sums
+    return found

@@ -81,16 +81,6 @@ class Job:
         return self._rewriting_engines | asked
 
     @property
-    def stall_minutes(self) -> float:
-        """The longest time without a sign of a worker: the config's, and how long its engines may wait for an answer."""
-        return self.prepared.config.limits.stall_minutes + self.answer_wait / 60
-
-    @property
-    def answer_wait(self) -> float:
-        """Seconds in which no answer of an engine need come, and so nothing be heard of its worker."""
-        return max((one.slow_seconds for of in self.engines.values() for one in of), default=0.0)
-
-    @property
     def _rewriting_engines(self) -> dict[str, list[EngineSettings]]:
         together = enumerate(opened_together(self.compiled.work).values(), start=1)
         return {rewriting_pool(number): list(distinct(one.settings for one in of).values()) for number, of in together}

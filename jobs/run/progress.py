@@ -114,11 +114,8 @@ def _exporter(prepared: Prepared) -> Exporter:
 
 
 @contextmanager
-def driver_gauges(prepared: Prepared, lease: Lease, state: State, answer_wait: float) -> Iterator[None]:
-    """Sets the gauges of the driver while the `with` block runs, if metrics are exported: Ray forgets one after 20 s.
-
-    `answer_wait`: the seconds in which no answer of an engine need come.
-    """
+def driver_gauges(prepared: Prepared, lease: Lease, state: State) -> Iterator[None]:
+    """Sets the gauges of the driver while the `with` block runs, if metrics are exported: Ray forgets one after 20 s."""
     if not exports_metrics(prepared.config):
         yield
         return
@@ -127,7 +124,6 @@ def driver_gauges(prepared: Prepared, lease: Lease, state: State, answer_wait: f
 
     def set_all() -> None:
         exporter.set("dmqr_started_timestamp_seconds", began)
-        exporter.set("dmqr_answer_wait_seconds", answer_wait)
         exporter.set("dmqr_shards_planned", state.planned)
         exporter.set("dmqr_shards_committed", state.shards)
         exporter.set("dmqr_lease_lost", float(lease.lost()))

@@ -114,7 +114,7 @@ def run(
                 with (
                     traced(prepared, lease.number) as traces,
                     progress_file(storage, lease, progress.state, put_log, record.spent),
-                    driver_gauges(prepared, lease, progress.state, job.answer_wait),
+                    driver_gauges(prepared, lease, progress.state),
                 ):
                     if draft is not None:
                         progress.phase("planning")
@@ -228,7 +228,7 @@ class Driver:
         stop: Stopped | None = None
         closing = False
         retries = 0
-        stall = Stall(tracker, self.job.stall_minutes, self.resume_command)
+        stall = Stall(tracker, self.job.prepared.config.limits.stall_minutes, self.resume_command)
         while (row := next_result(results)) is not None:
             if row:
                 stall.restart()

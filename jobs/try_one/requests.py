@@ -19,7 +19,7 @@ from rewriters.query import Query
 from rewriters.rewriter import Rewriter
 
 Row = dict[str, Any]
-_TOLD = ("model", "tier", "tier_note")
+_TOLD = ("model", "tier")
 _SPENT = ("prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "requests")
 
 

@@ -74,8 +74,7 @@ class Completion:
     seconds: in flight, over all attempts; those of requests that run together overlap. attempts: how often it was sent.
     latency: seconds from the last send to its end (None: nothing was sent). left_out: what the request was sent without,
     since the server does not take it, between commas (None: nothing). tier: the one of the provider's prices that the server
-    reports, "standard" for its default (None: it names none). tier_note: why it was not answered by the tier that the config
-    asks for (`openai/flex.py`; None: it was, or the config asks for none).
+    reports, "standard" for its default, else the one that the config asks for (None: neither names one).
     """
 
     text: str | None
@@ -93,7 +92,6 @@ class Completion:
     left_out: str | None = None
     cache_write_tokens: int = 0
     tier: str | None = None
-    tier_note: str | None = None
 
 
 class SendGate(Protocol):

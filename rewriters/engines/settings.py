@@ -75,24 +75,15 @@ class EngineSettings(Settings):
     @property
     def asked_tier(self) -> str | None:
         """The tier of the provider's prices that is asked for; None: its standard one."""
-        return getattr(self, "tier", None)
+        return None
 
     def longest_answer(self, max_tokens: int) -> int:
         """Returns the most tokens of an answer for which `max_tokens` are asked."""
         return max_tokens
 
-    @property
-    def slow_seconds(self) -> float:
-        """How long it may wait for an answer where that is so long that nothing may be heard of its worker; 0: it is not."""
-        return 0.0
-
     def located(self, locate: Locate) -> tuple[EngineSettings, dict[str, str]]:
         """Returns the settings with the places of weights that it loads, and what identifies these."""
         return self, {}
-
-    def begun(self, at: float) -> EngineSettings:
-        """Returns the settings for the workers of a job that began at a time, in seconds since the epoch."""
-        return self
 
     @property
     def opened_with(self) -> Any:
@@ -218,54 +209,18 @@ class ServerEngineSettings(EngineSettings):
         return self
 
 
-class FlexSettings(Settings):
-    """When requests of `tier: flex` are asked of the standard tier instead."""
-
-    timeout_seconds: Annotated[float, Field(ge=0.001)] = 900
-    """For one attempt at this tier; a request that takes longer is asked of the standard tier."""
-    refusals: Annotated[int, Field(gt=0)] = 5
-    """Of a request, for want of capacity, after which it is asked of the standard tier; pauses between them grow."""
-    deadline_minutes: Annotated[float, Field(gt=0)] | None = None
-    """After the begin of a job (a resumed one begins anew): from then on the standard tier is asked; null: none."""
-
-
 class OpenaiSettings(ServerEngineSettings):
     """A server with OpenAI's Chat Completions, such as `vllm serve`."""
 
     opener: ClassVar[str] = "rewriters.engines.openai.engine:OpenaiEngine"
     kind: Literal["openai"]
     """This engine."""
-    tier: Annotated[Literal["flex"] | None, NOT_IDENTITY] = None
-    """`flex`: cheaper and slower, where the provider has it for the model (`service_tier`); null: none is asked for."""
-    flex: Annotated[FlexSettings, NOT_IDENTITY] = FlexSettings()
-    """With `tier: flex`."""
-
-    @model_validator(mode="after")
-    def _one_tier(self) -> OpenaiSettings:
-        if self.tier is not None and "service_tier" in self.args:
-            raise ValueError("has tier and args.service_tier; give one of them")
-        if self.tier is None and self.flex != FlexSettings():
-            raise ValueError("has flex and no tier; add tier: flex, or remove flex")
-        return self
 
     @property
-    def slow_seconds(self) -> float:
-        """The time-out of the tier: all requests under way may take as long."""
-        return 0.0 if self.tier is None else self.flex.timeout_seconds
-
-    def begun(self, at: float) -> OpenaiSettings:
-        """Returns the settings with the time from which the standard tier is asked, where there is one."""
-        minutes = self.flex.deadline_minutes
-        if self.tier is None or minutes is None:
-            return self
-        return BegunOpenaiSettings(**self.model_dump(), standard_from=at + 60 * minutes)
-
-
-class BegunOpenaiSettings(OpenaiSettings):
-    """What the workers of a job are given that has a deadline for a tier."""
-
-    standard_from: float
-    """Seconds since the epoch."""
+    def asked_tier(self) -> str | None:
+        """The tier that `args.service_tier` names."""
+        tier = self.args.get("service_tier")
+        return tier if isinstance(tier, str) and tier not in ("auto", "default") else None
 
 
 class AnthropicSettings(ServerEngineSettings):

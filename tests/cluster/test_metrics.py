@@ -117,16 +117,6 @@ def test_a_block_counts_when_a_stage_has_finished_it() -> None:
     }
 
 
-def test_answers_by_tier_are_counted_with_why() -> None:
-    kept = Kept()
-    one = tracker(kept)
-    for counts in ({"tier/rewrite/flex/served": 5, "tier/rewrite/standard/refused": 2}, {"tier/rewrite/flex/served": 6}):
-        attempt = one.block_started("rewrite", 0, 8, "w")
-        one.block_finished("rewrite", 0, 8, attempt, BlockTotals({}, counts))
-    assert kept.amounts[series("dmqr_tier_answers", stage="rewrite", tier="flex", why="served")] == 6
-    assert kept.amounts[series("dmqr_tier_answers", stage="rewrite", tier="standard", why="refused")] == 2
-
-
 EVENTS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["start", "finish", "again", "commit"])), max_size=40)
 
 
@@ -214,7 +204,5 @@ def test_a_recorded_scrape_has_the_metrics_of_the_table() -> None:
         for sample in family.samples:
             own = {label for label in sample.labels if label[0].islower() and not label.startswith("otel_")}
             assert own == {*metric.labels, *RUN_LABELS} | ({"le"} if sample.name.endswith("_bucket") else set())
-    # recorded answers have no tokens and no tiers; the wait for answers is told since this scrape was recorded
-    rare = {"dmqr_reused", "dmqr_retries", "dmqr_outage_seconds", "dmqr_tokens", "dmqr_tier_answers"}
-    rare.add("dmqr_answer_wait_seconds")
+    rare = {"dmqr_reused", "dmqr_retries", "dmqr_outage_seconds", "dmqr_tokens"}  # recorded answers have no tokens
     assert {f"ray_{name}" for name in METRICS.keys() - rare} <= families.keys()

@@ -71,6 +71,14 @@ def test_an_answer_has_text_usage_and_our_name_of_the_model(server: FakeServer, 
     assert 0 < done.seconds < time.monotonic() - began
 
 
+@pytest.mark.parametrize(("said", "billed"), [({}, "flex"), ({"service_tier": "default"}, "standard")])
+def test_tokens_are_billed_by_the_tier_of_the_answer_else_by_that_of_args(
+    server: FakeServer, opened: Opened, said: dict[str, str], billed: str
+) -> None:
+    server.answer = lambda body: Reply(content=json.dumps(completion("tea") | said).encode())
+    assert one(opened(server, args={"service_tier": "flex"}), ask("tea")).tier == billed
+
+
 @pytest.mark.parametrize(
     ("content", "text", "reason"),
     [

@@ -22,7 +22,6 @@ from jobs.counts import (
     SelectedQueries,
     StrategiesOfQueries,
     TextsOfQueries,
-    TierAnswers,
     Unsearched,
     arm_key,
 )
@@ -31,7 +30,6 @@ from rewriters.guards.guards import NEAR_DUPLICATE
 from rewriters.lengths import longer_cores
 from rewriters.reasons import GUARDED
 
-STANDARD, UNNAMED = "standard", "unnamed"
 _FIRST = 5  # ids of failed queries that the log has for a shard, stage and reason; errors/ has all
 
 
@@ -94,25 +92,6 @@ def added_failures(given: pa.Table, table: pa.Table, stage: str) -> dict[str, in
     """Returns the counts of errors that were added to a block; an earlier stage may have the same name in its errors."""
     before = BlockErrors(given).counts(stage) if "errors" in given.column_names else Counter()
     return dict(BlockErrors(table).counts(stage) - before)
-
-
-def added_counts(given: pa.Table, table: pa.Table, stage: str) -> dict[str, int]:
-    """Returns what was added to a block of failures and of answers by tier."""
-    before = tier_counts(given, stage) if "costs" in given.column_names else Counter()
-    return added_failures(given, table, stage) | dict(tier_counts(table, stage) - before)
-
-
-def tier_counts(table: pa.Table, stage: str | None = None) -> Counter[str]:
-    """Returns the answers of a block by tier, of one stage or of all: those by other tiers than the standard one."""
-    flat = unnested(table, "costs")[1]
-    told = pc.or_kleene(pc.is_valid(flat.field("tier_note")), pc.is_valid(flat.field("tier")))
-    flat = flat.filter(pc.and_(told, pc.is_null(flat.field("error"))))
-    counts: Counter[str] = Counter()
-    columns = (flat.field(name).to_pylist() for name in ("stage", "tier", "tier_note"))
-    for at, tier, why in zip(*columns, strict=True):
-        if stage in (None, at) and (why is not None or tier != STANDARD):
-            counts[TierAnswers(at, tier or UNNAMED, why or TierAnswers.SERVED).key] += 1
-    return counts
 
 
 def one_arm_counts(table: pa.Table, tables: Mapping[str, pa.Table], errors: BlockErrors, planned: int) -> Counter[str]:

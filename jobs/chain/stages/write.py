@@ -20,7 +20,7 @@ from cluster.storage import Storage, open_storage
 from cluster.storage.traffic import take_traffic
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.candidates import Candidates
-from jobs.chain.stages.counts import BlockErrors, one_arm_counts, tier_counts
+from jobs.chain.stages.counts import BlockErrors, one_arm_counts
 from jobs.chain.stages.stored_rows import (
     Rankings,
     candidates_table,
@@ -64,7 +64,6 @@ class Write:
         of_results, files_of_results = self._results(shard, table, block)
         errors = BlockErrors(table)
         counts = errors.losses()
-        counts.update(tier_counts(table))
         counts.update(of_results)
         counts.update(one_arm_counts(table, tables, errors, len(work.only.strategies)) if work.only else {})
         counts["queries"] = table.num_rows

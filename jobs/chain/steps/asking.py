@@ -36,7 +36,6 @@ class AskedFor:
         gpus: The number of accelerators of the worker.
         prices: Of the job, if it has a budget.
         unsaved_seconds: The config's `limits.unsaved_seconds`.
-        began: When the job began, in seconds since the epoch; None: its engines have no deadlines.
         replay: Of a replay the reasons in errors/ for which it does queries again; None: it is none.
         completer: What answers that which is not stored: in a plan nobody.
     """
@@ -47,7 +46,6 @@ class AskedFor:
     gpus: float = 0.0
     prices: Prices | None = None
     unsaved_seconds: float = 30.0
-    began: float | None = None
     replay: frozenset[str] | None = None
     completer: Callable[..., Completer] = Completer
 
@@ -76,7 +74,7 @@ class Asking:
         self.made_by = {one.key: one.space for one in engines}
         self._recorded = {one.key for one in engines if one.settings.is_recorded}
         self._made_with: dict[tuple[str, str, int], tuple[Any, str]] = {}
-        opened = {one.key: one.settings if job.began is None else one.settings.begun(job.began) for one in engines}
+        opened = {one.key: one.settings for one in engines}
         self.completer = job.completer(
             stage, opened, open_storage(job.run), job.start, self.key, job.gpus, job.prices, job.unsaved_seconds, most_tokens
         )

@@ -23,7 +23,7 @@ from retrievers.retriever import JoinedText, RankedList, SearchText
 from rewriters.engines import Completion
 from rewriters.normalise import normalise
 
-_OF_THE_JOB = ("start", "lost", "tier", "tier_note")  # columns that are no facts about an answer
+_OF_THE_JOB = ("start", "lost", "tier")  # columns that are no facts about an answer
 _COMPLETION = pa.schema([field for field in COMPLETIONS if field.name not in _OF_THE_JOB])
 _FREE = {"seconds": 0.0, "attempts": 0} | dict.fromkeys(TOKENS, 0)
 

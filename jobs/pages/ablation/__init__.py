@@ -23,7 +23,6 @@ from jobs.pages.render import render
 from jobs.pages.report.outcome.collections import by_collection
 from jobs.pages.waiting import waiting
 from jobs.run.planning.thresholds import threshold_words
-from jobs.runs.tiers import tier_section
 from jobs.terminal.formats import masked
 
 if TYPE_CHECKING:
@@ -70,7 +69,6 @@ def _values(found: ComparedArms, texts: bool, samples: int) -> dict[str, Any]:
         "costs": found.costs,
         "further_work": [name for name in QUANTITIES if name not in _COSTED and any(getattr(one, name) for one in found.costs)],
         "gates": found.gates,
-        "tiers": tier_section(found.folder.counts, found.prices, found.folder.spent),
         "thresholds": [threshold_words(one) for one in found.folder.plan.thresholds.values()],
         "collections": by_collection(found.folder),
         "waiting": waiting(found.folder),

@@ -35,7 +35,6 @@ from jobs.pages.report.trend import trend
 from jobs.pages.waiting import waiting
 from jobs.runs.folder import RunFolder
 from jobs.runs.gate import saving_of_run
-from jobs.runs.tiers import tier_section
 from jobs.terminal.formats import masked
 
 
@@ -111,7 +110,6 @@ def _values(
         "stages": stages(figures, spent),
         "spending": spent,
         "latencies": latencies(figures),
-        "tiers": tier_section(run.counts, prices, run.spent),
         "storage_quantities": STORAGE,
         "failures": failed,
         "selection": selection(figures, evaluation, texts=texts),

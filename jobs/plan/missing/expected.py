@@ -21,7 +21,7 @@ from jobs.plan.missing.rates import Rates, add_seconds, rates_of
 from jobs.plan.missing.reasons import UNKNOWN, StoredQueries
 from jobs.plan.missing.steps import steps
 from jobs.plan.missing.survey import ByComponent, Component, Surveyed
-from jobs.plan.tiers import tier_names, tiers_of_arms
+from jobs.plan.tiers import tiers_of_arms
 from jobs.plan.work import searches_by_name
 from jobs.run.job import Job
 
@@ -75,7 +75,6 @@ def expected(
         },
         looked.left,
         looked.looked,
-        tiers=tier_names(tiers),
     )
     for kind in found.kinds.values():
         kind.wall_seconds = wall_seconds([kind], pools)

@@ -14,8 +14,7 @@ from jobs.counts import GATE_STAGE
 from jobs.plan.missing.amounts import NOTHING, UNSEEN, Amount, spread_between, total
 from jobs.plan.missing.answers import RequestCost
 from jobs.plan.missing.survey import Component, Surveyed
-from jobs.plan.tiers import Tiers
-from jobs.runs.tiers import at_tiers
+from jobs.plan.tiers import Tiers, at_tiers
 
 GENERATIONS, SEARCHES, PAIRS, OF_WEB = "generations", "searches", "pairs", "web searches"
 _COUNTED = {"retrieve": "searches", GATE_STAGE: "searches", "web": "searches", "rerank": "pairs"}
@@ -89,8 +88,6 @@ class Missing:
     looked: int
     wall_seconds: float | None = None
     """On the wall, by the busiest pool of all; None: not known."""
-    tiers: tuple[str, ...] = ()
-    """Of providers' prices that are asked for beside the standard one, at whose prices the most of `usd` is."""
 
     @property
     def usd(self) -> Amount | None:
@@ -107,7 +104,6 @@ class Missing:
             "looked": self.looked,
             "wall_seconds": self.wall_seconds,
             "usd": None if usd is None else usd.values(),
-            "tiers": list(self.tiers),
             "unpriced": [name for name, one in self.kinds.items() if one.unpriced],
         }
 
@@ -157,7 +153,7 @@ def add_cost(kind: Kind, component: Component, cost: RequestCost) -> None:
 def price_of(prices: Prices, kind: Kind, tiers: Tiers) -> Amount:
     """Returns the price of what is missing: tokens, searches, and the time of workers where it is known.
 
-    `tiers` are those that engines ask for; the most is with all requests at the standard one.
+    `tiers` are those that engines ask for.
     """
     ends = []
     for end in range(3):
@@ -167,7 +163,7 @@ def price_of(prices: Prices, kind: Kind, tiers: Tiers) -> Amount:
             if "cached_tokens" in of:  # what a cache has is cheap: the least is with all of it, the most without
                 of["cached_tokens"] = (of["prompt_tokens"], of["cached_tokens"], 0.0)[end] if of["cached_tokens"] else 0.0
             sums.setdefault(component[0], {})[component[1]] = of | {_COUNTED.get(component[0], "requests"): number[end]}
-        ends.append(prices.usd(at_tiers(sums, dict.fromkeys(tiers) if end == 2 else tiers)))
+        ends.append(prices.usd(at_tiers(sums, tiers)))
     return Amount(*ends)
 
 

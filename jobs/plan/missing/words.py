@@ -8,8 +8,6 @@ from typing import Any
 from jobs.plan.missing.amounts import Amount, words
 from jobs.terminal.formats import clock, money, queries
 
-STANDARD_AT_MOST = "the most at the prices of the standard tier"
-
 
 def missing_rows(missing: Mapping[str, Any] | None, left: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields the rows of the table of `plan`; `left`: the most that there may be of what is not looked up."""
@@ -35,9 +33,8 @@ def missing_rows(missing: Mapping[str, Any] | None, left: Mapping[str, Any]) -> 
         yield "  sample", f"{queries(sample['queries'])} were paid for{usd}, and are kept: {sample['folder']}"
     said = []
     if missing["usd"] is not None:
-        tiers = f", at the prices of tier {' and '.join(missing['tiers'])}, {STANDARD_AT_MOST}" if missing.get("tiers") else ""
         apart = f", {' and '.join(missing['unpriced'])} apart" if missing.get("unpriced") else ""
-        said.append(words(Amount(**missing["usd"]), money) + apart + tiers)
+        said.append(words(Amount(**missing["usd"]), money) + apart)
     if missing["wall_seconds"]:
         said.append(f"about {clock(missing['wall_seconds'])} on the wall, by the pool that works longest")
     if said:

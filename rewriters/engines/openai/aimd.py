@@ -46,17 +46,15 @@ class Place:
 class AimdLimit:
     """Places for requests in flight, given in the order of asking. All use is on one event loop."""
 
-    def __init__(self, max_in_flight: int, patience: float = math.inf, most_probes: float = math.inf) -> None:
+    def __init__(self, max_in_flight: int, patience: float = math.inf) -> None:
         """Starts with `INITIAL` places.
 
         Args:
             max_in_flight: Most places.
             patience: Seconds of an outage after which whoever waits for a place gets PatienceExceededError.
-            most_probes: Failures in a row of the only request in flight, after which whoever does not get a place at once
-                gets PatienceExceededError, until the outage has ended.
         """
         self.in_flight = 0
-        self._max, self._patience, self._most_probes = max_in_flight, patience, most_probes
+        self._max, self._patience = max_in_flight, patience
         self._limit = float(min(INITIAL, max_in_flight))
         self._slow_start = True
         self._sent = self._decreased_at = 0  # number of the latest request, now and at the latest decrease
@@ -77,8 +75,6 @@ class AimdLimit:
         admitted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append(admitted)
         self._admit()
-        if self._probes > self._most_probes:
-            self._give_up()
         try:
             number = await admitted
         except asyncio.CancelledError:
@@ -139,11 +135,8 @@ class AimdLimit:
         self._decrease_to(1, slow_start=True)
         self._probes += 1
         self.hold(min(pause(self._probes, longest=LONGEST_BACKOFF, least=0), self._patience))
-        lasted = asyncio.get_running_loop().time() - self._failing_since
-        if lasted >= self._patience or self._probes > self._most_probes:
-            self._give_up()
-
-    def _give_up(self) -> None:
+        if asyncio.get_running_loop().time() - self._failing_since < self._patience:
+            return
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():

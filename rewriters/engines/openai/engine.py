@@ -5,8 +5,8 @@ server's state (429, 503, no connection) are retried within a patience; failures
 invalid response) use up one of its attempts. A request that still fails ends as an error in its completion. A failure
 common to all requests, such as a wrong key, is raised.
 
-`protocol.py` builds and parses messages, `fields.py` knows those of their fields that servers refuse, `flex.py` when a
-cheaper tier is asked, `server.py` has the connections, `token_count.py` counts what is not reported.
+`protocol.py` builds and parses messages, `fields.py` knows those of their fields that servers refuse, `server.py` has the
+connections, `token_count.py` counts what is not reported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -29,7 +28,6 @@ from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
 from rewriters.engines.openai import fields, protocol
 from rewriters.engines.openai.aimd import LONGEST_BACKOFF, AimdLimit, Outcome, PatienceExceededError
-from rewriters.engines.openai.flex import REFUSED, AskedTier, FlexTier
 from rewriters.engines.openai.protocol import CHAT_COMPLETIONS, ChatProtocol, ChatResponse, RequestFailure, Usage
 from rewriters.engines.openai.server import ChatServer
 from rewriters.engines.openai.token_count import TokenCounter
@@ -46,7 +44,8 @@ _MAX_MESSAGE = 300  # characters of an error message
 class _RequestState:
     """What happened to one request so far."""
 
-    tier: AskedTier
+    tier: str | None  # that the latest answer was billed by
+    first_sent: float = 0.0  # by `time.monotonic`: the patience begins there
     sends: int = 0
     attempts_used: int = 0
     seconds: float = 0.0  # in flight
@@ -59,8 +58,8 @@ class _RequestState:
     completion_tokens: int = 0
 
     def add(self, usage: Usage, tier: str | None) -> None:
-        """Counts the tokens of an answer, and the tier that they are billed by."""
-        self.tier.billed.add(tier)
+        """Counts the tokens of an answer, and notes the tier that it is billed by."""
+        self.tier = tier or self.tier
         self.prompt_tokens += usage.prompt_tokens or 0
         self.cached_tokens += usage.cached_tokens
         self.cache_write_tokens += usage.cache_write_tokens
@@ -94,7 +93,7 @@ class OpenaiEngine:
         self._accepted: frozenset[str] = frozenset()  # what it has taken at least once
         self._latest_failure = RequestFailure("unavailable", "the server does not answer")
         self._limit = AimdLimit(settings.max_in_flight, self._patience)
-        self._tier = FlexTier(settings, self._server, self._patience)
+        self._tier = settings.asked_tier
         self._refusals, self._probing = Refusals(), asyncio.Lock()
         self._lock = threading.Lock()
         self._closed = False
@@ -151,31 +150,24 @@ class OpenaiEngine:
     async def _complete_one(self, request: Request, gate: SendGate | None) -> Completion | None:
         if gate is not None and not await gate.admit(request):
             return None
-        state, path = _RequestState(self._tier.begin(request)), self.protocol.path_of(request)
+        state, path = _RequestState(self._tier), self.protocol.path_of(request)
         while True:
             try:
-                async with AsyncExitStack() as held:
-                    at_tier = await self._tier.place(state.tier, held)
-                    place = await held.enter_async_context(self._limit.place())
+                async with self._limit.place() as place:
                     if gate is not None:
                         gate.sending(request)
-                    omitted, args = self._omitted | state.omitted, self._args | state.tier.fields
-                    body, state.left_out = self.protocol.request_body(self._model, request, args, omitted)
+                    omitted = self._omitted | state.omitted
+                    body, state.left_out = self.protocol.request_body(self._model, request, self._args, omitted)
                     sent = time.monotonic()
-                    state.sends, state.tier.first_sent = state.sends + 1, state.tier.first_sent or sent
-                    seconds = self._tier.seconds(state.tier)
-                    status, headers, content = await self._server.send(protocol.encode(body), path, seconds)
+                    state.sends, state.first_sent = state.sends + 1, state.first_sent or sent
+                    status, headers, content = await self._server.send(protocol.encode(body), path)
                     state.latency = time.monotonic() - sent
                     state.seconds += state.latency
                     result = self.protocol.parse_response(status, headers, content) if isinstance(content, bytes) else content
-                    delay = self._tier.judge(state.tier, result, status, content, at_tier)
-                    place.outcome = _outcome(result) if delay is None else None
+                    place.outcome = _outcome(result)
             except PatienceExceededError:
                 suffix = f"; nothing else came for {self._patience / 60:g} minutes"
                 return self._failed(self._latest_failure, state, suffix)
-            if delay is not None:
-                await asyncio.sleep(delay)
-                continue
             if isinstance(result, ChatResponse):
                 answered(self._service)
                 self._refusals.answered()
@@ -188,9 +180,6 @@ class OpenaiEngine:
             if protocol.is_fatal(status) and not await self._refused_alone(status, result.message):
                 raise self._server.fatal_error(status, result.message, self._server.base + path)
             delay = self._retry_delay(result, state)
-            if delay is None and state.tier.asked and not result.uses_attempt:  # the patience with the tier is over
-                state.tier.fall_back(REFUSED)
-                delay = 0.0
             if delay is None:
                 return self._failed(result, state)
             await asyncio.sleep(delay)
@@ -243,7 +232,7 @@ class OpenaiEngine:
         if failure.uses_attempt:
             state.attempts_used += 1
             return delay if state.attempts_used < self._attempts and asked <= self._patience else None
-        patience_left = state.tier.first_sent + self._patience - time.monotonic()
+        patience_left = state.first_sent + self._patience - time.monotonic()
         if patience_left <= 0 or asked > patience_left:
             return None
         if asked and failure.reason == "rate_limited":
@@ -260,7 +249,6 @@ class OpenaiEngine:
         if counted and not self._warned_of_usage:
             self._warned_of_usage = True
             _log.warning("%s reports no usage; tokens are counted by %s", self._server.base, self._counter.source)
-        tier, tier_note = self._tier.answered(state.tier, response.tier)
         return Completion(
             response.text,
             response.finish_reason,
@@ -274,8 +262,7 @@ class OpenaiEngine:
             attempts=state.sends,
             latency=state.latency,
             left_out=", ".join(state.left_out) or None,
-            tier=tier,
-            tier_note=tier_note,
+            tier=response.tier or self._tier,
         )
 
     def _failed(self, failure: RequestFailure, state: _RequestState, suffix: str = "") -> Completion:
@@ -292,8 +279,7 @@ class OpenaiEngine:
             error_reason=failure.reason,
             error_message=self._server.redact(failure.message)[: _MAX_MESSAGE - len(suffix)] + suffix,
             latency=state.latency,
-            tier=state.tier.billed_by,
-            tier_note=state.tier.tier_note,
+            tier=state.tier,
         )
 
 

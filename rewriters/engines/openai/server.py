@@ -67,12 +67,8 @@ class ChatServer:
         if self._session is not None:
             await self._session.close()
 
-    async def send(
-        self, content: bytes, path: str | None = None, seconds: float | None = None
-    ) -> tuple[int, Mapping[str, str], bytes | RequestFailure]:
-        """Sends one request, to a path behind the base URL (None: that of messages), and waits for so many seconds.
-
-        None: as long as the settings say.
+    async def send(self, content: bytes, path: str | None = None) -> tuple[int, Mapping[str, str], bytes | RequestFailure]:
+        """Sends one request, to a path behind the base URL (None: that of messages), and waits for the answer.
 
         Returns:
             The status (0: none came), the headers, and the body or why there is none.
@@ -90,7 +86,7 @@ class ChatServer:
                     data=content,
                     headers=self._protocol.headers(self.key.value),
                     allow_redirects=False,
-                    timeout=_timeout(self._seconds if seconds is None else seconds),
+                    timeout=_timeout(self._seconds),
                 )
             )
             if status != 401 or not self.key.renewed(used):  # a key that was replaced in its file

@@ -32,7 +32,7 @@ APART = {
     "VllmSettings": {"timeout_seconds"},
     "OpenaiSettings": {
         "base_url", "api_key_env", "api_key_file", "max_in_flight", "timeout_seconds", "attempts", "patience_minutes",
-        "tokenizer", "tier", "flex",
+        "tokenizer",
     },
     "ElasticSettings": {
         "url_env", "api_key_env", "user_env", "password_env", "api_key_file", "password_file", "ca_file", "replicas",

@@ -315,7 +315,7 @@ def test_a_model_of_a_server_without_a_price_is_told(values: dict[str, Any]) -> 
 
 
 def test_a_tier_without_a_price_is_told(values: dict[str, Any]) -> None:
-    engine = {"kind": "openai", "model": "tiny", "base_url": "http://host/v1", "tier": "flex"}
+    engine = {"kind": "openai", "model": "tiny", "base_url": "http://host/v1", "args": {"service_tier": "flex"}}
     config = Config.model_validate(values | {"rewrite": {"engine": engine}})
     (words,) = unpriced_models(config, Prices(tokens={"tiny": {"prompt": 1.0}}))
     assert words == (

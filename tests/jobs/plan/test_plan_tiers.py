@@ -1,4 +1,4 @@
-"""What `plan` expects of engines that ask for a tier: its prices, and what it costs if all falls back."""
+"""What `plan` expects of engines that ask for a tier: its prices."""
 
 from __future__ import annotations
 
@@ -16,20 +16,18 @@ from cluster.costs import Prices
 from cluster.run.shards import Manifest
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
-from jobs.plan.budget import over_budget
 from jobs.plan.estimate import Estimate, estimate
 from jobs.plan.plan import plan
-from jobs.plan.table import plan_table
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
 from jobs.runs.tally import summed
-from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 
 PRICES = Prices(
     cpu_worker_hour=3.6,
     tokens={"tiny": {"prompt": 2.0, "completion": 20.0, "tiers": {"flex": {"prompt": 1.0, "completion": 10.0}}}},
 )
+FLEX = {"service_tier": "flex"}
 TOKENS = {"prompt_tokens": 1000.0, "completion_tokens": 100.0}  # 4,000 millionths of a USD at the standard tier
 WORK = 10 * 1e-3  # USD of ten seconds of work
 Make = Callable[..., Prepared]
@@ -65,11 +63,9 @@ def expected(job: Prepared, done: Manifest | None = None) -> Estimate:
 
 
 def test_counted_prompts_have_the_prices_of_the_tier(make: Make) -> None:
-    plain, flex = expected(make()), expected(make(tier="flex"))
+    plain, flex = expected(make()), expected(make(args=FLEX))
     assert plain.usd is not None
-    assert (plain.tiers, plain.fallen_usd) == ((), None)
     assert flex.usd == pytest.approx(plain.usd / 2)
-    assert (flex.tiers, flex.fallen_usd) == (("flex",), pytest.approx(plain.usd))
     assert (flex.prompt_tokens, flex.completion_tokens) == (plain.prompt_tokens, plain.completion_tokens)
 
 
@@ -79,31 +75,13 @@ def test_counted_prompts_have_the_prices_of_the_tier(make: Make) -> None:
 def test_what_was_done_is_priced_by_the_tier_that_is_asked_for_now(make: Make, before: dict[str, float]) -> None:
     """Whichever answered: the money of 1,000 queries, by one that is committed."""
     standard, cheap = 1000 * (WORK + 0.004), 1000 * (WORK + 0.002)
-    plain, flex = expected(make(), manifest(**before)), expected(make(tier="flex"), manifest(**before))
-    assert (plain.usd, plain.fallen_usd) == (pytest.approx(standard), None)
-    assert (flex.usd, flex.fallen_usd) == (pytest.approx(cheap), pytest.approx(standard))
-
-
-def test_the_budget_is_compared_with_the_price_of_the_standard_tier_too(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To which all requests may fall back."""
-    monkeypatch.setattr(Job, "check_engines", lambda _: None)
-    flex, plain = (plan(make(**tier), LiveDisplay(io.StringIO())) for tier in ({"tier": "flex"}, {}))
-    low, expected, high = (flex["missing"]["usd"][end] for end in ("low", "expected", "high"))
-    assert (2 * low, 2 * expected, high) == pytest.approx([plain["missing"]["usd"][end] for end in ("low", "expected", "high")])
-    assert (flex["missing"]["tiers"], plain["missing"]["tiers"]) == (["flex"], [])
-    warned = over_budget(flex | {"max_cost_usd": 0.6 * high})
-    interval = f"about {money(expected)} ({money(low)} to {money(high)})"
-    at_most = "the most at the prices of the standard tier"
-    said = f"{interval} are expected, {at_most}, limits.max_cost_usd is {money(0.6 * high)}"
-    assert warned == f"the run may stop before its end: {said}"
-    assert over_budget(flex | {"max_cost_usd": 1.01 * high}) is None
-    cells = dict(zip(*(list(map(str, column.cells)) for column in plan_table(flex).columns), strict=True))
-    assert cells["  together"].startswith(f"{interval}, at the prices of tier flex, {at_most}")
+    plain, flex = expected(make(), manifest(**before)), expected(make(args=FLEX), manifest(**before))
+    assert (plain.usd, flex.usd) == (pytest.approx(standard), pytest.approx(cheap))
 
 
 def test_engines_of_strategies_ask_for_tiers_of_their_own(make: Make) -> None:
     """Of one model at two tiers it is not known which answers, so it is priced as standard."""
-    job = make(tier="flex")
+    job = make(args=FLEX)
     assert job.engine is not None
     own = tuple(one.model_copy(update={"engine": job.engine}) for one in job.rewriting.pool)
     both = replace(job, rewriting=replace(job.rewriting, pool=own), engine=make().engine)
@@ -116,13 +94,12 @@ def test_arms_are_priced_by_the_tiers_of_their_own_engines(make: Make, monkeypat
     monkeypatch.setattr(Job, "check_engines", lambda _: None)
     of_small = {"prompt": 4.0, "completion": 40.0, "tiers": {"flex": {"prompt": 1.0, "completion": 10.0}}}
     prices = PRICES.model_copy(update={"tokens": {**PRICES.tokens, "small": Prices(tokens={"x": of_small}).tokens["x"]}})
-    own = {"small": {"rewrite.engine.model": "small", "rewrite.engine.tier": "flex"}}
+    own = {"small": {"rewrite.engine.model": "small", "rewrite.engine.args": FLEX}}
     run = replace(make(), prices=prices)
     job = prepare_ablation(load_config(run.config_file, [f"ablate={json.dumps({'arms': own})}"]), run.config_file)
     job = replace(job, prepared=replace(job.prepared, prices=prices))
     missing = plan(run, LiveDisplay(io.StringIO()), job)["ablation"]["missing"]
-    small = replace(make(model="small", tier="flex"), prices=prices)
+    small = replace(make(model="small", args=FLEX), prices=prices)
     alone = [plan(one, LiveDisplay(io.StringIO()))["missing"] for one in (run, small)]
-    assert missing["tiers"] == alone[1]["tiers"] == ["flex"]
     for end in ("low", "expected", "high"):
         assert missing["usd"][end] == pytest.approx(sum(one["usd"][end] for one in alone))
