@@ -21,26 +21,20 @@ QUANTITIES = {
     "requests": "rewrite", "searches": "retrieve", "pairs": "rerank", "rounds": "iterate", "grades": "grade",
     "web_searches": "web", "answers": "answer", "judgements": "judge",
 }  # fmt: skip
-COMPUTED = "computed"  # work of code that makes the texts of a strategy, which is no request
 GATE_STAGE = "gate"  # value of `costs.stage` of the searches that are made before rewriting
 _ARM = "arm/"
 
 
 def cost_quantity(quantity: str) -> str:
-    """Returns the column of costs/ that counts a quantity of work: each answer, refined query and grade is a request.
-
-    "": none does.
-    """
+    """Returns the column of costs/ that counts a quantity of work: each answer, refined query and grade is a request."""
     if quantity == "web_searches":
         return "searches"
-    if quantity == COMPUTED:
-        return ""  # none does: what was made is counted by itself (`MadeWork`)
     return "requests" if quantity in ("answers", "rounds", "grades", "judgements") else quantity
 
 
 def cost_stages(quantity: str) -> tuple[str, ...]:
     """Returns the values of `costs.stage` under which a quantity of work is counted."""
-    stage = "rewrite" if quantity == COMPUTED else QUANTITIES[quantity]
+    stage = QUANTITIES[quantity]
     return (stage, GATE_STAGE) if quantity == "searches" else (stage,)
 
 
@@ -203,7 +197,7 @@ class Work(CountKey):
     def parse(cls, key: str) -> Self | None:
         """Returns a stored key by its parts; None: it is of another kind."""
         found = super().parse(key)
-        return found if found is not None and found.quantity in (*QUANTITIES, COMPUTED) else None
+        return found if found is not None and found.quantity in QUANTITIES else None
 
 
 @dataclass(frozen=True)

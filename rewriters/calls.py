@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from cluster.errors import RewriterError
 from rewriters.joint import REQUEST_NAME, joint_schema, joint_template
-from rewriters.python.given import GivenQuery
-from rewriters.query import Query
 from rewriters.settings import SelectionOfStrategies
 from rewriters.strategy import CONTEXT, Strategy, template_hash, variables
 
@@ -54,12 +52,6 @@ class Call:
     def variables(self) -> set[str]:
         """The columns of the log that the template shows."""
         return variables(self.template) - {"query", CONTEXT}
-
-    def given(self, query: Query) -> GivenQuery | None:
-        """Returns what code is given for a query, as prompts show it; None: a model is asked."""
-        if self.kind != "own" or not self.strategies[0].is_code:
-            return None
-        return GivenQuery(query._replace(values={name: query.values.get(name) for name in sorted(self.variables)}))
 
 
 def in_prompt_order(pool: Sequence[Strategy]) -> tuple[Strategy, ...]:
@@ -115,11 +107,7 @@ def calls_of(
 
 
 def _own_call(s: Strategy, decoding: Mapping[str, Any]) -> Call:
-    """Returns the request of one strategy alone. Beside its marks, texts that end its answer stay in it up to there.
-
-    Code of the user decodes nothing: its texts are the same, whatever the config says of that.
-    """
-    decoding = {} if s.is_code else decoding
+    """Returns the request of one strategy alone. Beside its marks, texts that end its answer stay in it up to there."""
     marks = () if s.marks is None else tuple(dict.fromkeys((*s.marks.all, *decoding.get("stop", ()))))
     return Call(
         "own", s.name, s.recorded_as, s.prompt, (s,), decoding, _own_schema(s), s.samples,

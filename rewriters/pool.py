@@ -1,7 +1,6 @@
-"""The pool: strategies by their names, read from YAML, or code (`python/`).
+"""The pool: strategies by their names, read from YAML.
 
-A strategy is named by a file of `strategies/` (`rag_fusion`), by the path of a file of the user (`./medical.yaml`) or by code
-(`./rm3.py:Rm3`). With
+A strategy is named by a file of `strategies/` (`rag_fusion`) or by the path of a file of the user (`./medical.yaml`). With
 parameters, `{rag_fusion: {n: 2}}`, it is another strategy with a name of its own, `rag_fusion(n=2)`, which may stand beside
 the first. A parameter is a field of the strategy, a decoding setting, a variable that the file declares, or one of its
 variants (`{decompose: {interpret: true}}`).
@@ -19,10 +18,9 @@ import yaml
 from pydantic import ValidationError
 
 from cluster.errors import RewriterError, nearest
-from cluster.plugins.references import known_names, names_class, with_absolute_files
+from cluster.plugins.references import with_absolute_files
 from cluster.settings import REQUIRED
 from rewriters.marks import Marks
-from rewriters.python.load import GROUP, code_name, house, is_code, load_code
 from rewriters.reading.answer import label_key
 from rewriters.settings import DecodingSettings, is_path
 from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Strategy, Words, plain_name, render, variables
@@ -56,8 +54,6 @@ class Named(NamedTuple):
     @property
     def stem(self) -> str:
         """Returns the strategy's name without parameters."""
-        if names_class(self.source):
-            return code_name(self.source)
         return Path(self.source).stem if is_path(self.source) else self.source
 
     @property
@@ -84,9 +80,10 @@ def named(entry: Entry) -> Named:
     raise ValueError(f"should be a name, a path or {{name: {{parameter: value}}}}, found {entry!r}")
 
 
-def shipped() -> list[str]:
+@cache
+def shipped() -> tuple[str, ...]:
     """Returns the sorted names of the built-in strategies."""
-    return sorted(house())
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
 @cache
@@ -155,11 +152,6 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
         wanted = named(entry)
     except ValueError as error:
         raise RewriterError("strategy", str(error)) from error
-    if is_code(wanted.source):
-        try:
-            return load_code(wanted.source, wanted.name, wanted.parameters)
-        except ValidationError as error:
-            raise _refusal(wanted.source, error) from error
     fields, where = _file(wanted, read)
     declared = _declared(fields.pop("variables", {}), where)
     variants = _variants(fields.pop("variants", {}), where)
@@ -221,8 +213,7 @@ def _file(wanted: Named, read: Callable[[str], str]) -> tuple[dict[str, Any], st
         where = wanted.source
     else:
         if wanted.source in RESERVED or wanted.source not in shipped():
-            known = known_names(shipped(), GROUP)
-            raise RewriterError("strategy", f"unknown strategy {wanted.source!r}{nearest(wanted.source, known)}")
+            raise RewriterError("strategy", f"unknown strategy {wanted.source!r}{nearest(wanted.source, shipped())}")
         where, read = f"strategies/{wanted.source}.yaml", lambda _: read_local(str(_FOLDER / f"{wanted.source}.yaml"))
     fields = read_yaml("strategy", where, lambda: read(wanted.source), "correct the path, or the file")
     if not isinstance(fields, dict):

@@ -290,7 +290,7 @@ class Rewriter:
         return Request(
             query.query_id, query.text, call.name, render(call.template, values), call.prompt_hash, call.schema, decoding,
             call.recorded_as, sample, call.engine, told_hash(used, mask.counts), shared_prefix(call.template, values, values),
-            as_text=call.as_text, marks=call.marks, given=call.given(shown),
+            as_text=call.as_text, marks=call.marks,
         )  # fmt: skip
 
     def _results(self, strategy: Strategy, answers: Answers, choice: Choice, mask: Mask) -> list[RewriteResult]:
@@ -298,7 +298,7 @@ class Rewriter:
         return [
             _result(
                 strategy, choice, one.position, unmasked(one.text, mask.values), answers.model, answers.prompt_hash,
-                one.parsed_as, (*one.flags, *masked), one.weight,
+                one.parsed_as, (*one.flags, *masked),
             )
             for one in answers.texts[:most]
         ]  # fmt: skip
@@ -318,11 +318,11 @@ def _samples(call: Call, choice: Choice) -> int:
 
 def _result(
     strategy: Strategy, choice: Choice, position: int, text: str, model: str, prompt_hash: str, parsed_as: str,
-    flags: tuple[str, ...], weight: float = 1.0,
+    flags: tuple[str, ...],
 ) -> RewriteResult:  # fmt: skip
     return RewriteResult(
         strategy.name, position, text, strategy.weight, strategy.search_as, model, prompt_hash, parsed_as, choice.reason,
-        strategy.position_weight(position) * weight, flags,
+        strategy.position_weight(position), flags,
     )  # fmt: skip
 
 

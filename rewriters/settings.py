@@ -11,7 +11,6 @@ from pydantic import BaseModel, Field
 
 from cluster.named_content import deciding_fields
 from cluster.plugins.modules import identity_of
-from cluster.plugins.references import names_class
 from cluster.settings import NOT_IDENTITY, Names, Settings
 
 DRIFT = 0.15
@@ -58,7 +57,7 @@ class DecodingSettings(Settings):
 
 def is_path(source: str) -> bool:
     """Returns whether a name of strategies or rules is the path of a file of the user with what they are."""
-    return ("/" in source or source.endswith((".yaml", ".yml"))) and not names_class(source)
+    return "/" in source or source.endswith((".yaml", ".yml"))
 
 
 class SelectionOfStrategies(Settings):

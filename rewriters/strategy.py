@@ -18,7 +18,6 @@ from cluster.settings import FROZEN
 from rewriters.engines.settings import AnyEngineSettings
 from rewriters.marks import Marks
 from rewriters.normalise import normalise
-from rewriters.python.given import Reads
 from rewriters.settings import identity_fields
 
 PLACEHOLDER = "{query}"
@@ -165,16 +164,6 @@ class Strategy(BaseModel):
     def is_trained(self) -> bool:
         """Whether prompt or answer have the form of one trained rewriter, so that no other prompt can ask for it."""
         return self.prompt_as == "text" or self.marks is not None
-
-    @property
-    def is_code(self) -> bool:
-        """Whether code of the user makes its texts, and no model is asked for them."""
-        return self.engine is not None and self.engine.is_code
-
-    @property
-    def reads(self) -> Reads | None:
-        """What its code reads of the original's lists; None: nothing, or it is no code."""
-        return None if self.engine is None else self.engine.reads
 
     @property
     def begins_with_text(self) -> bool:

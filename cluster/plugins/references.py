@@ -30,25 +30,17 @@ def is_reference(name: str) -> bool:
     return ":" in name
 
 
-def names_class(name: str) -> bool:
-    """Returns whether a name has the form `module:Class` or `file.py:Class`."""
-    return any(form.fullmatch(name) for form in (_FILE, _MODULE))
-
-
 def with_absolute_files(value: Any, folder: Path, key: str = "") -> Any:
     """Returns values of a config in which the path of each `file.py:Class` is that of a file in or below a folder.
 
-    These stand where code is named, at keys `kind` and below `strategies`, also of an arm's dotted keys; other texts stay as
-    they are. `key` is that of the values.
+    These stand where code is named, at keys `kind`, also of an arm's dotted keys; other texts stay as they are. `key` is that
+    of the values.
     """
     last = key.rpartition(".")[2]
     if isinstance(value, str):
-        return _in_folder(value, folder) if last in ("kind", "strategies") else value
+        return _in_folder(value, folder) if last == "kind" else value
     if isinstance(value, dict):
-        return {
-            _in_folder(name, folder) if last == "strategies" else name: with_absolute_files(one, folder, str(name))
-            for name, one in value.items()
-        }
+        return {name: with_absolute_files(one, folder, str(name)) for name, one in value.items()}
     return [with_absolute_files(one, folder, key) for one in value] if isinstance(value, list) else value
 
 

@@ -21,9 +21,7 @@ from dmqr.testing.settings import (
     refusal_of,
     reranker_settings_of,
     settings_of,
-    strategy_of,
 )
-from dmqr.testing.strategies import StrategyContract
 
 __all__ = [
     "HOSTILE",
@@ -31,11 +29,9 @@ __all__ = [
     "RerankerContract",
     "RetrieverContract",
     "SettingsContract",
-    "StrategyContract",
     "engine_settings_of",
     "hits_of",
     "refusal_of",
     "reranker_settings_of",
     "settings_of",
-    "strategy_of",
 ]

@@ -11,14 +11,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from cluster.errors import DmqrError
-from cluster.plugins.code import PluginError
-from cluster.plugins.references import plugin
 from cluster.settings import REQUIRED, Settings
 from retrievers.kinds import AnyRetrieverSettings, RetrieverSettings
 from retrievers.rerankers.kinds import AnyRerankerSettings
 from retrievers.rerankers.settings import RerankerSettings
 from rewriters.engines.settings import AnyEngineSettings, EngineSettings
-from rewriters.python.strategy import PythonStrategy
 
 HOSTILE = (
     "", " \n\t", "?", "a" * 5_000, "word " * 3_000, "\x00\x07 bell", 'unbalanced ( " [ {', "AND OR NOT * ~2 ^3 f:v \\ / <b>",
@@ -44,23 +41,6 @@ def engine_settings_of(kind: str, **values: Any) -> EngineSettings:
 def reranker_settings_of(kind: str, **values: Any) -> RerankerSettings:
     """Returns the settings of a reranker as `settings_of` does those of a retriever."""
     return _validated(AnyRerankerSettings, kind, values)  # type: ignore[no-any-return]
-
-
-def strategy_of(source: str, **parameters: Any) -> PythonStrategy:
-    """Returns a strategy in Python, by what `rewrite.strategies` names it: `file.py:Class`, `module:Class`, an entry point.
-
-    Raises:
-        ValueError: There is no such code, or a parameter is wrong.
-    """
-    try:
-        made = plugin(source, "dmqr.strategies", _is_strategy, "a class that derives PythonStrategy")
-    except PluginError as error:
-        raise ValueError(str(error)) from error
-    return made(**parameters)  # type: ignore[no-any-return]
-
-
-def _is_strategy(one: Any) -> bool:
-    return isinstance(one, type) and issubclass(one, PythonStrategy)
 
 
 def _validated(model: Any, kind: str, values: Any) -> Any:

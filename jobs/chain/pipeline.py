@@ -23,7 +23,6 @@ from jobs.chain.arms.requests import called, opened_together
 from jobs.chain.arms.shared_work import Reading, SharedWork
 from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
 from jobs.chain.stages.counts import added_failures
-from jobs.chain.stages.first_lists import FirstDocuments
 from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.gate import Gating, without_gate
 from jobs.chain.stages.llm.generate import Generate, without_answers
@@ -115,9 +114,8 @@ def stages(
         "write": {"write": {"work": of_results, "run": run, "start": start}},
     }
     gates = {number: one.gate for number, one in enumerate(work.readings) if one.gate is not None}
-    read = [one for of in work.readings for one in of.first.values()]
-    if gates or read:
-        gating = {"work": of_results, "gates": gates, "read": read, "device": device(pools["gate"]), "store": store}
+    if gates:
+        gating = {"work": of_results, "gates": gates, "device": device(pools["gate"]), "store": store}
         arguments["gate"] = {"gate": gating}
     if work.rerankers:
         indexes = {of.key: work.retrievers[of.key] for one in work.rerankers for of in one.documents}
@@ -179,8 +177,6 @@ def _rewriting(
         name = rewriting_pool(number)
         job = _asked_for(prepared, start, store, pools.get(name))
         found[name] = {"readings": readings, "job": job, "counts_needs": work.only is None}
-        if any(one.reading.first for one in readings):
-            found[name]["first"] = FirstDocuments(replace(work, readings=()))
     return found
 
 

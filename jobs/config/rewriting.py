@@ -8,10 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from cluster.settings import NOT_IDENTITY, Names, Settings
-from rewriters.engines.python.settings import NoEngineSettings
-from rewriters.engines.settings import AnyEngineSettings, EngineSettings
+from rewriters.engines.settings import AnyEngineSettings
 from rewriters.pool import named
-from rewriters.python.load import may_be_code
 from rewriters.scores.gate import GateSettings
 from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings, is_path
 
@@ -35,7 +33,7 @@ class RewriteSettings(Settings):
     """Which rewrites are made, and how."""
 
     engine: AnyEngineSettings | None = None
-    """The LLM engine; required unless `strategies` is empty, or all of them are code."""
+    """The LLM engine; required unless `strategies` is empty."""
     decoding: DecodingSettings = DecodingSettings()
     """Sampling parameters of the engine."""
     strategies: Annotated[list[Annotated[Any, BeforeValidator(_named)]], NOT_IDENTITY, Names.STRATEGIES] = [
@@ -44,8 +42,8 @@ class RewriteSettings(Settings):
         "pseudo_answer",
         "core_content",
     ]
-    """The pool: names (docs/strategies.md), paths of YAML files, code (`./rm3.py:Rm3`), or any with parameters:
-    `{rag_fusion: {n: 2}}`. [] = the original only."""
+    """The pool: names (docs/strategies.md), paths of YAML files, or either with parameters: `{rag_fusion: {n: 2}}`.
+    [] = the original only."""
     select: Annotated[SelectSettings, BeforeValidator(_kind)] = SelectAll(kind="all")
     """Which strategies of the pool rewrite a query: all, adaptive, classified, random_k, column or never;
     some with settings."""
@@ -67,7 +65,7 @@ class RewriteSettings(Settings):
 
     @model_validator(mode="after")
     def _engine_where_needed(self) -> RewriteSettings:
-        if self.planned and self.engine is None and not self._are_code:
+        if self.planned and self.engine is None:
             raise ValueError("engine is missing; name one, or set strategies: [] to search with the original only")
         if self.joint_prompt is not None and self.calls != "joint":
             raise ValueError("joint_prompt: no joint prompt is sent with calls: separate; remove it, or set calls: joint")
@@ -97,21 +95,6 @@ class RewriteSettings(Settings):
     def planned(self) -> list[str]:
         """Returns the names of the strategies that the run makes rewrites with."""
         return [] if isinstance(self.select, SelectNever) else [named(entry).name for entry in self.strategies]
-
-    @property
-    def common(self) -> EngineSettings | None:
-        """Returns the engine of what no strategy's own answers; where all are code, one that nothing is asked of."""
-        return NoEngineSettings() if self.planned and self.engine is None else self.engine
-
-    @property
-    def _are_code(self) -> bool:
-        """Returns whether no model is asked for anything.
-
-        An unknown name counts as code: a run of before is read without the package that had it, and a job is refused when its
-        strategies are loaded.
-        """
-        asks = self.select.in_request or self.select.typed_by == "llm"
-        return not asks and all(may_be_code(named(entry).source) for entry in self.strategies)
 
     @property
     def chooses(self) -> bool:

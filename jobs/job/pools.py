@@ -19,7 +19,7 @@ from cluster.settings import Settings
 from jobs.config.config import Config
 from jobs.job.devices import distinct, placed
 from jobs.job.indexes import text_indexes
-from jobs.job.strategies import readable, reading, searched_first
+from jobs.job.strategies import readable, searched_first
 from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.models import resolved_dtype
 from retrievers.rerankers.settings import RerankerSettings
@@ -67,8 +67,6 @@ def shared_limits(config: Config, rerankers: Sequence[RerankerSettings] | None =
     if config.web is not None:
         sent.append(("web", config.web.search.own_limits()))
     sent += [("gate", one.server_limits()) for one in searched_first(config)]
-    if any(one.reads is not None and one.reads.texts for one in reading(config)):
-        sent += [("rewrite", limits) for limits in texts]
     for pool, limits in sent:
         for server, limit in limits:
             most, pools = found.get(server, SharedLimit(limit, []))

@@ -29,7 +29,7 @@ from jobs.job.measure_checks import named_judgements
 from jobs.job.opening import retriever_facts
 from jobs.job.pools import opened_engines, requested_pools, step_engines, with_precisions
 from jobs.job.replay import NOTED, Replay, replay_label
-from jobs.job.rewriting import config_error, read_rewriting, reads_texts
+from jobs.job.rewriting import config_error, read_rewriting
 from jobs.job.searched import SearchedIndex, searched_indexes
 from jobs.job.steps import ReadySteps, ready_steps
 from jobs.log.check import LogColumns, check_log
@@ -163,7 +163,7 @@ def _prepare(
     indexes = index_identities(config)
     of_encoders = encoder_warnings(config, indexes)
     config = as_built(config, indexes)
-    if reads_texts(config, rewriting.pool):
+    if config.reads_texts:
         check_documents(config, indexes)
     if judgements is not None:
         judgements = qualified_judgements(judgements, config, indexes)
@@ -282,7 +282,7 @@ def resolved_rewriting(
     Raises:
         RewriterError, RetrieverError, ConfigError: an engine cannot be had, or the strategies do not fit the selection.
     """
-    rewrite, common = config.rewrite, config.rewrite.common
+    rewrite, common = config.rewrite, config.rewrite.engine
     if not rewrite.planned or common is None:
         return None, rewriting, {"strategies": []}, ()
     try:

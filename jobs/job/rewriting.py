@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.errors import ConfigError, RewriterError, UnavailableError
 from cluster.run.own_job import submission
 from cluster.storage import open_file, remote
 from jobs.config.config import Config
-from jobs.job.strategies import check_reads
 from rewriters.adaptive import load_demonstrations
 from rewriters.classifier import load_rules
 from rewriters.guards.files import guard_file
@@ -19,7 +17,6 @@ from rewriters.joint import check_joint_prompt
 from rewriters.pool import load_pool
 from rewriters.rewriter import Rewriting
 from rewriters.settings import GuardSettings, SelectAdaptive, SelectClassified
-from rewriters.strategy import Strategy
 
 
 def read_rewriting(config: Config) -> Rewriting:
@@ -33,7 +30,6 @@ def read_rewriting(config: Config) -> Rewriting:
     context = config.log.context_column is not None
     try:
         pool = load_pool(entries, rewrite.language, context, read_text)
-        check_reads(config, pool)
         engines = {"": rewrite.engine} | {strategy.name: strategy.engine for strategy in pool}
         return Rewriting(
             pool,
@@ -47,15 +43,10 @@ def read_rewriting(config: Config) -> Rewriting:
             load_demonstrations(select.demonstrations, read_text) if isinstance(select, SelectAdaptive) else (),
             _guards(rewrite.guards),
             rewrite.retries,
-            frozenset(name for name, engine in engines.items() if engine is not None and engine.answers_once),
+            frozenset(name for name, engine in engines.items() if engine is not None and engine.is_recorded),
         )
     except RewriterError as error:
         raise config_error(error) from error
-
-
-def reads_texts(config: Config, pool: Sequence[Strategy]) -> bool:
-    """Returns whether a stage reads the texts of documents, or a strategy of the pool does."""
-    return config.reads_texts or any(one.reads is not None and one.reads.texts for one in pool)
 
 
 def config_error(error: RewriterError) -> ConfigError:

@@ -165,7 +165,7 @@ def _by_tokenizer(
     prepared: Prepared, left: int, texts: Sequence[str], searches: Mapping[str, int], rewritten: float
 ) -> Estimate | None:
     engines = {"": prepared.engine} | {one.name: one.engine for one in prepared.rewriting.pool if one.engine is not None}
-    asked = {name: one for name, one in engines.items() if one is not None and not one.answers_once}
+    asked = {name: one for name, one in engines.items() if one is not None and not one.is_recorded}
     later = later_tokens(prepared, left, texts)
     if not texts or not (asked or later):
         return None

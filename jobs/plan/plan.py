@@ -16,7 +16,7 @@ from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gp
 from cluster.run.shards import SUCCESS, check_inputs, read_plan
 from cluster.storage import open_storage
 from jobs.chain.arms.judging import most_judgements
-from jobs.chain.arms.requests import most_requests, of_models
+from jobs.chain.arms.requests import most_requests
 from jobs.chain.store.files import NO_STORE
 from jobs.config.collections import strategies_in
 from jobs.config.config import Config
@@ -112,7 +112,7 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
         job.check_engines()
     left = counts["queries"] - done.counts["queries"]
     answers = most_requests(prepared.rewriting)
-    calls = len(of_models(answers))
+    calls = len(answers)
     texts_of = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in prepared.rewriting.pool}
     searches = all_searches(config, texts_of)
     some = expected_requests(prepared.rewriting, texts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +11,9 @@ from cluster.costs import Totals
 from jobs.chain.arms.compile import Compiled
 from jobs.chain.arms.generations import iterate_settings
 from jobs.chain.arms.judging import most_judgements
-from jobs.chain.arms.requests import asked_at_most, most_requests, of_models
+from jobs.chain.arms.requests import asked_at_most, most_requests
 from jobs.config.config import Config
-from jobs.counts import COMPUTED, QUANTITIES, cost_quantity, cost_stages
+from jobs.counts import QUANTITIES, cost_quantity, cost_stages
 from jobs.job.steps import WEB_SEARCH
 from jobs.run.spending import tries_per_request
 from jobs.runs.folder import RunFolder
@@ -109,27 +109,20 @@ def saved(run: RunFolder) -> Saving:
     """Returns what the committed shards of an ablation saved."""
     naive = dict.fromkeys(QUANTITIES, 0)
     arms = [arm["name"] for arm in run.record["ablation"]["arms"]]
-    code: set[str] = set()  # components that are no requests
     for needs in arm_needs(run.counts, arms).values():
         for need in needs.whole:
-            if need.quantity == COMPUTED:
-                code.add(need.component)
-            else:
-                naive[need.quantity] += need.amount
-    return Saving(naive, *executed_work(run.spent, code))
+            naive[need.quantity] += need.amount
+    return Saving(naive, *executed_work(run.spent))
 
 
-def executed_work(spent: Totals, code: Collection[str] = ()) -> tuple[dict[str, int], dict[str, int]]:
+def executed_work(spent: Totals) -> tuple[dict[str, int], dict[str, int]]:
     """Returns the requests, searches and pairs that were needed, each distinct one once, and those taken from the store.
 
-    Args:
-        spent: Costs of the committed shards.
-        code: Components that are no requests.
+    `spent`: costs of the committed shards.
     """
     executed, reused = {}, {}
     for kind in QUANTITIES:
-        by_stage = {stage: spent.get(stage, {}) for stage in cost_stages(kind)}
-        sums = [one for of in by_stage.values() for component, one in of.items() if component not in code]
+        sums = [one for stage in cost_stages(kind) for one in spent.get(stage, {}).values()]
         reused[kind] = int(sum(one.get("reused", 0) for one in sums))
         executed[kind] = int(sum(one.get(cost_quantity(kind), 0) for one in sums)) + reused[kind]
     return executed, reused
@@ -144,7 +137,7 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         rewriting = readings[arm.name].rewriting
         pool = tuple(strategy for strategy in rewriting.pool if strategy.name in arm.strategies)
         texts = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in pool}
-        naive["requests"] += len(of_models(most_requests(replace(rewriting, pool=pool))))
+        naive["requests"] += len(most_requests(replace(rewriting, pool=pool)))
         naive["searches"] += sum(all_searches(arm.config, texts).values())
         naive["pairs"] += pairs_of_query(arm.config)
         naive["rounds"] += rounds_of_query(arm.config) * (1 + graded_in_round(arm.config))

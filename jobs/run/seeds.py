@@ -81,9 +81,7 @@ def why_alike(config: Config, rewriting: Rewriting) -> str | None:
     for strategy in rewriting.pool:
         decoding = {**rewriting.decoding, **strategy.decoding}
         engine = strategy.engine or config.rewrite.engine
-        if engine is not None and engine.is_code:
-            why = "code gives the same texts each time; rewrite by a model, too"
-        elif engine is not None and engine.is_recorded:
+        if engine is not None and engine.is_recorded:
             why = "recorded answers are the same each time; name a live engine"
         elif decoding["temperature"] == 0:
             why = "answers at temperature 0 are all the same; raise rewrite.decoding.temperature"

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cluster import costs
 from cluster.token_prices import by_tier
-from jobs.chain.arms.requests import of_models
 from jobs.chain.completions import uncommitted
 from jobs.chain.pipeline import ASKING
 from jobs.job.prepare import Prepared
@@ -96,7 +95,7 @@ def expected_requests(rewriting: Rewriting, texts: Sequence[str]) -> float | Non
     if not texts or not (select.typed_by == "rules" or isinstance(select, SelectRandom)):
         return None
     rewriter = Rewriter(rewriting)
-    return sum(len(of_models(rewriter.requests(Query(query_id(text), text)))) for text in texts) / len(texts)
+    return sum(len(rewriter.requests(Query(query_id(text), text))) for text in texts) / len(texts)
 
 
 def _other(spent: costs.Totals) -> costs.Totals:

@@ -43,7 +43,7 @@ def recorded_requests(readings: Sequence[Reading], queries: Iterable[Query]) -> 
         for reading in readings:
             for request in most_requests(reading.rewriting, reading.asked, query):
                 engine = reading.engines[request.engine]
-                if not engine.settings.answers_once:
+                if not engine.settings.is_recorded:
                     fact, model = fact_of(reading, request), getattr(engine.settings, "model", "")
                     name = request.recorded_as or request.name
                     found.setdefault(fact, RecordedRequest(reading, query, name, request, fact, model))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from cluster.errors import ConfigError, RewriterError
+from cluster.errors import ConfigError
 from cluster.plugins.code import Code, PluginError
 from cluster.plugins.files import package_files
 from cluster.plugins.modules import installed_packages, load
@@ -24,7 +24,6 @@ from cluster.settings import REQUIRED, Kinds, Names
 from cluster.storage import remote
 from jobs.config.config import BESIDE_RUNS, Config
 from jobs.config.load import Field
-from jobs.job.rewriting import config_error
 from jobs.job.shipping import absolute_path, own_folders
 from jobs.log.judgements import local_qrels
 from jobs.log.sets.names import moved, set_name
@@ -33,7 +32,6 @@ from retrievers.rerankers.kinds import RERANKERS
 from retrievers.rerankers.settings import RerankerSettings
 from rewriters.engines.settings import ENGINES, EngineSettings
 from rewriters.pool import file_engine, named
-from rewriters.python.load import GROUP, code_class, is_code
 from rewriters.settings import SelectClassified, is_path
 from rewriters.steps.settings import JudgedSettings, LlmStepSettings
 
@@ -233,13 +231,7 @@ class _Paths:
         except ValueError:  # of an arm, which whoever makes it refuses
             return entry
         source, parameters = wanted.source, dict(wanted.parameters)
-        if is_code(source):
-            try:
-                parameters = self._part(parameters, Field(code_class(source)))
-            except RewriterError as error:
-                raise config_error(error) from error
-            source = self._code(source, GROUP)
-        elif isinstance(engine := parameters.get("engine"), dict):
+        if isinstance(engine := parameters.get("engine"), dict):
             parameters["engine"] = self._part(engine, Field(ENGINES.models()))
         elif is_path(source) and (own := file_engine(source)):
             # its paths stay as they stand, but code that the file names is elsewhere

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from jobs.chain.arms.requests import key_in_reading, of_models
+from jobs.chain.arms.requests import key_in_reading
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.completions import REUSED, Completions, first_key
 from jobs.chain.journal import row_key
@@ -68,7 +68,7 @@ def _of_rewriting(rewriter: Rewriter, work: SharedWork, store: Completions, row:
         requests += more
         answered |= store.get([key_of(one) for one in more])
     found = []
-    for request in of_models(requests):
+    for request in requests:
         made, cost = answered.get(key_of(request)), spent[request.name].pop(0)
         values: Row = {"request": request.name, "prompt": request.prompt, "prompt_hash": request.prompt_hash}
         values |= {"schema": without_keywords(request.schema), "decoding": dict(request.decoding), "sample": request.sample}

@@ -42,7 +42,7 @@ def retriever_identity(name: str, settings: NotSearched) -> dict[str, Any]:
 def rewriting_alone(config: Config) -> Config:
     """Returns a config that rewrites as this one does, and does nothing else.
 
-    One whose gate or strategies read the lists of the original is returned as it is, since these are searched before.
+    One with a gate is returned as it is, since originals are searched before.
     """
     if searched_first(config):
         return config

@@ -2,7 +2,6 @@
 
     vllm/         vLLM inside the worker
     openai/       a server with OpenAI's Chat Completions
-    python/       code of the user, which makes the texts of a strategy itself
     anthropic/    Anthropic's Messages API
     recorded.py   completions from a file
 
@@ -20,7 +19,6 @@ from typing import Any, Protocol
 from cluster.errors import RewriterError
 from cluster.plugins.modules import module_beside, own_errors
 from rewriters.engines.settings import EngineSettings
-from rewriters.python.given import GivenQuery
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,7 @@ class Request:
     template's variables other than the query and its context ("": there are none). shared: how many characters the prompt
     begins with that those of other queries begin with, too. as_text: whether the model goes on with the prompt as it is, in
     place of answering it as a message. marks: texts that stay in the answer though they be special tokens. known_by: the
-    decoding by which its answer is known, where that is not its own (None: it is). given: what code of the user is given in
-    place of a prompt (None: a model is asked).
+    decoding by which its answer is known, where that is not its own (None: it is).
     """
 
     query_id: str
@@ -55,7 +52,6 @@ class Request:
     as_text: bool = False
     marks: tuple[str, ...] = ()
     known_by: Mapping[str, Any] | None = None
-    given: GivenQuery | None = None
 
     @property
     def form(self) -> dict[str, Any]:

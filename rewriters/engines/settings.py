@@ -10,7 +10,6 @@ from pydantic import Field, model_validator
 
 from cluster.errors import RewriterError
 from cluster.settings import NOT_IDENTITY, Kinds, Names, Settings
-from rewriters.python.given import Reads
 
 Locate = Callable[[str, str, str | None], tuple[str, str]]
 """Key of the config, weights, and revision -> folder or hub name of the weights, and their identity."""
@@ -26,8 +25,6 @@ class EngineSettings(Settings):
     """`module:Class` of the engine, which takes `opened_with`; of a plug-in `:Class` is of the module of the settings."""
     is_recorded: ClassVar[bool] = False
     """Whether its answers are there already: they cost nothing, and a request has one."""
-    is_code: ClassVar[bool] = False
-    """Whether code of the user makes the texts: no model is asked, no token is paid for, and there is one answer."""
     at_server: ClassVar[bool] = False
     """Whether a server answers, so that one worker is enough, and tokens have a price."""
     package: ClassVar[str | None] = None
@@ -41,16 +38,6 @@ class EngineSettings(Settings):
     def gpus(self) -> int:
         """Accelerators that one engine spans."""
         return 0
-
-    @property
-    def answers_once(self) -> bool:
-        """Whether a request has one answer, however often it is made."""
-        return self.is_recorded or self.is_code
-
-    @property
-    def reads(self) -> Reads | None:
-        """What it is given of the original's lists; None: nothing."""
-        return None
 
     @property
     def memory(self) -> float:

@@ -10,7 +10,6 @@ from rewriters.adaptive import reason_in
 from rewriters.calls import Call
 from rewriters.engines import Completion, Request
 from rewriters.normalise import normalise
-from rewriters.python.texts import read_written
 from rewriters.query import Query
 from rewriters.reading.ladder import Parsed, Unread, parse, parse_all, parse_texts
 from rewriters.reasons import Reason
@@ -21,13 +20,12 @@ Answered = Sequence[tuple[Request, Completion]]
 
 
 class ReadText(NamedTuple):
-    """A text to search: its position, from 1, how it was read, what was found of it, and the weight that code gives it."""
+    """A text to search: its position, from 1, how it was read, and what was found of it."""
 
     position: int
     text: str
     parsed_as: str
     flags: tuple[str, ...] = ()
-    weight: float = 1.0
 
 
 class Answers(NamedTuple):
@@ -114,8 +112,6 @@ def read_own(call: Call, answered: Answered, query: Query, known: Sequence[Strat
         truncated = completion.finish_reason == "length"
         if (reason := _unreadable(completion)) is not None:
             found.append(Unread(reason))
-        elif strategy.is_code:
-            found += read_written(completion.text or "[]", query.text, strategy) or [Unread("empty")]  # it gives no text
         elif strategy.output == "text" and strategy.marks is not None:
             several = parse_texts(completion.text or "", query.text, strategy, call.template, truncated)
             found.append(next((one for one in several if isinstance(one, Parsed)), several[0]))
@@ -176,7 +172,7 @@ def _of_parsed(
             continue
         seen.add(same)
         position = place if strategy.output == "object" else len(texts) + 1
-        texts.append(ReadText(position, _searched(one.text, strategy, query.text), one.parsed_as, one.flags, one.weight))
+        texts.append(ReadText(position, _searched(one.text, strategy, query.text), one.parsed_as, one.flags))
     reason = None if texts else dropped[0] if dropped else "empty"
     return Answers(
         texts, dropped if texts else [], reason, None, _raw(completion), completion.attempts, completion.model,

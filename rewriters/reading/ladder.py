@@ -37,13 +37,11 @@ class Parsed(NamedTuple):
         text: The rewrite, on one line.
         parsed_as: The reader that found it: json, labelled, numbered, lines, marked or salvage; code: that has made it.
         flags: What was found of it (`reasons.py`).
-        weight: That code gives it.
     """
 
     text: str
     parsed_as: str
     flags: tuple[str, ...] = ()
-    weight: float = 1.0
 
 
 class Unread(NamedTuple):

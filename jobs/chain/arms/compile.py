@@ -19,7 +19,7 @@ from jobs.chain.arms.judging import judging_of, nuggets_of
 from jobs.chain.arms.opened import OpenedBy, ScoredBy, digest
 from jobs.chain.arms.pools import pools_of_arms
 from jobs.chain.arms.shared_work import Answer, Search, SharedWork
-from jobs.chain.arms.texts import ArmTexts, searched_before
+from jobs.chain.arms.texts import ArmTexts, gate_of
 from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
 from jobs.job import engine
@@ -28,10 +28,9 @@ from jobs.job.indexes import as_built, check_documents, index_identities, read_s
 from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
-from jobs.job.rewriting import read_rewriting, reads_texts
+from jobs.job.rewriting import read_rewriting
 from jobs.job.searched import SearchedIndex, searched_indexes
 from jobs.job.steps import ReadySteps, ready_steps
-from jobs.job.strategies import check_reads
 from retrievers.rerankers.budget import budget_of
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
@@ -110,7 +109,7 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
             distinct.add(arm, None)
             continue
         config = configs[arm.name]
-        reading = texts.add(arm, config, searched_before(config, facts.rewriting(config)[1].pool, lists))
+        reading = texts.add(arm, config, gate_of(config, lists.opened(config)))
         identified_by = texts.identity(arm.name, facts.rewriting(config)[2])
         reranked = config.rerank.kind != "none"
         documents = lists.documents(config)
@@ -194,9 +193,8 @@ class _Facts:
             config = self.config(arm.config)
             indexes = self.indexes(config)
             config = as_built(config, indexes)
-            pool = self.rewriting(config)[1].pool  # read once for several arms, whose lists differ
-            check_reads(config, pool)
-            if reads_texts(config, pool):
+            self.rewriting(config)
+            if config.reads_texts:
                 self._once(_fact("documents", config), lambda: check_documents(config, indexes))
             self.reranking(config)
             self.steps(config)

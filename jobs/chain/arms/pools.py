@@ -56,7 +56,7 @@ def engines_of(arms: Iterable[Arm]) -> list[list[EngineSettings]]:
     """Returns, of each common engine of the arms, the engines that its workers open, as the config names them."""
     found: dict[str, list[EngineSettings]] = {}
     for arm in arms:
-        if arm.config.rewrite.planned and (common := arm.config.rewrite.common) is not None:
+        if arm.config.rewrite.planned and (common := arm.config.rewrite.engine) is not None:
             of = found.setdefault(digest(common.model_dump()), [])
             of += opened_engines(arm.config)
     return [list(distinct(of).values()) for of in found.values()]

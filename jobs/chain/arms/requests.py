@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,14 +22,11 @@ SAMPLES_APART = 1_000  # between the numbers of one arm's samples and those of t
 def as_made(reading: Reading, request: Request) -> Request:
     """Returns a request of a reading as the engines of a worker take it: `engine` is a key, and samples have their own seeds.
 
-    A recording says the same each time, so that its samples are one; so does code. What code reads of the original's lists
-    decides its answer as the variables of a prompt do.
+    A recording says the same each time, so that its samples are one.
     """
     engine = reading.engines[request.engine]
-    first = reading.first.get(request.name)
-    variables = request.variables if first is None else digest([request.variables, first.known_by])
-    request = replace(request, engine=engine.key, variables=variables)
-    sample = 0 if engine.settings.answers_once else reading.sample * SAMPLES_APART
+    request = replace(request, engine=engine.key)
+    sample = 0 if engine.settings.is_recorded else reading.sample * SAMPLES_APART
     if not sample:
         return request
     decoding = dict(request.decoding) | {"seed": request.decoding.get("seed", 0) + sample}
@@ -74,13 +71,8 @@ def most_requests(rewriting: Rewriting, asked: Rewriting | None = None, query: Q
 
 
 def asked_at_most(reading: Reading) -> list[Key]:
-    """Returns the keys of the requests to models that a reading makes for a query at most."""
-    return [key_in_reading(reading, one) for one in of_models(most_requests(reading.rewriting, reading.asked))]
-
-
-def of_models(requests: Iterable[Request]) -> list[Request]:
-    """Returns the requests that models are asked: code is called, and costs no request."""
-    return [one for one in requests if one.given is None]
+    """Returns the keys of the requests that a reading makes for a query at most."""
+    return [key_in_reading(reading, one) for one in most_requests(reading.rewriting, reading.asked)]
 
 
 def opened(reading: Reading) -> list[AnsweredBy]:

@@ -19,7 +19,7 @@ from jobs.chain.cuts import Cuts
 
 if TYPE_CHECKING:  # workers of most stages need no more than what they are given
     from jobs.chain.arms.corrections import Correction
-    from jobs.chain.arms.gates import ReadLists, RewriteGate
+    from jobs.chain.arms.gates import RewriteGate
     from jobs.chain.arms.generations import Generation
     from jobs.chain.arms.judging import Judging, NuggetJudging
     from retrievers.rerankers.budget import PairBudget
@@ -39,7 +39,6 @@ class Reading:
         sample: From 0, of several answers to the same requests.
         engines: `Request.engine` -> the engine that answers; the common one is "".
         gate: Which queries have them; None: all.
-        first: Strategy -> what its code reads of the original's lists.
     """
 
     name: str
@@ -48,7 +47,6 @@ class Reading:
     sample: int = 0
     engines: Mapping[str, AnsweredBy] = field(default_factory=dict)
     gate: RewriteGate | None = None
-    first: Mapping[str, ReadLists] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

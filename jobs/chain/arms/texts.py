@@ -8,17 +8,15 @@ engine. Two that share a name are never in one reading.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from jobs.chain.arms.arms import Arm
-from jobs.chain.arms.corpora import Corpus
-from jobs.chain.arms.gates import Before, ReadLists, RewriteGate
-from jobs.chain.arms.opened import AnsweredBy, OpenedBy, digest
+from jobs.chain.arms.gates import RewriteGate
+from jobs.chain.arms.opened import AnsweredBy, digest
 from jobs.chain.arms.shared_work import Reading
 from jobs.config.config import Config
-from jobs.job.strategies import read_by
 from rewriters.calls import in_prompt_order, joint_strategies
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriter, Rewriting
@@ -65,14 +63,10 @@ class ArmTexts:
             told = _told(config, 0, contents, joint=True)
             self._common = told, {one.name: contents[one.name] for one in joint}, joint
 
-    def add(self, arm: Arm, config: Config, before: Before | None = None) -> int:
-        """Returns the index of an arm's texts, which are those of an earlier arm where they are the same.
-
-        `before`: what it searches before it rewrites.
-        """
-        before = before or Before()
-        asked = self._asked(arm, config, before.lists) if config.rewrite.planned else None
-        place = 0 if asked is None else self._placed(arm, config, asked, before)
+    def add(self, arm: Arm, config: Config, gate: RewriteGate | None = None) -> int:
+        """Returns the index of an arm's texts, which are those of an earlier arm where they are the same."""
+        asked = self._asked(arm, config) if config.rewrite.planned else None
+        place = 0 if asked is None else self._placed(arm, config, asked, gate)
         self._of_arms[arm.name] = place, asked
         return place
 
@@ -93,11 +87,11 @@ class ArmTexts:
         """Returns the cuts of the strategies of a reading."""
         return self.readings[reading].rewriting.cuts
 
-    def _asked(self, arm: Arm, config: Config, read: Mapping[str, ReadLists]) -> _Asked:
+    def _asked(self, arm: Arm, config: Config) -> _Asked:
         settings, rewriting, identified_by = self._resolve(config)
         assert settings is not None
         pool = in_prompt_order(rewriting.pool)
-        contents = {one.name: _content(one, identified_by, read.get(one.name)) for one in pool}
+        contents = {one.name: _content(one, identified_by) for one in pool}
         is_joint = config.rewrite.calls == "joint" and not config.rewrite.select.in_request
         told = _told(config, arm.sample, contents, joint=is_joint)
         joint = joint_strategies(pool) if is_joint else ()
@@ -111,9 +105,9 @@ class ArmTexts:
         group = digest([told, common_contents if is_part else own])
         return _Asked(engines, group, rewriting, contents, common if is_part else joint, is_part)
 
-    def _placed(self, arm: Arm, config: Config, asked: _Asked, before: Before) -> int:
+    def _placed(self, arm: Arm, config: Config, asked: _Asked, gate: RewriteGate | None) -> int:
         """Returns the index of a reading with an arm's texts; makes it unless it is there."""
-        group = digest([asked.group, before.gate and before.gate.key])
+        group = digest([asked.group, gate and gate.key])
         if _reads_alike(config):
             known = self._alike.setdefault(group, [])
             for place, pool in known:
@@ -129,7 +123,7 @@ class ArmTexts:
         if asked.is_part:
             more = tuple(one for one in asked.joint if one.name not in asked.pool)
             whole = replace(whole, pool=(*whole.pool, *more), select=_ALL, rules=None)
-        reading = Reading(arm.name, asked.rewriting, whole, arm.sample, asked.engines, before.gate, before.lists)
+        reading = Reading(arm.name, asked.rewriting, whole, arm.sample, asked.engines, gate)
         self.readings.append(reading)
         return len(self.readings) - 1
 
@@ -142,10 +136,10 @@ def _told(config: Config, sample: int, contents: Mapping[str, str], *, joint: bo
     return digest([sample, told, chosen])
 
 
-def _content(strategy: Strategy, identified_by: Mapping[str, Any], read: ReadLists | None = None) -> str:
-    """Returns the hash of all that a strategy is: its file with the parameters, the engine of its own, and what it reads."""
+def _content(strategy: Strategy, identified_by: Mapping[str, Any]) -> str:
+    """Returns the hash of all that a strategy is: its file with the parameters, and the engine of its own."""
     own = identified_by.get("engines", {}).get(strategy.name)
-    return digest([strategy.model_dump(mode="json"), own, *([] if read is None else [read.known_by])])
+    return digest([strategy.model_dump(mode="json"), own])
 
 
 def _reads_alike(config: Config) -> bool:
@@ -153,36 +147,7 @@ def _reads_alike(config: Config) -> bool:
     return not config.rewrite.chooses and config.rewrite.guards.near_duplicates == "count"
 
 
-class JobRetrievers(Protocol):
-    """The retrievers of all arms."""
-
-    retrievers: dict[str, OpenedBy]
-
-    def opened(self, config: Config) -> dict[str, str]:
-        """Returns the keys of an arm's retrievers by name."""
-        ...
-
-    def documents(self, config: Config) -> tuple[Corpus, ...]:
-        """Returns where the texts of an arm's documents are."""
-        ...
-
-
-def searched_before(config: Config, pool: Sequence[Strategy], lists: JobRetrievers) -> Before:
-    """Returns what an arm with these strategies searches before it rewrites."""
-    retrievers, typos = lists.opened(config), config.retrieve.typos
-    settings, of = config.rewrite.gated, config.retrieve.collection_of
-    gate = None if settings is None else RewriteGate(settings, retrievers[settings.by], typos)
-    found = {}
-    for one in pool:
-        if (reads := one.reads) is None:
-            continue
-        keys = {name: retrievers[name] for name in read_by(config, one)}
-        corpora = {
-            name: (Corpus("", key, lists.retrievers[key].corpus),) if name in of else lists.documents(config)
-            for name, key in keys.items()
-        }
-        known: list[object] = [reads.documents, reads.texts, typos and typos.model_dump()]
-        known += [[name, lists.retrievers[key].first] for name, key in keys.items()]
-        known += [lists.retrievers[corpus.key].texts for of_name in corpora.values() for corpus in of_name if reads.texts]
-        found[one.name] = ReadLists(reads, keys, corpora, typos, digest(known))
-    return Before(gate, found)
+def gate_of(config: Config, retrievers: Mapping[str, str]) -> RewriteGate | None:
+    """Returns the gate of an arm, if it has one; `retrievers`: name -> key of `SharedWork.retrievers`."""
+    settings = config.rewrite.gated
+    return None if settings is None else RewriteGate(settings, retrievers[settings.by], config.retrieve.typos)

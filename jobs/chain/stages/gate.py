@@ -1,6 +1,6 @@
 """The stage of the gate: searches the originals before any rewriting, and says which queries are to be rewritten.
 
-Its lists go with the block to strategies that read them, and to the retrieval stage, which does not make them again.
+Its lists go with the block to the retrieval stage, which does not make them again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.run.stage import heartbeat
-from jobs.chain.arms.gates import ReadLists, RewriteGate
+from jobs.chain.arms.gates import RewriteGate
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.search_texts import filters_of, originals
 from jobs.chain.searches import IndexSearches, Wanted, charge, opened_retriever
@@ -37,15 +37,12 @@ class Gating:
     ADDS = pa.schema([("gated", pa.list_(GATED)), ("known", pa.list_(KNOWN))])
     opened = staticmethod(opened_retriever)
 
-    def __init__(
-        self, work: SharedWork, gates: Mapping[int, RewriteGate], read: Sequence[ReadLists], device: str, store: StoreFiles
-    ) -> None:
+    def __init__(self, work: SharedWork, gates: Mapping[int, RewriteGate], device: str, store: StoreFiles) -> None:
         """Opens the retrievers that are searched.
 
         Args:
             work: Of all arms.
             gates: Index of a reading -> its gate, whose thresholds are numbers.
-            read: What strategies read of the lists.
             device: The torch device of encoders.
             store: Has lists of other jobs.
 
@@ -53,8 +50,7 @@ class Gating:
             RetrieverError: An index is missing or was replaced.
         """
         self._work, self._gates, self._store = work, gates, store
-        asked = [(gate.retriever, gate.typos) for gate in gates.values()]
-        self._asked = dict.fromkeys(asked + [(key, one.typos) for one in read for key in one.retrievers.values()])
+        self._asked = dict.fromkeys((gate.retriever, gate.typos) for gate in gates.values())
         opened = {key: work.retrievers[key] for key, _ in self._asked}
         self._retrievers: dict[str, Retriever] = {key: self.opened(one, device) for key, one in opened.items()}
 

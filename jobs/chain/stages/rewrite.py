@@ -22,13 +22,12 @@ from jobs.chain.completions import REUSED
 from jobs.chain.journal import Key
 from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.counts import with_counts
-from jobs.chain.stages.first_lists import BlockLists, FirstDocuments
 from jobs.chain.stages.gate import gated_rows
 from jobs.chain.stages.users import Users
 from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
 from jobs.chain.steps.replays import type_outcome
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
-from jobs.counts import COMPUTED, GateQueries, MadeWork, arm_key
+from jobs.counts import GateQueries, MadeWork, arm_key
 from jobs.tables import error_row, with_appended
 from rewriters.classifier import REQUEST_NAME
 from rewriters.engines import Completion, Request
@@ -94,22 +93,15 @@ class Rewrite:
         ]
     )
 
-    def __init__(
-        self,
-        readings: Sequence[ToRead],
-        job: AskedFor,
-        counts_needs: bool = True,
-        first: FirstDocuments | None = None,
-    ) -> None:
+    def __init__(self, readings: Sequence[ToRead], job: AskedFor, counts_needs: bool = True) -> None:
         """Starts the engines.
 
         Args:
             readings: those of one common engine; empty where no arm rewrites.
             job: for which is asked.
             counts_needs: whether there are several arms, of which each needs some of the requests.
-            first: the documents of the lists that strategies read; None: none does.
         """
-        self._readings, self._counts_needs, self._first = readings, counts_needs, first
+        self._readings, self._counts_needs = readings, counts_needs
         self._choosers = [Rewriter(one.reading.rewriting) for one in readings]
         self._rewriters = [Rewriter(one.reading.asked) for one in readings]
         engines = [engine for one in readings for engine in opened(one.reading)]
@@ -125,7 +117,7 @@ class Rewrite:
         """Returns the block with the texts of all readings, errors and costs."""
         queries, gates = queries_of(table), gated_rows(table)
         answers = self._asking.open(shard_of(table))
-        made, lists = answers.made, None if self._first is None else self._first.of_block(table)
+        made = answers.made
         gated = [[gates.get((one.number, row)) for row in range(len(queries))] for one in self._readings]
         questions = [
             [self._question(place, query, said) for query, said in zip(queries, of, strict=True)]
@@ -138,7 +130,7 @@ class Rewrite:
             if one
         )
         asked = [
-            [self._asked(place, *one, made, lists) for one in zip(queries, of, gated[place], strict=True)]
+            [self._asked(place, *one, made) for one in zip(queries, of, gated[place], strict=True)]
             for place, of in enumerate(questions)
         ]
         outcome = partial(self._outcome, asked)
@@ -185,9 +177,7 @@ class Rewrite:
                     if failed & rewriter.asked_for(request) and not tries_so_far(request):
                         yield request, rewriter.outcome(of.query, (request, completion), of.choice).faults or _UNSAID
 
-    def _asked(
-        self, place: int, query: Query, question: Request | None, gated: Gated | None, made: Answered, lists: BlockLists | None
-    ) -> _QueryRequests:
+    def _asked(self, place: int, query: Query, question: Request | None, gated: Gated | None, made: Answered) -> _QueryRequests:
         """Returns what a reading asks of a query, for which the LLM may have said of which type it is, and the gate no."""
         answer, chooser = made[self._key(question)].completion if question else None, self._choosers[place]
         if gated is not None and gated.sure:
@@ -197,7 +187,7 @@ class Rewrite:
             choice = choice if gated is None else choice._replace(reason=choice.reason or gated.reason)
         reading = self._readings[place].reading
         requests = [as_made(reading, one) for one in self._rewriters[place].requests(query, choice)]
-        return _QueryRequests(query, question, choice, requests if lists is None else lists.with_lists(reading, requests))
+        return _QueryRequests(query, question, choice, requests)
 
     def _answered(self, of: _QueryRequests, made: Answered) -> list[tuple[Request, Completion]]:
         return [(one, made[self._key(one)].completion) for one in of.requests]
@@ -257,8 +247,7 @@ class Rewrite:
                 for request, arms in ((one, arms) for one, arms in needed_by if arms):
                     key = self._key(request)
                     name = names.setdefault(key, called[request.name, request.prompt_hash])
-                    quantity = "requests" if request.given is None else COMPUTED
-                    component = quantity, f"{name}@{made[key].completion.model}"
+                    component = "requests", f"{name}@{made[key].completion.model}"
                     numbers = components.setdefault(component, {})
                     needed.setdefault((component, arms), []).append(numbers.setdefault(key, len(numbers)))
         users = {component: Users(len(numbers)) for component, numbers in components.items()}

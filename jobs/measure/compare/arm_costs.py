@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.costs import Prices, Totals, add_totals, stage_sums
-from jobs.counts import COMPUTED, QUANTITIES, MadeWork, cost_quantity, cost_stages
+from jobs.counts import QUANTITIES, MadeWork, cost_quantity, cost_stages
 from jobs.runs.bill import Bill
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import Need, arm_needs
@@ -119,7 +119,7 @@ def cost_of(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
         sums = component_sums(run.spent, made_as, need.component)
         # costs count attempts at a request, and an arm needs it once, at what all of them cost
         made = run.counts[MadeWork(made_as, need.component).key]
-        spent = sums.get(cost_quantity(made_as), 0) if made_as != COMPUTED else made
+        spent = sums.get(cost_quantity(made_as), 0)
         if need.amount and spent <= sums.get("reused", 0):
             return None
         share = need.amount / (made or spent) if need.amount else 0.0

@@ -61,10 +61,7 @@ def cost_of(
     """
     if settings.is_recorded:
         return FREE
-    rows = _stored(stored, space, name, asked=not settings.is_code)
-    if settings.is_code:  # no tokens, and the time that it took before, where that is known
-        seconds, devices = (_seconds([row[key] or 0.0 for row in rows], number) for key in ("seconds", "device_seconds"))
-        return RequestCost(NOTHING, NOTHING, 0.0, seconds, devices)
+    rows = _stored(stored, space, name)
     counter = TokenCounter(*settings.counted_by)
     prompts = _prompts(number, some, rows, counter)
     lengths = [row["completion_tokens"] for row in rows]
@@ -76,14 +73,14 @@ def cost_of(
     return RequestCost(prompts, completions, cached, seconds, devices)
 
 
-def _stored(stored: StoredQueries, space: str, name: str, *, asked: bool) -> list[dict[str, Any]]:
-    """Returns answers to requests of a name, of some files of an engine's space; those of models (`asked`) have tokens."""
+def _stored(stored: StoredQueries, space: str, name: str) -> list[dict[str, Any]]:
+    """Returns answers to requests of a name, of some files of an engine's space, that have tokens."""
     for known in stored.spaces("completions"):
         if known.space == Space("completions", space):
             found: list[dict[str, Any]] = []
             for file in known.names:
                 rows = stored.of_file(known, file, _ROWS)
-                found += [row for row in rows.to_pylist() if row["request"] == name and (row["prompt_tokens"] or not asked)]
+                found += [row for row in rows.to_pylist() if row["request"] == name and row["prompt_tokens"]]
                 if len(found) >= STORED_ANSWERS:
                     break
             return found[:STORED_ANSWERS]

@@ -203,8 +203,7 @@ class LookingGate(Gating):
     ) -> Any:
         found = super()._searched(key, wanted, query_ids, spent)
         if isinstance(retriever := self._retrievers[key], _NotSearched):
-            if key in {gate.retriever for gate in self._gates.values()}:  # code that reads lists is known by less than they say
-                self._seen.unknown.update(query_id for text in retriever.missing for query_id in wanted[text])
+            self._seen.unknown.update(query_id for text in retriever.missing for query_id in wanted[text])
             retriever.missing = set()
         return found
 

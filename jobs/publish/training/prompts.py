@@ -132,4 +132,4 @@ def _loaded(entry: object, run: RunFolder, where: str = "") -> Strategy:
 
 def _is_chat(strategy: Strategy) -> bool:
     objects = strategy.output == "array" and bool(strategy.keys)
-    return not (strategy.is_code or strategy.is_trained or strategy.variables or objects)
+    return not (strategy.is_trained or strategy.variables or objects)

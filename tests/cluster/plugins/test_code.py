@@ -193,12 +193,10 @@ def test_an_entry_point_that_two_packages_have_is_refused(tmp_path: Path) -> Non
 
 
 def test_paths_are_those_beside_the_config_and_nothing_else_changes() -> None:
-    strategies = ["sub/b.py:B", "/x/c.py:C", "m.n:D", 3, None, {"d.py:D": {"n": 2}}]
-    values = {"kind": "a.py:A", "rewrite": {"strategies": strategies}, "arm": {"rerank.kind": "e.py:E"}, "u": "http://h:80"}
+    values = {"kind": "a.py:A", "arm": {"rerank.kind": "e.py:E"}, "u": "http://h:80"}
     others = {"text": "see a.py: it is", "of": {"also": "a.py"}, "env": {"APP": "server.py:app"}}
     assert with_absolute_files(values | others, Path("/conf")) == {
         "kind": "/conf/a.py:A",
-        "rewrite": {"strategies": ["/conf/sub/b.py:B", "/x/c.py:C", "m.n:D", 3, None, {"/conf/d.py:D": {"n": 2}}]},
         "arm": {"rerank.kind": "/conf/e.py:E"},
         "u": "http://h:80",
         **others,

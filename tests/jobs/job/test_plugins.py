@@ -237,19 +237,6 @@ def test_a_config_map_has_no_file_that_is_not_utf8(load: Load, tmp_path: Path) -
         config_files(load(), str(tmp_path / "conf" / "job.yaml"), any_night=False)
 
 
-def test_two_versions_of_a_strategy_want_two_names(load: Load, tmp_path: Path) -> None:
-    sources = []
-    for folder in ("v1", "v2"):
-        (tmp_path / "conf" / folder).mkdir()
-        (tmp_path / "conf" / folder / "longest.py").write_text(page_file("longest.py") + f"# {folder}\n")
-        sources.append(f"{folder}/longest.py:Longest")
-    both = ", ".join(f"{tmp_path}/conf/{source}" for source in sources)
-    with pytest.raises(ConfigError) as raised:
-        load(rewrite={"strategies": sources})
-    assert f"'longest' must not stand there twice ({both}); give one of them another `name`" in str(raised.value)
-    assert len(load(rewrite={"strategies": [sources[0], {sources[1]: {"name": "other"}}]}).rewrite.strategies) == 2
-
-
 def test_the_content_of_its_files_is_in_the_fingerprint_and_a_key_is_not(load: Load, job: Values, tmp_path: Path) -> None:
     text = page_file("overlap.py").replace(
         "    least: int",
@@ -266,24 +253,9 @@ def test_the_content_of_its_files_is_in_the_fingerprint_and_a_key_is_not(load: L
     assert made(load()) != first
 
 
-def test_a_run_of_before_is_read_without_the_package_of_its_strategies(load: Load, tmp_path: Path) -> None:
-    text = "from rewriters.python.strategy import PythonStrategy\n\n\nclass Own(PythonStrategy):\n    pass\n"
-    with installed(tmp_path / "site", "own-words", {"own_words.py": text}, "[dmqr.strategies]\nmy_words = own_words:Own\n"):
-        recorded = load(rewrite={"strategies": ["my_words"]}).model_dump()
-    (tmp_path / "site" / "own_words-1.0.dist-info" / "entry_points.txt").unlink()
-    assert Config.model_validate(recorded).model_dump() == recorded
-    with pytest.raises(ConfigError, match="unknown strategy 'my_words'"):
-        prepare(load(rewrite={"strategies": ["my_words"]}), "job.yaml")
-
-
 def test_only_what_names_code_becomes_a_path_beside_the_config(load: Load, tmp_path: Path) -> None:
     config = load(cluster={"address": "none", "kubernetes": {"env": {"APP": "server.py:app"}}})
     assert config.cluster.kubernetes.env == {"APP": "server.py:app"}
-    arms = {"b": {"retrieve.retrievers.own.kind": "x.py:X", "rewrite.strategies": ["y.py:Y", {"z.py:Z": {"n": 2}}]}}
+    arms = {"b": {"retrieve.retrievers.own.kind": "x.py:X"}}
     conf = tmp_path / "conf"
-    assert load(ablate={"arms": arms}).ablate.arms == {
-        "b": {
-            "retrieve.retrievers.own.kind": f"{conf}/x.py:X",
-            "rewrite.strategies": [f"{conf}/y.py:Y", {f"{conf}/z.py:Z": {"n": 2}}],
-        }
-    }
+    assert load(ablate={"arms": arms}).ablate.arms == {"b": {"retrieve.retrievers.own.kind": f"{conf}/x.py:X"}}

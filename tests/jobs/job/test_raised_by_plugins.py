@@ -18,7 +18,6 @@ from retrievers.corpora.builds import BuildInputs, index_builds
 from retrievers.reranker import open_reranker, reranker_identity
 from retrievers.retriever import open_retriever
 from retrievers.settings import CorpusSettings
-from rewriters.pool import load_pool
 from tests.support.plugins import page_file
 
 Raised = Callable[[], object]
@@ -123,16 +122,6 @@ def test_a_reranker_that_cannot_be_opened(at: Path, method: str, call: Callable[
     )
 
 
-def test_a_strategy_that_cannot_be_opened(at: Path) -> None:
-    path, line = broken(at, "longest.py", "    def rewrite(", f"    def open(self):\n        {NO}\n    def rewrite(")
-    (strategy,) = load_pool([f"{path}:Longest"])
-    engine = strategy.engine
-    assert engine is not None
-    assert line_of(lambda: open_worker_engine(engine).start(), RewriterError) == (
-        f"{path} (longest.py, line {line}) Longest.open failed: KeyError: 'no'; correct it"
-    )
-
-
 VALIDATED = """
     @model_validator(mode="after")
     def _check(self):
@@ -142,13 +131,6 @@ VALIDATED = """
 
 
 def test_settings_whose_own_check_fails(at: Path) -> None:
-    check_it = VALIDATED + "    def rewrite("
-    path, line = broken(at, "longest.py", "    def rewrite(", check_it)
-    text = (at / "longest.py").read_text()
-    (at / "longest.py").write_text(text.replace("from typing", "from pydantic import model_validator\nfrom typing", 1))
-    assert line_of(lambda: load_pool([f"{path}:Longest"]), RewriterError) == (
-        f"{path} (longest.py, line {line + 1}) Longest cannot be made of these parameters: KeyError: 'no'; correct it"
-    )
     path, line = broken(
         at, "overlap.py", '    """Words that a hit shares', VALIDATED.strip("\n") + '\n    """Words that a hit shares'
     )

@@ -65,29 +65,3 @@ def test_it_runs_there_and_its_changed_code_is_another_run(nodes: Simulated, tmp
     assert scores[changed] == 2 * scores[there]
     (tmp_path / "lib" / "counting.py").write_text("FACTOR = 1.0\n")
     assert dmqr(tmp_path, "submit", "own.yaml", *wide, *to).folder == there
-
-
-def test_strategies_in_python_beside_it(nodes: Simulated, tmp_path: Path, corpus: Path) -> None:
-    """One that reads the lists of the original, too; in a run, an ablation, and after a change of their code."""
-    for name in ("overlap.py", "own.yaml", "longest.py", "titles.py"):
-        (tmp_path / name).write_text(page_file(name))
-    pq.write_table(pa.table({"query": QUERIES}), tmp_path / "log.parquet")
-    dmqr(tmp_path, "index", "own.yaml", "--corpus", corpus)
-    made = "rewrite={strategies: [longest.py:Longest, {titles.py:Titles: {documents: 2}}]}"
-    small = ("--set", made, "--set", "cluster.shard_size=4", "--set", "ablate.subsets=leave_one_out", *log(tmp_path))
-    wide, to = (*small, "--set", "cluster.rewrite.workers=3", "--set", "cluster.gate.workers=2"), ("--address", nodes.address)
-    here = dmqr(tmp_path, "run", "own.yaml", *small, "--set", f"output={tmp_path}/here").folder
-    there = dmqr(tmp_path, "submit", "own.yaml", *wide, *to).folder
-    assert there.name == here.name
-    check_same_rows(there, here)
-    compared = dmqr(tmp_path, "ablate", "own.yaml", *small, "--set", f"output={tmp_path}/here").folder
-    ablated = dmqr(tmp_path, "submit", "own.yaml", "--ablate", *wide, *to).folder
-    assert ablated.name == compared.name
-    check_same_rows(ablated, compared)
-    texts = pq.read_table(there / "rewrites").select(["strategy", "text"]).to_pylist()
-    assert {one["strategy"] for one in texts} == {"longest", "titles(documents=2)"}
-    (tmp_path / "longest.py").write_text(page_file("longest.py").replace("-len(word)", "len(word)"))
-    changed = dmqr(tmp_path, "submit", "own.yaml", *wide, *to).folder
-    assert changed.name != there.name
-    (tmp_path / "longest.py").write_text(page_file("longest.py"))
-    assert dmqr(tmp_path, "submit", "own.yaml", *wide, *to).folder == there

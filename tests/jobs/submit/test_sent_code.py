@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,6 @@ from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.job.keys import fingerprint
 from jobs.job.prepare import prepare
-from jobs.submit.config_map import config_files
 from jobs.submit.ids import VERBS
 from jobs.submit.sent_config import sent_config, write_package
 from jobs.submit.submit import submission
@@ -28,20 +26,6 @@ from tests.support.plugins import forget, installed, page_file
 
 Values = dict[str, Any]
 Write = Callable[..., Config]
-STRATEGY = """\
-from typing import Annotated
-
-from cluster.settings import Names
-from rewriters.python.strategy import PythonStrategy
-
-
-class Said(PythonStrategy):
-    phrases: Annotated[str, Names.TEXT] = ""
-    table: Annotated[str, Names.FILE] = ""
-
-    def rewrite(self, query):
-        return [query.text]
-"""
 
 
 @pytest.fixture
@@ -86,20 +70,6 @@ def there(config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Conf
 
 def made(config: Config) -> str:
     return fingerprint(prepare(config, "job.yaml").identity)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["said_here:Said", "told"])
-def test_a_strategy_of_one_module(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    points = "[dmqr.strategies]\ntold = said_here:Said\n"
-    with installed(tmp_path / "site", "said-here", {"said_here.py": STRATEGY}, points):
-        config = write(rewrite={"strategies": [name, {name: {"weight": 2}}]})
-        names, known = config.rewrite.planned, made(config)
-        place = send(config, tmp_path / "there")
-    (tmp_path / "site" / "said_here.py").unlink()
-    config = received(place, monkeypatch)
-    assert config.rewrite.planned == names
-    assert made(config) == known
 
 
 @pytest.mark.slow
@@ -180,23 +150,6 @@ def test_a_namespace_package_is_sent_whole(write: Write, tmp_path: Path) -> None
     assert sorted(one.name for one in (tmp_path / "there" / "wide").iterdir()) == ["overlap.py", "words.py"]
 
 
-def test_paths_among_the_parameters_of_code(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "said.py").write_text(STRATEGY)
-    (tmp_path / "words.txt").write_text("sea\n")
-    (tmp_path / "table.tsv").write_text("sea\tocean\n")
-    config = write(rewrite={"strategies": ["said.py:Said", {"said.py:Said": {"phrases": "words.txt", "table": "table.tsv"}}]})
-    names, known = config.rewrite.planned, made(config)
-    job = submission(config, "job.yaml", "run", "dmqr submit", {})
-    assert job.base
-    _, entry = sent_config(config).values["rewrite"]["strategies"]
-    ((_, parameters),) = entry.items()
-    assert parameters["table"] == str(tmp_path / "table.tsv")
-    assert parameters["phrases"].startswith("submitted/files/")
-    config = there(config, tmp_path / "there", monkeypatch)
-    assert config.rewrite.planned == names == ["said", "said(phrases=words.txt,table=table.tsv)"]
-    assert made(config) == known
-
-
 def test_an_engine_that_the_file_of_a_strategy_names(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "echo.py").write_text(page_file("echo.py"))
@@ -241,30 +194,3 @@ def test_a_bi_encoder_takes_the_encoder_of_a_retriever_that_is_sent(write: Write
     read = Config.model_validate(recorded)
     assert read.model_dump() == recorded
     assert read.retrieve.retrievers["own"].encoder == config.retrieve.retrievers["own"].encoder
-
-
-@pytest.mark.slow
-def test_a_config_map_has_the_code_of_strategies(write: Write, tmp_path: Path) -> None:
-    with installed(tmp_path / "site", "said-there", {"said_there.py": STRATEGY}, ""):
-        found = config_files(write(rewrite={"strategies": ["said_there:Said"]}), "job.yaml", any_night=False)
-    assert STRATEGY in found.data.values()
-
-
-def test_modules_with_other_letters_than_keys_may_have_are_each_in_a_config_map(write: Write, tmp_path: Path) -> None:
-    texts = {
-        "排序.py": "FIRST = 1\n",
-        "检索.py": "LAST = 2\n",
-        f"{'long_' * 48}a.py": "A = 3\n",
-        f"{'long_' * 48}b.py": "B = 4\n",
-    }
-    imports = "".join(f"import {Path(name).stem}\n" for name in texts)
-    texts["said.py"] = STRATEGY.replace("\n\n\n", f"\n{imports}\n\n", 1)
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    config = write(rewrite={"strategies": ["said.py:Said", {"said.py:Said": {"weight": 2}}]})
-    found = config_files(config, "job.yaml", any_night=False)
-    in_pods = {Path(path).name: found.data[key] for key, path in found.paths.items() if path.startswith("plugins/")}
-    assert in_pods == texts | {"overlap.py": page_file("overlap.py")}
-    assert found.data.keys() == found.paths.keys()
-    assert all(re.fullmatch("[-._A-Za-z0-9]{1,253}", key) for key in found.data)
-    assert len(set(found.paths.values())) == len(found.paths)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -133,7 +132,6 @@ def test_every_setting_is_one(setting: str, tmp_path: Path, monkeypatch: pytest.
     }  # fmt: skip
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(values))
-    shutil.copy(ROOT / "configs/plugins/rm3.py", tmp_path)
     monkeypatch.chdir(tmp_path)
     key, _, value = setting.partition(": ")
     config = load_config(str(path), [f"{key}={value}"])

@@ -11,29 +11,17 @@ import pytest
 from dmqr.testing import (
     EngineContract,
     RerankerContract,
-    StrategyContract,
     engine_settings_of,
     reranker_settings_of,
-    strategy_of,
 )
 from tests.support.plugins import page_file
 
 
 @pytest.fixture(autouse=True)
 def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("longest.py", "titles.py", "shares.py", "echo.py"):
+    for name in ("shares.py", "echo.py"):
         (tmp_path / name).write_text(page_file(name))
     monkeypatch.chdir(tmp_path)
-
-
-class TestLongest(StrategyContract):
-    def settings(self) -> Any:
-        return strategy_of("longest.py:Longest", most=3)
-
-
-class TestTitles(StrategyContract):
-    def settings(self) -> Any:
-        return strategy_of("titles.py:Titles")
 
 
 class TestCoverage(RerankerContract):
@@ -47,11 +35,6 @@ class TestEcho(EngineContract):
 
 
 WRONG: dict[str, tuple[Any, str, str, Callable[[Any], None]]] = {
-    "too many texts": (TestLongest, 'ClassVar = {"n": 4}', 'ClassVar = {"n": 2}', lambda c: c.test_it_gives_texts()),
-    "another text each time": (
-        TestLongest, '" ".join(words)', '" ".join(words) + str(__import__("time").time_ns())',
-        lambda c: c.test_a_query_has_the_same_texts_again_and_whatever_was_asked_before(),
-    ),
     "a score that is none": (
         TestCoverage, "/ max(1, len(words))", '* float("nan")', lambda c: c.test_a_pair_has_one_finite_score()
     ),
@@ -72,7 +55,5 @@ def test_what_breaks_a_contract_is_told(name: str, tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_said() -> None:
-    with pytest.raises(ValueError, match=r"there is no file none\.py"):
-        strategy_of("none.py:None_")
     with pytest.raises(ValueError, match="has no Cover; did you mean 'Coverage'"):
         reranker_settings_of("shares.py:Cover")

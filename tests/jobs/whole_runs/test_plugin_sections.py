@@ -1,4 +1,4 @@
-"""What docs/plugins.md shows of strategies, rerankers and engines, line by line, in this process."""
+"""What docs/plugins.md shows of rerankers and engines, line by line, in this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.plugins import PAGE, page_file
 from tests.support.retrievers.judging_service import JudgingService
 
 QUERIES = ["the light of a lighthouse lamp", "wild yeast and bread", "the moon and the sea", "zzz"]
-FILES = ("longest.py", "longest.yaml", "loaded.py", "titles.py", "rm3.yaml", "shares.py", "shares.yaml", "hosted.yaml",
+FILES = ("shares.py", "shares.yaml", "hosted.yaml",
          "echo.py", "echo.yaml")  # fmt: skip
 Dmqr = Callable[..., list[str]]
 
@@ -32,8 +32,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Path) -> Path
     monkeypatch.chdir(tmp_path)
     for name in FILES:
         (tmp_path / name).write_text(page_file(name))
-    for name in ("rm3.py", "hosted.py"):
-        shutil.copy(ROOT / "configs" / "plugins" / name, tmp_path)
+    shutil.copy(ROOT / "configs" / "plugins" / "hosted.py", tmp_path)
     pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
     shutil.copy(corpus, tmp_path / "corpus.parquet")
     return tmp_path
@@ -42,7 +41,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Path) -> Path
 @pytest.fixture
 def dmqr(place: Path, capsys: pytest.CaptureFixture[str]) -> Dmqr:
     """Runs the lines of the page that name a config, in this process; returns what each prints."""
-    assert main(["index", "longest.yaml", "--corpus", "corpus.parquet"]) == 0
+    assert main(["index", "shares.yaml", "--corpus", "corpus.parquet"]) == 0
     capsys.readouterr()
 
     def run(config: str, *settings: str) -> list[str]:
@@ -70,44 +69,6 @@ def texts(run: RunFolder, strategy: str) -> dict[str, list[tuple[str, float, flo
         if one["strategy"] == strategy:
             found.setdefault(queries[one["query_id"]], []).append((one["text"], one["weight"], one["position_weight"]))
     return found
-
-
-@pytest.mark.slow
-def test_a_strategy(dmqr: Dmqr) -> None:
-    _, shown, planned, run, ablated = dmqr("longest.yaml")
-    assert "lighthouse light" in shown
-    assert "generations" in planned
-    folder = folder_of(run)
-    assert texts(folder, "longest")[QUERIES[0]] == [
-        ("lighthouse light", 1.0, 1.0), ("lighthouse", 1.0, 0.5), ("light", 1.0, 0.5)
-    ]  # fmt: skip
-    assert texts(folder, "one")[QUERIES[0]] == [("lighthouse", 0.5, 1.0), ("lighthouse", 0.5, 0.5)][:1]
-    arms = {one["name"] for one in folder_of(ablated).record["ablation"]["arms"]}
-    assert arms == {"full", "original", "longest", "one", "without longest", "without one"}
-
-
-@pytest.mark.slow
-def test_a_strategy_that_loads_a_table_and_one_that_reads_lists(place: Path, dmqr: Dmqr, passages: dict[str, str]) -> None:
-    (place / "table.tsv").write_text("lamp\tlantern\nsea\tocean\n")
-    made = "rewrite.strategies=[{loaded.py:Loaded: {table: table.tsv, name: loaded}}, titles.py:Titles]"
-    *_, run, _ = dmqr("longest.yaml", made)
-    folder = folder_of(run)
-    assert texts(folder, "loaded")[QUERIES[2]] == [("the moon and the ocean", 1.0, 1.0)]
-    hits = [one for one in rows(folder, "runs") if one["strategy"] == "original"]
-    queries = {one["query"]: one["query_id"] for one in rows(folder, "queries")}
-    for query, ((text, *_),) in texts(folder, "titles").items():
-        first = sorted((one["rank"], one["doc_id"]) for one in hits if one["query_id"] == queries[query])[:3]
-        titles = dict.fromkeys(passages[doc_id].partition(". ")[0] for _, doc_id in first)
-        assert text == " ".join([query, *titles])
-
-
-def test_rm3(dmqr: Dmqr) -> None:
-    (run,) = dmqr("rm3.yaml")
-    ((text, *_),) = texts(folder_of(run), "rm3")[QUERIES[0]]
-    counts = {word: text.split().count(word) for word in text.split()}
-    assert 98 <= sum(counts.values()) <= 102
-    assert {"light", "lighthouse", "lamp"} < counts.keys()
-    assert sum(counts[word] for word in ("light", "lighthouse", "lamp")) >= 50
 
 
 @pytest.mark.slow
