@@ -256,7 +256,6 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "requests in flight.",
             "Lower `cluster.<stage>.workers`, `.cpus` or `.gpus`, add nodes, or raise `max_in_flight`.",
         ),
-        "manifest": ("KubeRay or Kueue would refuse a manifest.", "Correct the named key: [On Kubernetes](kubernetes.md)."),
         "worker-died": (
             "Workers died repeatedly under one shard, or one query, that they had alone.",
             "Look at the log; often memory ran out: give each worker more, or take the query that is named out of the log.",

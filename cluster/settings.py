@@ -70,12 +70,6 @@ class Names(Enum):
     """A file with a key, on every node; it is never sent."""
     STRATEGIES = "strategies"
     """Strategies, of which some are paths of files of text."""
-    VARIABLE = "variable"
-    """An environment variable."""
-    ADDRESS = "address"
-    """The address of a server of a model."""
-    CODE = "code"
-    """A class in a file of code, as `file.py:Class`, or what else names one; files are sent."""
 
 
 class Settings(BaseModel):
@@ -93,14 +87,6 @@ class Settings(BaseModel):
     def names(self) -> dict[str, Names]:
         """Returns what its own fields name: field -> what; without those that mean nothing beside its other fields."""
         return field_names(type(self))
-
-    def named(self, *at: str) -> Iterator[tuple[str, Names, str]]:
-        """Yields key, what it names, and the name, of all fields that are set, inner ones included; keys begin with `at`."""
-        for field, what in self.names().items():
-            value = getattr(self, field)
-            yield from ((".".join((*at, field)), what, one) for one in ([value] if isinstance(value, str) else value or ()))
-        for keys, inner in self._inner():
-            yield from inner.named(*at, *map(str, keys))
 
     def with_names(self, what: Names, change: Callable[[str], str]) -> Self:
         """Returns a copy in which `change` has replaced the names of one sort, inner sections included."""

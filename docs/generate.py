@@ -1,13 +1,12 @@
 """Writes what is generated from the code: `python docs/generate.py`; with `--check` it only says which files are stale.
 
 config.md             from the models of a config
-config.schema.json    the same as a JSON schema, for editors
 errors.md             from `cluster/error_codes.py`
 metrics.md            from the table of `cluster/metrics/table.py`
 strategy-files.md     from the models of strategies, rules and demonstrations
 
-and as examples of manifests, `cluster/kuberay/nightly.<kind>.yaml` from `configs/nightly.yaml`; in the sources below
-docs/look-up/, the lines between `generated: begin` and `generated: end`, from Python's `str.casefold` and `str.isspace`.
+and in the sources below docs/look-up/, the lines between `generated: begin` and `generated: end`, from Python's `str.casefold`
+and `str.isspace`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import json
 import re
 import sys
 import textwrap
-import typing
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,8 +29,6 @@ for _inherited in (FROZEN, Settings.model_config):
 
 from cluster.metrics.table import METRICS, RUN_LABELS, exposed  # noqa: E402
 from jobs.config.config import Config  # noqa: E402
-from jobs.config.load import load_config  # noqa: E402
-from jobs.submit.render import Kind, rendered  # noqa: E402
 from rewriters.adaptive import Demonstration  # noqa: E402
 from rewriters.classifier import Rule, Rules  # noqa: E402
 from rewriters.marks import Marks  # noqa: E402
@@ -40,15 +36,13 @@ from rewriters.pool import SET_BY_POOL  # noqa: E402
 from rewriters.strategy import Strategy, Words  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
-NIGHT = "2026-01-31"  # of the examples
 Schema = dict[str, Any]
 LOOK_UP = {"docs/look-up/DmqrKey.java": "private static final String", "docs/look-up/dmqr_key.mjs": "const"}
 """Source of the look-up function -> how it declares a text."""
 
 _CONFIG = """# Keys of a config
 
-Generated from the models by `docs/generate.py`; what to choose, and why: [settings.md](settings.md). Editors that know JSON
-schemas complete and check a config by [config.schema.json](config.schema.json).
+Generated from the models by `docs/generate.py`; what to choose, and why: [settings.md](settings.md).
 
 A key without a default may be left out or `null`. Keys marked ° are not part of a run's
 [fingerprint](architecture.md#the-fingerprint) by themselves: they say only where, how fast or how long, or what they
@@ -134,7 +128,7 @@ Gauges vanish from the endpoint 20 s after the run has ended; counters and histo
 
 def main() -> int:
     """Writes the files, or says which are stale; returns the exit code."""
-    generated = {f"docs/{name}": text for name, text in pages().items()} | manifests() | look_up_sources()
+    generated = {f"docs/{name}": text for name, text in pages().items()} | look_up_sources()
     stale = {name: text for name, text in generated.items() if not _same(ROOT / name, text)}
     if "--check" in sys.argv[1:]:
         for name in stale:
@@ -148,22 +142,12 @@ def main() -> int:
 
 def pages() -> dict[str, str]:
     """Returns the generated pages by name."""
-    schema = Config.model_json_schema()
     return {
-        "config.md": config_page(schema),
-        "config.schema.json": json.dumps(schema, indent=1, ensure_ascii=False) + "\n",
+        "config.md": config_page(Config.model_json_schema()),
         "errors.md": errors_page(),
         "metrics.md": metrics_page(),
         "strategy-files.md": files_page(),
     }
-
-
-def manifests() -> dict[str, str]:
-    """Returns the examples of manifests by path."""
-    example = "configs/nightly.yaml"
-    config = load_config(str(ROOT / example), date=NIGHT)
-    text = {kind: rendered(config, str(ROOT / example), kind) for kind in typing.get_args(Kind)}
-    return {f"cluster/kuberay/nightly.{kind}.yaml": one.replace(f"{ROOT}/", "") for kind, one in text.items()}
 
 
 def look_up_sources() -> dict[str, str]:

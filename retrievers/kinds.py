@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from cluster.errors import RetrieverError
-from cluster.settings import Kinds, Names, Settings
+from cluster.settings import Kinds, Settings
 from retrievers.settings import AnyEncoderSettings
 
 _UNSAID = {"together": False, "score_floor": None, "encoder": None}
@@ -38,7 +38,7 @@ class RetrieverSettings(Settings):
     """Whether it has lists of the log's queries alone, so that rewrites are not searched there."""
     without_index: ClassVar[str] = "searches the web, so it has no index to build"
     """What is said of one that searches no index."""
-    kind: Annotated[str, Names.CODE]
+    kind: str
     """Of the retriever; of a plug-in an entry point, `module:Class` or `file.py:Class`."""
     if TYPE_CHECKING:
         together: bool = False

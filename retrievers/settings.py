@@ -105,9 +105,9 @@ class ServerSettings(Settings):
     """Of the model."""
     model: Annotated[str, Field(min_length=1)]
     """As the server lists it."""
-    base_url: Annotated[Address | None, NOT_IDENTITY, Names.ADDRESS] = None
+    base_url: Annotated[Address | None, NOT_IDENTITY] = None
     """Of a server, up to and with /v1."""
-    api_key_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = None
+    api_key_env: Annotated[str | None, NOT_IDENTITY] = None
     """Of a server: name of the environment variable that holds the key; null: it wants none."""
     api_key_file: Annotated[str | None, NOT_IDENTITY, Names.KEY] = None
     """Of a server: a file on every node with the key, in place of a variable; read anew when the server refuses the key."""
@@ -161,7 +161,7 @@ class OpenaiEncoderSettings(ServerSettings):
 
     kind: Literal["openai"]
     """This kind."""
-    base_url: Annotated[Address, NOT_IDENTITY, Names.ADDRESS]
+    base_url: Annotated[Address, NOT_IDENTITY]
     """Up to and with /v1."""
     dimensions: Annotated[int, Field(gt=0)] | None = None
     """Length of the vectors, of a model that has several; null: the model's own."""

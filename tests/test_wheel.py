@@ -22,10 +22,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 VERSION = PROJECT["project"]["version"]
 FOLDERS = ("cluster", "dmqr", "jobs", "retrievers", "rewriters")
 CONFIGS = "dmqr/configs/"  # in a wheel; in a clone `configs/` (setup.py)
-# What is used from a clone: images, machines, dashboards, and examples of what `submit --render` prints.
+# What is used from a clone: images, machines, dashboards.
 OF_A_CLONE = (
     "cluster/Dockerfile*", "cluster/compose*", "cluster/constraints*.txt", "cluster/dashboards/*", "cluster/ray-cluster.yaml",
-    "cluster/kuberay/nightly.*.yaml",
 )  # fmt: skip
 
 

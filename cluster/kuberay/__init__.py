@@ -1,1 +1,1 @@
-"""Manifests for Kubernetes: RayJobs of KubeRay, with or without Kueue, and the CronJob that creates one every night."""
+"""A job on Kubernetes: the template of a RayJob, and the worker groups that hold its pools."""

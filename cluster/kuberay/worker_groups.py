@@ -1,8 +1,7 @@
 """Worker groups of a Ray cluster on Kubernetes, from the pools that a job requests.
 
-Pods of a group are alike; Ray places a worker wherever it fits. So there is one group without GPUs, which also has the room of
-the stages without a pool, and one for each number of GPUs that a pod needs: small pods, so that a spot node that is taken away
-costs few workers. By construction the groups at their largest hold every pool at its largest.
+Pods of a group are alike. There is one group without GPUs, which also has room for the stages without a pool, and one for each
+number of GPUs that a worker needs.
 """
 
 from __future__ import annotations
@@ -11,44 +10,43 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from cluster.errors import ConfigError
-from cluster.kuberay.settings import KubernetesSettings
-from cluster.placement import NodeGroup
-from cluster.run.pool_sizes import AUTO, TASK_CPUS, Pool, PoolRequest, stage_of_pool
+from cluster.run.pool_sizes import TASK_CPUS, Pool, PoolRequest, stage_of_pool
 
+CPUS = 4  # of a pod without GPUs
+CPUS_PER_GPU = 8
+_GIB_PER_CPU, _GIB_PER_GPU = 4, 64
 _ROUNDING = 1e-9  # 1 / 0.1 workers of a tenth of a GPU must be 10
 
 
 class WorkerGroup(NamedTuple):
-    """Pods with `cpus` and `gpus` each: `least` where every pool has its minimum, `most` where it has its maximum."""
+    """A number of pods with `cpus` and `gpus` each."""
 
     name: str
     cpus: int
     gpus: int
-    least: int
-    most: int
+    pods: int
+
+    @property
+    def memory_gib(self) -> int:
+        """Returns the memory of a pod in GiB."""
+        return _GIB_PER_GPU * self.gpus or _GIB_PER_CPU * self.cpus
 
 
-def explicit_pools(requests: Mapping[str, PoolRequest], settings: KubernetesSettings) -> dict[str, Pool]:
-    """Returns the pools with a number in place of everything that is open, since no cluster is there to size them by.
+def fixed_pools(requests: Mapping[str, PoolRequest]) -> dict[str, Pool]:
+    """Returns the pools with a number in place of everything that is open, since the cluster is made to fit them.
 
-    One worker where the number is open; a worker that computes without a GPU has all CPUs of its pod. Pools that one key sizes
-    (`rewrite`, and `rewrite_2` of an ablation) have the CPUs of the one that has most, since the key gives them all as many.
-
-    Raises:
-        ConfigError: A pool is to be sized by the work: the cluster that it would divide is made to fit the pools.
+    A pool has one worker where the number is open; a worker that computes without a GPU has all CPUs of its pod. Pools that one
+    key sizes (`rewrite`, and `rewrite_2` of an ablation) have the CPUs of the one that has most.
     """
     pools = {}
     for name, request in requests.items():
-        if request.workers == AUTO:
-            raise ConfigError(
-                "manifest",
-                f"cluster.{stage_of_pool(name)}.workers: auto divides a cluster that is there, but this one is made to fit "
-                "the pools; give a number, or {min, max}",
-            )
-        least, most = request.workers if isinstance(request.workers, tuple) else (request.workers or 1, None)
+        least, most = (
+            request.workers
+            if isinstance(request.workers, tuple)
+            else (request.workers if isinstance(request.workers, int) else 1, None)
+        )
         gpus = request.gpus or 0.0
-        cpus = request.cpus or (float(settings.cpu_workers.cpus) if request.can_use_gpu and not gpus else 1.0)
+        cpus = request.cpus or (float(CPUS) if request.can_use_gpu and not gpus else 1.0)
         pools[name] = Pool(least, cpus, gpus, most)
     return {
         name: pool._replace(cpus=max(other.cpus for key, other in pools.items() if stage_of_pool(key) == stage_of_pool(name)))
@@ -56,35 +54,18 @@ def explicit_pools(requests: Mapping[str, PoolRequest], settings: KubernetesSett
     }
 
 
-def worker_groups(pools: Mapping[str, Pool], settings: KubernetesSettings) -> list[WorkerGroup]:
-    """Returns the groups that hold the pools, the one without GPUs first.
-
-    Args:
-        pools: Stage -> pool.
-        settings: With the sizes of pods.
-    """
+def worker_groups(pools: Mapping[str, Pool]) -> list[WorkerGroup]:
+    """Returns the groups that hold the pools at their largest, the one without GPUs first."""
     by_gpus: dict[int, list[Pool]] = {0: []}
     for pool in pools.values():
         by_gpus.setdefault(math.ceil(pool.gpus), []).append(pool)
     groups = []
     for gpus, members in sorted(by_gpus.items()):
-        pod = settings.gpu_workers.cpus * gpus or settings.cpu_workers.cpus
-        cpus = max([pod, *(math.ceil(pool.cpus * (_sharing_gpus(pool) or 1)) for pool in members)])
-        beside = [_sharing_gpus(pool) or int(cpus // pool.cpus) for pool in members]
-        tasks = 0 if gpus else math.ceil(TASK_CPUS / cpus)
-        least, most = (
-            tasks + sum(math.ceil(workers / workers_of_pod) for workers, workers_of_pod in zip(counts, beside, strict=True))
-            for counts in ([pool.workers for pool in members], [pool.max_workers for pool in members])
-        )
-        groups.append(WorkerGroup(f"gpu-{gpus}" if gpus else "cpu", cpus, gpus, least, most))
+        cpus = max([CPUS_PER_GPU * gpus or CPUS, *(math.ceil(pool.cpus * (_sharing_gpus(pool) or 1)) for pool in members)])
+        pods = 0 if gpus else math.ceil(TASK_CPUS / cpus)
+        pods += sum(math.ceil(pool.max_workers / (_sharing_gpus(pool) or int(cpus // pool.cpus))) for pool in members)
+        groups.append(WorkerGroup(f"gpu-{gpus}" if gpus else "cpu", cpus, gpus, pods))
     return groups
-
-
-def reach(groups: list[WorkerGroup]) -> NodeGroup:
-    """Returns the nodes that the cluster may scale to, as one kind of node: KubeRay's autoscaler reports none."""
-    return NodeGroup(
-        sum(group.most for group in groups), max(group.cpus for group in groups), max(group.gpus for group in groups)
-    )
 
 
 def _sharing_gpus(pool: Pool) -> int:

@@ -15,7 +15,6 @@ from jobs.cli.refusal import say
 
 if TYPE_CHECKING:
     from cluster.run.job_server import JobServer
-    from jobs.submit.ids import Verb
 
 
 def submit(options: argparse.Namespace) -> int:
@@ -33,7 +32,8 @@ def submit(options: argparse.Namespace) -> int:
     server = JobServer(options.address)
     sent = send(server, job)
     if sent.lost is not None:
-        _note(f"{sent.lost[0]} is said to run, but its driver is gone: the lease of {sent.lost[1]} is stale")
+        lost = f"{sent.lost[0]} is said to run, but its driver is gone: the lease of {sent.lost[1]} is stale"
+        print(f"dmqr submit: {lost}", file=sys.stderr)
     found = "submitted" if sent.is_new else "is working already"
     print(f"dmqr submit: job {sent.job_id} {found} at {server.address}", file=sys.stderr)
     if not options.detach:
@@ -77,48 +77,11 @@ def _command(options: argparse.Namespace) -> str:
 
 
 def _render(options: argparse.Namespace) -> int:
-    """Prints manifests of Kubernetes for the job; nothing is sent."""
-    from jobs.chain.arms.arms import arms_of
-    from jobs.submit.config_map import APPLIED_BYTES, config_files
-    from jobs.submit.reachable import doubtful, unseen_paths, unset_variables
-    from jobs.submit.render import DEADLINE_SECONDS, ablations, rendered
-    from jobs.submit.storage import expected
+    """Prints a manifest for Kubernetes; nothing is sent."""
+    from jobs.submit.render import rendered
 
     for flag in ("detach", "json", "pip", "uv"):
         if getattr(options, flag):
             raise ConfigError("argument", f"--{flag}: is not rendered; leave it out, or submit with --address")
-    is_cron = options.render == "cron"
-    if is_cron and options.date:
-        raise ConfigError(
-            "argument", "--date: a CronJob fills in the date of each night; leave it out, or render kuberay for this one"
-        )
-    config = load(options)
-    if options.ablate and config.ablate.sets and is_cron:
-        what = f"the config has sets ({', '.join(config.ablate.sets)}), which are the same every night"
-        raise ConfigError("argument", f"--render cron: {what}; render kuberay or kueue")
-    files = config_files(config, options.config, any_night=is_cron)
-    if files.size > APPLIED_BYTES:
-        _note(f"warning: the ConfigMap has {files.size:,} bytes: kubectl apply takes it with --server-side only")
-    arms = [arm.config for one in ablations(config) for arm in arms_of(one)] if options.ablate else []
-    for path in unseen_paths(config, *arms, sent=files.sent):
-        _note(f"warning: {path}: no pod can see it, unless its image has it")
-    for name in unset_variables(config, *arms):
-        _note(f"warning: {name}: is set by no manifest; name it in cluster.kubernetes.secrets")
-    for words in doubtful(config, *arms):
-        _note(f"warning: {words}")
-    seconds, why = None, "no estimate is made for an ablation; set cluster.kubernetes.deadline_seconds for another"
-    if config.cluster.kubernetes.deadline_seconds is None:
-        if not options.ablate:
-            found = expected(config)
-            seconds, why = found.seconds, found.reason
-        known = f"three times {seconds:,.0f} s of work" if seconds is not None else f"{DEADLINE_SECONDS // 3600} hours"
-        _note(f"deadline: {known}: {why}")
-    verb: Verb = "ablate" if options.ablate else "run"
-    settings, label = options.set, options.label
-    text = rendered(config, options.config, options.render, verb=verb, settings=settings, label=label, seconds=seconds)
-    print(text, end="")
+    print(rendered(load(options), options.config, "ablate" if options.ablate else "run"), end="")
     return 0
-
-
-def _note(words: str) -> None:
-    print(f"dmqr submit: {words}", file=sys.stderr)

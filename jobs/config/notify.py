@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from cluster.settings import Names, Settings
+from cluster.settings import Settings
 
 Event = Literal["end", "failure", "limit", "interruption", "outage"]
 EVENTS: list[Event] = ["end", "failure", "limit", "interruption", "outage"]
@@ -17,7 +17,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class NotifySettings(Settings):
     """Who is told what becomes of `run` and `ablate`: a webhook or a command (docs/notifications.md)."""
 
-    webhook_env: Annotated[str | None, Names.VARIABLE] = None
+    webhook_env: str | None = None
     """The environment variable that has the address to which messages are posted; the address is a secret."""
     command: Annotated[list[str], Field(min_length=1)] | None = None
     """In place of a webhook a program and its arguments, without a shell; the message is on its standard input."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -11,7 +10,7 @@ from cluster.settings import NOT_IDENTITY, Names, Settings
 from rewriters.engines.settings import AnyEngineSettings
 from rewriters.pool import named
 from rewriters.scores.gate import GateSettings
-from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings, is_path
+from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings
 
 
 def _kind(value: Any) -> Any:
@@ -83,13 +82,6 @@ class RewriteSettings(Settings):
     def names(self) -> dict[str, Names]:
         """Returns what its own fields name, strategies apart."""
         return {name: what for name, what in super().names().items() if what is not Names.STRATEGIES}
-
-    def named(self, *at: str) -> Iterator[tuple[str, Names, str]]:
-        """Yields the files of strategies, too."""
-        yield from super().named(*at)
-        for entry in self.strategies:
-            if is_path(source := named(entry).source):
-                yield ".".join((*at, "strategies")), Names.TEXT, source
 
     @property
     def planned(self) -> list[str]:

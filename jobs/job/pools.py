@@ -7,7 +7,6 @@ Elasticsearch, or if the reranker or its encoder is at that server.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
@@ -200,16 +199,6 @@ def _resolved(settings: Model, device: str) -> Model:
     """Returns the settings of a model with its precision on the device; a server's is its own."""
     dtype = getattr(settings, "dtype", None)
     return settings if dtype is None else settings.model_copy(update={"dtype": resolved_dtype(dtype, device)})
-
-
-def engines_of_strategies(*configs: Config) -> list[EngineSettings]:
-    """Returns the engines that strategies have of their own, each once.
-
-    Strategies whose files cannot be read from here, such as from a machine that submits, are left out.
-    """
-    entries = {json.dumps(entry, sort_keys=True): entry for config in configs for entry in config.rewrite.strategies}
-    strategies = map(readable, entries.values())  # each once: arms have them in common
-    return list(distinct(one.engine for one in strategies if one is not None and one.engine is not None).values())
 
 
 def step_engines(config: Config) -> dict[str, list[EngineSettings]]:

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from cluster.settings import NOT_IDENTITY, Names, Paths, Settings
 from jobs.log.key import MAX_CONTEXT_CHARS
-from jobs.log.sets.names import KINDS, SET_COLUMNS, set_names
+from jobs.log.sets.names import SET_COLUMNS, set_names
 
 
 def day(value: Any) -> Any:
@@ -28,13 +28,8 @@ UBI_COLUMNS = {"query_column": "user_query", "id_column": "query_id"}
 
 
 def _known_by_format(schema: dict[str, Any]) -> None:
-    """Tells editors that the column of the queries need not be named where the format knows it."""
+    """The column of the queries need not be named where the format knows it."""
     schema["required"].remove("query_column")
-    schema["anyOf"] = [
-        {"required": ["query_column"]},
-        {"required": ["format"], "properties": {"format": {"const": "ubi"}}},
-        {"properties": {"path": {"pattern": f"^({'|'.join(KINDS)}):"}}},
-    ]
 
 
 class LogSettings(Settings):

@@ -1,203 +1,138 @@
-"""Manifests for Kubernetes from a config: `submit --render kuberay | kueue | cron`. Nothing is asked of Ray or Kubernetes."""
+"""Renders a job for Kubernetes: a ConfigMap with the config, and a RayJob of `cluster/kuberay/rayjob.yaml`."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import importlib.metadata
 import json
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
-from urllib.parse import urlsplit
+from collections.abc import Mapping
+from pathlib import Path
+from string import Template
+from typing import Any
 
 import yaml
 
+import cluster.kuberay
 from cluster.errors import ConfigError
-from cluster.kuberay.create import filled
-from cluster.kuberay.manifests import LONGEST_NAME, Manifest, check_rayjob, job_policy, nightly, rayjob
-from cluster.kuberay.worker_groups import explicit_pools, reach, worker_groups
+from cluster.kuberay.worker_groups import fixed_pools, worker_groups
 from cluster.run.pool_sizes import Pool, stage_of_pool
 from jobs.chain.arms.arms import arms_of
 from jobs.chain.arms.pools import pools_of_arms
 from jobs.config.config import Config
-from jobs.config.load import load_config
-from jobs.config.set_configs import sets_of
 from jobs.job.pools import requested_pools
-from jobs.submit.config_map import config_files
 from jobs.submit.ids import Verb
-from jobs.submit.reachable import addresses
+from jobs.submit.sent_config import MOST_BYTES, sent_config
 
-Kind = Literal["kuberay", "kueue", "cron"]
-
-DEADLINE_SECONDS = 8 * 3600  # of a job of which no estimate is known
-_LEAST_DEADLINE_SECONDS = 3600
-_NODES_SECONDS = 1800  # to get nodes, images and models
-_MARGIN = 3  # times the estimate
-_ROUND_SECONDS = 600
-_KILL_SECONDS = 600  # without cluster.grace_seconds: an orderly stop commits the shards under way
+FOLDER = "/etc/dmqr"  # the volume of the ConfigMap
+_TEMPLATE = Path(cluster.kuberay.__path__[0], "rayjob.yaml")
+_WORKER_GROUP = "      - groupName:"
+_MOST_BYTES = MOST_BYTES - 20_000  # of the ConfigMap's data; its names take some
+_LONGEST_NAME = 47  # of a RayJob; the names of its cluster and services are longer
+_KILL_SECONDS = 600  # without cluster.grace_seconds
 _HAND_BACK_SECONDS = 5  # after the grace
-_ANY_DATE = "2026-01-31"  # to check a name that has the date of a night
-_NO_DATE = "0001-01-01"  # of no log: stands where a text has the date of a night
-_WIDTH = 128
 _MARK = 6  # hexadecimal digits of a hash in a name
-# Endings of other objects' names: such a name is marked, too.
-_ENDING = re.compile(rf"-({'|'.join(get_args(Verb))}|cron|config|\d{{4}}-\d\d-\d\d|[0-9a-f]{{{_MARK}}})$")
 
 
-def rendered(
-    config: Config,
-    config_path: str,
-    kind: Kind,
-    *,
-    verb: Verb = "run",
-    settings: Sequence[str] = (),
-    label: str | None = None,
-    seconds: float | None = None,
-) -> str:
+def rendered(config: Config, config_path: str, verb: Verb = "run") -> str:
     """Returns the manifests as YAML documents, the same for the same arguments.
 
     Args:
-        config: the job.
-        config_path: its file; that, the prices beside it and small text files that it names are put into a ConfigMap.
-        kind: kuberay: one RayJob; kueue: one that Kueue admits; cron: one every night.
-        verb: what the job does with it.
-        settings: the `--set`s of the command, which the job in the cluster is given, too.
-        label: the `--label` of the command; None: it has none.
-        seconds: busy time of all workers together, for the deadline; None: it is not known.
+        config: The job.
+        config_path: Its file, for the name and the prices beside it.
+        verb: What the job does with the config.
 
     Raises:
-        ConfigError: the operator or Kueue would refuse the manifest, the config cannot be read, or an arm cannot be.
+        ConfigError: The config and the text files that it names do not fit into a ConfigMap.
     """
     kubernetes = config.cluster.kubernetes
-    named = load_config(config_path, settings, _NO_DATE, label) if kind == "cron" else config
-    run_label = named.label and named.label.replace(_NO_DATE, "{date}")  # filled in each night, as all of the RayJob is
-    job = job_name(named.name.replace(_NO_DATE, "{date}"), verb, run_label)
-    of_sets = [(one, arms_of(one)) for one in ablations(config)] if verb == "ablate" else []
-    arms = [arm for _, own in of_sets for arm in own]
-    requests = [pools_of_arms(one, own) for one, own in of_sets] or [requested_pools(config)]
-    pools = _greatest([explicit_pools(one, kubernetes) for one in requests])
-    groups = worker_groups(pools, kubernetes)
-    date = "{date}" if kind == "cron" else config.log.date
-    deadline = kubernetes.deadline_seconds or deadline_seconds(pools, seconds)
+    pools = fixed_pools(pools_of_arms(config, arms_of(config)) if verb == "ablate" else requested_pools(config))
+    sent = sent_config(config, FOLDER)
+    place = f"{FOLDER}/{Path(config_path).name}"
+    values = sent.values | {"cluster": sent.values["cluster"] | _sizes(config, pools)}
+    files = {place: yaml.safe_dump(values, sort_keys=False, allow_unicode=True).encode()}
+    if (prices := Path(config_path).with_name("prices.yaml")).exists():
+        files[f"{FOLDER}/prices.yaml"] = prices.read_bytes()
+    files |= {at: file.read_bytes() for at, file in sent.files.items()}
+    name = job_name(*filter(None, (config.name, config.label, "" if verb == "run" else verb, config.log.date)))
     grace = config.cluster.grace_seconds
-    kill = _KILL_SECONDS if grace is None else math.ceil(grace) + _HAND_BACK_SECONDS
-    files = config_files(config, config_path, any_night=kind == "cron")
-    scales_to = [f"cluster.scales_to.{key}={value:g}" for key, value in reach(groups)._asdict().items()]
-    overrides = [*settings, *files.settings, "cluster.address=auto", *_sizes(config, pools), *scales_to]
-    entrypoint = shlex.join(
-        [
-            *("timeout", "--signal=TERM", f"--kill-after={max(_KILL_SECONDS, kill)}", str(deadline)),
-            *("dmqr", verb, files.config),
-            *(["--date", date] if date else []),
-            *(["--label", run_label] if run_label else []),
-            *(word for setting in overrides for word in ("--set", setting)),
-        ]
-    )
-    config_map = f"{job}-config"
-    name = f"{job}-{date}" if date else job
-    volume = {"name": config_map, "items": [{"key": key, "path": path} for key, path in files.paths.items()]}
-    manifest = rayjob(name, job, kubernetes, groups, entrypoint, deadline, volume, kind == "kueue", kill)
-    check_rayjob(filled(manifest, _ANY_DATE))
-    documents: list[Manifest] = [
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": config_map, "namespace": kubernetes.namespace},
-            "data": files.data,
-        },
-        job_policy(job, job, kubernetes, _server_ports(config, *(arm.config for arm in arms))),
-        *(nightly(f"{job}-cron", manifest, kubernetes) if kind == "cron" else [manifest]),
-    ]
-    head = f"# Rendered by: dmqr submit {config_path} --render {kind}{' --ablate' * (verb == 'ablate')}\n"
-    return head + yaml.dump_all(
-        documents, Dumper=_Dumper, sort_keys=False, explicit_start=True, allow_unicode=True, width=_WIDTH
-    )
+    config_map, items = _config_map(name, kubernetes.namespace, files)
+    common = {
+        "name": name,
+        "namespace": kubernetes.namespace,
+        "image": json.dumps(kubernetes.image),
+        "service_account": json.dumps(kubernetes.service_account),
+        "secrets": json.dumps([{"secretRef": {"name": kubernetes.secret}}] if kubernetes.secret else []),
+        "files": json.dumps(items),
+        "entrypoint": json.dumps(shlex.join(["dmqr", verb, place])),
+        "ray_version": importlib.metadata.version("ray"),
+        "grace_seconds": str(_KILL_SECONDS if grace is None else math.ceil(grace) + _HAND_BACK_SECONDS),
+    }
+    head, mark, group = _TEMPLATE.read_text(encoding="utf-8").partition(_WORKER_GROUP)
+    job = Template(head).substitute(common)
+    for one in worker_groups(pools):
+        quantities = {"cpu": str(one.cpus), "memory": f"{one.memory_gib}Gi"} | (
+            {"nvidia.com/gpu": str(one.gpus)} if one.gpus else {}
+        )
+        own = {
+            "group": one.name,
+            "pods": str(one.pods),
+            "worker_image": json.dumps((one.gpus and kubernetes.gpu_image) or kubernetes.image),
+            "quantities": json.dumps(quantities),
+            "shared_memory": f"{one.memory_gib // 2}Gi",
+        }
+        job += Template(mark + group).substitute(common | own)
+    return f"{yaml.dump(config_map, Dumper=_Dumper, sort_keys=False, allow_unicode=True)}---\n{job}"
 
 
-def ablations(config: Config) -> list[Config]:
-    """Returns the ablations that a config is of: one for each of its sets, which follow each other, or itself.
-
-    Raises:
-        ConfigError: what a set says is invalid.
-    """
-    return list(sets_of(config).values()) or [config]
-
-
-def _greatest(several: Sequence[Mapping[str, Pool]]) -> dict[str, Pool]:
-    """Returns pools that are large enough for each of several jobs, one after the other."""
-    found: dict[str, Pool] = {}
-    for name, pool in (item for pools in several for item in pools.items()):
-        other = found.get(name, pool)
-        most = max(pool.max_workers, other.max_workers) if pool.most or other.most else None
-        cpus, gpus = max(pool.cpus, other.cpus), max(pool.gpus, other.gpus)
-        found[name] = Pool(max(pool.workers, other.workers), cpus, gpus, most)
-    return found
+def job_name(*parts: str) -> str:
+    """Returns the name of a RayJob; one that is changed or cut ends with a hash of the parts, so that no other job has it."""
+    whole = "-".join(parts)
+    plain = re.sub(r"[^a-z0-9]+", "-", whole.lower()).strip("-")
+    plain = plain if plain[:1].isalpha() else f"job-{plain}"
+    if plain != whole or len(parts) > 2 or len(plain) > _LONGEST_NAME:
+        mark = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:_MARK]
+        plain = f"{plain[: _LONGEST_NAME - _MARK - 1].rstrip('-')}-{mark}"
+    return plain
 
 
-def job_name(name: str, verb: Verb = "run", label: str | None = None) -> str:
-    """Returns the name of a job in Kubernetes: short enough that a date may follow, and no other job's.
-
-    It ends with the verb, if that is no run. A name that is changed or cut, or that has a label in it, has a hash of all of it.
-
-    Raises:
-        ConfigError: it has no letter.
-    """
-    end = "" if verb == "run" else f"-{verb}"
-    whole = name if label is None else f"{name}-{label}"
-    plain = re.sub(r"[^a-z0-9]+", "-", whole.lower()).lstrip("0123456789-").rstrip("-")
-    if not re.search("[a-z]", name.lower()):
-        raise ConfigError("manifest", f"name {name!r}: no object of Kubernetes can have it; use a name with a letter")
-    most = LONGEST_NAME - len(f"{end}-{_ANY_DATE}")
-    if plain != name or len(plain) > most or _ENDING.search(plain):
-        mark = hashlib.sha256(json.dumps([name, label]).encode()).hexdigest()[:_MARK]
-        plain = f"{plain[: most - _MARK - 1].rstrip('-')}-{mark}"
-    return plain + end
-
-
-def deadline_seconds(pools: Mapping[str, Pool], seconds: float | None) -> int:
-    """Returns the longest time of an attempt in seconds: three times an upper bound of the estimate, and the time for nodes.
-
-    The estimate is the busy time of all workers together. Stages that followed each other would take, each, its busy time
-    divided by its workers; the sum is at most the whole divided by the workers of the smallest pool.
-    """
-    if seconds is None:
-        return DEADLINE_SECONDS
-    fewest = min((pool.workers for pool in pools.values()), default=1)
-    whole = _NODES_SECONDS + _MARGIN * seconds / fewest
-    return max(_LEAST_DEADLINE_SECONDS, math.ceil(whole / _ROUND_SECONDS) * _ROUND_SECONDS)
+def _config_map(name: str, namespace: str, files: Mapping[str, bytes]) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Returns the ConfigMap of files by their paths, and where its volume puts each."""
+    size = sum(map(len, files.values()))
+    if size > _MOST_BYTES:
+        raise ConfigError(
+            "config-file",
+            f"--render: the config and the text files that it names have {size:,} bytes, a ConfigMap takes {_MOST_BYTES:,}; "
+            "put the larger files on S3",
+        )
+    data: dict[str, dict[str, str]] = {"data": {}, "binaryData": {}}
+    items = []
+    for number, (path, content) in enumerate(files.items()):
+        key = f"file-{number}"
+        try:
+            data["data"][key] = content.decode()
+        except UnicodeDecodeError:
+            data["binaryData"][key] = base64.b64encode(content).decode()
+        items.append({"key": key, "path": path.removeprefix(f"{FOLDER}/")})
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata} | data, items
 
 
-def _sizes(config: Config, pools: Mapping[str, Pool]) -> list[str]:
-    """Returns the settings of what the config leaves open: the cluster's size is not known before its nodes are there."""
-    found = []
+def _sizes(config: Config, pools: Mapping[str, Pool]) -> dict[str, Any]:
+    """Returns the sections of pools with what the config leaves open."""
+    found = {}
     for name, pool in pools.items():
-        if stage_of_pool(name) != name:
-            continue  # sized by the key of the first one
-        own = getattr(config.cluster, name)
-        found += [f"cluster.{name}.workers={pool.workers}"] * (own.workers is None)
-        found += [f"cluster.{name}.cpus={pool.cpus:g}"] * (own.cpus is None)
+        if stage_of_pool(name) == name:  # others are sized by the key of the first one
+            given = getattr(config.cluster, name).model_dump(mode="json", exclude_none=True)
+            found[name] = {"workers": pool.workers, "cpus": pool.cpus} | given
     return found
-
-
-def _server_ports(config: Config, *arms: Config) -> list[int]:
-    """Returns the ports of the servers of models (LLMs, encoders, the reranker), of webhooks and of the collector of traces."""
-    traces = config.cluster.traces
-    urls = addresses(config, *arms)
-    urls += [traces.endpoint] if traces and traces.endpoint else []
-    searching = [one for of in (config, *arms) for one in of.retrieve.retrievers.values()]
-    searching += [of.web.search for of in (config, *arms) if of.web is not None]
-    variables = {getattr(one, "url_env", None) for one in searching if one.of_the_web}
-    variables |= {one.webhook_env for one in config.notify}
-    urls += [value for name, value in config.cluster.kubernetes.env.items() if name in variables]
-    return [address.port or (80 if address.scheme == "http" else 443) for address in map(urlsplit, urls)]
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks, and every value where it stands."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
+    """Writes texts of several lines as blocks."""
 
 
 def _text(dumper: _Dumper, value: str) -> yaml.ScalarNode:

@@ -61,8 +61,11 @@ class SentConfig(NamedTuple):
     files: dict[str, Path]
 
 
-def sent_config(config: Config) -> SentConfig:
-    """Returns what is sent of a config, which joins the Ray that runs its driver (`cluster.address: auto`)."""
+def sent_config(config: Config, folder: str = FOLDER) -> SentConfig:
+    """Returns what is sent of a config, which joins the Ray that runs its driver (`cluster.address: auto`).
+
+    `folder` is where the config and its files will lie.
+    """
     files: dict[str, Path] = {}
 
     def text(path: str) -> str:
@@ -73,7 +76,7 @@ def sent_config(config: Config) -> SentConfig:
             return absolute_path(path)
         known = {file: place for place, file in files.items()}
         file = Path(path).absolute()
-        place = known.get(file, f"{FOLDER}/files/{len(files) + 1}/{file.name}")
+        place = known.get(file, f"{folder}/files/{len(files) + 1}/{file.name}")
         files[place] = file
         return place
 
@@ -81,9 +84,9 @@ def sent_config(config: Config) -> SentConfig:
         """Returns a reference to the copy of a plug-in's file, beside that of the config."""
         if (found := sent_code(reference, group)) is None:
             return reference
-        folder = f"plugins/{found.code.version.partition(':')[2][:12]}"
-        files.update({f"{FOLDER}/{folder}/{place}": file for place, file in found.files.items()})
-        return f"{folder}/{found.module_file}:{found.name}"
+        beside = f"plugins/{found.code.version.partition(':')[2][:12]}"
+        files.update({f"{folder}/{beside}/{place}": file for place, file in found.files.items()})
+        return f"{beside}/{found.module_file}:{found.name}"
 
     values = _Paths(config, text, absolute_path, code).changed()
     values.setdefault("cluster", {})["address"] = "auto"
@@ -101,14 +104,6 @@ def as_sent(config: Config, sent: SentConfig) -> Config:
 
 def _as_it_stands(reference: str, _: str) -> str:
     return reference
-
-
-def with_texts(config: Config, text: Callable[[str], str], code: ChangedCode = _as_it_stands) -> dict[str, Any]:
-    """Returns a config as values, with every path that may be a text file's replaced by what `text` returns for it.
-
-    What names code that may be in a file is replaced by what `code` returns.
-    """
-    return _Paths(config, text, lambda path: path, code).changed()
 
 
 class SentCode(NamedTuple):
@@ -164,7 +159,7 @@ def named_texts(config: Config) -> list[str]:
         found.append(path)
         return path
 
-    with_texts(config, text)
+    _Paths(config, text, str, _as_it_stands).changed()
     return [path for path in found if remote(path) or Path(path).is_file()]
 
 

@@ -65,13 +65,13 @@ class ElasticIndexSettings(RetrieverSettings):
     foreign: ClassVar[bool] = True
     index: Annotated[str, Field(min_length=1), NOT_IDENTITY]
     """An alias; `dmqr index` lets it stand for the index that it has built. An index of others can be searched, too."""
-    url_env: Annotated[str, NOT_IDENTITY, Names.VARIABLE] = "ELASTICSEARCH_URL"
+    url_env: Annotated[str, NOT_IDENTITY] = "ELASTICSEARCH_URL"
     """Name of the environment variable with the address, or several, separated by commas."""
-    api_key_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = None
+    api_key_env: Annotated[str | None, NOT_IDENTITY] = None
     """Name of the environment variable that holds an API key; null: the server asks for none."""
-    user_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = None
+    user_env: Annotated[str | None, NOT_IDENTITY] = None
     """With password_env, in place of a key."""
-    password_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = None
+    password_env: Annotated[str | None, NOT_IDENTITY] = None
     """With user_env: names of the environment variables that hold both."""
     api_key_file: Annotated[str | None, NOT_IDENTITY, Names.KEY] = None
     """In place of api_key_env: a file on every node that holds the key; read anew when the server refuses it."""

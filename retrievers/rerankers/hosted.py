@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
-from cluster.settings import NOT_IDENTITY, Names
+from cluster.settings import NOT_IDENTITY
 from retrievers.rerankers.settings import RerankerSettings
 from retrievers.served.client import ModelServer
 from retrievers.served.pairs import PairsAtServer
@@ -21,7 +21,7 @@ class HostedReranker(RerankerSettings, ServerSettings):
 
     path: ClassVar[str] = "/rerank"
     """Behind `base_url`."""
-    base_url: Annotated[Address, NOT_IDENTITY, Names.ADDRESS]
+    base_url: Annotated[Address, NOT_IDENTITY]
     """Of the server."""
 
     def body(self, query: str, passages: Sequence[str]) -> Any:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 from cluster.errors import RetrieverError
 from cluster.named_content import deciding_fields
 from cluster.plugins.modules import identity_of
-from cluster.settings import NOT_IDENTITY, Names, Settings
+from cluster.settings import NOT_IDENTITY, Settings
 from retrievers.models import model_identity
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class RerankerSettings(Settings):
 
     house: ClassVar[bool] = False
     """Whether it is this project's own."""
-    kind: Annotated[str, Names.CODE]
+    kind: str
     """What scores a pair of query and document; of a plug-in an entry point, `module:Class` or `file.py:Class`."""
     keep: Annotated[int, Field(gt=0)] = 10
     """Results per query."""

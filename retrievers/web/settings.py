@@ -34,11 +34,11 @@ class WebSettings(RetrieverSettings):
     """This kind."""
     provider: Literal["searxng", "tavily", "brave"]
     """Whose API is spoken."""
-    base_url: Annotated[Address | None, NOT_IDENTITY, Names.ADDRESS] = None
+    base_url: Annotated[Address | None, NOT_IDENTITY] = None
     """Of the server, without the path of the search; null: the provider's own, of SearXNG that in `url_env`."""
-    url_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = None
+    url_env: Annotated[str | None, NOT_IDENTITY] = None
     """Name of the environment variable with the address, in place of base_url."""
-    api_key_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = None
+    api_key_env: Annotated[str | None, NOT_IDENTITY] = None
     """Name of the environment variable that holds the key; SearXNG wants none."""
     api_key_file: Annotated[str | None, NOT_IDENTITY, Names.KEY] = None
     """In place of api_key_env: a file on every node with the key; read anew when the server refuses the key."""

@@ -31,7 +31,7 @@ class EngineSettings(Settings):
     """What must be installed where it computes."""
     goes_on: ClassVar[bool] = True
     """Whether it goes on with a text that is no message."""
-    kind: Annotated[str, Names.CODE]
+    kind: str
     """Of the engine; of a plug-in an entry point, `module:Class` or `file.py:Class`."""
 
     @property
@@ -159,9 +159,9 @@ class ServerEngineSettings(EngineSettings):
     at_server: ClassVar[bool] = True
     model: str
     """As the server lists it."""
-    base_url: Annotated[str, NOT_IDENTITY, Names.ADDRESS]
+    base_url: Annotated[str, NOT_IDENTITY]
     """Up to and with /v1."""
-    api_key_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = None
+    api_key_env: Annotated[str | None, NOT_IDENTITY] = None
     """Name of the environment variable that holds the key; null: the server wants none."""
     api_key_file: Annotated[str | None, NOT_IDENTITY, Names.KEY] = None
     """A file on every node that holds the key, in place of a variable; read anew when the server refuses the key."""
@@ -217,9 +217,9 @@ class AnthropicSettings(ServerEngineSettings):
     goes_on: ClassVar[bool] = False
     kind: Literal["anthropic"]
     """This engine."""
-    base_url: Annotated[str, NOT_IDENTITY, Names.ADDRESS] = "https://api.anthropic.com/v1"
+    base_url: Annotated[str, NOT_IDENTITY] = "https://api.anthropic.com/v1"
     """Up to and with /v1."""
-    api_key_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = "ANTHROPIC_API_KEY"
+    api_key_env: Annotated[str | None, NOT_IDENTITY] = "ANTHROPIC_API_KEY"
     """Name of the environment variable that holds the key; null with `api_key_file`."""
 
     def longest_answer(self, max_tokens: int) -> int:

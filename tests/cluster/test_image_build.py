@@ -60,7 +60,7 @@ def test_the_image_runs_the_quickstart(image: ImageBuild) -> None:
 
 
 @pytest.mark.slow
-def test_the_image_has_the_pins_and_what_manifests_call(image: ImageBuild) -> None:
+def test_the_image_has_the_pins_and_what_a_manifest_calls(image: ImageBuild) -> None:
     listed = image.run(["pip", "list", "--format=json"], HOME=str(image.root / "cache"))
     installed = {canonicalize_name(one["name"]): one["version"].split("+")[0] for one in json.loads(listed.stdout)}
     pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", PINS.read_text(), re.MULTILINE))
@@ -68,8 +68,7 @@ def test_the_image_has_the_pins_and_what_manifests_call(image: ImageBuild) -> No
     assert image.run(["pip", "check"]).returncode == 0
     called = (
         ["ray", "--version"],
-        ["python", "-c", "import cluster.kuberay.create"],
-        ["bash", "-c", "timeout 99 dmqr --version"],
+        ["dmqr", "--version"],
     )
     for command in called:
         done = image.run(command, HOME=str(image.root / "cache"))

@@ -27,8 +27,8 @@ def add_submission(one: argparse.ArgumentParser) -> None:
     for name in ("pip", "uv"):
         words = f"packages that the nodes install for this job with {name}: requirements, or files of them"
         add(one, f"--{name}", nargs="+", action="extend", metavar="FILE|SPEC", help=words)
-    words = "print manifests for Kubernetes in place of submitting: a RayJob, one for Kueue, or a CronJob that creates it"
-    add(one, "--render", choices=("kuberay", "kueue", "cron"), help=words)
+    words = "print a RayJob for Kubernetes, with the config in a ConfigMap, in place of submitting"
+    add(one, "--render", action="store_true", help=words)
 
 
 def add_job(one: argparse.ArgumentParser) -> None:

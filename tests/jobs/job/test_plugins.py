@@ -18,9 +18,7 @@ from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.job.keys import fingerprint
 from jobs.job.prepare import prepare
-from jobs.submit.config_map import config_files
 from jobs.submit.ids import submission_id
-from jobs.submit.reachable import unseen_paths
 from jobs.submit.sent_config import sent_config, write_package
 from retrievers.retriever import retriever_identity
 from tests.support.plugins import installed, page_file
@@ -194,22 +192,6 @@ def test_the_id_of_a_submission_is_of_the_code(load: Load, tmp_path: Path) -> No
     assert known() != first
 
 
-def test_a_config_map_has_the_file(load: Load, tmp_path: Path) -> None:
-    config = load()
-    assert {
-        f"retrieve.retrievers.own.kind: {tmp_path}/conf/overlap.py:OverlapSettings",
-        "retrieve.retrievers.own.index: overlap.json",
-    } <= {*unseen_paths(config)}
-    found = config_files(config, str(tmp_path / "conf" / "job.yaml"), any_night=False)
-    (place,) = (path for path in found.paths.values() if path.endswith("overlap.py"))
-    key = next(key for key, path in found.paths.items() if path == place)
-    assert found.data[key] == page_file("overlap.py")
-    (setting,) = found.settings
-    assert setting.startswith("retrieve.retrievers.own.kind=")
-    assert f"/{place}:OverlapSettings" in setting
-    assert "retrieve.retrievers.own.kind" not in " ".join(unseen_paths(config, sent=found.sent))
-
-
 def test_an_error_of_its_code_is_one_line_with_its_place(load: Load, tmp_path: Path) -> None:
     text = page_file("overlap.py")
     wrong = text.replace('return {"kind": "overlap"', 'return {}["no"] or {"kind": "overlap"')
@@ -230,13 +212,6 @@ def test_a_config_of_before_is_read_where_its_code_ends_the_process(load: Load, 
         load()
 
 
-def test_a_config_map_has_no_file_that_is_not_utf8(load: Load, tmp_path: Path) -> None:
-    text = "# -*- coding: latin-1 -*-\n# caf\u00e9\n" + page_file("overlap.py")
-    (tmp_path / "conf" / "overlap.py").write_bytes(text.encode("latin-1"))
-    with pytest.raises(ConfigError, match=r"conf/overlap\.py: is not UTF-8, .*; save it as UTF-8"):
-        config_files(load(), str(tmp_path / "conf" / "job.yaml"), any_night=False)
-
-
 def test_the_content_of_its_files_is_in_the_fingerprint_and_a_key_is_not(load: Load, job: Values, tmp_path: Path) -> None:
     text = page_file("overlap.py").replace(
         "    least: int",
@@ -254,8 +229,8 @@ def test_the_content_of_its_files_is_in_the_fingerprint_and_a_key_is_not(load: L
 
 
 def test_only_what_names_code_becomes_a_path_beside_the_config(load: Load, tmp_path: Path) -> None:
-    config = load(cluster={"address": "none", "kubernetes": {"env": {"APP": "server.py:app"}}})
-    assert config.cluster.kubernetes.env == {"APP": "server.py:app"}
+    config = load(cluster={"address": "none", "kubernetes": {"image": "server.py:app"}})
+    assert config.cluster.kubernetes.image == "server.py:app"
     arms = {"b": {"retrieve.retrievers.own.kind": "x.py:X"}}
     conf = tmp_path / "conf"
     assert load(ablate={"arms": arms}).ablate.arms == {"b": {"retrieve.retrievers.own.kind": f"{conf}/x.py:X"}}

@@ -17,7 +17,6 @@ from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.job.keys import identity_fields
 from jobs.submit import sent_config as module
-from jobs.submit.config_map import config_files
 from jobs.submit.ids import attempt_of, base_of, find_job, next_id
 from jobs.submit.sent_config import sent_config
 from jobs.submit.submit import package_lists
@@ -168,8 +167,6 @@ def test_a_name_that_we_ship_is_no_file_of_the_current_folder(
         "answer.prompt": "mine.yaml",
     }
     assert files == {path: place / Path(path).name for path in [found["rewrite"]["joint_prompt"], *sent_own.values()]}
-    settings = config_files(config, "config.yaml", any_night=False).settings
-    assert [one.partition("=")[0] for one in settings] == ["rewrite.joint_prompt", "ablate.arms.own"]
 
 
 def test_judgements_are_sent_where_they_are_small(

@@ -420,20 +420,6 @@ def test_tls_with_an_authority_of_ones_own(job: str, tmp_path: Path) -> None:
         assert len(server.jobs) == 1
 
 
-@pytest.mark.slow
-def test_manifests_are_rendered_without_any_ray(job: str, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("jobs.submit.render")
-    for kind in ("kuberay", "kueue", "cron"):
-        assert main(["submit", job, "--render", kind, "--set", "fuse.k=61"]) == 0
-        seen = capsys.readouterr()
-        kinds = [one["kind"] for one in yaml.safe_load_all(seen.out)]
-        assert ("CronJob" if kind == "cron" else "RayJob") in kinds
-        assert "fuse.k=61" in seen.out
-        assert "warning: log.path: log.parquet: no pod can see it" in seen.err
-    assert main(["submit", job, "--render", "cron", "--pip", "six"]) == 2
-    assert "--pip: is not rendered" in capsys.readouterr().err
-
-
 def test_following_is_prompt(server: FakeJobServer, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a job is seen as the log's connection ends with it, and not when the job is asked for."""
     monkeypatch.setattr(following, "ASK_SECONDS", 3600.0)

@@ -27,7 +27,6 @@ from jobs.measure.evaluate.evaluate import evaluate
 from jobs.plan.work import all_searches, planned_saving
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
-from jobs.submit.reachable import unseen_paths
 from jobs.submit.sent_config import sent_config
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.stages import LoadedConfig
@@ -170,9 +169,6 @@ def test_paths_are_absolute_for_workers_and_for_what_is_sent(
     assert (found["a"].index, found["b"].ca_file) == (f"{tmp_path}/index", f"{tmp_path}/ca.pem")
     sent = sent_config(config).values["retrieve"]["retrievers"]["both"]["of"]
     assert (sent["a"]["index"], sent["b"]["index"]) == (f"{tmp_path}/index", "docs")
-    unseen = unseen_paths(config)
-    assert "retrieve.retrievers.both.of.a.index: index" in unseen
-    assert "retrieve.retrievers.both.of.b.ca_file: ca.pem" in unseen
 
 
 def test_files_of_keys_are_absolute_for_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

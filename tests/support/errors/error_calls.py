@@ -17,10 +17,7 @@ from botocore import exceptions as of
 
 from cluster.costs import Prices
 from cluster.isolation import Isolation
-from cluster.kuberay.settings import KubernetesSettings
-from cluster.kuberay.worker_groups import explicit_pools
 from cluster.run.meter import run_block
-from cluster.run.pool_sizes import PoolRequest
 from cluster.run.session import Session
 from cluster.run.settings import ClusterSettings
 from cluster.run.shards import check_inputs
@@ -181,7 +178,6 @@ ELASTIC = [
     Call(
         "cluster-small", "workers cannot share", lambda _: check_shares(elastic_config(), {"retrieve": anything(max_workers=9)})
     ),
-    Call("manifest", "auto divides a cluster", lambda _: explicit_pools({"rerank": PoolRequest("auto")}, KubernetesSettings())),
 ]
 
 # ---------------------------------------------------------------- S3, without one
