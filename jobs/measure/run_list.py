@@ -1,4 +1,4 @@
-"""The runs below an output with date or label, state, queries, quality and cost, for the verb `runs` and the report's trend."""
+"""The runs below an output with date or label, state, queries, quality and cost, for the verb `runs`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
 from jobs.chain.arms.judging import NUGGETS
-from jobs.job.keys import settings_fingerprint
 from jobs.job.replay import NOTED
-from jobs.measure.evaluate.stored_evaluation import judged_alike, stored_evaluation
+from jobs.measure.evaluate.stored_evaluation import stored_evaluation
 from jobs.measure.measures import MEASURES
 from jobs.measure.notes import OWN_NUGGETS
 from jobs.runs.bill import Bill, bill
@@ -46,26 +45,16 @@ class ListedRun:
     state: str
     queries: int
     """Distinct queries in committed shards."""
+    failed: int
+    """Those of them that have an error."""
     usd: float | None
     """Of the committed shards; None: there are no prices."""
     evaluation: dict[str, Any] | None
     """As its report shows it (`jobs.measure.evaluate.whole.evaluated_values`)."""
-    settings: str
-    """A hash of what decides its results but the log and the content of the indexes."""
     replays: dict[str, Any] | None = None
     """Of which run a replay does queries again, and why; None: it is none."""
     arms: int = 0
     """Of an ablation; 0: it is a run."""
-    schema_version: int | None = None
-    """Of its tables and of `run.json` (`jobs.job.keys.SCHEMA_VERSION`); None: its record does not say."""
-
-    @property
-    def night(self) -> str:
-        """Returns its label and the date of its log, as far as it has them, else the day on which it was started.
-
-        Both, since every night may have the same label, or several labels be of one night.
-        """
-        return " ".join(part for part in (self.label, self.date) if part) or self.began[:10]
 
     @property
     def order(self) -> tuple[str, str]:
@@ -117,17 +106,6 @@ def leading_measure(runs: Sequence[ListedRun]) -> str:
     return next((run.leading for run in reversed(runs) if run.leading is not None), MEASURES[0])
 
 
-def judged_otherwise(runs: Sequence[ListedRun]) -> list[bool]:
-    """Returns of each run whether its quality does not compare with that of the measured run before: other judgements."""
-    found: list[bool] = []
-    before: dict[str, Any] | None = None
-    for run in runs:
-        measured = None if run.measured("results") is None else run.evaluation
-        found.append(before is not None and measured is not None and not judged_alike(before, measured))
-        before = measured or before
-    return found
-
-
 def find_output(path: str) -> tuple[Storage, str | None]:
     """Returns an output and the name of the runs that are meant, None for all: of `<output>`, or of `<output>/<name>`."""
     here = open_storage(path)
@@ -162,7 +140,7 @@ def list_runs(output: Storage, name: str | None, prices: PricesOf) -> list[Liste
 
 def runs_table(runs: list[ListedRun]) -> Table:
     """Returns the runs as a table, newest last; below it who judged, where an LLM did."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", caption_justify="left", caption_style="")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", caption_justify="left", caption_style="")
     if judges := list(dict.fromkeys(line for run in runs for line in run.judges)):
         table.caption = Text("\n".join(map(plain, judges)))
     table.add_column("run", overflow="fold")
@@ -170,7 +148,7 @@ def runs_table(runs: list[ListedRun]) -> Table:
     table.add_column("state", no_wrap=True)
     measure = leading_measure(runs)
     of_answers = list(dict.fromkeys(name for run in runs for name in run.of_answers))
-    for title in ("queries", measure, "original", *of_answers, "cost"):
+    for title in ("queries", "failed", measure, "original", *of_answers, "cost"):
         table.add_column(title, justify="right", no_wrap=True)
     for run in runs:
         measured = [run.measured(of, measure) for of in ("results", "original")]
@@ -179,7 +157,9 @@ def runs_table(runs: list[ListedRun]) -> Table:
         cost = "-" if run.usd is None else money(run.usd)
         words = [] if run.replays is None else [f"  replay of {run.replays['of']}: {', '.join(run.replays['reasons'])}"]
         began = run.began[:16].replace("T", " ")
-        table.add_row("\n".join(map(plain, [run.run_id, *words])), began, run.state, f"{run.queries:,}", *figures, cost)
+        table.add_row(
+            "\n".join(map(plain, [run.run_id, *words])), began, run.state, f"{run.queries:,}", f"{run.failed:,}", *figures, cost
+        )
     return table
 
 
@@ -199,12 +179,11 @@ def _listed(output: Storage, folder: str, record: dict[str, Any], prices: Prices
         began=record["starts"][0]["began"],
         state=state,
         queries=counts.get("queries", 0),
+        failed=counts.get("failed_queries", 0),
         usd=None if billed is None else billed.usd,
         evaluation=evaluation,
-        settings=settings_fingerprint(record.get("identity", {})),
         replays=record.get(NOTED),
         arms=len(arms),
-        schema_version=record.get("schema_version"),
     )
 
 

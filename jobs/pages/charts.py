@@ -73,16 +73,6 @@ def drawing(width: float, height: float, *inside: Markup, label: str | None = No
     return element("svg", *inside, **box, **attributes)
 
 
-def polyline(places: Sequence[tuple[float, float] | None]) -> str:
-    """Returns the line through places as an SVG path, with gaps where there is none."""
-    parts, pen = [], "M"
-    for place in places:
-        if place is not None:
-            parts.append(f"{pen}{place[0]:.1f} {place[1]:.1f}")
-        pen = "M" if place is None else "L"
-    return " ".join(parts)
-
-
 def _joined(parts: Iterable[Markup]) -> Markup:
     return Markup("").join(parts)
 

@@ -49,13 +49,8 @@ def render(name: str, run: RunFolder | SetsFolder, values: Callable[[], Mapping[
         "config": as_yaml(run.record["config"]),
         "root": formats.masked(run.storage.root),
     }
-    return render_page(name, common | dict(found))
-
-
-def render_page(name: str, values: Mapping[str, Any]) -> str:
-    """Returns the page of a template with its variables, self-contained."""
     own = {"style": _text("style.css"), "script": _text("script.js")}
-    return _environment().get_template(name).render(**own, **values).encode("utf-8", "backslashreplace").decode()
+    return _environment().get_template(name).render(**own, **common, **found).encode("utf-8", "backslashreplace").decode()
 
 
 @cache

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/report_screens.py runs/quickstart-a60b6f529ad1/report.html FOLDER
 
-The page may be one over nights (`dmqr runs CONFIG --html FILE`), too. FOLDER gets the first screen and the whole page at 390,
+FOLDER gets the first screen and the whole page at 390,
 768 and 1280 pixels, light and dark. Exits with 1 where the page is wider than the screen, a script fails, a table does not sort
 or download, or the samples do not follow the order that is chosen. It needs Playwright (`pip install playwright`) and a
 Chromium that is on the path.
@@ -52,10 +52,8 @@ def main() -> None:
 
 
 def sorting(tab: Any) -> list[str]:
-    """What is wrong with sorting the stages by their share of the cost, or nights by that of new queries."""
+    """What is wrong with sorting the stages by their share of the cost."""
     table, words, cell = "cost-by-stage", "share", "td.share"
-    if tab.locator("[data-csv=nights]").count():
-        table, words, cell = "nights", "new, of queries", "td:nth-of-type(6)"
     shares = f"[...document.querySelectorAll('[data-csv={table}] tbody tr:not(.part) {cell}')].map(c => +c.dataset.v)"
     before = tab.evaluate(shares)
     head = tab.locator(f"[data-csv={table}] thead button", has_text=words)

@@ -183,9 +183,7 @@ def _runs(one: argparse.ArgumentParser) -> None:
     add(one, "config", metavar="CONFIG|OUTPUT", help="a config, for the runs of its name; or an output, or <output>/<name>")
     add_overrides(one)
     add(one, "--prices", metavar="FILE", help="default: prices.yaml beside the config")
-    words = "write one page over the nights of a name: cost, quality, coverage, new queries, failures, drift"
-    add(one, "--html", metavar="FILE", help=f"{words}; with --json print its figures, too")
-    add(one, "--last", metavar="N", type=int, help="only the newest N runs; with --html nights (default: all)")
+    add(one, "--last", metavar="N", type=int, help="only the newest N runs (default: all)")
     words = "in place of the list: its newest rewrites, and the runs that had it; in quotes"
     add(one, "--query", metavar="QUERY", help=words)
     words = (

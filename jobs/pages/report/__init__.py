@@ -31,7 +31,6 @@ from jobs.pages.report.outcome.verdict import verdict
 from jobs.pages.report.samples import samples
 from jobs.pages.report.selection import selection
 from jobs.pages.report.spending import spending
-from jobs.pages.report.trend import trend
 from jobs.pages.waiting import waiting
 from jobs.runs.folder import RunFolder
 from jobs.runs.gate import saving_of_run
@@ -106,7 +105,6 @@ def _values(
         "reranked": run.config.rerank.kind != "none",
         "flow": flow(figures),
         "waiting": waiting(run),
-        "trend": trend(run, prices, evaluation),
         "stages": stages(figures, spent),
         "spending": spent,
         "latencies": latencies(figures),

@@ -1,13 +1,10 @@
-"""`dmqr runs` and the report's trend: what a list says of each run, in which order, and what it costs to ask."""
+"""`dmqr runs`: what a list says of each run, in which order, and what it costs to ask."""
 
 from __future__ import annotations
 
 import json
-import random
-import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +14,11 @@ from cluster.run.shards import SUCCESS, Manifest, Plan, commit, put_plan
 from cluster.storage import Storage, open_storage
 from jobs.__main__ import main
 from jobs.config.config import Config
-from jobs.log.judgements import JudgedBy
 from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
 from jobs.measure.evaluate.stored_evaluation import EVALUATION, store_evaluation
 from jobs.measure.run_list import ListedRun, list_runs
-from jobs.pages.report.trend import NIGHTS, Chart, trend
 from tests.support.cluster.s3_server import S3Server
-from tests.support.jobs.report_runs import PRICES, RunMaker, page
+from tests.support.jobs.report_runs import PRICES, RunMaker
 
 FINGERPRINT = "0123456789ab"
 COSTS = {"rewrite": {"dmqr@writer": {"seconds": 10.0, "prompt_tokens": 1000.0, "completion_tokens": 100.0}}}
@@ -53,7 +48,7 @@ class Nights:
         record = {
             "run_id": folder, "status": more.get("status", "finished"), "config": config.model_dump(), "costs": COSTS,
             "identity": {"config": {"log": date, "fuse": more.get("fuse", {})}, "indexes": {}},
-            "starts": [{"start": 1, "began": began}], "counts": {"committed": {"queries": 100}},
+            "starts": [{"start": 1, "began": began}], "counts": {"committed": {"queries": 100, "failed_queries": 2}},
         }  # fmt: skip
         storage.put("run.json", json.dumps(record).encode())
         if record["status"] == "finished":
@@ -90,21 +85,14 @@ def test_the_newest_night_is_the_last_whenever_it_was_started(nights: Nights) ->
     nights("2026-01-30", began="2026-02-02T02:00:00Z")  # made up for later
     nights("2026-01-31", label="again", began="2026-02-01T09:00:00Z")
     nights(began="2026-01-15T02:00:00Z")
-    found = [run.night for run in nights.listed()]
-    assert found == ["2026-01-15", "2026-01-30", "2026-01-31", "again 2026-01-31"]
-
-
-def test_nights_of_one_label_are_told_apart(nights: Nights) -> None:
-    for date in ("2026-01-30", "2026-01-31"):
-        nights(date, label="shop", fingerprint=f"{date[-2:]:>012}")
-    nights(label="shop")
-    assert [run.night for run in nights.listed()] == ["shop 2026-01-30", "shop 2026-01-31", "shop"]
+    found = [(run.label, run.date) for run in nights.listed()]
+    assert found == [(None, None), (None, "2026-01-30"), (None, "2026-01-31"), ("again", "2026-01-31")]
 
 
 def test_what_is_said_of_a_finished_run(nights: Nights) -> None:
     nights("2026-01-31", results=0.75)
     (run,) = nights.listed()
-    assert (run.state, run.queries, run.date, run.label) == ("finished", 100, "2026-01-31", None)
+    assert (run.state, run.queries, run.failed, run.date, run.label) == ("finished", 100, 2, "2026-01-31", None)
     assert (run.measured("results"), run.measured("original"), run.measured("difference")) == (0.75, 0.5, 0.25)
     usd = PRICES.usd(COSTS)
     assert usd > 0
@@ -133,7 +121,7 @@ def test_a_run_of_which_nothing_is_there_but_its_record(nights: Nights) -> None:
     nights.output.put(f"night-{FINGERPRINT}/run.json", b'{"starts": [{"start": 1, "began": "2026-01-31T00:00:00Z"}]}')
     nights.output.put(f"night-x-{FINGERPRINT}/run.json", b"cut o")
     (run,) = nights.listed()
-    assert (run.night, run.queries, run.evaluation) == ("2026-01-31", 0, None)
+    assert (run.date, run.queries, run.evaluation) == (None, 0, None)
 
 
 def test_a_damaged_evaluation_is_none(nights: Nights) -> None:
@@ -174,8 +162,18 @@ def test_the_runs_of_a_config_are_those_of_its_name(
     config = config_file(nights.values | {"name": "night", "output": str(tmp_path / "runs")})
     Path(config).with_name("prices.yaml").write_text("cpu_worker_hour: 3600\n")
     head, night = runs(config)
-    assert head == ["run", "begun", "state", "queries", "nDCG@10", "original", "cost"]
-    assert night == [f"night-2026-01-31-{FINGERPRINT}", "2026-02-01", "02:15", "finished", "100", "0.7500", "0.5000", "$10.00"]
+    assert head == ["run", "begun", "state", "queries", "failed", "nDCG@10", "original", "cost"]
+    assert night == [
+        f"night-2026-01-31-{FINGERPRINT}",
+        "2026-02-01",
+        "02:15",
+        "finished",
+        "100",
+        "2",
+        "0.7500",
+        "0.5000",
+        "$10.00",
+    ]
 
 
 def test_an_output_lists_every_name_and_a_name_its_own(
@@ -219,128 +217,4 @@ def test_on_s3(s3: S3Server, values: Values, runs: Callable[..., list[list[str]]
     made("2026-01-31", results=0.75)
     made("2026-01-30")
     assert [row[0] for row in runs(output)[1:]] == [f"night-2026-01-{day}-{FINGERPRINT}" for day in (30, 31)]
-    assert [row[5] for row in runs(f"{output}/night")[1:]] == ["-", "0.7500"]
-
-
-# ---------------------------------------------------------------- the trend
-
-
-def shown(nights: Nights, storage: Storage, evaluation: Evaluation | None = None) -> Any:
-    from jobs.runs.folder import open_run
-
-    return trend(open_run(storage.root), PRICES, evaluation)
-
-
-def dots(chart: Chart) -> list[float]:
-    """Where the results of the nights are drawn, from above."""
-    return [float(y) for y in re.findall(r'<circle class="results" cx="[^"]*" cy="([^"]*)"', chart.svg)]
-
-
-def test_a_trend_ends_with_the_run_of_the_report(nights: Nights) -> None:
-    nights("2026-01-29", results=0.7)
-    nights("2026-01-30", status="stopped", results=0.1)
-    nights("2026-02-01", results=0.9)
-    found = shown(nights, nights("2026-01-31"), measured(0.8))
-    assert [(night.run.night, night.this) for night in found.nights] == [("2026-01-29", False), ("2026-01-31", True)]
-    assert [night.results for night in found.nights] == [0.7, 0.8]
-    quality, cost = found.charts
-    assert (quality.title, quality.low, quality.high) == ("nDCG@10", "0.5000", "0.8000")
-    assert list(quality.lines) == ["results", "original"]
-    first, second = dots(quality)
-    assert first > second  # up is better
-    assert cost.low == cost.high
-
-
-def commands(chart: Chart) -> str:
-    """How the line of the results is drawn: M begins one, L goes on."""
-    (path,) = re.findall(r'<path class="results" d="(.*?)"', chart.svg)
-    return "".join(part[0] for part in path.split() if part[0] in "ML")
-
-
-def judge(asked: str | None, model: str = "judge-70b") -> JudgedBy:
-    return JudgedBy(model, (), asked=asked)
-
-
-def test_no_line_joins_nights_of_other_judgements(nights: Nights) -> None:
-    for day, (value, digest) in enumerate([(0.7, "aaa"), (0.71, "aaa"), (0.4, "bbb")], start=1):
-        nights(f"2026-01-0{day}", results=measured(value, judgements=digest))
-    found = shown(nights, nights("2026-01-04", fuse={"k": 10}), measured(0.41, judgements="bbb"))
-    quality, cost = found.charts
-    assert commands(quality) == "MLML"
-    assert [night.changes for night in found.nights] == [[], [], ["judgements"], ["settings"]]
-    assert re.findall(r"other \w+ from here on", quality.svg) == [
-        "other judgements from here on",
-        "other settings from here on",
-    ]
-    assert re.findall(r"other \w+ from here on", cost.svg) == ["other settings from here on"]
-    assert [night.results for night in found.nights] == [0.7, 0.71, 0.4, 0.41]
-
-
-def test_lines_of_drawn_nights_end_where_the_judgements_do(nights: Nights) -> None:
-    drawn, gaps = random.Random(5), 0
-    digests = [drawn.choice(["aaa", "bbb", None]) for _ in range(NIGHTS - 1)] + ["aaa"]  # None: not measured
-    for day, digest in enumerate(digests, start=1):
-        last = nights(f"2026-01-{day:02}", results=None if digest is None else measured(drawn.random(), judgements=digest))
-    lines = "".join("x" if digest is None else digest[0] for digest in digests)
-    expected = ""
-    for piece in re.findall("a+|b+", lines):
-        expected += "M" + "L" * (len(piece) - 1)
-        gaps += 1
-    assert gaps > 3
-    assert commands(shown(nights, last).charts[0]) == expected
-    changed = [one for one in shown(nights, last).nights if one.judged_otherwise]
-    assert len(changed) == len(re.findall("a(?=b)|b(?=a)", lines.replace("x", "")))
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "joined"),
-    [
-        (measured(0.5), measured(0.6, judgements="aaa"), True),  # of a version that stored none: as many are judged
-        (replace(measured(0.5), judged=4), measured(0.6, judgements="aaa"), False),
-        (measured(0.5, judgements="aaa"), measured(0.6, judgements="aaa", key="query"), False),
-        (measured(0.5, judgements="aaa"), measured(0.6, judgements="aaa", judge=judge("p")), False),  # people, an LLM
-        (measured(0.5, judgements="aaa", judge=judge("p")), measured(0.6, judgements="bbb", judge=judge("p")), True),
-        (measured(0.5, judge=judge("p")), measured(0.6, judge=judge("q")), False),  # another prompt
-        (measured(0.5, judge=judge(None)), measured(0.6, judge=judge("q")), True),
-        (measured(0.5, judge=judge("p")), measured(0.6, judge=judge("p", "judge-8b")), False),
-    ],
-)
-def test_who_judged_alike(nights: Nights, before: Evaluation, after: Evaluation, joined: bool) -> None:
-    nights("2026-01-01", results=before)
-    assert commands(shown(nights, nights("2026-01-02"), after).charts[0]) == ("ML" if joined else "MM")
-
-
-def test_a_night_without_quality_leaves_a_gap(nights: Nights) -> None:
-    nights("2026-01-28", results=0.7)
-    nights("2026-01-29")
-    nights("2026-01-30", results=0.6)
-    chart = shown(nights, nights("2026-01-31", results=0.65)).charts[0]
-    assert commands(chart) == "MML"
-    assert len(dots(chart)) == 3
-
-
-def test_other_settings_are_marked(nights: Nights) -> None:
-    nights("2026-01-29")
-    nights("2026-01-30", fuse={"k": 10})
-    found = shown(nights, nights("2026-01-31", fuse={"k": 10}))
-    assert [night.changed for night in found.nights] == [False, True, False]
-    assert [chart.svg.count("other settings from here on") for chart in found.charts] == [1]  # of costs; no quality is known
-
-
-def test_one_run_is_no_trend_and_many_are_cut(nights: Nights) -> None:
-    assert shown(nights, nights("2026-01-01")) is None
-    for day in range(2, NIGHTS + 3):
-        last = nights(f"2026-01-{day:02}")
-    found = shown(nights, last)
-    assert (len(found.nights), found.nights[-1].run.night) == (NIGHTS, f"2026-01-{NIGHTS + 2}")
-
-
-def test_the_page_has_the_trend_and_the_date_in_its_head(tmp_path: Path, values: Values) -> None:
-    dated = {"log": {"path": "l.parquet", "query_column": "query", "date": "2026-03-01"}, "label": "again"}
-    alone = page(RunMaker(tmp_path / "alone")(**dated))
-    assert "small again" in " ".join(alone.sections[""].split())
-    assert "trend" not in alone.sections
-    Nights(tmp_path / "several", values)("2026-02-27", name="small", results=0.75)
-    read = page(RunMaker(tmp_path / "several")(), evaluation=measured(0.8))
-    assert read.row("trend", "2026-02-27")[:3] == ["100", "0.7500", "+0.2500"]
-    assert read.row("trend", "2026-03-01")[1:3] == ["0.8000", "+0.3000"]
+    assert [row[6] for row in runs(f"{output}/night")[1:]] == ["-", "0.7500"]

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.pages.charts import around_zero, drawing, element, polyline
+from jobs.pages.charts import around_zero, drawing, element
 
 TEXTS = st.text(st.characters(min_codepoint=32, blacklist_categories=["Cs", "Cc"]))
 
@@ -27,7 +27,3 @@ def test_an_axis_around_zero_holds_zero_and_all_ends(ends: list[float]) -> None:
     axis = around_zero(ends)
     places = [axis.place(end) for end in (*ends, 0.0)]
     assert all(0 < place < 100 for place in places)
-
-
-def test_a_line_has_gaps_where_values_are_not_known() -> None:
-    assert polyline([(0, 1), (1, 1), None, (3, 2)]) == "M0.0 1.0 L1.0 1.0 M3.0 2.0"

@@ -1,1 +1,0 @@
-"""The page over the nights of one name."""
