@@ -25,14 +25,13 @@ from cluster.errors import (
     Stopped,
     UnavailableError,
 )
-from dmqr.calls import ablate, index, open, plan, rewrite, run
+from dmqr.calls import ablate, evaluate, index, open, plan, rewrite, run
 from dmqr.publishing import export, promote, rollback
 
 if TYPE_CHECKING:
-    from dmqr.quality import MeasuredQuality
+    from dmqr.quality import JoinedQuality, MeasuredQuality
     from dmqr.results import Ablation, Run
     from dmqr.rows import Planned, Rewrites
-    from dmqr.sets import SetsAblation, SetsQuality
     from jobs.config.config import Config
     from jobs.log.key import look_up_key
 
@@ -43,6 +42,7 @@ __all__ = [
     "ConfigError",
     "DmqrError",
     "HeldError",
+    "JoinedQuality",
     "LogError",
     "MeasuredQuality",
     "Planned",
@@ -50,11 +50,10 @@ __all__ = [
     "RewriterError",
     "Rewrites",
     "Run",
-    "SetsAblation",
-    "SetsQuality",
     "Stopped",
     "UnavailableError",
     "ablate",
+    "evaluate",
     "export",
     "index",
     "look_up_key",
@@ -70,10 +69,9 @@ logging.getLogger("dmqr").addHandler(logging.NullHandler())  # else Python print
 
 _LATER = {"Ablation": "dmqr.results", "Config": "jobs.config.config", "Planned": "dmqr.rows", "MeasuredQuality": "dmqr.quality"}
 _LATER |= {
+    "JoinedQuality": "dmqr.quality",
     "Rewrites": "dmqr.rows",
     "Run": "dmqr.results",
-    "SetsAblation": "dmqr.sets",
-    "SetsQuality": "dmqr.sets",
 }
 _LATER |= {"look_up_key": "jobs.log.key"}
 

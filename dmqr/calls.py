@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dmqr.quality import JoinedQuality
     from dmqr.results import Ablation, Run
     from dmqr.rows import Planned, Rewrites
-    from dmqr.sets import SetsAblation
     from jobs.config.config import Config
     from jobs.config.given import ConfigSource
     from jobs.verbs.caller import Caller
@@ -66,26 +66,21 @@ def ablate(
     label: str | None = None,
     progress: OnProgress | None = None,
     **overrides: Any,
-) -> Ablation | SetsAblation:
+) -> Ablation:
     """Gathers what the arms of a config need, answers each, compares them, writes the page, and returns the ablation.
 
-    Of a config with `ablate.sets` it is one over sets. Arguments and errors are those of `run`.
+    Arguments and errors are those of `run`.
     """
     from dmqr.results import Ablation
-    from dmqr.sets import SetsAblation
     from jobs.config.given import file_of
     from jobs.run.ablation import prepare_ablation
     from jobs.verbs.building import building
     from jobs.verbs.notified import notified
     from jobs.verbs.whole_ablation import whole_ablation
-    from jobs.verbs.whole_sets import whole_sets
 
     given = _config(config, settings, overrides, date, label)
     caller = _caller("ablate", config, settings, overrides, date or given.log.date, label, progress)
     with notified(given, "ablate", caller) as caller:
-        if given.ablate.sets:
-            over = whole_sets(given, file_of(config), caller, building(caller, "ablate"))
-            return SetsAblation(over.folder, over)
         job = prepare_ablation(given, file_of(config), building(caller, "ablate"))
         found = whole_ablation(job, caller)
         return Ablation(found.folder, found, job.prepared.warnings)
@@ -200,7 +195,7 @@ def rewrite(
     return Rewrites(found)
 
 
-def open(folder: str | os.PathLike[str]) -> Run | Ablation | SetsAblation:
+def open(folder: str | os.PathLike[str]) -> Run | Ablation:
     """Returns a run, or an ablation, that lies in a folder, finished or not.
 
     Args:
@@ -210,16 +205,38 @@ def open(folder: str | os.PathLike[str]) -> Run | Ablation | SetsAblation:
         ConfigError: there is none, or it is damaged.
     """
     from dmqr.results import Ablation, Run
-    from dmqr.sets import SetsAblation
     from jobs.runs.folder import open_run
-    from jobs.runs.sets.folder import open_sets
     from jobs.verbs.inputs import prices_of_run
     from jobs.verbs.whole_run import WholeRun
 
-    if (over := open_sets(os.fspath(folder))) is not None:
-        return SetsAblation(over)
     found = open_run(os.fspath(folder))
     return Ablation(found) if found.is_ablation else Run(WholeRun(found, prices_of_run(found)))
+
+
+def evaluate(
+    *ablations: str | os.PathLike[str],
+    measures: Sequence[str] | None = None,
+    baseline: str | None = None,
+    judged: bool = False,
+) -> JoinedQuality:
+    """Joins finished ablations, each of one data set, and compares their arms over all sets.
+
+    Args:
+        ablations: their folders, two or more.
+        measures: as ir_measures names them, like `["nDCG@10", "R@100"]`; None: those of each config.
+        baseline: the arm that arms are compared with; None: that of each config.
+        judged: whether to measure by the grades of the judges alone.
+
+    Raises:
+        ConfigError: a folder holds no finished ablation, two have one name, or they have nothing in common.
+    """
+    from dmqr.quality import JoinedQuality
+    from jobs.verbs.join import join_ablations
+
+    notes: list[str] = []
+    paths = [os.fspath(one) for one in ablations]
+    found = join_ablations(paths, notes.append, measures=measures, baseline=baseline, judged=judged, dashes="")
+    return JoinedQuality(found, notes)
 
 
 def _config(

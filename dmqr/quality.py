@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from jobs.log.judgements import Judgements, Key
     from jobs.runs.folder import RunFolder
     from jobs.verbs.evaluate import MeasuredArms, MeasuredRun
-    from jobs.verbs.evaluate_sets import MeasuredSets
+    from jobs.verbs.join import JoinedAblations
 
 
 class MeasuredQuality:
     """What was measured."""
 
-    def __init__(self, measured: MeasuredRun | MeasuredArms | MeasuredSets, notes: Sequence[str]) -> None:
+    def __init__(self, measured: MeasuredRun | MeasuredArms, notes: Sequence[str]) -> None:
         """Takes what was measured, and what was found missing on the way."""
         self._measured, self._missing = measured, list(notes)
 
@@ -83,15 +83,13 @@ class MeasuredQuality:
         Its rows are those of the sheet that `dmqr evaluate --unjudged` writes: those first that move most arms most.
 
         Raises:
-            ConfigError: no list is judged; or sets are judged by other keys.
+            ConfigError: no list is judged.
         """
         import pyarrow as pa
 
         from jobs.verbs.evaluate import unjudged
-        from jobs.verbs.evaluate_sets import MeasuredSets
 
-        found = self._measured
-        columns = (found.unjudged(depth) if isinstance(found, MeasuredSets) else unjudged(found, depth)).columns()
+        columns = unjudged(self._measured, depth).columns()
         return pa.table({name: pa.array(values, pa.int64() if name == "grade" else None) for name, values in columns.items()})
 
     def write_latex(self, path: str | os.PathLike[str]) -> None:
@@ -134,6 +132,45 @@ class MeasuredQuality:
     def _repr_html_(self) -> str:
         """Returns what `dmqr evaluate` prints."""
         return as_html(self._measured.page(), *self._missing)
+
+
+class JoinedQuality:
+    """The arms of several ablations, compared over their data sets."""
+
+    def __init__(self, joined: JoinedAblations, notes: Sequence[str]) -> None:
+        """Takes joined ablations, and which files of their configs are missing."""
+        self._joined, self._missing = joined, list(notes)
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """What `dmqr evaluate ABLATION ABLATION --json` prints."""
+        return self._joined.values()
+
+    @property
+    def table(self) -> pa.Table:
+        """A `pyarrow.Table` with a row per kind, measure, arm and set; `set` is null for the mean over sets."""
+        import pyarrow as pa
+
+        kinds = self.values["comparisons"].items()
+        return pa.Table.from_pylist([{"kind": kind} | row for kind, found in kinds for row in found["rows"]])
+
+    @property
+    def notes(self) -> list[str]:
+        """What the figures include, leave out and assume, a sentence each."""
+        said = [note for found in self.values["comparisons"].values() for note in found["notes"]]
+        return [*self._missing, *dict.fromkeys(said)]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Returns `table` as a pandas DataFrame.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        return as_pandas(self.table)
+
+    def _repr_html_(self) -> str:
+        """Returns what `dmqr evaluate` prints."""
+        return as_html(self._joined.page(), *self._missing)
 
 
 def quality_of(

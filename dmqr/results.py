@@ -20,24 +20,23 @@ if TYPE_CHECKING:
     from jobs.log.judgements import Key
     from jobs.pages.closing import ComparedArms
     from jobs.runs.folder import RunFolder
-    from jobs.runs.sets.folder import SetsFolder
     from jobs.verbs.whole_run import WholeRun
 
 
-class InFolder:
-    """What lies in the folder of a job, or of an ablation over sets."""
+class Stored:
+    """A job's folder."""
 
-    _folder: RunFolder | SetsFolder
-
-    def __init__(self, folder: RunFolder | SetsFolder, warnings: Sequence[str] = ()) -> None:
+    def __init__(self, folder: RunFolder, warnings: Sequence[str] = ()) -> None:
         """Takes a folder that is open, and what works but probably not as it is meant."""
         self._folder = folder
         self.warnings = list(warnings)
         """What works, and probably not as it is meant; of a job that was only opened nothing is known."""
+        self.tables = Tables(folder)
+        """Name -> `pyarrow.Table`, of the committed part; each is read when it is asked for."""
 
     @property
     def folder(self) -> str:
-        """The folder, a path or a URL; those of the sets lie in it."""
+        """The folder, a path or a URL."""
         return self._folder.storage.root
 
     @property
@@ -47,17 +46,17 @@ class InFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether all its shards, or those of all its sets, are committed, and it is closed."""
+        """Whether all its shards are committed, and it is closed."""
         return self._folder.finished
 
     @property
     def config(self) -> Config:
-        """The resolved config, with its sets."""
+        """The resolved config."""
         return self._folder.config
 
     @property
     def record(self) -> dict[str, Any]:
-        """What `run.json` holds: versions, identity, every start; over sets the names of their folders."""
+        """What `run.json` holds: versions, identity, every start."""
         return self._folder.record
 
     @property
@@ -71,18 +70,6 @@ class InFolder:
     def __repr__(self) -> str:
         """Returns the folder and the state."""
         return f"{type(self).__name__}({self.folder!r}, {self.state})"
-
-
-class Stored(InFolder):
-    """What lies in the folder of a job."""
-
-    _folder: RunFolder
-
-    def __init__(self, folder: RunFolder, warnings: Sequence[str] = ()) -> None:
-        """Takes a folder that is open, and what works but probably not as it is meant."""
-        super().__init__(folder, warnings)
-        self.tables = Tables(folder)
-        """Name -> `pyarrow.Table`, of the committed part; each is read when it is asked for."""
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Returns a table as a `pyarrow.Table`, with these columns alone, or all.

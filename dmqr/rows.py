@@ -25,7 +25,7 @@ class Planned:
 
     @property
     def folder(self) -> str:
-        """The folder that the run would have; over sets that of all."""
+        """The folder that the run would have."""
         return str(self.values["folder"])
 
     def __repr__(self) -> str:
@@ -35,9 +35,9 @@ class Planned:
 
     def _repr_html_(self) -> str:
         """Returns what `dmqr plan` prints."""
-        from jobs.plan.table import plan_tables
+        from jobs.plan.table import plan_table
 
-        return as_html(plan_tables(self.values), *(f"warning: {words}" for words in self.warnings))
+        return as_html(plan_table(self.values), *(f"warning: {words}" for words in self.warnings))
 
 
 class Rewrites:

@@ -9,26 +9,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cluster.errors import ConfigError
 from jobs.cli.answer_files import answer_files, file_values
-from jobs.cli.inputs import ground_truth, how_compared
+from jobs.cli.inputs import ground_truth, how_compared, note_of
 from jobs.cli.printing import show
 
 if TYPE_CHECKING:
-    from jobs.measure.export.unjudged import Unjudged, UnjudgedOfSets
+    from jobs.measure.export.unjudged import Unjudged
     from jobs.verbs.evaluate import MeasuredArms, MeasuredRun
+
+_OF_ONE = (
+    "key", "pairs", "answers", "calibration", "per_query", "trec", "no_header", "unjudged", "unjudged_depth", "latex",
+    "trec_rag", "ragas", "rows", "nuggetizer", "umbrela", "arm", "prices",
+)  # fmt: skip
 
 
 def evaluate(options: argparse.Namespace) -> int:
     """Measures a run's results and answers, or compares the arms of an ablation by them."""
-    from jobs.cli.sets import evaluate_sets
     from jobs.measure.export import tables
-    from jobs.runs.folder import open_run
-    from jobs.runs.sets.folder import open_sets
+    from jobs.runs.folder import is_run, open_run
     from jobs.verbs.evaluate import MeasuredBy, measured, unjudged
 
+    if len(options.qrels) > 1 or any(map(is_run, options.qrels)):
+        return _evaluate_together(options)
+    options.qrels = next(iter(options.qrels), None)
     if options.per_query:
         tables.check_ending(options.per_query, "--per-query")
-    if (over := open_sets(options.run)) is not None:
-        return evaluate_sets(options, over)
     folder = open_run(options.run)
     by = MeasuredBy.of(ground_truth(options, "QRELS"), folder)
     files = answer_files(options, folder, by.gold)
@@ -47,6 +51,25 @@ def evaluate(options: argparse.Namespace) -> int:
     return show(options, values, found.page, *map(str, files), *sheet.lines, of=folder)
 
 
+def _evaluate_together(options: argparse.Namespace) -> int:
+    """Joins ablations, each of one data set, and compares their arms over all sets."""
+    from jobs.verbs.join import join_ablations
+
+    for flag in _OF_ONE:
+        if getattr(options, flag) not in (None, False):
+            raise ConfigError("argument", f"--{flag.replace('_', '-')}: is of one run or ablation; leave it out")
+    if len(options.baseline or ()) > 1:
+        raise ConfigError("argument", "--baseline: several ablations are compared with one arm; give one")
+    found = join_ablations(
+        [options.run, *options.qrels],
+        note_of(options),
+        measures=options.measures,
+        baseline=next(iter(options.baseline or ()), None),
+        judged=options.judged,
+    )
+    return show(options, found.values, found.page)
+
+
 class Sheet(NamedTuple):
     """What is said of a sheet that was written; nothing where none was asked for."""
 
@@ -56,7 +79,7 @@ class Sheet(NamedTuple):
     """Below the table."""
 
 
-def write_sheet(options: argparse.Namespace, unjudged: Callable[[int], Unjudged | UnjudgedOfSets]) -> Sheet:
+def write_sheet(options: argparse.Namespace, unjudged: Callable[[int], Unjudged]) -> Sheet:
     """Writes what is not judged among the first results, if that is asked for.
 
     Args:

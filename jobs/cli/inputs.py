@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from cluster.errors import ConfigError
 if TYPE_CHECKING:
     from cluster.costs import Prices
     from jobs.runs.folder import RunFolder
-    from jobs.runs.sets.folder import SetsFolder
     from jobs.verbs.inputs import GroundTruth
 
 
@@ -63,11 +63,13 @@ def ground_truth(options: argparse.Namespace, where: str) -> GroundTruth:
     """Returns what a verb measures a run against; the argument `where` names judgements."""
     from jobs.verbs.inputs import GroundTruth
 
-    def note(words: str) -> None:
-        print(f"dmqr {options.verb}: {words}", file=sys.stderr)
-
     given: dict[str, Any] = {name: getattr(options, name, None) for name in ("qrels", "key", "answers", "calibration")}
-    return GroundTruth(note, where, judged=getattr(options, "judged", False), **given)
+    return GroundTruth(note_of(options), where, judged=getattr(options, "judged", False), **given)
+
+
+def note_of(options: argparse.Namespace) -> Callable[[str], object]:
+    """Returns what prints a note of a verb to standard error."""
+    return lambda words: print(f"dmqr {options.verb}: {words}", file=sys.stderr)
 
 
 def shown_by(options: argparse.Namespace) -> list[str] | None:
@@ -84,7 +86,7 @@ def shown_by(options: argparse.Namespace) -> list[str] | None:
     return given
 
 
-def how_compared(options: argparse.Namespace, folder: RunFolder | SetsFolder) -> dict[str, Any]:
+def how_compared(options: argparse.Namespace, folder: RunFolder) -> dict[str, Any]:
     """Returns what `--baseline` and `--pairs` say of the comparison of arms.
 
     Raises:

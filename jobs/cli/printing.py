@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jobs.runs.folder import RunFolder
-    from jobs.runs.sets.folder import SetsFolder
 
 
 def show(
@@ -19,7 +18,7 @@ def show(
     values: Callable[[], Any],
     page: Callable[[], Any],
     *last: str,
-    of: RunFolder | SetsFolder | None = None,
+    of: RunFolder | None = None,
 ) -> int:
     """Prints what a verb found, as values with `--json`, else as a page with the lines `last` below it; returns exit code 0.
 

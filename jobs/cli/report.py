@@ -7,7 +7,6 @@ import sys
 
 from cluster.errors import ConfigError
 from jobs.cli.inputs import check_samples, ground_truth, how_compared, prices_of
-from jobs.cli.sets import report_sets
 
 
 def report(options: argparse.Namespace) -> int:
@@ -17,13 +16,10 @@ def report(options: argparse.Namespace) -> int:
     from jobs.pages.closing import compared, write_pages
     from jobs.pages.report.judged_queries import measured
     from jobs.runs.folder import REPORT, open_run
-    from jobs.runs.sets.folder import open_sets
     from jobs.terminal.formats import unpriced
     from jobs.verbs.inputs import check_matched, compared_by, gold_of, judged_or_named, measured_by
     from jobs.verbs.report import write_page, write_report
 
-    if (over := open_sets(options.run)) is not None:
-        return report_sets(options, over)
     folder = open_run(options.run)
     prices = prices_of(options, folder)
     check_samples(options)

@@ -94,14 +94,14 @@ def try_(options: argparse.Namespace) -> int:
 
 def plan(options: argparse.Namespace) -> int:
     """Shows what a run would do and cost."""
-    from jobs.plan.table import plan_tables
+    from jobs.plan.table import plan_table
     from jobs.terminal.log_files import logged
     from jobs.verbs.planned import planned
 
     config = load(options)
     with logged("plan") as (progress, _):
         found = planned(config, options.config, progress, options.sample, "--sample")
-    return show(options, lambda: found.values, lambda: plan_tables(found.values))
+    return show(options, lambda: found.values, lambda: plan_table(found.values))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -122,13 +122,9 @@ def ablate(options: argparse.Namespace) -> int:
     from jobs.run.ablation import prepare_ablation
     from jobs.verbs.building import building
     from jobs.verbs.whole_ablation import whole_ablation
-    from jobs.verbs.whole_sets import whole_sets
 
     config, measures = load(options), shown_by(options)
     with told_of(config, options, "ablate") as called:
-        if config.ablate.sets:
-            over = whole_sets(config, options.config, called, building(called, "ablate"), measures)
-            return show(options, over.values, over.page, over.folder.storage.root)
         job = prepare_ablation(config, options.config, building(called, "ablate"), measures)
         found = whole_ablation(job, called, measures)
     return show(options, lambda: closing_values(found), lambda: closing_page(found), found.folder.storage.root)

@@ -10,7 +10,6 @@ from cluster.errors import ConfigError
 from cluster.settings import Settings
 from jobs.config.config import Config
 from jobs.config.load import config_of, load_config
-from jobs.config.sets import without_common
 
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config
 WITHOUT_FILE = "config"
@@ -42,10 +41,7 @@ def given_config(
     if not isinstance(source, Mapping | Config):
         found = type(source).__name__
         raise ConfigError("argument", f"config: is a {found}; give the path of a YAML file, a mapping, or a Config")
-    values = _plain(source)
-    if isinstance(source, Config):
-        without_common(values, overrides, WITHOUT_FILE)
-    return config_of(values, WITHOUT_FILE, overrides, date, label)
+    return config_of(_plain(source), WITHOUT_FILE, overrides, date, label)
 
 
 def settings_of(mapping: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:

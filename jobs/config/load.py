@@ -21,7 +21,6 @@ from cluster.errors import ConfigError, nearest
 from cluster.plugins.references import is_reference, with_absolute_files
 from cluster.settings import FORM, NO_KIND, NO_PLUGIN, REQUIRED, Kinds, Names, field_names
 from jobs.config.config import MOST_LABEL, NAME, Config
-from jobs.config.sets import SETS, chosen_sets, complete_sets
 from jobs.log.settings import day
 
 _CODES = {
@@ -84,7 +83,6 @@ def config_of(
             words = f"use up to {MOST_LABEL} letters, digits, dots, dashes and underscores"
             raise ConfigError("argument", f"--label {label!r}: cannot stand in the name of a folder; {words}")
         values["label"] = label
-    complete_sets(values, where)
     log = values.get("log")
     if isinstance(log, dict) and "{date}" in str(log.get("path")):
         log.setdefault("date", "{date}")
@@ -211,7 +209,7 @@ def _put(values: dict[str, Any], name: str, value: Any, where: str) -> None:
         if not isinstance(values, dict):
             whole = ".".join(keys[: depth + 1])
             raise ConfigError("argument", f"{where}: {whole} is a value, it has no keys; set {whole} itself")
-    values[keys[-1]] = chosen_sets(values.get(keys[-1]), value, where) if name == SETS else value
+    values[keys[-1]] = value
 
 
 def _fill(value: Any, date: str) -> Any:

@@ -16,8 +16,7 @@ class LimitSettings(Settings):
     error_rate: Annotated[float, Field(ge=0, le=1)] = 0.01
     """Share of queries with an error row, judged from 100 queries on and at the end."""
     max_cost_usd: Annotated[float, Field(ge=0)] | None = None
-    """Highest cost in USD, by the prices.yaml beside the config; no request is sent that would exceed it. Each of
-    `ablate.sets` has it for itself."""
+    """Highest cost in USD, by the prices.yaml beside the config; no request is sent that would exceed it."""
     unsaved_seconds: Annotated[float, Field(ge=1)] = 30
     """Longest time that an LLM's answer lies on the worker's machine alone."""
     stall_minutes: Annotated[float, Field(gt=0)] = 15
@@ -85,11 +84,8 @@ class TableSettings(Settings):
     of the file add what they are of."""
     label: str | None = None
     """Of the first table of one kind, to refer to; further ones end in what they are of, like -answers and -pairs."""
-    wins: bool = True
-    """Of several sets: on how many an arm's mean of the first measure is higher, equal and lower than the baseline's."""
 
 
-SetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Subsets = Literal["none", "all", "leave_one_out", "add_one"]
 
 
@@ -114,10 +110,6 @@ class AblateSettings(Settings):
     seeds: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=1)]] = 1
     """How often arms are answered, each time with a seed of its own, in place of `samples`: a number for all arms, or an arm or
     a family of arms like `bm25*` -> a number. Means, deviations and tests are over these answers."""
-    sets: dict[SetName, dict[str, Any]] = {}
-    """A name chosen by you -> what differs in a data set: `log`, `corpus` (a path, or their keys), `index` (one, or retriever
-    -> index), `qrels`, `answers`, `key`, or dotted keys such as `rewrite.engine.path`. The arms are compared on each set and
-    over all. `{set}` in a text of the config stands for the set's name; then a list of names may be enough."""
     table: TableSettings = TableSettings()
     """The table for a paper."""
     keep: Annotated[int, Field(gt=0)] | None = None

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from cluster.errors import ConfigError, RetrieverError, nearest
 from jobs.chain.arms.arms import arms_of
 from jobs.config.config import Config
-from jobs.config.set_configs import sets_of
 from jobs.config.settings import AblateSettings
 from jobs.terminal.formats import and_more
 from retrievers.corpora.builds import index_builds
@@ -114,13 +113,11 @@ def check_indexes(corpora: Sequence[NamedCorpus], filters: Sequence[str]) -> Non
 
 
 def job_configs(config: Config) -> list[Config]:
-    """Returns a config, or those of its arms, where it is one of an ablation, or those of the arms of all sets.
+    """Returns a config, or those of its arms, where it is one of an ablation.
 
     Raises:
-        ConfigError: An arm or a set is invalid.
+        ConfigError: An arm is invalid.
     """
-    if config.ablate.sets:
-        return [arm for one in sets_of(config).values() for arm in job_configs(one)]
     return [config] if config.ablate == AblateSettings() else [config, *(arm.config for arm in arms_of(config))]
 
 

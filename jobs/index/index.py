@@ -127,9 +127,6 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
     if not every:  # of the web alone
         return []
     index_builds(every, filters)  # refuses contradictions before any work
-    if corpus and config.ablate.sets:
-        words = f"the config has sets ({', '.join(config.ablate.sets)}), of which each names its own; leave it out"
-        raise ConfigError("argument", f"--corpus {corpus[0]}: {words}, or choose one: --set ablate.sets=[NAME]")
     corpora = named_corpora(config, corpus) if corpus else configured_corpora(job_configs(config))
     if not corpora:
         raise ConfigError(

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, nearest
-from jobs.config.set_configs import own_set
 from jobs.log.judgements import MAX_GRADE, Judgements, read_qrels
 
 if TYPE_CHECKING:
@@ -66,14 +65,14 @@ def judged_measures(config: Config) -> tuple[str, ...]:
 
 
 def check_table_measures(
-    config: Config, criteria: Sequence[str] | None, measures: Sequence[str] | None = None, *, answers: bool = False
+    config: Config, criteria: Sequence[str], measures: Sequence[str] | None = None, *, answers: bool = False
 ) -> None:
     """Checks the measures of `ablate.table` against what the arms of an ablation will be measured by.
 
     Args:
         config: Of the ablation. Where it names nothing to measure by, judgements may be given later, so that what they and
             gold answers would be measured by is taken.
-        criteria: By which a judge grades answers; None: arms are not compared by them, as over several sets.
+        criteria: By which a judge grades answers.
         measures: That lists are compared by in place of the config's.
         answers: Whether an LLM answers in any arm.
 
@@ -86,8 +85,8 @@ def check_table_measures(
         known += judged_measures(config) if config.evaluate.qrels or measures is None else by_list
     if answers:
         known += ANSWER_MEASURES if config.evaluate.answers else ()
-        mean = () if criteria is None or len(criteria) == 1 else ("criteria",)
-        of_kind = {"nuggets": NUGGET_MEASURES, "criteria": (*mean, *(criteria or ()))}
+        mean = () if len(criteria) == 1 else ("criteria",)
+        of_kind = {"nuggets": NUGGET_MEASURES, "criteria": (*mean, *criteria)}
         known += [name for kind in ([] if judge is None else judge.answer_kinds) for name in of_kind.get(kind, (kind,))]
     known = known or [*by_list, *(ANSWER_MEASURES if answers else ())]
     for name in config.ablate.table.measures:
@@ -141,7 +140,7 @@ def named_judgements(config: Config) -> Judgements | None:
     settings = config.evaluate
     if not settings.qrels:
         return None
-    judgements = read_qrels(settings.qrels, key=settings.key, of_set=own_set(config))
+    judgements = read_qrels(settings.qrels, key=settings.key)
     check_grades(check_measures(settings.measures), judgements)
     return judgements
 

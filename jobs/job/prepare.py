@@ -13,7 +13,6 @@ from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
 from cluster.shared_folder import check_shared
 from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import MOST_LABEL, Config
-from jobs.config.set_configs import own_set, set_warnings
 from jobs.job import engine
 from jobs.job.given_lists import given_list_notes, with_given_lists
 from jobs.job.indexes import (
@@ -124,7 +123,7 @@ def _with_output(config: Config, config_path: str, files: list[LogFile], rewriti
     if config.evaluate.answers:
         read_answers(config.evaluate.answers, config.evaluate.key)
     if config.judge is not None and config.judge.calibration:
-        read_qrels(config.judge.calibration, "judge.calibration", config.evaluate.key, own_set(config))
+        read_qrels(config.judge.calibration, "judge.calibration", config.evaluate.key)
     output = open_storage(config.output)
     check_writable(output, "output")
     if config.own_store is not None:
@@ -189,11 +188,7 @@ def _prepare(
         name,
         facts,
         rewriting,
-        of_encoders
-        + tuple(given_list_notes(config))
-        + warnings
-        + unpriced_models(config, prices, rewriting.pool)
-        + set_warnings(config),
+        of_encoders + tuple(given_list_notes(config)) + warnings + unpriced_models(config, prices, rewriting.pool),
         prices_file=prices_file,
         searched=searched,
         states={one.place: noted[one.name] for one in searched if noted[one.name] is not None},

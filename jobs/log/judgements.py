@@ -14,7 +14,7 @@ from cluster.storage import open_file, remote
 from jobs.log.sets import irds
 from jobs.log.sets.beir import HEADER, split_of
 from jobs.log.sets.names import SetName, set_name
-from jobs.log.sheets import heads_sets, judged_lines
+from jobs.log.sheets import judged_lines
 from rewriters.normalise import normalise
 
 Key = Literal["log_id", "query_id", "query"]
@@ -66,7 +66,7 @@ class Judgements(NamedTuple):
         return list(named if self.judge is None else self.judge.measures)
 
 
-def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id", of_set: str | None = None) -> Judgements:
+def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") -> Judgements:
     """Reads judgements: lines of tab-separated `key doc_id grade`, or TREC's `key 0 doc_id grade`, in UTF-8.
 
     Sheets of documents to be judged (`jobs/log/sheets.py`) are read as far as their grades are filled in. A first line
@@ -76,7 +76,6 @@ def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id", of
         path: a local file or an object on S3, or the name of a data set.
         where: the config key or argument that named the file; begins every error message.
         key: what the first column holds. Queries are normalised as those of the log are.
-        of_set: of a sheet over several data sets the set whose rows are read.
 
     Raises:
         ConfigError: the file cannot be read, or a line has other columns, a grade above 1,000, no query, or contradicts an
@@ -90,23 +89,11 @@ def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id", of
             _add(grades, query_id, doc_id, grade, f"{where}: {path}", f"{query_id} {doc_id} {grade}")
     else:
         lines = _without_header(_lines(qrels_file(path, where), where))
-        for number, line in judged_lines(lines, key, f"{where}: {path}", of_set):
+        for number, line in judged_lines(lines, key, f"{where}: {path}"):
             _read_line(line, key, f"{where}: {path}: line {number}", grades)
     if not grades:
         raise ConfigError("judgements", f"{where}: {path}: holds no judgement; write lines of '{key}<TAB>doc_id<TAB>grade'")
     return Judgements(path, grades, key)
-
-
-def is_of_sets(path: str, where: str) -> bool:
-    """Returns whether a file of judgements is a sheet over several data sets.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
-    if set_name(path) is not None:
-        return False
-    _, first = next(_lines(path, where), (0, ""))
-    return heads_sets(first)
 
 
 def _without_header(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:

@@ -34,18 +34,16 @@ class Closed(Protocol):
 
 
 class Notifications:
-    """Tells what becomes of one job, or of an ablation over several sets; without recipients it does nothing."""
+    """Tells what becomes of one job; without recipients it does nothing."""
 
-    def __init__(self, settings: Sequence[NotifySettings] = (), verb: str = "", name: str = "", *, parts: bool = False) -> None:
+    def __init__(self, settings: Sequence[NotifySettings] = (), verb: str = "", name: str = "") -> None:
         """Tells nothing yet.
 
         Args:
             settings: whom.
             verb: of the job.
             name: of its config.
-            parts: whether several jobs follow each other, and the end is that of all.
         """
-        self.parts = parts
         self._verb, self._name = verb, name
         self._recipients = [Recipient(one) for one in settings]
         self._states: list[State] = []
@@ -57,14 +55,13 @@ class Notifications:
         return bool(self._recipients)
 
     def about(self, run_id: str, folder: str, *, new: bool) -> None:
-        """Says which run it is of, of several parts that which is named first: the whole.
+        """Says which run it is of.
 
         `new`: it was not finished before, so that its end is news.
         """
         if not self:
             return
-        if not self.parts or self._run == (None, None):
-            self._run = run_id, folder
+        self._run = run_id, folder
         self._new |= new
 
     @contextmanager
@@ -88,7 +85,7 @@ class Notifications:
         if not self or not self._new or self._told:
             return
         with _harmless("end"):
-            figures, usd, measure = self._figures(whole=True), found.usd, found.leading
+            figures, usd, measure = self._figures(), found.usd, found.leading
             figures = figures if usd is None else figures._replace(usd=usd)
             values = None if measure is None else measure.values()
             self._finish(self._message("end", "finished", exit_code=0, figures=figures, measure=values))
@@ -117,14 +114,13 @@ class Notifications:
         values = {"run_id": run_id, "folder": folder, "time": time.time()} | more
         return Message(what, self._verb, self._name, line, **values)  # type: ignore[arg-type]
 
-    def _figures(self, *, whole: bool = False) -> JobFigures:
-        """Returns how far the job is; of several parts their number of queries is known at the end alone."""
+    def _figures(self) -> JobFigures:
+        """Returns how far the job is."""
         states = self._states
         priced = [one.usd for one in states if one.usd is not None]
         done, of = sum(one.done for one in states), sum(one.total for one in states)
-        known = bool(of) and (whole or not self.parts)
-        traffic = states[0].traffic if len(states) == 1 and not self.parts else None
-        return JobFigures(done, of if known else None, traffic, sum(priced) if priced else None)
+        traffic = states[0].traffic if len(states) == 1 else None
+        return JobFigures(done, of or None, traffic, sum(priced) if priced else None)
 
     def _watch(self, state: State, ended: threading.Event, begun: float) -> None:
         told: dict[tuple[int, str], Outage] = {}  # recipient and service -> the outage

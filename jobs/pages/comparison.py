@@ -177,7 +177,7 @@ def _first_table(comparison: Comparison, shown: list[str]) -> Table:
             "baseline" if base else figure(one.difference, "+"),
             "-" if base or math.isnan(one.low) else ends_in_words((one.low, one.high)),
             "" if one.detectable is None else figure(one.detectable),
-            "bound" if arm in comparison.oracles else "same" if arm in comparison.untested else _probability(one.corrected),
+            "bound" if arm in comparison.oracles else "same" if arm in comparison.untested else probability(one.corrected),
             sign(one),
         )
     return table
@@ -220,7 +220,7 @@ def pairs_shown(pairs: Sequence[ArmPair], measure: str, named: Callable[[str], s
         up = one.verdict == "better"
         arms = (one.arm, one.other) if up else (one.other, one.arm)
         ends = (one.low, one.high) if up else (-one.high, -one.low)
-        cells = figure(abs(one.difference), "+"), ends_in_words(ends), _probability(one.corrected)
+        cells = figure(abs(one.difference), "+"), ends_in_words(ends), probability(one.corrected)
         table.add_row(*(Text(plain(named(arm))) for arm in arms), *cells)
     equal = sum(one.equivalent and not one.verdict for one in pairs)
     said = [f"{len(clear):,} of {len(pairs):,} pairs of arms differ clearly by {measure}, {equal:,} others are equivalent"]
@@ -246,5 +246,6 @@ def _slice_table(comparison: Comparison) -> Table:
     return table
 
 
-def _probability(p: float | None) -> str:
+def probability(p: float | None) -> str:
+    """Returns a p-value as tables have it."""
     return "-" if p is None else "<.0001" if p < 0.0001 else f"{p:.4f}"

@@ -14,7 +14,6 @@ import yaml
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import kept_duckdb, reason
 from jobs.runs.folder import RunFolder
-from jobs.runs.sets.folder import SetsFolder
 from jobs.terminal import formats
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ FILTERS = ("shown", "number", "signed", "percent", "duration", "size", "money", 
 DOCUMENT_CHARACTERS = 160  # of a document's text that a page shows
 
 
-def render(name: str, run: RunFolder | SetsFolder, values: Callable[[], Mapping[str, Any]]) -> str:
+def render(name: str, run: RunFolder, values: Callable[[], Mapping[str, Any]]) -> str:
     """Returns a run's page, self-contained.
 
     Args:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -21,16 +20,6 @@ from jobs.terminal.formats import clock, money
 from jobs.terminal.tables import facts
 
 Rows = Iterable[tuple[str, str | Text]]
-
-
-def plan_tables(planned: dict[str, Any]) -> RenderableType:
-    """Returns the plan as a table for the terminal; over sets one of each, under its name."""
-    if "sets" not in planned:
-        return plan_table(planned)
-    parts: list[RenderableType] = []
-    for name, one in planned["sets"].items():
-        parts += [Text(f"{name}:", style="bold"), plan_table(one), ""]
-    return Group(*parts, Text(f"folder of all: {planned['folder']}", overflow="fold"))
 
 
 def plan_table(planned: dict[str, Any]) -> Table:

@@ -25,9 +25,7 @@ from jobs.run.seeds import check_samples, with_seeds
 SLICES = ("query_type", "frequency", "difficulty", "words", "language")
 
 
-def prepare_ablation(
-    config: Config, config_path: str, ready: Ready = leave, measures: Sequence[str] | None = None, *, criteria: bool = True
-) -> Job:
+def prepare_ablation(config: Config, config_path: str, ready: Ready = leave, measures: Sequence[str] | None = None) -> Job:
     """Returns a checked ablation with the name of its folder; no table is written.
 
     Args:
@@ -35,7 +33,6 @@ def prepare_ablation(
         config_path: its file.
         ready: may build indexes that are missing, also those of arms alone.
         measures: that arms will be compared by; None: those of the config.
-        criteria: whether they will be compared by the criteria of a judge, too; over sets they are not.
 
     Raises:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: it cannot be run.
@@ -45,7 +42,7 @@ def prepare_ablation(
     deepest = deepest_rank(config.evaluate.measures)
     _check_named(config, arms)
     answers = any(arm.config.answer is not None for arm in arms)
-    check_table_measures(config, criteria_of(config) if criteria else None, measures, answers=answers)
+    check_table_measures(config, criteria_of(config), measures, answers=answers)
     prepared = prepare(config, config_path, lambda _: ready([arm.config for arm in arms]))
     looked = config.ablate.keep or deepest
     check_samples(config, prepared.rewriting)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -19,7 +20,7 @@ from pydantic import ValidationError
 from cluster.costs import Prices, Totals, add_totals
 from cluster.errors import ConfigError
 from cluster.run.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan
-from cluster.storage import Storage, open_storage
+from cluster.storage import Storage, open_storage, remote
 from cluster.storage.prefetch import prefetch
 from jobs.config.config import Config
 from jobs.runs.bill import Bill, bill
@@ -29,8 +30,6 @@ from jobs.runs.tally import Committed, Tally, kept
 from jobs.runs.traffic import covered_words
 
 REPORT = "report.html"
-SETS = "sets"
-"""Key of `run.json`, of an ablation over several sets: set -> the name of its folder below."""
 CONCURRENT_FETCHES = 16  # of records
 _FOLDER = re.compile(r"(?P<name>.+)-[0-9a-f]{12}")
 
@@ -41,12 +40,10 @@ def find_runs(
     label: str | None = None,
     *,
     recorded: bool = True,
-    whole: bool = False,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the folder and the record (`run.json`) of each run below an output, sorted by folder.
 
-    In place of an ablation over sets come those of its sets, whose folders lie in its own (`paper-0123/scifact-4567`). The
-    record is {} where a run has none yet, or one that cannot be parsed. What a folder's name leaves open (`a-b` may be a
+    The record is {} where a run has none yet, or one that cannot be parsed. What a folder's name leaves open (`a-b` may be a
     name, or the name `a` and the label `b`) the record decides.
 
     Args:
@@ -54,7 +51,6 @@ def find_runs(
         name: of the config; None: any.
         label: the run's label or date; None: any.
         recorded: whether a folder without a record is no run, where any name is meant.
-        whole: whether an ablation over sets is yielded itself, as one.
     """
     start = name if label is None else f"{name}-{label}"
     folders = []
@@ -67,14 +63,7 @@ def find_runs(
         record = _parsed(data)
         config = record.get("config", {})
         if (name is None and (record or not recorded)) or (name is not None and config.get("name", name) == name):
-            yield from [(folder, record)] if whole or SETS not in record else _of_sets(output, folder, record)
-
-
-def _of_sets(output: Storage, folder: str, record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the ablations of the sets that have begun."""
-    for inner in record[SETS].values():
-        if (data := output.get(f"{folder}/{inner}/run.json")) is not None:
-            yield f"{folder}/{inner}", _parsed(data)
+            yield folder, record
 
 
 def query_files(storage: Storage) -> list[str]:
@@ -227,9 +216,6 @@ def open_run(path: str) -> RunFolder:
             f"{storage.root}: no run lies there (no run.json); give a run's folder, the last line that `run` prints, or "
             "<output>/<name> for its newest finished one",
         )
-    if SETS in (over := stored_json(storage, "run.json")):
-        inner = ", ".join(storage.url(folder) for folder in over[SETS].values())
-        raise ConfigError("run-missing", f"{storage.root}: is an ablation over sets; give the folder of one of them: {inner}")
     if plan is None:
         raise ConfigError(
             "run-missing",
@@ -246,6 +232,14 @@ def open_run(path: str) -> RunFolder:
             f"{storage.url('run.json')}: is of another version of dmqr, or was changed ({why}); give a run of this version",
         ) from error
     return run
+
+
+def is_run(path: str) -> bool:
+    """Returns whether a run lies in a folder, or `latest.json` names one."""
+    if not remote(path) and not Path(path).is_dir():
+        return False
+    storage = open_storage(path)
+    return any(storage.get(name) is not None for name in ("run.json", "latest.json"))
 
 
 def _latest_run(storage: Storage) -> Storage:

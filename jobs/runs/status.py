@@ -10,7 +10,7 @@ from cluster.errors import ConfigError
 from cluster.run.lease import Holder, holder
 from cluster.run.shards import SUCCESS, committed_shards, read_plan
 from cluster.storage import Storage, open_storage
-from jobs.runs.folder import SETS, find_runs, stored_json
+from jobs.runs.folder import find_runs, stored_json
 from jobs.runs.old.removal import check_not_removed
 from jobs.runs.starts import PROGRESS
 
@@ -110,15 +110,14 @@ def _state(
 def _last_started(path: str, now: float, label: str | None) -> tuple[Storage, Holder]:
     """Returns the run's folder and the holder of its last lease."""
     storage = open_storage(path)
-    sets = [storage.url(folder) for folder in stored_json(storage, "run.json").get(SETS, {}).values()]
-    if not sets and (last := holder(storage, now)) is not None:
+    if (last := holder(storage, now)) is not None:
         if label is not None:
             words = f"{storage.root} is one run already; give a label or date with <output>/<name>"
             raise ConfigError("argument", f"--label or --date {label}: {words}")
         return storage, last
     output, _, name = storage.root.rpartition("/")
     beside = open_storage(output)
-    runs = sets or [beside.url(folder) for folder, _ in find_runs(beside, name, label)]
+    runs = [beside.url(folder) for folder, _ in find_runs(beside, name, label)]
     leased = [(one, last) for one in map(open_storage, runs) if (last := holder(one, now)) is not None]
     if not leased and label is not None:
         raise ConfigError(

@@ -16,7 +16,6 @@ from cluster.errors import ConfigError, RewriterError
 from cluster.run.job_server import JobServer
 from cluster.storage import remote
 from jobs.config.config import Config
-from jobs.config.set_configs import of_set, own_set, sets_of
 from jobs.job.prepare import read_prices
 from jobs.job.rewriting import config_error, read_rewriting
 from jobs.job.steps import asked_steps
@@ -72,9 +71,6 @@ def submission(config: Config, config_path: str, verb: Verb, command: str, packa
     """
     read_prices(config, config_path)
     sent = sent_config(config)
-    for name, one in (sets_of(config) if verb == "ablate" else {}).items():
-        with of_set(name):
-            _check_truth(one)
     _check_truth(config)
     resolved = as_sent(config, sent)
     base = submission_id(resolved, _rewriting(config), verb, asked_steps(config), _contents(sent, verb))
@@ -114,11 +110,11 @@ def _check_truth(config: Config) -> None:
     """Checks judgements and gold answers, as far as they are here."""
     settings = config.evaluate
     if settings.qrels and local_qrels(settings.qrels):
-        read_qrels(settings.qrels, key=settings.key, of_set=own_set(config))
+        read_qrels(settings.qrels, key=settings.key)
     if settings.answers and Path(settings.answers).is_file():
         read_answers(settings.answers, settings.key)
     if config.judge is not None and config.judge.calibration and Path(config.judge.calibration).is_file():
-        read_qrels(config.judge.calibration, "judge.calibration", settings.key, own_set(config))
+        read_qrels(config.judge.calibration, "judge.calibration", settings.key)
 
 
 def submit(server: JobServer, job: Submission) -> Submitted:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from cluster.cause import cause
 from cluster.errors import DmqrError, Stopped, UnavailableError
 from cluster.run.shards import SUCCESS
-from jobs.notify.notifications import Closed, Notifications
+from jobs.notify.notifications import Closed
 from jobs.terminal.logs import event
 from jobs.terminal.system_errors import system
 from jobs.verbs.caller import Caller
@@ -58,28 +58,21 @@ def drive(
             found = closed(progress, log)
             _compact_store(prepared.config, progress, caller.program)
         except DmqrError as error:
-            _tell_of(error, told)
+            told.failed(error)
             event("end", str(error), logging.ERROR, code=error.exit_code)
             raise
         except Exception as error:  # the system's, a bug, or a failing worker: the trace is for the log, the line for a person
             event("failure", cause(error), logging.ERROR, error=error)
             stopped = _stopped(error, log, caller.again)
-            _tell_of(stopped, told)
+            told.failed(stopped)
             event("end", str(stopped), logging.ERROR, code=stopped.exit_code)
             raise stopped from error
         except (KeyboardInterrupt, SystemExit) as error:
-            _tell_of(error, told)
+            told.failed(error)
             raise
-        if not told.parts:
-            told.ended(found)
+        told.ended(found)
         event("end", f"finished: {where}", code=0)
     return found
-
-
-def _tell_of(error: BaseException, told: Notifications) -> None:
-    """Tells how a job ends, while its log is open; where it is a part of one, whoever knows the whole does."""
-    if not told.parts:
-        told.failed(error)
 
 
 def _stopped(error: Exception, log: LogFiles, again: str) -> Stopped:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from jobs.measure.export.unjudged import Unjudged
     from jobs.measure.frame import Frame
     from jobs.runs.folder import RunFolder
-    from jobs.runs.sets.folder import SetsFolder
 
 
 @dataclass(frozen=True)
@@ -232,6 +231,6 @@ def unjudged(found: MeasuredRun | MeasuredArms, depth: int) -> Unjudged:
     return unjudged_of(found.folder, found.judgements, frame, depth)
 
 
-def with_state(folder: RunFolder | SetsFolder, values: dict[str, Any]) -> dict[str, Any]:
+def with_state(folder: RunFolder, values: dict[str, Any]) -> dict[str, Any]:
     """Returns values of a run behind its folder and its state."""
     return {"run": folder.storage.root, "state": folder.state} | values

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from jobs.log.judgements import Judgements, Key
     from jobs.measure.answers.frame import GoldAnswers
     from jobs.runs.folder import RunFolder
-    from jobs.runs.sets.folder import SetsFolder
 
 
 class GroundTruth(NamedTuple):
@@ -55,7 +54,6 @@ def judgements_of(truth: GroundTruth, folder: RunFolder) -> Judgements | None:
     Raises:
         ConfigError: they cannot be read.
     """
-    from jobs.config.set_configs import own_set
     from jobs.log.judgements import is_here, read_qrels
 
     settings = folder.config.evaluate
@@ -65,7 +63,7 @@ def judgements_of(truth: GroundTruth, folder: RunFolder) -> Judgements | None:
     if truth.qrels is not None and not isinstance(truth.qrels, str):
         return truth.qrels
     qrels, where = truth.qrels or settings.qrels, truth.where if truth.qrels else "evaluate.qrels"
-    return read_qrels(qrels, where, truth.key or settings.key, own_set(folder.config)) if qrels else None
+    return read_qrels(qrels, where, truth.key or settings.key) if qrels else None
 
 
 def judged_or_named(truth: GroundTruth, folder: RunFolder) -> Judgements | None:
@@ -108,10 +106,8 @@ def compared_by(settings: EvaluateSettings, given: Mapping[str, Any]) -> Evaluat
     return settings.model_copy(update=changes)
 
 
-def named_baselines(words: Sequence[str] | None, folder: RunFolder | SetsFolder, flag: str) -> dict[str, Any]:
+def named_baselines(words: Sequence[str] | None, folder: RunFolder, flag: str) -> dict[str, Any]:
     """Returns what words like `original` or `bm25*=original_bm25` say of baselines, as `compared_by` takes it.
-
-    Over sets, arms are those that all sets have.
 
     Raises:
         ConfigError: the folder is that of a run, or a word names no arm.
@@ -134,14 +130,9 @@ def named_baselines(words: Sequence[str] | None, folder: RunFolder | SetsFolder,
     return found
 
 
-def _arm_names(folder: RunFolder | SetsFolder) -> set[str]:
-    """Returns the names of an ablation's arms, further ones, too; over sets those that all sets have."""
-    from jobs.runs.sets.folder import SetsFolder
-
-    every = folder.opened().values() if isinstance(folder, SetsFolder) else [folder]
-    return set.intersection(
-        *({name for arm in one.record["ablation"]["arms"] for name in (arm["name"], *(arm.get("also") or ()))} for one in every)
-    )
+def _arm_names(folder: RunFolder) -> set[str]:
+    """Returns the names of an ablation's arms, further ones, too."""
+    return {name for arm in folder.record["ablation"]["arms"] for name in (arm["name"], *(arm.get("also") or ()))}
 
 
 def of_run(judgements: Judgements, folder: RunFolder) -> Judgements:

@@ -19,7 +19,7 @@ def notified(config: Config, verb: str, caller: Caller) -> Iterator[Caller]:
     if not config.notify:
         yield caller
         return
-    told = Notifications(config.notify, verb, config.name, parts=verb == "ablate" and bool(config.ablate.sets))
+    told = Notifications(config.notify, verb, config.name)
     try:
         yield caller._replace(told=told)
     except BaseException as error:

@@ -20,10 +20,8 @@ class PlannedWork(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def planned(
-    config: Config, config_path: str, progress: LiveDisplay, sample: int, where: str, *, arms: bool = False
-) -> PlannedWork:
-    """Returns the plan of a config; where it has arms, with what an ablation would do; where it has sets, of each of them.
+def planned(config: Config, config_path: str, progress: LiveDisplay, sample: int, where: str) -> PlannedWork:
+    """Returns the plan of a config; where it has arms, with what an ablation would do.
 
     Missing indexes are built.
 
@@ -33,7 +31,6 @@ def planned(
         progress: shows the phase.
         sample: queries to pay for.
         where: the argument that says so, for messages.
-        arms: whether it is of an ablation, also where only the arms are compared that are always there.
 
     Raises:
         DmqrError: the run, or the ablation, would be refused.
@@ -46,27 +43,8 @@ def planned(
 
     if sample < 0:
         raise ConfigError("argument", f"{where} {sample}: is less than 0; give the number of queries to pay for")
-    if config.ablate.sets:
-        return _planned_sets(config, config_path, progress, sample, where)
     ready = partial(ready_indexes, progress=progress)  # what a run would find in the store is known by its indexes' content
-    ablation = None if config.ablate == AblateSettings() and not arms else prepare_ablation(config, config_path, ready)
+    ablation = None if config.ablate == AblateSettings() else prepare_ablation(config, config_path, ready)
     prepared = prepare(config, config_path, leave if ablation else ready)
     warn(prepared.warnings)
     return PlannedWork(plan(prepared, progress, ablation, sample), prepared.warnings)
-
-
-def _planned_sets(config: Config, config_path: str, progress: LiveDisplay, sample: int, where: str) -> PlannedWork:
-    """Returns the plans of all sets, under their names, and the folder of all."""
-    from jobs.config.set_configs import of_set, sets_of
-    from jobs.index.missing import ready_indexes
-    from jobs.verbs.whole_sets import budget_warnings, checked_sets, sets_place, warnings_of_sets
-
-    configs, found = sets_of(config), {}
-    checked = checked_sets(configs, config_path, partial(ready_indexes, progress=progress))
-    whole, folder = sets_place(config, checked)
-    for name, one in configs.items():
-        with of_set(name):
-            found[name] = planned(one.model_copy(update={"output": folder}), config_path, progress, sample, where, arms=True)
-    warn(of_budget := budget_warnings(config))
-    said = warnings_of_sets({name: one.warnings for name, one in found.items()}) + of_budget
-    return PlannedWork({"run_id": whole, "folder": folder, "sets": {name: one.values for name, one in found.items()}}, said)

@@ -7,7 +7,7 @@ query, searched by BM25 and dense and reranked in the same way. Writes measured/
 docs/rewriting-and-reranking.md. Pairs are scored once for all arms (12 minutes a set on two cores that are shared) and kept in
 the store of --work, so that a second start takes two.
 
-Over the sets a difference is tested as `ablate.sets` does (`jobs/measure/sets/stratified.py`). Holm goes over the arms of one
+Over the sets a difference is tested as `dmqr evaluate` does (`jobs/measure/join.py`). Holm goes over the arms of one
 reranker. A gain survives where it is above 0 with p by Holm below .05; it is gone where two one-sided t-tests hold it within
 the smallest difference that matters (.02); else it is open. An answer leaks where one of the gold answers stands in one of the
 arm's rewrites, word by word, and not in the query.
@@ -26,10 +26,11 @@ from ablations import HERE, ablated, figure, set_folder
 from page_tables import DOCS, put_tables
 from recorded_sets import DATA, shared
 from results import table
+from scipy import stats
 
 from jobs.measure.answers.overlap import normalised_answer
 from jobs.measure.clusters import query_clusters
-from jobs.measure.sets.stratified import StratifiedTest, stratified_equivalence_p, stratified_test
+from jobs.measure.join import StratifiedTest, stratified_test
 from jobs.measure.significance import ALPHA, PairedTest, holm, paired_test
 from jobs.runs.folder import open_run
 from jobs.runs.reading import database
@@ -86,6 +87,14 @@ def outcome(folder: Path, found: dict[str, Any]) -> Outcome:
     clusters = np.asarray(query_clusters([texts[key] for key in keys]))
     pairs = found["work"]["executed"].get("pairs", 0)
     return Outcome(str(folder / found["folder"]), arms, keys, cells.loc[arms].to_numpy(), clusters, pairs)
+
+
+def stratified_equivalence_p(test: StratifiedTest, margin: float) -> np.ndarray:
+    """Returns (series,): the greater p of two one-sided t-tests, that the mean over sets is above -margin and below margin."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above = stats.t.sf((test.mean + margin) / test.error, test.freedom)
+        below = stats.t.cdf((test.mean - margin) / test.error, test.freedom)
+    return np.maximum(above, below)
 
 
 def interval(test: StratifiedTest, place: int) -> str:

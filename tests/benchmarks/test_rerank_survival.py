@@ -17,7 +17,7 @@ from rerank_survival import CONFIG, MARGIN, PAGE, Outcome, Survival, by_hops, ce
 
 from jobs.chain.arms.arms import arms_of
 from jobs.config.load import load_config
-from jobs.measure.sets.stratified import StratifiedTest, stratified_test
+from jobs.measure.join import StratifiedTest, stratified_test
 from jobs.measure.significance import paired_test
 
 HERE = Path(__file__).parent

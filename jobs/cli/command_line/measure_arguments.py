@@ -52,7 +52,8 @@ def _names(words: str) -> list[str]:
 def add_evaluate(one: argparse.ArgumentParser) -> None:
     """Adds the arguments of evaluate."""
     add_run(one)
-    add(one, "qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of the run's config, else of its judge)")
+    words = f"{_QRELS} (default: those of the run's config, else of its judge); or further ablations, to join their arms"
+    add(one, "qrels", nargs="*", metavar="QRELS|ABLATION", help=words)
     add(one, "--judged", action="store_true", help="measure by the grades of the run's judge (the config's `judge`)")
     words = "people's grades of some results, to compare the judge's with (default: the config's judge.calibration)"
     add(one, "--calibration", metavar="FILE", help=words)

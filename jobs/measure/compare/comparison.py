@@ -25,7 +25,7 @@ from jobs.measure.compare.corrections import GRID, QUESTIONS, SAMPLES, adjusted,
 from jobs.measure.compare.difference import Comparison, Difference
 from jobs.measure.compare.pairs import ArmPair, pair_finder, pairs_of
 from jobs.measure.compare.slices import Slice, slices_of
-from jobs.measure.frame import JUDGED_LISTS, LISTS, Frame, arms_of, measure
+from jobs.measure.frame import JUDGED_LISTS, Frame, arms_of, measure
 from jobs.measure.judged.noise import with_noise
 from jobs.measure.judged.relevance import judged_relevance
 from jobs.measure.significance import (
@@ -66,12 +66,8 @@ def compare_judged_lists(run: RunFolder, settings: EvaluateSettings) -> Comparis
     if judgements is None:
         return None
     measures = judgements.measures(settings.measures)
-    return as_judged(compare(run, judgements, settings.model_copy(update={"measures": measures})))
-
-
-def as_judged(one: Comparison) -> Comparison:
-    """Returns a comparison of lists by an LLM's grades as such, apart from those by people's judgements; others as they are."""
-    return replace(one, frame=replace(one.frame, kind=JUDGED_LISTS)) if one.frame.kind == LISTS else one
+    found = compare(run, judgements, settings.model_copy(update={"measures": measures}))
+    return replace(found, frame=replace(found.frame, kind=JUDGED_LISTS))
 
 
 def baselines_of(run: RunFolder, settings: EvaluateSettings) -> dict[str, str]:
@@ -110,8 +106,7 @@ def compare_frame(
     same_as = {arm["name"]: arm["same_as"] for arm in arms if arm.get("same_as")}
     baseline = max((arm for arm in frame.arms if baselines[arm] == arm), key=list(baselines.values()).count)
     one = Comparison(
-        frame, baseline, settings.min_effect, families, oracles, (), (), (), parts, same_as, also, baselines,
-        substituted=tuple(notes),
+        frame, baseline, settings.min_effect, families, oracles, (), (), (), parts, same_as, also, baselines
     )  # fmt: skip
     if not frame.keys:
         return replace(one, notes=(*notes, *comparison_notes(one)))

@@ -76,7 +76,7 @@ def _listed(arms: Iterable[str], named: Named) -> str:
 
 
 class HasBaselines(Protocol):
-    """A comparison, of a set or over sets."""
+    """A comparison."""
 
     @property
     def of_baselines(self) -> Mapping[str, Sequence[str]]:

@@ -17,7 +17,7 @@ GRID, SAMPLES = "grid", "samples"
 
 
 class MeanTest(Protocol):
-    """A test of several means against zero: of differences on one set, or over several sets."""
+    """A test of several means against zero: of differences on one set, or over several."""
 
     @property
     def mean(self) -> Floats:

@@ -118,8 +118,6 @@ class Comparison:
     """Arm -> the arm that it is compared with, where that is not `baseline`; of one that is compared with none itself."""
     pairs: tuple[ArmPair, ...] = ()
     """Every two arms, where that was asked for; by measure."""
-    substituted: tuple[str, ...] = ()
-    """Which arms are not measured here, and what stands in for a baseline; a sentence each, among the notes, too."""
 
     def base_of(self, arm: str) -> str:
         """Returns the arm that an arm is compared with; itself, where it is compared with none."""

@@ -16,7 +16,6 @@ from jobs.measure.significance import ALPHA, UNCLEAR
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison, Difference
     from jobs.measure.compare.pairs import ArmPair
-    from jobs.measure.sets.over_sets import OverSets
 
 MARKS = ((0.01, "‡"), (ALPHA, "†"))
 """Corrected p below -> mark, the stricter first."""
@@ -121,12 +120,12 @@ def places(means: Mapping[str, float], noise: float = 0.0, digits: int = PLACES)
     return found[0], found[1]
 
 
-def mark(difference: Difference | OverSets | None) -> str:
+def mark(difference: Difference | None) -> str:
     """Returns the mark of a significant difference to the baseline in either direction, or nothing; none within its noise."""
     return "" if difference is None else pair_mark(difference)
 
 
-def pair_mark(compared: Difference | ArmPair | OverSets) -> str:
+def pair_mark(compared: Difference | ArmPair) -> str:
     """Returns the mark of a significant difference of two arms, or nothing."""
     p = compared.deciding
     return "" if p is None else next((sign for level, sign in MARKS if p < level), "")
@@ -143,7 +142,7 @@ def cut_mark(difference: Difference) -> str:
     return "" if difference.looked is None else MARK
 
 
-def verdict(difference: Difference | OverSets, min_effect: float) -> str:
+def verdict(difference: Difference, min_effect: float) -> str:
     """Returns what is known of a difference: better, worse, equivalent within `min_effect`, nothing clear, or not tested.
 
     A difference can be both: significant, and surely smaller than what matters. One within the judge's noise is neither.

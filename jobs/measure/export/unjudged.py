@@ -16,7 +16,7 @@ from typing import Any
 from cluster.errors import ConfigError
 from cluster.storage.whole_file import written
 from jobs.log.judgements import Judgements
-from jobs.log.sheets import BEHIND, OF_SET
+from jobs.log.sheets import BEHIND
 from jobs.measure import judged_rows
 from jobs.measure.frame import Frame
 from jobs.measure.judged_rows import database
@@ -80,45 +80,6 @@ class Unjudged:
         return _columns(self.key, self.rows)
 
 
-@dataclass(frozen=True)
-class UnjudgedOfSets:
-    """The documents of several data sets, those first that move the mean over sets most."""
-
-    sets: Mapping[str, Unjudged]
-    keys: Mapping[str, int]
-    """Set -> the judged keys over which its means are."""
-
-    @property
-    def key(self) -> str:
-        """Returns what the judgements of all sets name."""
-        return next(iter(self.sets.values())).key
-
-    @property
-    def rows(self) -> list[tuple[str, UnjudgedDocument]]:
-        """Returns set and document; a set's mean moves by a document's weight over the number of its keys."""
-        found = [(name, row) for name, one in self.sets.items() for row in one.rows]
-        return sorted(found, key=lambda row: -round(row[1].weight / self.keys[row[0]], 9))
-
-    @property
-    def said(self) -> str:
-        """Returns it in one line."""
-        counts = {name: one.values() for name, one in self.sets.items()}
-        each = ", ".join(f"{name} {one['documents']:,} of {one['keys']:,} keys" for name, one in counts.items())
-        depth = next(iter(self.sets.values())).depth
-        without = sum(one.without_text for one in self.sets.values())
-        why = next((one.why for one in self.sets.values() if one.why), None)
-        return f"not judged among the first {depth:,} results of all arms: {each}" + _lacking(without, why)
-
-    def values(self) -> dict[str, Any]:
-        """Returns the counts of each set as JSON-able values."""
-        return {"documents": len(self.rows), "sets": {name: one.values() for name, one in self.sets.items()}}
-
-    def columns(self) -> dict[str, list[Any]]:
-        """Returns the columns of the sheet by name, that of the set first."""
-        rows = self.rows
-        return {OF_SET: [name for name, _ in rows]} | _columns(self.key, [row for _, row in rows])
-
-
 def _columns(key: str, rows: Sequence[UnjudgedDocument]) -> dict[str, list[Any]]:
     named: dict[str, list[Any]] = {"doc_id": [one.doc_id for one in rows], "grade": [None] * len(rows)}
     behind: dict[str, list[Any]] = {name: [getattr(one, name) for one in rows] for name in BEHIND}
@@ -179,7 +140,7 @@ def unjudged_of(run: RunFolder, judgements: Judgements, frame: Frame, depth: int
     return Unjudged(tuple(rows), len(listed), depth, judgements.key, without, why)
 
 
-def write_unjudged(path: str, found: Unjudged | UnjudgedOfSets) -> None:
+def write_unjudged(path: str, found: Unjudged) -> None:
     """Writes the sheet to a local file or an object on S3.
 
     Raises:

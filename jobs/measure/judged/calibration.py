@@ -9,7 +9,6 @@ import duckdb
 
 from cluster.errors import ConfigError
 from cluster.storage import remote
-from jobs.config.set_configs import own_set
 from jobs.job.judged_ids import qualified_judgements
 from jobs.log.judgements import Key, read_qrels
 from jobs.measure.judged.agreement import agreement
@@ -46,7 +45,7 @@ def calibration_notes(
     if not named and not remote(path) and not Path(path).exists():
         return [f"calibration: {path} is not here, so nothing is known of the judge's agreement with people"]
     names = (key if named else None) or run.config.evaluate.key
-    people = read_qrels(path, "calibration" if named else "judge.calibration", names, own_set(run.config))
+    people = read_qrels(path, "calibration" if named else "judge.calibration", names)
     try:
         people = qualified_judgements(people, run.config, run.record.get("indexes") or {})
         query_ids = query_of(connection, run, people)

@@ -16,7 +16,6 @@ import duckdb
 import pyarrow as pa
 
 from cluster.errors import ConfigError
-from jobs.config.set_configs import own_set
 from jobs.job.judged_ids import qualified_judgements
 from jobs.log.judgements import Judgements, Key, check_here, read_qrels
 from jobs.measure import judged_rows
@@ -58,7 +57,7 @@ def measured_by(run: RunFolder, qrels: str | None, key: Key | None) -> Judgement
     if (path := qrels or evaluate.qrels) is not None:
         where = "--qrels" if qrels else "evaluate.qrels"
         check_here(None if qrels else path, "gains", "--qrels")
-        named = read_qrels(path, where, key or evaluate.key, own_set(run.config))
+        named = read_qrels(path, where, key or evaluate.key)
         return qualified_judgements(named, run.config, run.record["indexes"])
     if (judged := judged_relevance(run)) is not None:
         return judged

@@ -17,7 +17,7 @@ from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
 from jobs.job.replay import NOTED
-from jobs.runs.folder import CONCURRENT_FETCHES, SETS, find_runs, stored_json
+from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, stored_json
 from jobs.runs.old.removal import HALF_REMOVED, half_removed
 from jobs.runs.samples import ENDING, log_of_sample
 
@@ -42,8 +42,8 @@ class AgedRun:
 
     @property
     def is_ablation(self) -> bool:
-        """Returns whether it is an ablation's, of one set or over several."""
-        return "ablation" in self.record or SETS in self.record
+        """Returns whether it is an ablation's."""
+        return "ablation" in self.record
 
     @property
     def replays(self) -> str | None:
@@ -73,7 +73,7 @@ def choose(output: Storage, name: str | None, keep: float, now: float) -> Chosen
     Raises:
         ConfigError: A run's `_SUCCESS.json`, or a `latest.json`, is damaged.
     """
-    folders = list(find_runs(output, name, recorded=False, whole=True))  # also those whose record a removal has taken
+    folders = list(find_runs(output, name, recorded=False))  # also those whose record a removal has taken
     samples = find_runs(output, f"{name}{ENDING}") if name is not None else ()
     folders += [
         pair for pair in samples if log_of_sample(pair[1]) and pair not in folders

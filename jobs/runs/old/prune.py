@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster.errors import ClusterError, HeldError
-from cluster.run.shards import SUCCESS, committed_tables, manifests, read_plan
+from cluster.run.shards import committed_tables, manifests, read_plan
 from cluster.storage import Storage, open_storage
-from jobs.runs.folder import SETS, stored_json
-from jobs.runs.old.answers import NOTHING, Unsaved, save_answers, unsaved_answers
+from jobs.runs.old.answers import NOTHING, save_answers, unsaved_answers
 from jobs.runs.old.choice import UNFINISHED, AgedRun, choose
 from jobs.runs.old.removal import remove_run
 from jobs.runs.samples import log_of_sample
@@ -70,7 +69,7 @@ def prune(
     going, kept = list[OldRun](), dict(chosen.kept)
     for one in chosen.going:
         storage = open_storage(output.url(one.run_id))
-        unsaved = _unsaved(storage, one, now) if one.state == UNFINISHED else NOTHING
+        unsaved = unsaved_answers(storage, one.record, now) if one.state == UNFINISHED else NOTHING
         if unsaved.why_kept is not None:
             kept[one.run_id] = f"{unsaved.why_kept}; go on with it, or remove its folder"
             continue
@@ -88,18 +87,6 @@ def prune(
                 continue
         going.append(old)
     return Pruning(output.root, going, dict(sorted(kept.items())))
-
-
-def _unsaved(storage: Storage, one: AgedRun, now: float) -> Unsaved:
-    """Returns the answers of an unfinished run that are in no store; an ablation over sets stays where a set of it has some."""
-    if SETS not in one.record:
-        return unsaved_answers(storage, one.record, now)
-    for name, folder in one.record[SETS].items():
-        inner = open_storage(storage.url(folder))
-        record = stored_json(inner, "run.json")
-        if record and inner.stat(SUCCESS) is None and unsaved_answers(inner, record, now) != NOTHING:
-            return Unsaved([], f"its set {name} has answers that no store has")
-    return NOTHING
 
 
 def _measured(storage: Storage, one: AgedRun, answers: int) -> OldRun:

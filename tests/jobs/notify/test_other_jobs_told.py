@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import shutil
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,6 @@ from jobs.chain.store.files import NO_STORE
 from jobs.config.load import load_config
 from jobs.job.keys import identity_fields
 from jobs.submit.sent_config import as_sent, sent_config
-from tests.support.jobs.drawn_sets import write_paper
 from tests.support.jobs.in_process_runs import job_in_process, prepared_job
 from tests.support.jobs.webhook import Webhook
 
@@ -33,65 +29,6 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
     with Webhook() as server:
         monkeypatch.setenv("HOOK", server.address)
         yield server
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    write_paper(tmp_path)
-    return tmp_path
-
-
-@pytest.mark.slow
-def test_an_ablation_over_sets_tells_the_end_of_all_with_its_best_arm(
-    place: Path, hook: Webhook, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("jobs.pages.sets.compared.write_set_rows", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-        assert main(["ablate", "paper.yaml", *NOTIFY]) == 143  # after the last set
-    (folder,) = place.glob("runs/paper-*")
-    assert (folder / "_SUCCESS.json").exists()
-    assert hook.bodies.pop()["event"] == "interruption"
-    assert not hook.bodies
-    capfd.readouterr()
-
-    assert main(["ablate", "paper.yaml", "--json", *NOTIFY]) == 0
-    table = json.loads(capfd.readouterr().out)
-    (told,) = hook.bodies
-    assert (told["event"], told["verb"], told["run_id"], told["folder"]) == ("end", "ablate", table["run_id"], table["folder"])
-    queries = sum(
-        json.loads((Path(one["folder"]) / "run.json").read_text())["counts"]["queries"] for one in table["sets"].values()
-    )
-    assert told["queries"] == {"done": queries, "of": queries}
-    lists = table["comparisons"]["lists"]
-    first = next(iter(lists["arms"][0]["measures"]))
-    means = {one["arm"]: one["measures"][first]["mean"] for one in lists["arms"]}
-    best = max((arm for arm in means if arm != "original"), key=lambda arm: means[arm])
-    assert told["measure"] == {
-        "name": first, "arm": told["measure"]["arm"], "value": pytest.approx(means[best]), "baseline": "original",
-        "baseline_value": pytest.approx(means["original"]),
-    }  # fmt: skip
-    assert means[told["measure"]["arm"]] == means[best]
-
-    assert main(["ablate", "paper.yaml", *NOTIFY]) == 0  # shown again
-    assert len(hook.bodies) == 1
-
-    shutil.rmtree(list(table["sets"].values())[-1]["folder"])  # one set goes on, the other is finished already
-    assert main(["ablate", "paper.yaml", *NOTIFY]) == 0
-    (_, again) = hook.bodies
-    assert (again["event"], again["queries"]) == ("end", told["queries"])
-
-
-def test_a_set_that_is_refused_is_named_in_the_one_message(
-    place: Path, hook: Webhook, capfd: pytest.CaptureFixture[str]
-) -> None:
-    shutil.move(place / "data/tools/queries.jsonl", place / "away")
-    assert main(["ablate", "paper.yaml", *NOTIFY]) == 2
-    line = capfd.readouterr().err.splitlines()[-1]
-    (told,) = hook.bodies
-    assert (told["event"], told["exit_code"], told["code"]) == ("failure", 2, "log-missing")
-    assert told["line"].startswith("set tools: ")
-    assert told["line"] in line
 
 
 @pytest.mark.slow

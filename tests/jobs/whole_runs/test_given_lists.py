@@ -223,23 +223,3 @@ def test_a_cluster_is_sent_the_file(config: Write, tmp_path: Path) -> None:
     named = [sent.values["retrieve"]["retrievers"]["other"]["path"], sent.values["ablate"]["runs"]["arm"]]
     assert named[0] == named[1] != "other.run"
     assert sent.files[named[0]] == tmp_path / "other.run"
-
-
-@pytest.mark.slow
-def test_a_file_for_each_set_is_an_arm_over_all_sets(config: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    runs = {}
-    for seed, name in enumerate(("near", "far")):
-        write_beir(tmp_path / name)
-        runs[name] = write_run(tmp_path / f"{name}.run", seed)
-    bm25 = {"kind": "local", "index": "index-{set}", "analyzer": "english"}
-    parts = {key: {"path": "beir:{set}"} for key in ("log", "corpus")}
-    evaluate = {"qrels": "beir:{set}", "measures": list(MEASURES)}
-    ablate = {"sets": list(runs), "runs": {"other": "{set}.run"}}
-    path = config(name="both", retrieve={"retrievers": {"bm25": bm25}}, evaluate=evaluate, ablate=ablate, **parts)
-    done("ablate", path, capfd=capfd)
-    (place,) = (tmp_path / "runs").glob("both-*")
-    out, _ = done("evaluate", str(place), "--json", capfd=capfd)
-    (arm,) = (one for one in json.loads(out)["comparisons"]["lists"]["arms"] if one["arm"] == "other")
-    for name, run in runs.items():
-        found = {measure: of["sets"][name]["mean"] for measure, of in arm["measures"].items()}
-        assert found == pytest.approx(by_trec_eval(run), abs=1e-9)

@@ -1,25 +1,24 @@
-"""Data sets invented from a seed, each a folder: log, corpus, judgements, recorded rewrites; and a config over several."""
+"""Data sets invented from a seed, each a folder: log, corpus, judgements, recorded rewrites; and the config of an ablation."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
 PAPER = """\
-name: paper
-log: {path: "data/{set}/queries.jsonl", query_column: text, id_column: _id}
-corpus: {path: "data/{set}/corpus.jsonl"}
-rewrite: {engine: {kind: recorded, path: "data/{set}/recorded.jsonl"}, strategies: [general, keyword]}
-retrieve: {retrievers: {bm25: {kind: local, index: "index/{set}"}}}
-rerank: {kind: none}
-evaluate: {qrels: "data/{set}/qrels.tsv", measures: [nDCG@10, R@5]}
-ablate: {sets: [birds, tools], arms: {by rank: {fuse.method: rrf}}, table: {digits: 3, marks: direction}}
+name: {set}
+log: {{path: "data/{set}/queries.jsonl", query_column: text, id_column: _id}}
+corpus: {{path: "data/{set}/corpus.jsonl"}}
+rewrite: {{engine: {{kind: recorded, path: "data/{set}/recorded.jsonl"}}, strategies: [general, keyword]}}
+retrieve: {{retrievers: {{bm25: {{kind: local, index: "index/{set}"}}}}}}
+rerank: {{kind: none}}
+evaluate: {{qrels: "data/{set}/qrels.tsv", measures: [nDCG@10, P@5]}}
+ablate: {{subsets: leave_one_out, grid: {{fuse.depth: [3, 8]}}, arms: {{by rank: {{fuse.method: rrf}}}}}}
 output: runs
-cluster: {address: none}
+cluster: {{address: none}}
 """
-"""Ten lines: five arms over two data sets."""
+"""An ablation of nine arms over one data set."""
 SIZES = {"birds": (24, 90), "tools": (37, 120)}
 
 
@@ -49,21 +48,9 @@ def write_data_set(folder: Path, name: str, queries: int, documents: int) -> Non
     (place / "qrels.tsv").write_text("\n".join(qrels) + "\n", encoding="utf-8")
 
 
-def write_paper(place: Path, names: Sequence[str] = ("birds", "tools")) -> Path:
-    """Writes data sets and the config over two of them; returns its path."""
-    for name in names:
-        write_data_set(place / "data", name, *SIZES.get(name, (12, 40)))
-    path = place / "paper.yaml"
-    path.write_text(PAPER, encoding="utf-8")
-    return path
-
-
-def write_run_file(place: Path, name: str, queries: int, documents: int) -> Path:
-    """Writes lists of another system for the queries of a data set, as a run file of TREC; returns its path."""
-    drawn = random.Random(f"run of {name}")
-    path = place / f"{name}.run"
-    with path.open("w", encoding="utf-8") as file:
-        for query in range(queries):
-            for rank, document in enumerate(drawn.sample(range(documents), 15), start=1):
-                file.write(f"{name}-q{query} Q0 {name}-d{document} {rank} {20 - rank}.5 theirs\n")
+def write_ablation(place: Path, name: str) -> Path:
+    """Writes a data set and the config of an ablation over it; returns its path."""
+    write_data_set(place / "data", name, *SIZES.get(name, (12, 40)))
+    path = place / f"{name}.yaml"
+    path.write_text(PAPER.format(set=name), encoding="utf-8")
     return path

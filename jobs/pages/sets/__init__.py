@@ -1,1 +1,0 @@
-"""An ablation over several data sets as a table, as values, and as a page."""

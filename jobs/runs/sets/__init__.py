@@ -1,1 +1,0 @@
-"""An ablation over several data sets as it lies in storage."""

@@ -1,0 +1,149 @@
+"""Joined ablations: means over sets, one test over all, and what cannot be joined."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import dmqr
+from jobs.__main__ import main
+from tests.support.jobs.drawn_sets import write_ablation
+
+SETS = ("birds", "tools")
+FROZEN = {
+    ("full", "nDCG@10"): (0.3437759931, -0.0081258213, -0.0485520588, 0.0323004161, 0.6883039, 0.982164275),
+    ("full", "P@5"): (0.2328828828, 0.0301801801, -0.0065767110, 0.0669370714, 0.105612106, 0.316836317),
+    ("original", "nDCG@10"): (0.3519018144, 0.0000000000, 0.0000000000, 0.0000000000, 1, None),
+    ("original", "P@5"): (0.2027027027, 0.0000000000, 0.0000000000, 0.0000000000, 1, None),
+    ("general", "nDCG@10"): (0.3341652103, -0.0177366041, -0.0691416626, 0.0336684543, 0.491082138, 0.982164275),
+    ("general", "P@5"): (0.2655405405, 0.0628378378, 0.0235926716, 0.1020830039, 0.00227708003, 0.00910832013),
+    ("keyword", "nDCG@10"): (0.1047830279, -0.2471187865, -0.3087817047, -0.1854558684, 4.70065425e-10, 2.82039255e-09),
+    ("keyword", "P@5"): (0.0865990990, -0.1161036036, -0.1602170951, -0.0719901120, 2.76571057e-06, 1.65942634e-05),
+    ("without general", "nDCG@10"): (
+        0.2809639881,
+        -0.0709378263,
+        -0.1136969986,
+        -0.0281786540,
+        0.00155305102,
+        0.0077652551,
+    ),
+    ("without general", "P@5"): (0.1781531531, -0.0245495495, -0.0588368822, 0.0097377831, 0.157208183, 0.316836317),
+    ("without keyword", "nDCG@10"): (
+        0.3843429378,
+        0.0324411233,
+        -0.0029601425,
+        0.0678423893,
+        0.0715966525,
+        0.214789958,
+    ),
+    ("without keyword", "P@5"): (
+        0.2765765765,
+        0.0738738738,
+        0.0393418499,
+        0.1084058977,
+        7.73484029e-05,
+        0.0003867420,
+    ),
+    ("by rank", "nDCG@10"): (0.2834358244, -0.0684659900, -0.1283366926, -0.0085952874, 0.0258932966, 0.103573187),
+    ("by rank", "P@5"): (0.2097972972, 0.0070945945, -0.0355497046, 0.0497388938, 0.74016516, 0.74016516),
+    ("depth=3", "nDCG@10"): (0.2643881774, -0.0875136370, -0.1242414440, -0.0507858300, 1.35357866e-05, 2.70715732e-05),
+    ("depth=3", "P@5"): (0.2331081081, 0.0304054054, -0.0088745207, 0.0696853315, 0.126637844, 0.126637844),
+    ("depth=8", "nDCG@10"): (0.3066593345, -0.0452424799, -0.0797141632, -0.0107707967, 0.0111237638, 0.0111237638),
+    ("depth=8", "P@5"): (0.2480855855, 0.0453828828, 0.0052529958, 0.0855127699, 0.0273658187, 0.0547316374),
+}
+"""Arm and measure -> mean over sets, difference, interval, p, and p by Holm or q, as `ablate.sets` gave them (0.1.0.dev)."""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which two ablations are finished; tests change nothing in it."""
+    place = tmp_path_factory.mktemp("sets")
+    paths = [write_ablation(place, name) for name in SETS]
+    before = Path.cwd()
+    os.chdir(place)
+    try:
+        assert [main(["ablate", path.name]) for path in paths] == [0, 0]
+    finally:
+        os.chdir(before)
+    return place
+
+
+@pytest.fixture
+def folders(finished: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.chdir(finished)
+    return [str(next(Path("runs").glob(f"{name}-*"))) for name in SETS]
+
+
+def refusal(capfd: pytest.CaptureFixture[str], *words: str) -> str:
+    capfd.readouterr()
+    assert main(["evaluate", *words]) == 2
+    return capfd.readouterr().err
+
+
+def test_figures_are_those_of_a_table_over_sets(folders: list[str]) -> None:
+    rows = {(row["arm"], row["measure"]): row for row in dmqr.evaluate(*folders).table.to_pylist() if row["set"] is None}
+    assert rows.keys() == FROZEN.keys()
+    for key, frozen in FROZEN.items():
+        row = rows[key]
+        corrected = row["q"] if row["p_holm"] is None else row["p_holm"]
+        figures = [row[name] for name in ("mean", "difference", "low", "high", "p")] + [corrected]
+        assert figures == [value if value is None else pytest.approx(value, rel=1e-6, abs=1e-9) for value in frozen]
+
+
+def test_rows_of_sets_are_those_of_the_ablations_and_the_test_is_welchs(folders: list[str]) -> None:
+    rows = {(row["set"], row["arm"], row["measure"]): row for row in dmqr.evaluate(*folders).table.to_pylist()}
+    moved = {}
+    for name, folder in zip(SETS, folders, strict=True):
+        quality = dmqr.open(folder).quality()
+        for row in quality.table.to_pylist():
+            own = rows[name, row["arm"], row["measure"]]
+            assert [own[key] for key in ("mean", "difference", "p")] == [row[key] for key in ("mean", "difference", "p")]
+        keys = quality.per_query.to_pylist()
+        values = {(row["arm"], row["key"]): row["value"] for row in keys if row["measure"] == "P@5"}
+        moved[name] = np.array([value - values["original", key] for (arm, key), value in values.items() if arm == "full"])
+    welch = stats.ttest_ind(moved["birds"], -moved["tools"], equal_var=False)
+    assert rows[None, "full", "P@5"]["p"] == pytest.approx(welch.pvalue)
+
+
+def test_the_average_loss_is_that_of_table_4(folders: list[str]) -> None:
+    rows = {(row["set"], row["arm"]): row for row in dmqr.evaluate(*folders, measures=["P@5"]).table.to_pylist()}
+    losses = [rows[name, "full"]["mean"] - rows[name, "without general"]["mean"] for name in SETS]
+    assert rows[None, "without general"]["loss"] == pytest.approx(math.fsum(losses) / 2)
+    assert rows[None, "general"]["loss"] is None
+
+
+def test_the_command_line_prints_the_same(folders: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", *folders, "--json"]) == 0
+    printed = json.loads(capfd.readouterr().out)
+    assert printed == json.loads(json.dumps(dmqr.evaluate(*folders).values, allow_nan=False))
+    assert list(printed["ablations"]) == list(SETS)
+    assert main(["evaluate", *folders, "--measures", "P@5", "--baseline", "full"]) == 0
+    table = capfd.readouterr().out
+    assert table.splitlines()[0].split() == [
+        "P@5",
+        "birds",
+        "tools",
+        "mean",
+        "difference",
+        "95",
+        "%",
+        "interval",
+        "p",
+        "or",
+        "q",
+    ]
+    assert "average loss" in table
+    assert "difference to full" in table
+
+
+def test_what_cannot_be_joined_is_refused(folders: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert "has the name birds" in refusal(capfd, folders[0], folders[0])
+    assert "--arm: is of one run or ablation" in refusal(capfd, *folders, "--arm", "full")
+    assert "no run lies there" in refusal(capfd, *folders, "runs")
+    assert "'none' is no arm" in refusal(capfd, *folders, "--baseline", "none")
