@@ -17,7 +17,7 @@ from cluster.metrics.tracked import TrackedMetrics
 from cluster.outages import Outage, merged
 from cluster.run.grants import Budget
 from cluster.run.pool_sizes import TASK_CPUS
-from cluster.run.snapshot import BlockAttempt, BlockTotals, Retry, ShardState, Snapshot, StageProgress
+from cluster.run.snapshot import BlockTotals, Retry, ShardState, Snapshot, StageProgress
 
 _KEPT_COMMITS = 1000  # committed shards that are remembered, for attempts that end after the commit
 
@@ -63,7 +63,7 @@ class ProgressTracker:
         self._busy_seconds = [0.0] * len(self._stages)
         self._queued_seconds = [0.0] * len(self._stages)
         self._last_heartbeat, self._budget = clock(), Budget(budget_usd)
-        self._halted: dict[int, tuple[Totals, list[BlockAttempt]]] = {}  # shard -> what it has cost, and its attempts
+        self._halted: dict[int, Totals] = {}  # shard -> what it has cost
         self._outages: dict[str, list[Outage]] = {}  # worker -> what it waits for
         self._retries: list[Retry] = []
         self._metrics = metrics
@@ -124,7 +124,7 @@ class ProgressTracker:
                 for part in (state.spent, *(one.spent for one in state.totals.values())):
                     add_totals(spent, part)
                 self._end_attempt(state)
-                self._halted[shard] = spent, state.attempts
+                self._halted[shard] = spent
             self._admitted.discard(shard)
             self._forget(shard)
             self.close()
@@ -195,7 +195,6 @@ class ProgressTracker:
             state.stage, state.worker, state.attempt, state.began = index, worker, attempt, self._clock()
             state.rows, state.block_rows, state.node = max(state.rows, rows), rows, node
             state.totals = {earlier: one for earlier, one in state.totals.items() if earlier < index}
-            state.attempts.append(BlockAttempt(stage, attempt, worker, time.time(), rows))
             self._calls[index, worker] += 1
             self._busy_since.setdefault((index, worker), self._clock())
             return attempt
@@ -251,8 +250,6 @@ class ProgressTracker:
             self._isolations.forget((index, shard))
             state.stage, state.rows = index + 1, max(state.rows, rows)
             state.totals[index] = totals._replace(samples=())
-            for last in state.attempts[-1:]:  # none after a restart of this process
-                last.rows, last.totals = rows, state.totals[index]
             if self._metrics is not None:
                 self._metrics.finished(stage, shard, state.rows, self._clock() - state.began, totals)
 
@@ -263,17 +260,6 @@ class ProgressTracker:
             waiting = merged([outage for found in self._outages.values() for outage in found])
             rows = sum(state.rows for state in self._shards.values())
             return Snapshot(stages, rows, len(self._halted), waiting, [*self._retries])
-
-    def attempts(self, shard: int | None = None) -> dict[int, list[BlockAttempt]]:
-        """Returns shard -> the attempts at its blocks, in order, of a shard that is not marked as committed.
-
-        Args:
-            shard: The shard; None: every one that is in flight or was given up.
-        """
-        with self._condition:
-            found = {number: attempts for number, (_, attempts) in self._halted.items()}
-            found |= {number: state.attempts for number, state in self._shards.items()}
-            return {number: list(attempts) for number, attempts in found.items() if shard is None or number == shard}
 
     def seconds_since_heartbeat(self) -> float:
         """Returns the seconds since the last report of any worker, or the last commit."""
@@ -297,7 +283,7 @@ class ProgressTracker:
             elif state.stage == index:
                 add_totals(spent, state.spent)
         if not index:  # the tracker does not know which stages a halted shard has passed; sums over the stages are right
-            for halted, _ in self._halted.values():
+            for halted in self._halted.values():
                 add_totals(spent, halted)
         busy = self._busy_seconds[index] + sum(now - at for (stage, _), at in self._busy_since.items() if stage == index)
         ready = (len(self._ready[name]) or workers * (name in self._shrunk)) if workers else TASK_CPUS
@@ -322,7 +308,6 @@ class ProgressTracker:
         if state.worker is None:
             return
         call = state.stage, state.worker
-        state.attempts[-1].ended = time.time()
         state.worker, state.share, state.spent = None, 0.0, {}
         self._calls[call] -= 1
         if not self._calls[call]:

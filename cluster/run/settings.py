@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from cluster.errors import ConfigError
 from cluster.kuberay.settings import KubernetesSettings
 from cluster.placement import NodeGroup
 from cluster.run.pool_sizes import AUTO, PoolRequest
@@ -78,23 +77,6 @@ class ScalesTo(Settings):
     """Of each node."""
 
 
-class TraceSettings(Settings):
-    """Where OpenTelemetry spans are sent, by OTLP over HTTP; the variables OTEL_* of the driver's environment hold, too."""
-
-    endpoint: Annotated[str, Field(pattern=r"^https?://[^/@\s]+(/[^@\s]*)?$")] | None = None
-    """Address of the collector, like http://collector:4318; null: as OTEL_EXPORTER_OTLP_ENDPOINT says."""
-
-    def check(self) -> None:
-        """Raises ConfigError where a package is missing."""
-        try:
-            import opentelemetry.exporter.otlp.proto.http.trace_exporter
-            import opentelemetry.sdk.trace  # noqa: F401
-        except ImportError as error:
-            raise ConfigError(
-                "package-missing", f"cluster.traces: package {error.name!r} is missing; pip install 'dmqr[traces]'"
-            ) from error
-
-
 class ClusterSettings(Settings):
     """Where the job runs."""
 
@@ -129,8 +111,6 @@ class ClusterSettings(Settings):
     """Whether the run's metrics are on Ray's Prometheus endpoint; with address none there is no endpoint."""
     kubernetes: KubernetesSettings = KubernetesSettings()
     """What `submit --render` writes into manifests for Kubernetes."""
-    traces: TraceSettings | None = None
-    """Spans of the run, its shards and their stages; null: none."""
 
     @property
     def autoscaler_nodes(self) -> NodeGroup | None:

@@ -75,19 +75,6 @@ class Retry(NamedTuple):
 
 
 @dataclass
-class BlockAttempt:
-    """A worker's attempt at a block; times are in seconds since the epoch."""
-
-    stage: str
-    number: int  # from 1
-    worker: str
-    began: float
-    rows: int
-    ended: float | None = None  # None: the worker still has the block
-    totals: BlockTotals | None = None  # None: it has not finished, or the worker was lost
-
-
-@dataclass
 class ShardState:
     """Where a shard in flight is; `worker` is None while it waits for a worker."""
 
@@ -102,7 +89,6 @@ class ShardState:
     block_rows: int = 0  # of the block that the stage was given
     spent: Totals = field(default_factory=dict)  # by the worker so far
     totals: dict[int, BlockTotals] = field(default_factory=dict)  # stage -> totals
-    attempts: list[BlockAttempt] = field(default_factory=list)
 
     def queued(self, stage: int, now: float) -> float:
         """Returns the seconds for which it has waited for a worker of a stage until `now`; 0 where it does not."""

@@ -95,8 +95,6 @@ def prepare(config: Config, config_path: str, ready: Ready = leave) -> Prepared:
     Raises:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: the job cannot be run.
     """
-    if config.cluster.traces is not None:
-        config.cluster.traces.check()
     files = log_files(config.log)
     rewriting = read_rewriting(config)
     check_log(files, log_columns(config, rewriting))

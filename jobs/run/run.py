@@ -35,7 +35,6 @@ from jobs.run.record import Record
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.run.spending import RunMoney, spent_around
 from jobs.run.stream import Results, Runner, next_result, stream
-from jobs.run.traces import Traces, traced
 from jobs.run.watch import Watch, show_committed
 from jobs.runs.tally import Tally, tally_of
 from jobs.runs.traffic import covered_words
@@ -112,7 +111,6 @@ def run(
                 record = Record(prepared, session, lease.number, progress.state, outages, driver_costs, sizes)
                 put_log = log.store if log else lambda: None
                 with (
-                    traced(prepared, lease.number) as traces,
                     progress_file(storage, lease, progress.state, put_log, record.spent),
                     driver_gauges(prepared, lease, progress.state),
                 ):
@@ -124,7 +122,7 @@ def run(
                     tally = tally_of(storage)
                     driver = Driver(
                         job, session, lease, record, plan, tally, sizes, progress, signals, outages,
-                        resume_command, traces,
+                        resume_command,
                     )  # fmt: skip
                     driver.run()
                     return plan, driver.tally
@@ -153,7 +151,6 @@ class Driver:
     signals: Signals
     outages: OutageLog
     resume_command: str
-    traces: Traces
 
     @property
     def prepared(self) -> Prepared:
@@ -201,7 +198,7 @@ class Driver:
             watch, state.began = Watch(self.prepared.prices, state, spending.around), 0.0  # other workers, another rate
             runner = self._runner(len(shards), watch)
             spending.renew(self.tally)  # this runner grants anew
-            self.traces.tracker = tracker = runner.tracker
+            tracker = runner.tracker
             tracker.spent_elsewhere(spending.elsewhere(self.tally.spent))
             results = stream(runner, shards)
             self.signals.working = True
@@ -235,7 +232,6 @@ class Driver:
                 manifest = read_manifest(row["manifest"])
                 self.tally.add(manifest)
                 log_commit(manifest, len(self.tally.shards), len(self.plan.shards))
-                self.traces.committed(manifest)
                 add_traffic(json.loads(row["traffic"]))
             elif closing and not tracker.in_flight():
                 break  # the other shards would pass through the stages empty

@@ -85,13 +85,6 @@ def test_progress_while_blocks_are_under_way_and_at_the_end(ray_session: None, t
     assert pages["slow"].counts == {"odd": EACH * sum(shard % 2 for shard in first)}  # 2 and 3 wait for admission together
     assert pages["slow"].spent["slow"]["s@"]["requests"] == 2 * 3 * EACH
     assert pages["slow"].busy_seconds > 0
-    attempts = [one for shard in first for one in runner.tracker.attempts(shard)[shard]]
-    assert {one.stage for one in attempts if one.number == 1} == {"grow", "slow", "fold"}
-    lost = [one for one in attempts if one.totals is None]  # the two blocks in the worker that died, or the one
-    assert {(one.stage, one.number) for one in lost} == {("slow", 1)}
-    assert len([one for one in attempts if (one.stage, one.number) == ("slow", 2)]) == len(lost)
-    assert all(one.ended is not None and one.began <= one.ended for one in attempts)
-    assert sorted(runner.tracker.attempts()) == sorted(first)
     for shard in first:
         runner.tracker.mark_committed(shard)
     wait_for(runner, lambda pages: pages["fold"].done == EACH and len(found) == SHARDS)
