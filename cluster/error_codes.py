@@ -231,22 +231,14 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Start it again under another `name`, and report a bug.",
         ),
     },
-    "Publishing": {
-        "publish-run": (
-            "What `dmqr export` or `promote` was given is an ablation, or a run that is not finished.",
-            "Finish the run; of an ablation run the config of the arm that is meant.",
+    "Export": {
+        "export-version": (
+            "A version of this run is there already with other rows, or is damaged.",
+            "Remove its folder and export again, or give another `--to`.",
         ),
-        "publish-version": (
-            "A version is there already from another run or with other choices, is not complete, or is not there at all.",
-            "Give another `--version`, or export it again with the choices that the line names.",
-        ),
-        "publish-overtaken": (
-            "Another promotion or rollback of the same target came first.",
-            "See what is promoted now, and run it again if this one is still meant.",
-        ),
-        "publish-gate": (
-            "A version is outside of a bound of `publish.gates` (exit code 1); it is not promoted.",
-            "Look at the figures and at what the run has changed; a bound is set with `--set publish.gates.NAME=VALUE`.",
+        "export-bound": (
+            "A version is outside of a bound of `publish` (exit code 1); it is exported and not promoted.",
+            "Look at the figures; a bound is set with `--set publish.NAME=VALUE`.",
         ),
     },
     "The cluster": {

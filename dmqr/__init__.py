@@ -26,7 +26,7 @@ from cluster.errors import (
     UnavailableError,
 )
 from dmqr.calls import ablate, evaluate, index, open, plan, rewrite, run
-from dmqr.publishing import export, promote, rollback
+from dmqr.export import export
 
 if TYPE_CHECKING:
     from dmqr.quality import JoinedQuality, MeasuredQuality
@@ -59,9 +59,7 @@ __all__ = [
     "look_up_key",
     "open",
     "plan",
-    "promote",
     "rewrite",
-    "rollback",
     "run",
 ]
 

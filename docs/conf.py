@@ -20,11 +20,11 @@ NAVIGATION = {
         "docs/config", "docs/plugins", "docs/coming-from",
     ),
     "Operate": (
-        "docs/operations", "docs/schedulers", "docs/notifications", "docs/publishing", "docs/look-up", "docs/rules",
+        "docs/operations", "docs/schedulers", "docs/notifications", "docs/publishing",
         "docs/cluster", "docs/kubernetes", "docs/store", "docs/tables", "docs/metrics", "docs/errors",
     ),
     "Stages by choice": (
-        "docs/answers", "docs/corrective", "docs/judges", "docs/collections", "docs/clicks", "docs/recipes", "docs/training",
+        "docs/answers", "docs/corrective", "docs/judges", "docs/collections", "docs/clicks", "docs/recipes",
     ),
     "Compare": (
         "docs/ablations", "docs/ablations-measured", "docs/test-collections", "docs/rewriting-and-reranking",

@@ -5,17 +5,12 @@ errors.md             from `cluster/error_codes.py`
 metrics.md            from the table of `cluster/metrics/table.py`
 strategy-files.md     from the models of strategies, rules and demonstrations
 
-and in the sources below docs/look-up/, the lines between `generated: begin` and `generated: end`, from Python's `str.casefold`
-and `str.isspace`.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
-import textwrap
-import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,8 +32,6 @@ from rewriters.strategy import Strategy, Words  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 Schema = dict[str, Any]
-LOOK_UP = {"docs/look-up/DmqrKey.java": "private static final String", "docs/look-up/dmqr_key.mjs": "const"}
-"""Source of the look-up function -> how it declares a text."""
 
 _CONFIG = """# Keys of a config
 
@@ -128,7 +121,7 @@ Gauges vanish from the endpoint 20 s after the run has ended; counters and histo
 
 def main() -> int:
     """Writes the files, or says which are stale; returns the exit code."""
-    generated = {f"docs/{name}": text for name, text in pages().items()} | look_up_sources()
+    generated = {f"docs/{name}": text for name, text in pages().items()}
     stale = {name: text for name, text in generated.items() if not _same(ROOT / name, text)}
     if "--check" in sys.argv[1:]:
         for name in stale:
@@ -148,47 +141,6 @@ def pages() -> dict[str, str]:
         "metrics.md": metrics_page(),
         "strategy-files.md": files_page(),
     }
-
-
-def look_up_sources() -> dict[str, str]:
-    """Returns the sources of the look-up function by path, with the tables by which this Python folds and splits."""
-    points = range(sys.maxunicode + 1)
-    folds = {point: to for point in points if (to := [ord(one) for one in chr(point).casefold()]) != [point]}
-    offsets = {point: to[0] - point if len(to) == 1 else None for point, to in folds.items()}
-    spaces: dict[int, int | None] = {point: 0 for point in points if chr(point).isspace()}
-    tables = {
-        "FOLDING": [f"{_range(*one)}:{','.join(f'{to:x}' for to in folds[one[0]])}" for one in _ranges(offsets, 1, 2)],
-        "SPACES": [_range(*one) for one in _ranges(spaces, 1)],
-    }
-    sources = {}
-    for path, declared in LOOK_UP.items():
-        before, indent, _, after = re.split(
-            r"( *)// generated: begin\n(.*?) *// generated: end\n", (ROOT / path).read_text(encoding="utf-8"), flags=re.DOTALL
-        )
-        lines = ["// generated: begin", f"// Unicode {unicodedata.unidata_version}"]
-        for name, entries in tables.items():
-            parts = textwrap.wrap(" ".join(entries), 110)
-            quoted = [f'    "{part}{" " * (part is not parts[-1])}"' for part in parts]
-            lines += [f"{declared} {name} =", " +\n".join(quoted) + ";"]
-        made = textwrap.indent("\n".join([*lines, "// generated: end\n"]), indent)
-        sources[path] = before + made + after
-    return sources
-
-
-def _ranges(offsets: dict[int, int | None], *steps: int) -> list[tuple[int, int, int]]:
-    """Returns first, last and step of ranges of code points of one offset; those without an offset stand alone."""
-    found: list[tuple[int, int, int]] = []
-    for point, offset in offsets.items():
-        first, last, step = found[-1] if found else (point, point, 0)
-        if offset is not None and offset == offsets[first] and point - last in ((step,) if step else steps):
-            found[-1] = (first, point, point - last)
-        else:
-            found.append((point, point, 0))
-    return found
-
-
-def _range(first: int, last: int, step: int) -> str:
-    return f"{first:x}" if first == last else f"{first:x}-{last:x}" + "/2" * (step == 2)
 
 
 def errors_page() -> str:

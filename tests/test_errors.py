@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import jobs.publish.gates.gate  # noqa: F401 - has a subclass
+import jobs.export.checks  # noqa: F401 - has a subclass
 import retrievers.elastic.failures  # noqa: F401 - has a subclass
 from cluster.errors import CODES, DmqrError, UnavailableError, nearest
 from jobs.__main__ import main

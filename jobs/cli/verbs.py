@@ -9,17 +9,16 @@ from functools import partial
 from pathlib import Path
 
 from cluster.errors import ConfigError, DmqrError
+from jobs.cli.export import export
 from jobs.cli.imports import import_
 from jobs.cli.inputs import check_samples, ground_truth, prices_of, shown_by
 from jobs.cli.job_verbs import logs, stop
 from jobs.cli.log_verbs import load, told_of
 from jobs.cli.printing import print_json, print_page, show
-from jobs.cli.publishing.export import export
-from jobs.cli.publishing.promote import promote, rollback
 from jobs.cli.refusal import say
 
 __all__ = [
-    "ablate", "clicks", "diff", "export", "import_", "index", "logs", "plan", "promote", "rollback", "run", "stop",
+    "ablate", "clicks", "diff", "export", "import_", "index", "logs", "plan", "run", "stop",
     "try_", "tune",
 ]  # fmt: skip
 

@@ -81,7 +81,7 @@ class Config(Settings):
     notify: Annotated[list[NotifySettings], NOT_IDENTITY] = []
     """Who is told what becomes of a job."""
     publish: Annotated[PublishSettings, NOT_IDENTITY] = PublishSettings()
-    """How a finished run becomes a version that a search looks up."""
+    """Bounds of a version that `export --promote` makes current."""
     output: Annotated[str, NOT_IDENTITY, Names.FILE]
     """A local or S3 folder; each run has a folder of its own below it."""
     store: Annotated[str | None, NOT_IDENTITY, Names.FILE] = BESIDE_RUNS

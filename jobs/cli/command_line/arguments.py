@@ -20,6 +20,7 @@ from jobs.cli.command_line.measure_arguments import (
     add_clicks,
     add_diff,
     add_evaluate,
+    add_export,
     add_json,
     add_measures,
     add_report,
@@ -27,7 +28,6 @@ from jobs.cli.command_line.measure_arguments import (
     add_tune,
 )
 from jobs.cli.command_line.parser import PROGRAM, REQUIRED, Parser
-from jobs.cli.command_line.publish_arguments import add_export, add_promote, add_rollback
 from jobs.cli.command_line.store_arguments import add_store
 from jobs.cli.inputs import named_config
 
@@ -286,18 +286,8 @@ VERBS = {
         add_tune,
     ),
     "export": Verb(
-        "write a finished run's look-up rows, as a version, to a folder or into Elasticsearch",
-        "dmqr export runs/quickstart --to runs/published",
+        "write a finished run's look-up rows as a version; make it current, if errors, coverage and quality are within bounds",
+        "dmqr export runs/quickstart --to runs/published --promote --set publish.error_rate=0.05",
         add_export,
-    ),
-    "promote": Verb(
-        "make an exported version the one that a search uses, if gates hold: errors, coverage, changes, quality",
-        "dmqr promote runs/quickstart --to runs/published --set publish.gates.error_rate=0.05",
-        add_promote,
-    ),
-    "rollback": Verb(
-        "make the version before the promoted one the one that a search uses",
-        "dmqr rollback --to runs/published --check",
-        add_rollback,
     ),
 }

@@ -1,4 +1,4 @@
-"""Arguments of the verbs that measure what was run: evaluate, diff, tune, report, clicks."""
+"""Arguments of the verbs that measure what was run: evaluate, diff, tune, export, report, clicks."""
 
 from __future__ import annotations
 
@@ -111,6 +111,20 @@ def add_tune(one: argparse.ArgumentParser) -> None:
     words = "where the tuned config goes (default: <name>-tuned.yaml); its rules, if it selects, beside it; overwrites nothing"
     add(one, "--out", metavar="FILE", help=words)
     add(one, "--seed", type=int, default=0, metavar="N", help="of the drawing of the folds (default: 0)")
+    add_json(one)
+
+
+def add_export(one: argparse.ArgumentParser) -> None:
+    """Adds the arguments of export."""
+    add_run(one)
+    add(one, "--to", required=True, metavar="FOLDER", help="where versions lie, here or on S3")
+    add(one, "--hits", type=int, default=10, metavar="N", help="documents of a query at most (default: 10)")
+    add(one, "--promote", action="store_true", help="make the version current, if its checks hold")
+    words = "with --promote: another bound, like publish.coverage=0.9; null: none"
+    add(one, "--set", action="append", default=[], metavar="A.B=VALUE", help=words)
+    words = "with --promote: judgements to check quality by (default: those of the run's config, else of its judge)"
+    add(one, "--qrels", metavar="FILE", help=words)
+    add_key(one)
     add_json(one)
 
 

@@ -36,8 +36,6 @@ from jobs.index import actors
 from jobs.job.pools import check_shares
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
-from jobs.publish.folder.promotions import move
-from jobs.publish.promotion import Promotion
 from jobs.run.finish import check_balances, run_balances
 from jobs.run.limits import Signals, Stall, Sums, limit
 from jobs.run.planning.requests import JobRequests
@@ -344,10 +342,4 @@ RUNNING = [
 ]
 
 
-def promoted_twice(_: Patch) -> None:
-    for version in ("one", "two"):
-        move(FileStorage("promoted"), Promotion(version, "run", "2026-01-31"))
-
-
-PUBLISHING = [Call("publish-overtaken", "another promotion came first: one is promoted", promoted_twice)]
-CALLS = [*MODELS, *ELASTIC, *S3, *CLUSTER, *RUNNING, *PUBLISHING]
+CALLS = [*MODELS, *ELASTIC, *S3, *CLUSTER, *RUNNING]

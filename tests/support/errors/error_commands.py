@@ -15,13 +15,12 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
+import dmqr
 from cluster.errors import UnavailableError
 from cluster.run.lease import Lease
 from cluster.storage import open_storage
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.verbs.publishing import ExportArguments
-from jobs.verbs.publishing import exported as export
 from retrievers.models import _commit
 from tests.support.errors.small_job import AFTERWARDS, JOB, Command, Patch, Spoil, failing, file, job, table, typed
 from tests.support.jobs.report_runs import Query, RunMaker, query_id
@@ -143,16 +142,8 @@ def half_a_run(_: Patch) -> None:
     RunMaker(Path("made"))(finished=False)
 
 
-def exported_with_errors(_: Patch) -> None:
-    export(RunMaker(Path("made"))(), ExportArguments({"to": "out"}))
-
-
-def published_before(_: Patch) -> None:
-    export(RunMaker(Path("made"))(), ExportArguments({"to": "out"}))
-    record = Path("out/0123456789ab/export.json")
-    record.write_text(
-        record.read_text().replace('"run_id": "small-', '"run_id": "another-').replace('"identity": "', '"identity": "0')
-    )
+def exported(hits: int) -> Spoil:
+    return lambda _: dmqr.export(RunMaker(Path("made"))().storage.root, "out", hits=hits)
 
 
 def judged_otherwise(patch: Patch) -> None:
@@ -324,25 +315,26 @@ FOLDERS = [
     job("stopped-failure", "then go on with", spoil=failing(OSError(errno.EROFS, "no"), "jobs.run.run.run"), exit_code=1),
     job("storage-away", "try again later", spoil=failing(UnavailableError("s3: away"), "jobs.run.run.run"), exit_code=1),
 ]
-PUBLISHING = [
-    typed("argument", "--to is missing: where versions lie", "export", RUN, spoil=a_run),
-    typed("argument", "did you mean 'rows'?", "export", RUN, "--to", "out", "--as", "rowss", spoil=a_run),
-    typed("argument", "a version has lower-case letters", "export", RUN, "--to", "out", "--version", "A/b", spoil=a_run),
-    typed("publish-run", "is not finished", "export", RUN, "--to", "out", spoil=half_a_run),
+EXPORT = [
+    typed("argument", "--to is missing", "export", RUN, spoil=a_run),
+    typed("argument", "is not finished", "export", RUN, "--to", "out", spoil=half_a_run),
+    typed("argument", "--qrels: is of a promotion", "export", RUN, "--to", "out", "--qrels", "q.tsv", spoil=a_run),
+    typed("argument", "is no bound", "export", RUN, "--to", "out", "--promote", "--set", "fuse.k=1", spoil=a_run),
     typed(
-        "publish-gate",
-        "look at the run, or set another bound",
-        "promote",
+        "export-bound",
+        "is exported and not promoted",
+        "export",
         RUN,
         "--to",
         "out",
-        spoil=exported_with_errors,
+        "--promote",
+        spoil=exported(10),
         exit_code=1,
     ),
-    typed("publish-version", "is of the run another", "export", RUN, "--to", "out", spoil=published_before),
+    typed("export-version", "an export that has 20 hits", "export", RUN, "--to", "out", spoil=exported(20)),
 ]
 
-COMMANDS = [*CONFIG, *LOG, *ENGINES, *INDEXES, *FOLDERS, *PUBLISHING]
+COMMANDS = [*CONFIG, *LOG, *ENGINES, *INDEXES, *FOLDERS, *EXPORT]
 
 # ---------------------------------------------------------------- what the system refuses, and what a bug comes to
 

@@ -1,1 +1,0 @@
-"""The verbs that bring a finished run to a search: export, promote, rollback."""

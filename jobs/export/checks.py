@@ -1,0 +1,135 @@
+"""Checks of a version before it is made current: error rate, coverage of the traffic, quality."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cluster.errors import ConfigError
+from jobs.config.publish import PublishSettings
+from jobs.export.versions import Version
+from jobs.log.judgements import Judgements
+from jobs.measure.frame import measure
+from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import figure, percent
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Check:
+    """Result of one check.
+
+    Attributes:
+        name: The key of `publish`.
+        passed: Whether the bound holds; also where none is set, or nothing can be measured.
+        figure: The measured value; None: nothing was measured.
+        text: Value and bound in words.
+    """
+
+    name: str
+    passed: bool
+    figure: float | None
+    text: str
+
+    def values(self) -> dict[str, Any]:
+        """Returns it as JSON-able values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A complete version.
+
+    Attributes:
+        version: As its `export.json` says.
+        place: Its folder.
+        existed: Whether it was there before.
+        checks: Of its promotion; none without one.
+        current: The version that a search uses now; None: there is none.
+        before: The one before that.
+    """
+
+    version: Version
+    place: str
+    existed: bool
+    checks: list[Check]
+    current: str | None
+    before: str | None
+
+    def values(self) -> dict[str, Any]:
+        """Returns it as JSON-able values."""
+        state = {"place": self.place, "existed": self.existed, "current": self.current, "before": self.before}
+        return asdict(self.version) | state | {"checks": [one.values() for one in self.checks]}
+
+
+class NotPromotedError(ConfigError):
+    """A version is outside of a bound; the pointer is as it was."""
+
+    exit_code = 1
+
+
+def checks(run: RunFolder, version: Version, settings: PublishSettings, judgements: Judgements | None) -> list[Check]:
+    """Returns the three checks of a version.
+
+    Args:
+        run: Of the version.
+        version: To check.
+        settings: The bounds.
+        judgements: To measure quality by; None: there are none.
+    """
+    return [error_rate(run, settings), coverage(run, version, settings), quality(run, settings, judgements)]
+
+
+def error_rate(run: RunFolder, settings: PublishSettings) -> Check:
+    """Checks the share of queries with a failure."""
+    queries, failed = run.counts.get("queries", 0), run.counts.get("failed_queries", 0)
+    share = failed / queries if queries else 0.0
+    text = f"{percent(share)} of the queries failed ({failed:,} of {queries:,})"
+    return _bounded("error_rate", share, settings.error_rate, text, most=True)
+
+
+def coverage(run: RunFolder, version: Version, settings: PublishSettings) -> Check:
+    """Checks the share of the log's traffic whose query has a row with rewrites or hits.
+
+    Rejected rows of the log are traffic without a row: as often as they were asked, where the plan knows it, else once each.
+    """
+    planned, served = run.plan.counts, version.counts["served_traffic"]
+    traffic = version.counts["traffic"] + planned.get("rejected_traffic", planned.get("rejected", 0))
+    share = served / traffic if traffic else 0.0
+    text = f"{percent(share)} of the log's traffic has rewrites or documents ({served:,} of {traffic:,})"
+    return _bounded("coverage", share, settings.coverage, text, most=False)
+
+
+def quality(run: RunFolder, settings: PublishSettings, judgements: Judgements | None) -> Check:
+    """Checks the first measure of the results against that of the original query alone, over the judged queries."""
+    name, bound = "quality_loss", settings.quality_loss
+    if bound is None:
+        return Check(name, True, None, "quality has no bound")
+    if judgements is None:
+        return Check(name, True, None, "there are no judgements")
+    measured = judgements.measures(run.config.evaluate.measures)[0]
+    frame = measure(run, judgements, [measured])
+    if not frame.keys:
+        return Check(name, False, None, f"no query of the log is judged in {judgements.path}")
+    results, *alone = (float(values.mean()) for values in frame.values[:, 0])
+    text = f"{measured} of the results is {figure(results)} over {len(frame.keys):,} judged keys"
+    if not alone:
+        why = "no list of it is graded" if judgements.judge is not None else "its own list was not kept"
+        return Check(name, True, results, f"{text}, not compared with the original alone: {why}")
+    text += f", that of the original alone {figure(alone[0])}, at most {figure(bound)} more"
+    return Check(name, results >= alone[0] - bound - _ROUNDING, results, text)
+
+
+def not_promoted(version: Version, failed: list[Check]) -> NotPromotedError:
+    """Returns the error of checks that failed."""
+    texts = "; ".join(f"publish.{one.name}: {one.text}" for one in failed)
+    remedy = f"look at the run, or set another bound (--set publish.{failed[0].name}=VALUE)"
+    return NotPromotedError("export-bound", f"{texts}; {version.run_id} is exported and not promoted; {remedy}")
+
+
+def _bounded(name: str, share: float, bound: float | None, text: str, *, most: bool) -> Check:
+    if bound is None:
+        return Check(name, True, share, f"{text}, no bound")
+    passed = share <= bound if most else share >= bound
+    return Check(name, passed, share, f"{text}, at {'most' if most else 'least'} {percent(bound)}")

@@ -1,0 +1,125 @@
+"""Look-up rows: one per query of a finished run, with its rewrites and its first documents.
+
+DuckDB makes them from the committed shards, some at a time. A row holds no time and no place, so one run gives the same rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from math import isnan, nan
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cluster.errors import ConfigError
+from cluster.storage.s3_duckdb import reason
+from jobs.runs.folder import RunFolder
+from jobs.runs.reading import create_view, database, files, portions, queries_table
+from jobs.tables import ITERATE
+from retrievers.fusion import list_weight
+
+_REWRITE = pa.struct(
+    [
+        ("strategy", pa.string()),
+        ("position", pa.int32()),
+        ("text", pa.string()),
+        ("weight", pa.float64()),
+        ("search_as", pa.string()),
+    ]
+)
+_HIT = pa.struct([("doc_id", pa.string()), ("score", pa.float64())])
+LOOK_UP = pa.schema(
+    [
+        ("query_id", pa.string()),
+        ("query", pa.string()),
+        ("context", pa.string()),
+        ("rewrites", pa.list_(_REWRITE)),
+        ("hits", pa.list_(_HIT)),
+    ]
+)
+"""Columns of a look-up row; `context` is null where a query was asked without earlier turns."""
+COUNTED = ("rows", "rewrites", "hits", "traffic", "served_traffic")
+"""Counts of an export: `traffic` is how often its queries were asked, `served_traffic` those with rewrites or hits."""
+
+_PORTION = 200_000  # rows of results/ at a time
+_BATCH = 1 << 14  # rows of a row group
+_GIVEN = pa.schema(
+    [
+        ("strategy", pa.string()),
+        ("place", pa.int32()),
+        ("weight", pa.float64()),  # the greatest of `fuse.weights` by the retrievers whose lists are fused; null: none is given
+        ("own", pa.bool_()),  # whether a list that takes part has the strategy's own weight
+    ]
+)
+_ROWS = """
+WITH searched AS (
+  SELECT query_id, place, strategy, position, text, search_as, position_weight
+    * coalesce(greatest(given.weight, if(own, rewrites.weight, NULL)), rewrites.weight) AS weight
+  FROM rewrites LEFT JOIN given USING (strategy)
+), texts AS (
+  SELECT query_id, list({'strategy': strategy, 'position': position, 'text': text, 'weight': weight, 'search_as': search_as}
+    ORDER BY place, strategy, position) AS rewrites FROM searched GROUP BY query_id
+), first AS (
+  SELECT query_id, list({'doc_id': doc_id, 'score': score} ORDER BY rank) AS hits FROM results WHERE rank <= $hits
+  GROUP BY query_id
+)
+SELECT query_id, normalised AS query, context, coalesce(rewrites, []) AS rewrites, coalesce(hits, []) AS hits, log_count
+FROM queries LEFT JOIN texts USING (query_id) LEFT JOIN first USING (query_id) ORDER BY query_id
+"""
+
+
+def write_rows(run: RunFolder, hits: int, path: Path) -> dict[str, int]:
+    """Writes the rows of a finished run, with the first `hits` documents each, to a local file; returns `COUNTED`.
+
+    Raises:
+        ConfigError: The run's tables cannot be read.
+    """
+    counts = Counter(dict.fromkeys(COUNTED, 0))
+    try:
+        with database() as connection, pq.ParquetWriter(path, LOOK_UP, compression="zstd") as file:
+            connection.register("given", pa.Table.from_pylist(_strategies(run), _GIVEN))
+            for table in _made(connection, run, hits):
+                counts.update(_counted(table))
+                file.write_table(table.select(LOOK_UP.names).cast(LOOK_UP), _BATCH)
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        what = f"{run.storage.root}: the run's tables cannot be read ({reason(error)})"
+        raise ConfigError("run-damaged", f"{what}; put back what was changed there") from error
+    return dict(counts)
+
+
+def _strategies(run: RunFolder) -> list[dict[str, Any]]:
+    """Returns a row of `_GIVEN` per strategy whose texts rewrites/ may have, in the order of the config."""
+    fuse, found = run.config.fuse, []
+    for place, name in enumerate([*run.config.rewrite.planned, *[ITERATE] * (run.config.iterate is not None)]):
+        weights = [
+            list_weight(fuse.weights, name, retriever, nan)
+            for retriever in run.config.retrieve.route(name)
+            if fuse.retriever_weights.get(retriever, 1.0) > 0
+        ]
+        given = [weight for weight in weights if not isnan(weight)]
+        weight = max(given, default=None if weights else 0.0)
+        found.append({"strategy": name, "place": place, "weight": weight, "own": len(given) < len(weights)})
+    return found
+
+
+def _made(connection: duckdb.DuckDBPyConnection, run: RunFolder, hits: int) -> Iterator[pa.Table]:
+    """Yields the rows of some shards at a time, with `log_count`."""
+    for portion in portions(run.manifests, "results", _PORTION):
+        columns = ["query_id", "normalised", "log_count", "context"]
+        connection.register("queries", queries_table(run, (one.shard for one in portion), columns))
+        for table in ("rewrites", "results"):
+            create_view(connection, table, table, files(run, table, portion))
+        yield connection.sql(_ROWS, params={"hits": hits}).to_arrow_table()
+
+
+def _counted(table: pa.Table) -> dict[str, int]:
+    rewrites, hits = (pc.list_value_length(table.column(name)) for name in ("rewrites", "hits"))
+    asked = table.column("log_count")
+    served = asked.filter(pc.greater(pc.add(rewrites, hits), 0))
+    sums = (pc.sum(one).as_py() or 0 for one in (rewrites, hits, asked, served))
+    return dict(zip(COUNTED, (len(table), *sums), strict=True))

@@ -1,0 +1,163 @@
+"""Versions in a folder, here or on S3, and the pointer to the current one.
+
+A version is `<target>/<run id>/`: a data file under a name that no other attempt uses, then `export.json`, create-only, which
+names it. Before it is there, nothing of the version counts. `<target>/current.json` names the current version and the one
+before; it is replaced as a whole, so a reader sees the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import re
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import ConfigError
+from cluster.run.shards import committed_tables
+from cluster.storage import Storage, open_storage
+from jobs.export.rows import write_rows
+from jobs.runs.folder import RunFolder
+
+RECORD, CURRENT = "export.json", "current.json"
+_OF_AN_ATTEMPT = re.compile(r"rows-[0-9a-f]{12}\.parquet")
+
+
+@dataclass(frozen=True)
+class Version:
+    """An exported version, as its `export.json` says.
+
+    Attributes:
+        run_id: The run of its rows, and the name of the version.
+        run: The folder of that run.
+        content: Hash of the names and sizes of the run's files: a run that was removed and made again has others.
+        hits: Documents of a query at most.
+        counts: As `jobs.export.rows.COUNTED`.
+        file: The data file, in the version's folder.
+        size: Its bytes.
+        made: When, in UTC.
+    """
+
+    run_id: str
+    run: str
+    content: str
+    hits: int
+    counts: Mapping[str, int]
+    file: str
+    size: int
+    made: str
+
+
+def open_target(name: str) -> Storage:
+    """Returns the storage of a folder of versions.
+
+    Raises:
+        ConfigError: It is the folder of a run.
+    """
+    storage = open_storage(name)
+    if storage.stat("run.json") is not None:  # whose manifests and tables the versions would lie among
+        raise ConfigError("argument", f"--to {name}: is the folder of a run; name another folder")
+    return storage
+
+
+def export_version(storage: Storage, run: RunFolder, hits: int, phase: Callable[[str], object]) -> tuple[Version, bool]:
+    """Writes the version of a finished run, unless it is there; returns it, and whether it was there.
+
+    Raises:
+        ConfigError: It is there and is another export, or is damaged; or the run's tables cannot be read.
+    """
+    run_id, content = run.record["run_id"], _content_of(run)
+    version, existed = _read(storage, run_id), True
+    if version is None:
+        key = f"rows-{uuid.uuid4().hex[:12]}.parquet"
+        with tempfile.TemporaryDirectory(prefix="dmqr-export-") as folder:
+            phase("making rows")
+            path = Path(folder, key)
+            counts = write_rows(run, hits, path)
+            phase("storing rows")
+            storage.upload(path, f"{run_id}/{key}")
+            size = path.stat().st_size
+        version = Version(run_id, run.storage.root, content, hits, counts, key, size, _now())
+        existed = not storage.put_if_absent(f"{run_id}/{RECORD}", _json(asdict(version)))
+        version = _read(storage, run_id) if existed else version  # another export was first
+    assert version is not None
+    if (version.content, version.hits) != (content, hits):
+        why = f"has {version.hits} hits of a query" if version.content == content else "is of other files of that run"
+        remedy = f"remove {storage.url(run_id)}, or give another --to"
+        raise ConfigError("export-version", f"{storage.url(run_id)}: there is an export that {why}; {remedy}")
+    _check_whole(storage, version)
+    _tidy(storage, version)
+    return version, existed
+
+
+def current(storage: Storage) -> dict[str, Any] | None:
+    """Returns what `current.json` says; None: nothing was promoted.
+
+    Raises:
+        ConfigError: It is damaged.
+    """
+    return _json_of(storage, CURRENT)
+
+
+def promote(storage: Storage, version: Version) -> str | None:
+    """Has `current.json` name this version; returns the version before it, None if there was none."""
+    now = current(storage) or {}
+    if now.get("version") == version.run_id:
+        before: str | None = now["before"]
+        return before
+    pointer = {"version": version.run_id, "file": f"{version.run_id}/{version.file}", "before": now.get("version")}
+    storage.put(CURRENT, _json(pointer | {"promoted": _now()}))
+    return pointer["before"]
+
+
+def _content_of(run: RunFolder) -> str:
+    found = hashlib.sha256()
+    for table, files in sorted(committed_tables(run.plan, run.manifests).items()):
+        found.update("".join([f"{table}\n", *(f"{file.key} {file.size}\n" for file in files)]).encode())
+    return found.hexdigest()[:16]
+
+
+def _read(storage: Storage, run_id: str) -> Version | None:
+    values = _json_of(storage, key := f"{run_id}/{RECORD}")
+    try:
+        return None if values is None else Version(**values)
+    except TypeError as error:
+        what = f"{storage.url(key)}: is of another version of dmqr"
+        raise ConfigError("export-version", f"{what}; remove that folder, and export again") from error
+
+
+def _json_of(storage: Storage, key: str) -> dict[str, Any] | None:
+    if (data := storage.get(key)) is None:
+        return None
+    try:
+        values: dict[str, Any] = json.loads(data)
+    except ValueError as error:
+        raise ConfigError("export-version", f"{storage.url(key)}: is damaged; remove it, and export again") from error
+    return values
+
+
+def _check_whole(storage: Storage, version: Version) -> None:
+    found = storage.stat(key := f"{version.run_id}/{version.file}")
+    if found is None or found.size != version.size:
+        why = "is gone" if found is None else f"has {found.size:,} bytes in place of {version.size:,}"
+        remedy = f"put it back, or remove {storage.url(version.run_id)} and export again"
+        raise ConfigError("export-version", f"{storage.url(key)}: {why}; {remedy}")
+
+
+def _tidy(storage: Storage, version: Version) -> None:
+    """Removes data files that the record does not name: of attempts that were killed, or came second."""
+    left = [entry for entry in storage.list(version.run_id) if _OF_AN_ATTEMPT.fullmatch(entry.name)]
+    storage.delete(*(entry.key for entry in left if entry.name != version.file))
+
+
+def _json(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, ensure_ascii=False, indent=1).encode()
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,1 +1,0 @@
-"""What the verbs show that bring a finished run to a search."""

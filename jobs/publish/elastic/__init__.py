@@ -1,1 +1,0 @@
-"""Versions in Elasticsearch: an index each, and an alias that stands for the promoted one."""

@@ -1,1 +1,0 @@
-"""Versions in a folder, here or on S3."""

@@ -1,1 +1,0 @@
-"""What an export can be written as: a module for each format, which has its one `FORMAT`."""

@@ -1,1 +1,0 @@
-"""The four gates before a promotion: error rate, coverage, changed first documents, quality."""
