@@ -38,7 +38,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Exported:
+class DoneExport:
     """A complete version.
 
     Attributes:

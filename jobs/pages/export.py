@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 from rich.console import RenderableType
 
-from jobs.export.checks import Exported
+from jobs.export.checks import DoneExport
 from jobs.terminal.formats import percent, plain, size
 from jobs.terminal.tables import facts
 
 
-def export_page(done: Exported) -> RenderableType:
+def export_page(done: DoneExport) -> RenderableType:
     """Returns the table."""
     return facts((name, plain(text)) for name, text in _facts(done))
 
 
-def _facts(done: Exported) -> Iterator[tuple[str, str]]:
+def _facts(done: DoneExport) -> Iterator[tuple[str, str]]:
     version, counts = done.version, done.version.counts
     served = counts["served_traffic"] / counts["traffic"] if counts["traffic"] else 0.0
     yield "version", f"{version.run_id}{', was there already' if done.existed else ''}"

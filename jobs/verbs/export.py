@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cluster.errors import ConfigError
 
 if TYPE_CHECKING:
-    from jobs.export.checks import Exported
+    from jobs.export.checks import DoneExport
     from jobs.runs.folder import RunFolder
     from jobs.verbs.inputs import GroundTruth
 
@@ -20,7 +20,7 @@ def exported(
     bounds: Mapping[str, Any],
     promotes: GroundTruth | None,
     phase: Callable[[str], object] = lambda _: None,
-) -> Exported:
+) -> DoneExport:
     """Exports a finished run to a folder or an S3 prefix, and promotes the version if its checks hold.
 
     Args:
@@ -36,7 +36,7 @@ def exported(
         DmqrError: The run, an argument or what lies at the target does not allow it.
     """
     from jobs.config.load import changed_config
-    from jobs.export.checks import Exported, checks, not_promoted
+    from jobs.export.checks import DoneExport, checks, not_promoted
     from jobs.export.versions import current, export_version, open_target, promote
     from jobs.job.replay import NOTED
     from jobs.log.judgements import check_here
@@ -62,4 +62,4 @@ def exported(
         if failed := [one for one in made if not one.passed]:
             raise not_promoted(version, failed)
         now = {"version": version.run_id, "before": promote(storage, version)}
-    return Exported(version, storage.url(version.run_id), existed, made, now.get("version"), now.get("before"))
+    return DoneExport(version, storage.url(version.run_id), existed, made, now.get("version"), now.get("before"))
