@@ -79,7 +79,7 @@ class RayRunner:
         # one more block queued: the utilization is at most (blocks + 1) / blocks.
         context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
         blocks = list(shards)
-        # Not `from_arrow`, which runs a task for the metadata of each block (tests/benchmarks/shard_start.py).
+        # Not `from_arrow`, which runs a task for the metadata of each block.
         data = ray.data.from_blocks(blocks)
         batches: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow", "zero_copy_batch": True}
         for number, group in enumerate(groups(self._stages)):

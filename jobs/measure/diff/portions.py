@@ -16,7 +16,7 @@ from cluster.run.shards import Shard
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import create_view
 
-QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB (tests/benchmarks/diff_speed.py)
+QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB
 TABLES = ("rewrites", "results", "selections")
 LAST = "\U0010ffff"
 
