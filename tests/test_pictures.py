@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs/images"
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]

@@ -64,10 +64,12 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert all(any((ROOT / f"{page}{suffix}").exists() for suffix in CONFIG["source_suffix"]) for page in NAMED)
 
 
+@pytest.mark.slow
 def test_there_is_a_page_of_each_file_and_of_nothing_else(site: Path, pages: dict[Path, Links]) -> None:
     assert {path.relative_to(site).as_posix() for path in pages} - MADE == {f"{page}.html" for page in ("README", *NAMED)}
 
 
+@pytest.mark.slow
 def test_a_notebook_is_a_page_of_its_cells(site: Path) -> None:
     cells = json.loads((ROOT / "docs/notebook.ipynb").read_text(encoding="utf-8"))["cells"]
     html = (site / "docs/notebook.html").read_text(encoding="utf-8")
@@ -80,6 +82,7 @@ def test_a_notebook_is_a_page_of_its_cells(site: Path) -> None:
     assert all(title in unescape(html) for title in titles)
 
 
+@pytest.mark.slow
 def test_links_lead_to_a_page_and_a_place_in_it(site: Path, pages: dict[Path, Links]) -> None:
     wrong = []
     for path, found in pages.items():
@@ -94,11 +97,13 @@ def test_links_lead_to_a_page_and_a_place_in_it(site: Path, pages: dict[Path, Li
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_the_first_page_leads_to_every_page(site: Path, pages: dict[Path, Links]) -> None:
     linked = {(site / unquote(urlsplit(link).path)).resolve() for link in pages[site / "README.html"].links}
     assert {site / f"{page}.html" for page in NAMED} <= linked
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_from_another_host(site: Path, pages: dict[Path, Links]) -> None:
     for path, found in pages.items():
         for address in found.loaded:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "cluster/compose.yaml"
 SERVICES: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))["services"]

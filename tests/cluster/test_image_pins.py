@@ -18,6 +18,7 @@ from packaging.version import Version
 from cluster.kuberay.settings import KubernetesSettings
 from tests.support.cluster.image_build import ROOT, environment, in_context, instructions
 
+pytestmark = pytest.mark.slow
 DOCKERFILES = [ROOT / "cluster/Dockerfile", ROOT / "cluster/Dockerfile.gpu"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

@@ -20,6 +20,7 @@ import yaml
 
 from cluster.metrics.table import METRICS, RUN_LABELS, exposed
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "cluster" / "dashboards"
 DASHBOARD = json.loads((FOLDER / "dmqr.json").read_text())

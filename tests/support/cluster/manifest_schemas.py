@@ -12,8 +12,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from kubernetes_validate import latest_version
-from kubernetes_validate.utils import schema_contents
 from referencing import Registry, Resource
 
 _CRDS = {"RayJob": "rayjobs.v1.json", "RayCluster": "rayclusters.v1.json"}
@@ -61,6 +59,9 @@ def _of_kubernetes(kind: str, api_version: str) -> jsonschema.Draft202012Validat
 
 @functools.cache
 def _contents(name: str) -> Any:
+    from kubernetes_validate import latest_version
+    from kubernetes_validate.utils import schema_contents
+
     version = latest_version()
     return schema_contents(f"kubernetes-json-schema/v{version}-local-strict/{name}.json", version)
 
