@@ -127,22 +127,6 @@ def test_what_decides_its_hits_is_in_its_identity(blocks: dict[str, Any], bm25_i
         open_retriever("both", typed(hybrid(blocks)), expect_identity=planned)
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        (lambda of: {"bm25": of["bm25"]}, "at least 2 items"),
-        (
-            lambda of: of | {"bm25": of["bm25"] | {"together": True}},
-            "of.bm25.together: texts are searched together by",
-        ),
-        (lambda of: of | {"again": hybrid(of)}, "of.again: a hybrid is not made of hybrids"),
-    ],
-)
-def test_what_it_cannot_be_made_of_is_refused(blocks: dict[str, Any], changed: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        typed(hybrid(changed(blocks)))
-
-
 def test_the_retrievers_of_a_config_are_named_one_by_one(blocks: dict[str, Any]) -> None:
     both, bm25 = typed(hybrid(blocks)), typed(blocks["bm25"])
     assert list(all_indexed({"both": both, "bm25": bm25})) == ["both.of.bm25", "both.of.dense", "bm25"]

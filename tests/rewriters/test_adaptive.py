@@ -7,14 +7,13 @@ import json
 import pytest
 import yaml
 
-from cluster.errors import RewriterError
 from rewriters.adaptive import Demonstration, load_demonstrations, reason_in
 from rewriters.engines import Completion
 from rewriters.pool import Entry, load_pool
 from rewriters.results import Rewritten
-from rewriters.rewriter import Rewriter, Rewriting
+from rewriters.rewriter import Rewriter
 from rewriters.settings import SelectAdaptive
-from tests.support.rewriters.pools import FOUR, a_file, answered, asked, cut, rewriter
+from tests.support.rewriters.pools import FOUR, answered, asked, cut, rewriter
 
 QUERY = "hello how much caffeine has green tea please"
 ADAPTIVE = SelectAdaptive(kind="adaptive")
@@ -85,23 +84,6 @@ def test_other_demonstrations_are_another_prompt() -> None:
     assert "Query: a b\nQuery Variants: c d\nQuery Variants: e f\nreason: several aspects\n\nQuery: hello" in request.prompt
     assert request.prompt_hash != asked(adaptive(), QUERY)[1][0].prompt_hash
     assert adaptive(demonstrations=(one,)).identity() != adaptive().identity()
-
-
-@pytest.mark.parametrize(
-    ("entry", "said"),
-    [
-        ({"keyword": {"weight": 0.5}}, "adaptive selection offers each file's strategy once; remove one of them"),
-        (
-            "./sub_query.yaml",
-            "strategy 'sub_query': adaptive selection needs its definition and usage, each on one line",
-        ),
-    ],
-)
-def test_what_cannot_be_offered_is_refused(entry: Entry, said: str) -> None:
-    pool = (*load_pool(["keyword"]), a_file() if isinstance(entry, str) else load_pool([entry])[0])
-    with pytest.raises(RewriterError) as refused:
-        Rewriter(Rewriting(pool, select=ADAPTIVE))
-    assert said in str(refused.value)
 
 
 # ---------------------------------------------------------------- its answer
@@ -193,27 +175,6 @@ def test_the_reason_is_one_line(answer: str, reason: str | None) -> None:
 
 
 # ---------------------------------------------------------------- files of demonstrations
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "(a list of query, rewrites, reason); correct it"),
-        ("[]", "(a list of query, rewrites, reason); correct it"),
-        ("a: 1", "(a list of query, rewrites, reason); correct it"),
-        ("- {query: a, rewrites: {}}", "0.reason: Field required"),
-        ("- {query: a, rewrites: {}, reason: b, more: c}", "0.more: "),
-        ("- {query: a, rewrites: [b], reason: c}", "0.rewrites: "),
-        ("- [", "is not YAML: "),
-    ],
-)
-def test_a_wrong_file_is_refused_in_one_line(text: str, said: str) -> None:
-    with pytest.raises(RewriterError) as refused:
-        load_demonstrations("d.yaml", lambda _: text)
-    assert refused.value.code == "selection"
-    assert str(refused.value).startswith("d.yaml: ")
-    assert said in str(refused.value)
-    assert "\n" not in str(refused.value)
 
 
 def test_a_file_of_the_user_s_is_read() -> None:

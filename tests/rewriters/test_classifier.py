@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.errors import RewriterError
 from rewriters.classifier import Rules, load_rules
 from rewriters.engines import Completion
 from rewriters.guards.guards import GuardRules
@@ -161,43 +160,6 @@ def test_conditions_of_a_rule_hold_together() -> None:
     rules = own(rules=[rule, *GOOD["rules"]], otherwise="vergleich")
     missing_one_each = ["wie viel ist 67", "wie alt ist er", "so wie 67 und", "wie alt mit 67 und mehr"]
     assert rules.types(["wie alt mit 67", *missing_one_each]) == ["frage", *["vergleich"] * 4]
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"descriptions": {"vergleich": "a", "frage": "b"}}, "descriptions: the type 'kurz' is missing; add it"),
-        ({"strategies": {"vergleich": "none", "kurz": "none"}}, "strategies: the type 'frage' is missing; add it"),
-        (
-            {"strategies": GOOD["strategies"] | {"lang": "none"}},
-            "strategies: no rule gives the type 'lang'; add",
-        ),
-        ({"rules": []}, "rules: Tuple should have at least 1 item"),
-        ({"rules": [{"type": "kurz", "contain": ["x"]}]}, "rules.0.contain: Extra inputs are not permitted"),
-        ({"rules": [{"type": "kurz", "pattern": "("}]}, "rules.0: pattern '(' is no regular expression: "),
-        ({"rules": [{"contains": ["x"]}]}, "rules.0.type: Field required"),
-        ({"more": 1}, "more: Extra inputs are not permitted"),
-    ],
-)
-def test_wrong_rules_are_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(RewriterError) as refused:
-        own(**changes)
-    assert refused.value.code == "selection"
-    assert str(refused.value).startswith("./r.yaml: ")
-    assert said in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(("text", "said"), [("- a", "should hold rules, otherwise, descriptions"), ("a: [", "is not YAML: ")])
-def test_a_file_that_holds_no_rules_is_refused(text: str, said: str) -> None:
-    with pytest.raises(RewriterError, match=said):
-        load_rules("./r.yaml", lambda _: text)
-
-
-def test_a_strategy_that_the_pool_does_not_have_is_refused_before_any_query() -> None:
-    with pytest.raises(RewriterError) as refused:
-        classified(pool=FOUR)
-    assert str(refused.value).startswith("rules: strategies.comparison: 'decompose' is not among rewrite.strategies (known: ")
 
 
 # ---------------------------------------------------------------- by the LLM

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.errors import RewriterError
 from rewriters.engines import Completion
 from rewriters.pool import load
 from rewriters.reading.ladder import Parsed, parse_texts
@@ -104,24 +103,6 @@ def test_texts_behind_marks_pass_the_same_checks_as_others() -> None:
         "[S_Sub]I'm sorry, but I can't help with that.[EOS][S_Sub]tea caffeine[EOS]"
     )
     assert texts(strategy, answer) == of("tea caffeine")
-
-
-@pytest.mark.parametrize(
-    ("fields", "rule"),
-    [
-        ({"marks": {"texts": []}}, "marks.texts"),
-        ({"marks": {"texts": [" "]}}, "marks.texts"),
-        ({"marks": {"text": ["a"]}}, r"marks.text: unknown key; did you mean 'texts'|marks.texts: is missing"),
-        ({"separator": ";"}, "separator is of output lines"),
-        ({"prompt_as": "text", "prompt": "no place"}, r"prompt must have \{query\} once"),
-        ({"prompt_as": "message", "prompt": "{query} first"}, "as its last word"),
-        ({"marks": TOKENS, "joint": True, "definition": "x", "example": "a car in iceland"}, "joint is of prompts that are"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_is_refused_by_one_line(fields: dict[str, Any], rule: str) -> None:
-    with pytest.raises(RewriterError, match=rule) as refused:
-        a_file(**fields)
-    assert "\n" not in str(refused.value)
 
 
 def test_a_request_says_its_form_and_keeps_what_ends_an_answer() -> None:

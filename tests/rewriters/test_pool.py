@@ -53,12 +53,6 @@ def test_the_order_of_parameters_does_not_matter(keys: list[str]) -> None:
     assert one.name == "rag_fusion(min_chars=4,n=3,temperature=0.7,weight=0.8)"
 
 
-@pytest.mark.parametrize("entry", [3, [], {}, {"a": 1}, {"a": {}}, {"a": {"n": 1}, "b": {"n": 1}}, None])
-def test_what_is_no_entry_is_refused(entry: Any) -> None:
-    with pytest.raises(RewriterError, match=r"should be a name, a path or \{name: \{parameter: value\}\}, found"):
-        load(entry)
-
-
 @pytest.mark.parametrize("name", ["pseudo-answer", "Pseudo_Answer"])
 def test_an_unknown_name_answers_with_the_nearest_and_the_list(name: str) -> None:
     with pytest.raises(RewriterError) as unknown:
@@ -94,31 +88,6 @@ def test_a_variant_replaces_fields_and_false_is_as_without() -> None:
     assert (varied.n, varied.recorded_as) == (plain.n, "decompose")
     assert load({"decompose": {"interpret": False}}).prompt == plain.prompt
     assert load({"decompose": {"interpret": True, "max_tokens": 10}}).decoding["max_tokens"] == 10
-
-
-@pytest.mark.parametrize(
-    ("entry", "said"),
-    [
-        ({"rag_fusion": {"m": 2}}, "strategy 'rag_fusion': no parameter 'm' (known: search_as, "),
-        ({"rag_fusion": {"temprature": 2}}, "no parameter 'temprature'; did you mean 'temperature'?"),
-        ({"rag_fusion": {"prompt": "Do {query}"}}, "no parameter 'prompt'"),
-        ({"multi_query": {"domian": "law"}}, "no parameter 'domian'; did you mean 'domain'?"),
-        ({"decompose": {"interpret": "yes"}}, "strategy 'decompose': interpret is true or false, found 'yes'"),
-        ({"rag_fusion": {"n": 0}}, "strategies/rag_fusion.yaml: n: input should be greater than or equal to 1, found 0"),
-        ({"rag_fusion": {"n": 21}}, "n: input should be less than or equal to 20, found 21"),
-        ({"rag_fusion": {"temperature": -1}}, "decoding.temperature: input should be greater than or equal to 0, found -1"),
-        ({"rag_fusion": {"weight": -0.5}}, "weight: input should be greater than or equal to 0, found -0.5"),
-        ({"rag_fusion": {"words": {"lest": 3}}}, "words.lest: unknown key; did you mean 'least'? (known: least, most, guide)"),
-        ({"rag_fusion": {"position_weights": [1, "x"]}}, "position_weights.1: "),
-        ({"rag_fusion": {"search_as": "document"}}, "search_as: input should be 'query' or 'passage', found 'document'"),
-        ({"rag_fusion": {"engine": {"kind": "recordet"}}}, "engine: "),
-    ],
-)
-def test_a_wrong_parameter_is_refused_in_one_line(entry: Entry, said: str) -> None:
-    with pytest.raises(RewriterError) as refused:
-        load(entry)
-    assert said in str(refused.value)
-    assert "\n" not in str(refused.value)
 
 
 def test_samples_at_temperature_0_are_refused_for_they_are_all_the_same() -> None:
@@ -204,26 +173,6 @@ def test_two_strategies_of_one_file_stand_beside_each_other() -> None:
         ("rag_fusion", 4, "rag_fusion"),
         ("rag_fusion(n=2)", 2, "rag_fusion"),
     ]
-
-
-TWICE: list[list[Entry]] = [
-    ["hyde", "hyde"],
-    ["hyde", {"rewrite": {"name": "hyde"}}],
-    [{"hyde": {"weight": 1, "depth": 5}}, {"hyde": {"depth": 5, "weight": 1}}],
-]
-
-
-@pytest.mark.parametrize("entries", TWICE)
-def test_one_name_twice_is_refused(entries: list[Entry]) -> None:
-    with pytest.raises(RewriterError, match="is listed twice; list it once, or give one a name"):
-        load_pool(entries)
-
-
-@pytest.mark.parametrize("fields", [{"label": "keyword rewriting"}, {"aliases": ["K.W.R."]}, {"aliases": ["keyword"]}])
-def test_two_files_that_answer_to_one_label_are_refused(fields: dict[str, Any]) -> None:
-    good = {"label": "Sub-Query Rewriting", "prompt": "Ask.\n\nQuery: {query}"}
-    with pytest.raises(RewriterError, match="strategies 'keyword' and 'sub_query' both answer to "):
-        load_pool(["keyword", "./sub_query.yaml"], read=lambda _: yaml.safe_dump(good | fields))
 
 
 @pytest.mark.parametrize("name", ["original", "reason", "together", "dmqr", "Two Words", "a/b", "a(b)"])

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request, open_engine
 from rewriters.engines.settings import RecordedSettings
 from rewriters.pool import load_pool
@@ -63,18 +62,6 @@ class TestRequests:
         one, other = rewriter(FOUR), rewriter(FOUR[::-1])
         assert one.requests(TEA) == other.requests(TEA)
         assert one.identity() == other.identity()
-
-    @pytest.mark.parametrize(
-        ("strategies", "calls", "message"),
-        [
-            (["keywords"], "joint", r"unknown strategy 'keywords'; did you mean 'keyword'\? \(known: .*general"),
-            (["general", "general"], "joint", "'general' is listed twice"),
-            (FOUR, "seperate", r"unknown value of rewrite.calls 'seperate'; did you mean 'separate'\?"),
-        ],
-    )
-    def test_what_cannot_be_planned_is_refused(self, strategies: list[str], calls: str, message: str) -> None:
-        with pytest.raises(RewriterError, match=message):
-            rewriter(strategies, calls)
 
 
 class TestWhatSharesTheJointRequest:

@@ -130,29 +130,6 @@ def test_a_merged_block_may_be_overridden(config_file: Write, values: Values) ->
     assert load_config(config_file(text)).retrieve.retrievers["two"].index == "b"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "holds no keys"),
-        ("- a\n- b\n", "holds no keys"),
-        ("just words", "holds no keys"),
-        ("name: [unclosed", "not YAML"),
-        ("name: a\n\tlog: b", "not YAML"),
-        ("name: !!python/object/apply:os.getcwd []", "not YAML"),
-    ],
-)
-def test_a_file_that_is_no_config(config_file: Write, text: str, words: str) -> None:
-    assert words in refusal(config_file, text)
-
-
-def test_a_key_that_is_a_list_is_refused_in_one_line(config_file: Write) -> None:
-    assert "not YAML" in refusal(config_file, "? [a, b]\n: c\n")
-
-
-def test_a_key_that_is_a_number_is_refused_in_one_line(config_file: Write, values: Values) -> None:
-    assert "5" in refusal(config_file, values | {5: "x"})
-
-
 def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no\.yaml: cannot be read: No such file"):
         load_config(str(tmp_path / "no.yaml"))
@@ -188,23 +165,6 @@ def test_set(config_file: Write, values: Values, setting: str, found: Callable[[
 
 def test_the_last_setting_wins(config_file: Write, values: Values) -> None:
     assert load_config(config_file(values), ["fuse.k=7", "fuse.k=8"]).fuse.k == 8
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ("fuse.k", "--set 'fuse.k' is not of the form a.b=value"),
-        ("=7", "--set '=7' is not of the form a.b=value"),
-        ("fuse..k=7", "--set 'fuse..k=7' is not of the form a.b=value"),
-        ("fuse.k=[", "--set fuse.k: the value is not YAML"),
-        ("name.x=1", "--set name.x: name is a value, it has no keys"),
-        ("log.path.x.y=1", "--set log.path.x.y: log.path is a value, it has no keys"),
-        ("fuse.dept=7", "fuse.dept: unknown key; did you mean 'depth'?"),
-        ("fuse.k=seven", "fuse.k: input should be a valid number"),
-    ],
-)
-def test_set_refused(config_file: Write, values: Values, setting: str, words: str) -> None:
-    assert refusal(config_file, values, setting).startswith(words)
 
 
 # ---------------------------------------------------------------- {date}

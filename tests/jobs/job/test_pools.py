@@ -81,14 +81,6 @@ def test_a_worker_has_the_gpus_of_the_engines_of_strategies(
     assert (request.gpus or 0.0, request.takes_spare_gpus) == (gpus, gpus > 0)
 
 
-def test_a_worker_with_fewer_gpus_than_a_strategy_s_engine_spans_is_refused(values: dict[str, Any]) -> None:
-    own = VLLM | {"args": {"tensor_parallel_size": 4}}
-    rewrite = {"engine": SERVER, "calls": "separate", "strategies": [{"general": {"engine": own}}]}
-    config = Config.model_validate(values | {"rewrite": rewrite, "cluster": {"address": "none", "rewrite": {"gpus": 2}}})
-    with pytest.raises(ConfigError, match=r"cluster.rewrite.gpus: a worker has 2, but its engine spans 4"):
-        requested_pools(config)
-
-
 def test_engines_that_one_gpu_cannot_hold_are_refused_and_others_share_it(values: dict[str, Any]) -> None:
     def pools(memory: float) -> float | None:
         own = [VLLM | {"model": name, "args": {"gpu_memory_utilization": memory}} for name in ("a", "b")]

@@ -21,7 +21,6 @@ from jobs.chain.pipeline import stages
 from jobs.chain.stages.documents import planned_documents
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
-from jobs.config.load import load_config
 from jobs.job.pools import check_shares, requested_pools, rerankers_of, shared_limits, sharing_workers
 from jobs.job.prepare import Prepared
 from jobs.log.check import LogColumns
@@ -183,56 +182,3 @@ def test_defaults_of_elastic(values: Values) -> None:
     assert isinstance(retrievers["bm25"], ElasticSettings)
     assert (retrievers["bm25"].analyzer, retrievers["bm25"].url_env) == ("english", "ELASTICSEARCH_URL")
     assert retrievers["dense"].analyzer is None
-
-
-@pytest.mark.parametrize(
-    ("block", "words"),
-    [
-        (
-            {"kind": "elastik", "index": "d"},
-            "retrieve.retrievers.x.kind: no kind 'elastik'; did you mean 'elastic'? (known: elastic",
-        ),
-        ({"index": "d"}, "retrieve.retrievers.x.kind: is missing (known: elastic, hybrid, local, trec, web)"),
-        ({"kind": "elastic"}, "retrieve.retrievers.x.index: is missing; add it"),
-        (
-            {"kind": "elastic", "index": "d", "url": "http://h"},
-            "retrieve.retrievers.x.url: unknown key; did you mean 'url_env'?",
-        ),
-        (
-            {"kind": "elastic", "index": "d", "api_key_env": "K", "user_env": "U", "password_env": "P"},
-            "retrieve.retrievers.x: has api",
-        ),
-        (
-            {"kind": "elastic", "index": "d", "user_env": "U"},
-            "retrieve.retrievers.x: user_env and password_env belong together",
-        ),
-        ({"kind": "elastic", "index": "d", "oversample": 3}, "retrieve.retrievers.x: oversample is of dense search"),
-        (
-            {"kind": "elastic", "index": "d", "analyzer": "english", "encoder": {"model": "m"}},
-            "retrieve.retrievers.x: has analyzer",
-        ),
-        (
-            {"kind": "elastic", "index": "d", "encoder": {"modl": "m"}},
-            "retrieve.retrievers.x.encoder.modl: unknown key; did you",
-        ),
-        (
-            {"kind": "elastic", "index": "d", "encoder": {"model": "m"}, "vector": {"type": "flat", "m": 8}},
-            "retrieve.retrievers.x.vector: m is of a graph, and type flat has none; take a type with hnsw, or remove m",
-        ),
-        (
-            {"kind": "elastic", "index": "d", "query": {"max_terms": 0}},
-            "retrieve.retrievers.x.query.max_terms: input should be great",
-        ),
-    ],
-)
-def test_refused_by_name(config_file: Callable[[Any], str], values: Values, block: Values, words: str) -> None:
-    values["retrieve"]["retrievers"]["x"] = block
-    with pytest.raises(ConfigError) as refusal:
-        load_config(config_file(values))
-    assert words in str(refusal.value)
-
-
-def test_more_hits_than_elasticsearch_gives_are_refused(config_file: Callable[[Any], str], values: Values) -> None:
-    values["retrieve"] = {"retrievers": {"x": {"kind": "elastic", "index": "d"}}, "depth": 10_001}
-    with pytest.raises(ConfigError, match="retrieve: depth 10001 is more than the 10,000 hits that Elasticsearch gives"):
-        load_config(config_file(values))

@@ -38,28 +38,6 @@ def test_what_an_editor_adds_is_not_in_it(tmp_path: Path, values: Values, conten
     assert rewriting(values, joint_prompt=str(path)).joint_prompt == "Do this.\n{query}"
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (None, "cannot be read: No such file or directory; name a text file in UTF-8"),
-        (b"caf\xe9 {query}", "; name a text file in UTF-8"),
-        (b"", "must have {query} once, as its last word"),
-        (b"{query} {queries}", "unknown variable '{queries}'"),
-    ],
-)
-def test_what_is_no_prompt_is_refused(tmp_path: Path, values: Values, content: bytes | None, said: str) -> None:
-    path = tmp_path / "prompt.txt"
-    if content is not None:
-        path.write_bytes(content)
-    line = refused(values, joint_prompt=str(path))
-    assert line.startswith(f"rewrite.joint_prompt: {path}: ")
-    assert said in line
-
-
-def test_a_folder_is_refused(tmp_path: Path, values: Values) -> None:
-    assert "name a text file in UTF-8" in refused(values, joint_prompt=str(tmp_path))
-
-
 # ---------------------------------------------------------------- the pool
 
 
@@ -86,18 +64,6 @@ def test_without_strategies_nothing_is_asked(values: Values, change: Values) -> 
     assert Rewriter(made).requests(Query("id1", "tea")) == []
 
 
-@pytest.mark.parametrize(
-    ("strategies", "said"),
-    [
-        (["keywrd"], "rewrite.strategies: unknown strategy 'keywrd'; did you mean 'keyword'?"),
-        (["./none.yaml"], "rewrite.strategies: ./none.yaml: cannot be read: No such file or directory; correct the path"),
-        ([{"rag_fusion": {"m": 1}}], "rewrite.strategies: strategy 'rag_fusion': no parameter 'm'"),
-    ],
-)
-def test_a_wrong_strategy_is_refused(values: Values, strategies: list[Any], said: str) -> None:
-    assert refused(values, strategies=strategies).startswith(said)
-
-
 # ---------------------------------------------------------------- the selection
 
 
@@ -112,15 +78,3 @@ def test_demonstrations_and_rules_are_read_from_files(tmp_path: Path, values: Va
     classified = Rewriter(rewriting(values, select={"kind": "classified", "rules": str(tmp_path / "r.yaml")}))
     assert dict(classified.choose(Query("id1", "salt and pepper")).texts) == {"keyword": None}
     assert dict(classified.choose(Query("id1", "salt")).texts) == {}
-
-
-@pytest.mark.parametrize(("kind", "key"), [("classified", "rules"), ("adaptive", "demonstrations")])
-def test_a_file_that_is_not_there_is_named_with_its_key(values: Values, kind: str, key: str) -> None:
-    said = f"rewrite.select: ./no.yaml: cannot be read: No such file or directory; correct rewrite.select.{key}"
-    assert refused(values, select={"kind": kind, key: "./no.yaml"}) == said
-
-
-def test_rules_of_ours_that_do_not_exist_are_told_with_those_that_do(values: Values) -> None:
-    line = refused(values, select={"kind": "classified", "rules": "englisch"})
-    assert line.startswith("rewrite.select: englisch: cannot be read: ")
-    assert line.endswith("; correct rewrite.select.rules; ours are: english")

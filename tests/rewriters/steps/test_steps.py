@@ -136,31 +136,6 @@ def test_a_file_of_the_user_may_declare_variables(tmp_path: Path) -> None:
     assert load_step(str(path), KNOWN, "answer.prompt", {"domain": "bread"}).system == "About bread."
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("prompt: '{querry}'", "no variable {querry}; did you mean 'query'"),
-        ("prompt: '{query}'\nsystem: '{query}'", "system is the same for all queries"),
-        ("prompt: '{query}'\nouput: text", "unknown key"),
-        ("prompt: '{query}'\noutput: grade", "grades are of output grade"),
-        ("prompt: '{query}'\noutput: texts", "keys are of output object, grades, texts or labels"),
-        ("prompt: '{query}'\noutput: labels\nkeys: [a, b]\ngrades: {x: 1}", "output: labels has one key, found 2"),
-        ("prompt: '{query}'\nname: x", "name is not a field"),
-        ("prompt: '{query}'\ndecoding: {temperature: -1}", "temperature"),
-        ("- a", "should hold the fields"),
-        (": :", "is not YAML"),
-    ],
-)
-def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, words: str) -> None:
-    path = tmp_path / "own.yaml"
-    path.write_text(text)
-    with pytest.raises(RewriterError) as refused:
-        load_step(str(path), KNOWN, "answer.prompt")
-    assert words in str(refused.value)
-    assert str(refused.value).startswith("answer.prompt: ")
-    assert "\n" not in str(refused.value)
-
-
 def test_an_unknown_name_has_its_nearest() -> None:
     with pytest.raises(RewriterError, match="unknown step 'anwser'; did you mean 'answer'"):
         load_step("anwser", KNOWN, "answer.prompt")

@@ -134,29 +134,6 @@ def test_samples_are_the_config_again(arms: Make) -> None:
     assert [arm.sample for arm in found.values() if arm.config == found[FULL].config] == [0, 1, 2]
 
 
-@pytest.mark.parametrize(
-    ("ablate", "words"),
-    [
-        ({"arms": {"a": {"log.path": "other.parquet"}}}, "decides the queries"),
-        ({"arms": {"a": {"fuze.k": 10}}}, "did you mean 'fuse'"),
-        ({"arms": {"a": {"fuse": {}}}}, "arms change keys of"),
-        ({"arms": {"a": {"fuse.kk": 10}}}, "unknown key"),
-        ({"arms": {"a": {"fuse.k": -1}}}, "fuse.k"),
-        ({"arms": {"a": {"fuse.k.b": 1}}}, "is a value"),
-        ({"arms": {"a": {"rewrite.strategies": ["keywort"], "retrieve.routes": {"general": ["bm25"]}}}}, "not among"),
-        ({"arms": {"original": {"fuse.k": 10}}}, "take another name"),
-        ({"arms": {"a": {"rewrite.select": {"kind": "oracle_k", "k": 5}}}}, "from 1 to 4"),
-        ({"arms": {"a": {"rewrite.select": {"kind": "oracle_k", "k": 2}, "fuse.k": 10}}}, "alone"),
-        ({"grid": {"fuse.k": list(range(1, 100)), "fuse.depth": list(range(1, 100))}}, "make the grid smaller"),
-    ],
-)
-def test_what_is_refused_is_said_in_one_line(arms: Make, ablate: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words) as refused:
-        arms(ablate)
-    assert "ablate" in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
 @given(st.lists(st.sampled_from(FOUR), min_size=1, unique=True), st.sampled_from(["none", "all", "leave_one_out", "add_one"]))
 def test_every_arm_is_a_config_that_loads_again(pool: list[str], subsets: str) -> None:
     values = {

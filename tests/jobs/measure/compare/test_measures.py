@@ -20,43 +20,6 @@ def test_measures_are_named_as_ir_measures_prints_them() -> None:
     assert check_measures(gains) == gains  # what is printed can be read again
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("nDGC@10", "ir_measures knows no 'nDGC'; did you mean 'nDCG@10'?"),
-        ("foo", "ir_measures knows no 'foo' (known: AP, "),
-        ("R", "R: it needs a cutoff; write R@10"),
-        ("IPrec", "IPrec: it needs a recall; write IPrec@0.5"),
-        ("ERR", "ERR: it needs a cutoff; write ERR@10"),
-        ("RBP", "RBP: it needs a rel; write RBP(rel=1) or another number"),
-        ("SDCG@10", "it needs a max_rel; write SDCG(max_rel=1) or another number"),
-        ("R@0", "cutoff cannot be 0: ranking cutoff threshold; give 1 or more"),
-        ("R@True", "cutoff cannot be True: ranking cutoff threshold; give a whole number"),
-        ("nDCG@10.5", "cutoff cannot be 10.5: ranking cutoff threshold; give a whole number"),
-        ("P(rel=0)@5", "rel cannot be 0: minimum relevance score to be considered relevant (inclusive); give from 1 to 1,000"),
-        ("IPrec@2.0", "recall cannot be 2.0: recall threshold; give from 0 to 1"),
-        ("nDCG(dcg='x')@5", "dcg cannot be 'x': DCG formulation; give another value"),
-        ("nDCG(gian={1:2})@5", "nDCG has no parameter 'gian'; did you mean 'gains'?"),
-        ("nDCG(gains={1:2000})@5", "gains cannot be {1: 2000}; give whole numbers from 0 to 1,000"),
-        ("nDCG(gains={1:0.5})@5", "gains cannot be {1: 0.5}; give whole numbers"),
-        ("RR(judged_only=True)@10", "no package computes it with judged_only, cutoff together; leave out one"),
-        ("alpha_nDCG@10", "it needs judgements by subtopic"),
-        ("Accuracy", "it has no value for a list without a relevant document"),
-        ("nDCG at 10", "is no measure; write it as nDCG@10"),
-        ("nDCG(10)", "is no measure; write it as nDCG@10"),
-        ("P(rel=-1)@5", "is no measure; write it as nDCG@10"),
-        ("", "'' is no measure"),
-    ],
-)
-def test_what_cannot_be_computed_is_refused(name: str, words: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        check_measures(["P@5", name])
-    assert refused.value.code == "config-value"
-    assert refused.value.line.startswith("evaluate.measures: ")
-    assert words in refused.value.line
-    assert "\n" not in refused.value.line
-
-
 @pytest.mark.parametrize("names", [["P@5", "P@5"], ["AP", "MAP"], ["P(rel=1)@5", "P@5"]])
 def test_a_measure_is_listed_once(names: list[str]) -> None:
     with pytest.raises(ConfigError, match="is listed twice"):
