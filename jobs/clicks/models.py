@@ -8,7 +8,7 @@ of the clicks that a pair got in all, place r is expected to have the share n_r 
 attractiveness, and the examinations e make clicks by place equal to these expectations (the conditional likelihood of Hausman,
 Hall and Griliches, Econometrica 1984; intervention harvesting, Agarwal et al., WSDM 2019, is of the same kind). Attractiveness
 is then clicks over examined impressions. Expectation maximisation, the book's estimator, has a parameter for every pair, which
-biases it where pairs are shown seldom, as most of a log are: with the clicks of tests/benchmarks/click_models.py, 1,000 queries
+biases it where pairs are shown seldom, as most of a log are: with drawn clicks, 1,000 queries
 of ten searches each, its largest error of an examination was 0.09 to 0.29, this one's 0.03 to 0.05, in a seventh of the rounds.
 
 `coec` (clicks over expected clicks; Zhang and Jones, Comparing click logs and editorial labels for training query rewriting,
