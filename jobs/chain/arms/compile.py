@@ -116,13 +116,14 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
         scored_by = facts.reranker(config, documents, lists.retrievers) if reranked else None
         kept = min(keep, config.fuse.keep, config.rerank.keep if reranked else keep)
         drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
+        all_fused = reranked or drops or config.iterate is not None or arm is arms[0]  # rounds are merged before they are cut
         looked = min(keep, config.fuse.keep) if drops else keep
         cuts, shown = texts.cuts(reading), config.shown.values()
         answer = Answer(
             arm.name,
             lists.search(config, reading, cuts_of(config, cuts)),
             frozenset(config.rewrite.planned),
-            _fusing(config, max(looked, *shown, config.fuse.keep if reranked or arm is arms[0] or drops else 0)),
+            _fusing(config, max(looked, *shown, config.fuse.keep if all_fused else 0)),
             documents,
             rerankers.place(scored_by.label, scored_by) if scored_by is not None else None,
             config.rerank.combine,

@@ -14,7 +14,7 @@ from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.documents import Corpora
 from jobs.chain.stages.llm.round_state import RoundState
 from jobs.chain.stages.score import Score
-from jobs.chain.steps.merging import Merged, QueryCandidates, RoundArm, candidates_of, merged
+from jobs.chain.steps.merging import Merged, QueryCandidates, Rankings, RoundArm, candidates_of, merged
 from jobs.chain.tables import DOCUMENT, FUSED, PAIR_SCORE, WEB_HIT
 from retrievers.retriever import DocumentStore
 
@@ -53,10 +53,10 @@ class RoundMerge:
             state: Of the block; it has the rankings of the rounds.
         """
         before, more = candidates_of(table.take(pa.array(rows))), candidates_of(block)
-        texts = self._texts(before, more)
+        rankings = [state.rankings.setdefault(row, {}) for row in rows]
+        texts = self._texts(before, more, rankings)
         found = [
-            merged(known, of, self._arms, state.rankings.setdefault(row, {}), texts)
-            for row, known, of in zip(rows, before, more, strict=True)
+            merged(known, of, self._arms, earlier, texts) for known, of, earlier in zip(before, more, rankings, strict=True)
         ]
         columns: dict[str, tuple[pa.DataType, list[Any]]] = {
             "documents": (DOCUMENT, [one.documents for one in found]),
@@ -75,16 +75,20 @@ class RoundMerge:
             table = _replaced(table, name, rows, pa.array(values, pa.list_(kind)))
         return MergedRound(table, block)
 
-    def _texts(self, before: Sequence[QueryCandidates], more: Sequence[QueryCandidates]) -> dict[int, dict[str, str]]:
-        """Returns index of an arm that drops duplicates -> doc_id -> text, of all candidates but pages of the web."""
+    def _texts(
+        self, before: Sequence[QueryCandidates], more: Sequence[QueryCandidates], rankings: Sequence[Rankings]
+    ) -> dict[int, dict[str, str]]:
+        """Returns index of an arm that drops duplicates -> doc_id -> text, of all candidates of all rounds but web pages."""
         wanted: dict[Corpora, dict[str, None]] = {}
         dropping = [(own, of) for own, of in enumerate(self._arms) if of.answer.fuse.duplicates == "drop"]
         for own, of in dropping:
             ids = wanted.setdefault(of.answer.documents, {})
-            for arm, queries in ((of.number, before), (own, more)):
-                for one in queries:
-                    documents = [one.documents[candidate["document"]] for candidate in one.fused if candidate["arm"] == arm]
-                    ids |= dict.fromkeys(document["doc_id"] for document in documents if document["web"] is None)
+            for known, found, earlier in zip(before, more, rankings, strict=True):
+                ranked = [one for ranking in earlier.get(of.number, ()) for one in ranking]
+                ranked += [one for one in known.fused if one["arm"] == of.number]
+                documents = [known.documents[one["document"]] for one in ranked]
+                documents += [found.documents[one["document"]] for one in found.fused if one["arm"] == own]
+                ids |= dict.fromkeys(document["doc_id"] for document in documents if document["web"] is None)
         texts = {
             corpora: dict(zip(ids, self._documents[corpora].texts(list(ids), heartbeat), strict=True))
             for corpora, ids in wanted.items()
