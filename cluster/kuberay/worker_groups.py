@@ -40,11 +40,7 @@ def fixed_pools(requests: Mapping[str, PoolRequest]) -> dict[str, Pool]:
     """
     pools = {}
     for name, request in requests.items():
-        least, most = (
-            request.workers
-            if isinstance(request.workers, tuple)
-            else (request.workers if isinstance(request.workers, int) else 1, None)
-        )
+        least, most = request.workers if isinstance(request.workers, tuple) else (request.workers or 1, None)
         gpus = request.gpus or 0.0
         cpus = request.cpus or (float(CPUS) if request.can_use_gpu and not gpus else 1.0)
         pools[name] = Pool(least, cpus, gpus, most)

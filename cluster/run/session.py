@@ -6,17 +6,17 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cluster.embedded import is_embedded, sigterm_kept
 from cluster.errors import ClusterError
-from cluster.placement import UNLIMITED_NODES, NodeGroup
 from cluster.run.own_job import working_folder_has
 from cluster.run.pool_sizes import (
-    AUTO,
     TASK_CPUS,
+    UNLIMITED_NODES,
+    NodeGroup,
     PoolRequest,
     in_process_pools,
     local_pools,
@@ -65,9 +65,6 @@ class InProcessSession:
         """Returns the number of nodes by kind: this one."""
         return {"gpu" if self.resources.gpus else "cpu": 1}
 
-    def resize(self, requests: Mapping[str, PoolRequest]) -> None:
-        """Does nothing: each pool has one worker."""
-
     def close(self) -> None:
         """Does nothing; `Session.close` disconnects."""
 
@@ -80,7 +77,6 @@ class Session:
         address: str,
         requests: Mapping[str, PoolRequest],
         modules: Sequence[str] = (),
-        autoscaler_nodes: NodeGroup | None = None,
     ) -> None:
         """Connects to Ray, or starts it, and sizes the pools.
 
@@ -88,7 +84,6 @@ class Session:
             address: local (starts Ray on this machine), auto, or the address of a running cluster.
             requests: Stage -> requested pool, in the order of the stages.
             modules: Folders of the packages that workers import; a running cluster gets a copy of them.
-            autoscaler_nodes: Nodes that a running cluster's autoscaler may add; None: as reported by the autoscaler.
 
         Raises:
             ClusterError: No Ray answers, or the pools request more than the cluster has and may scale to.
@@ -124,9 +119,10 @@ class Session:
                 f"cluster.address: no Ray answers at {address!r}{why}; start one (ray start --head), set RAY_ADDRESS, "
                 "or use cluster.address: local",
             ) from error
-        self._added = [autoscaler_nodes] if autoscaler_nodes else None
+        nodes = _nodes(ray.nodes())
+        self.resources = resources(nodes)
         try:
-            self.resize(requests)
+            self.pools = size_pools(requests, nodes, self.local, [] if self.local else _reported_node_groups())
         except ClusterError:
             self.close()
             raise
@@ -137,18 +133,6 @@ class Session:
 
         alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         return dict(Counter("gpu" if resources.get("GPU") else "cpu" for resources in alive))
-
-    def resize(self, requests: Mapping[str, PoolRequest]) -> None:
-        """Sizes the pools anew, to the nodes that the cluster has now.
-
-        Raises:
-            ClusterError: The pools request more than the cluster has and may scale to.
-        """
-        import ray
-
-        nodes = _nodes(ray.nodes())
-        added = [] if self.local else _reported_node_groups() if self._added is None else self._added
-        self.resources, self.pools = resources(nodes), size_pools(requests, nodes, self.local, added)
 
     def close(self) -> None:
         """Disconnects from Ray; stops it if this session has started it."""
@@ -164,30 +148,15 @@ def _set_environment() -> None:
 
 
 def _logical_cpus(requests: Mapping[str, PoolRequest]) -> int:
-    """Returns the most CPUs that the pools may request on this machine.
-
-    That depends on the GPUs, which Ray counts after it has started, and on the work of the stages, which is known even later:
-    pools with AUTO may come to divide all cores.
-    """
-    auto = {name for name, request in requests.items() if request.workers == AUTO}
-    more = bool(auto) or any(request.takes_spare_gpus for request in requests.values())
-    return max(_most_cpus(requests, auto, gpus) for gpus in ((0, _MOST_LOCAL_GPUS) if more else (0,)))
+    """Returns the most CPUs that the pools may request on this machine: Ray counts GPUs after it has started."""
+    spare = any(request.takes_spare_gpus for request in requests.values())
+    sized = [local_pools(requests, gpus) for gpus in ((0, _MOST_LOCAL_GPUS) if spare else (0,))]
+    return max(math.ceil(sum(pool.max_workers * pool.cpus for pool in pools.values())) for pools in sized)
 
 
-def _most_cpus(requests: Mapping[str, PoolRequest], auto: Set[str], gpus: float) -> int:
-    cpus = {name: pool.max_workers * pool.cpus for name, pool in local_pools(requests, gpus).items()}
-    divided = max(os.cpu_count() or 1, sum(cpus[name] for name in auto)) if auto else 0
-    return math.ceil(divided + sum(value for name, value in cpus.items() if name not in auto))
-
-
-def open_session(
-    address: str,
-    requests: Mapping[str, PoolRequest],
-    modules: Sequence[str] = (),
-    autoscaler_nodes: NodeGroup | None = None,
-) -> Session | InProcessSession:
+def open_session(address: str, requests: Mapping[str, PoolRequest], modules: Sequence[str] = ()) -> Session | InProcessSession:
     """Returns the session for the config's `cluster.address`; the arguments are those of `Session`."""
-    return InProcessSession(requests) if address == IN_PROCESS else Session(address, requests, modules, autoscaler_nodes)
+    return InProcessSession(requests) if address == IN_PROCESS else Session(address, requests, modules)
 
 
 def data_context() -> Any:
@@ -217,8 +186,7 @@ def visible_gpus() -> float:
 def _reported_node_groups() -> list[NodeGroup]:
     """Returns the node groups that the cluster's autoscaler has reported.
 
-    Ray has no public function for it; Ray Data uses the same private one. KubeRay's autoscaler does not report any, hence
-    the config's `cluster.scales_to`.
+    Ray has no public function for it; Ray Data uses the same private one. KubeRay's autoscaler does not report any.
     """
     from ray._private.state import state
 

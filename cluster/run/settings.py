@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from cluster.kuberay.settings import KubernetesSettings
-from cluster.placement import NodeGroup
-from cluster.run.pool_sizes import AUTO, PoolRequest
+from cluster.run.pool_sizes import PoolRequest
 from cluster.settings import FORM, Settings
 
 
@@ -29,12 +28,8 @@ class WorkerRange(Settings):
 
 # With a discriminator pydantic reports the errors of one form only, not of every form that the value does not have.
 Workers = Annotated[
-    Annotated[int, Field(gt=0), Tag(f"{FORM}number")]
-    | Annotated[WorkerRange, Tag(f"{FORM}range")]
-    | Annotated[Literal["auto"], Tag(f"{FORM}word")],
-    Discriminator(
-        lambda value: f"{FORM}{'range' if isinstance(value, dict | WorkerRange) else 'word' if value == AUTO else 'number'}"
-    ),
+    Annotated[int, Field(gt=0), Tag(f"{FORM}number")] | Annotated[WorkerRange, Tag(f"{FORM}range")],
+    Discriminator(lambda value: f"{FORM}{'range' if isinstance(value, dict | WorkerRange) else 'number'}"),
 ]
 
 
@@ -42,8 +37,7 @@ class PoolSettings(Settings):
     """The worker pool of a stage; null: sized to the cluster."""
 
     workers: Workers | None = None
-    """A number; {min, max}: the pool grows while all its workers are busy and the cluster has room, or can scale; or auto: as
-    many as make its stage as fast as the others, by the last run of the kind or a calibration."""
+    """A number; or {min, max}: the pool grows while all its workers are busy and the cluster has room, or can scale."""
     cpus: Annotated[float, Field(gt=0)] | None = None
     """Of each worker."""
     gpus: Annotated[float, Field(ge=0)] | None = None
@@ -66,17 +60,6 @@ class PoolSettings(Settings):
         return PoolRequest(workers, self.cpus, self.gpus, can_use_gpu)
 
 
-class ScalesTo(Settings):
-    """Nodes that the cluster's autoscaler may add."""
-
-    nodes: Annotated[int, Field(gt=0)]
-    """At most."""
-    cpus: Annotated[float, Field(gt=0)]
-    """Of each node."""
-    gpus: Annotated[float, Field(ge=0)] = 0
-    """Of each node."""
-
-
 class ClusterSettings(Settings):
     """Where the job runs."""
 
@@ -87,8 +70,6 @@ class ClusterSettings(Settings):
     grace_seconds: Annotated[float, Field(gt=0)] | None = 25.0
     """After SIGTERM, how long shards in flight may take to be committed; the rest is left to the next start. Less than
     SIGKILL leaves (in Kubernetes 30 by default). null: as long as they take, as after Ctrl-C."""
-    scales_to: ScalesTo | None = None
-    """Nodes that the autoscaler may add, so that pools which need them are accepted; null: as the autoscaler reports."""
     gate: PoolSettings = PoolSettings()
     """The worker pool of the gate (`rewrite.gate`) and of strategies that read lists, whose workers have their retrievers."""
     rewrite: PoolSettings = PoolSettings()
@@ -111,8 +92,3 @@ class ClusterSettings(Settings):
     """Whether the run's metrics are on Ray's Prometheus endpoint; with address none there is no endpoint."""
     kubernetes: KubernetesSettings = KubernetesSettings()
     """What `submit --render` writes into manifests for Kubernetes."""
-
-    @property
-    def autoscaler_nodes(self) -> NodeGroup | None:
-        """Returns `scales_to` for the session."""
-        return None if self.scales_to is None else NodeGroup(self.scales_to.nodes, self.scales_to.cpus, self.scales_to.gpus)

@@ -6,7 +6,6 @@ Worthwhile with several workers or accelerators; on one machine without accelera
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ import pyarrow as pa
 from cluster.cause import cause
 from cluster.errors import DmqrError, RetrieverError
 from cluster.run.actors import map_on_actors
-from cluster.run.pool_sizes import AUTO, PoolRequest
+from cluster.run.pool_sizes import PoolRequest
 from cluster.run.session import IN_PROCESS, Session
 from jobs.config.config import Config
 from jobs.job.pools import device
@@ -90,5 +89,4 @@ def uses_actors(config: Config) -> bool:
 
 
 def _load_pool(config: Config) -> PoolRequest:
-    request = config.cluster.retrieve.pool_request(can_use_gpu=True)
-    return replace(request, workers=None) if request.workers == AUTO else request  # no other stage to be as fast as
+    return config.cluster.retrieve.pool_request(can_use_gpu=True)

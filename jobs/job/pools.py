@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from cluster.errors import ConfigError
-from cluster.run.pool_sizes import AUTO, Pool, PoolRequest, in_process_pools, local_pools
+from cluster.run.pool_sizes import Pool, PoolRequest, in_process_pools, local_pools
 from cluster.run.session import IN_PROCESS, usable_gpus
 from cluster.settings import Settings
 from jobs.config.config import Config
@@ -79,7 +79,7 @@ def limit_workers(
     """Returns the requested pools, with automatically sized ones limited to one worker per request in flight."""
     limited = dict(pools)
     for limit in shared_limits(config, rerankers).values():
-        unset = [name for name in limit.pools if pools[name].workers in (None, AUTO)]
+        unset = [name for name in limit.pools if pools[name].workers is None]
         left = limit.max_in_flight - sum(_max_workers(pools[name]) for name in limit.pools)
         for name in unset:
             share = max(1, left // len(unset))
@@ -242,7 +242,7 @@ def _asking(pool: str, request: PoolRequest, engines: Sequence[EngineSettings]) 
         gpus = float(sum(one.gpus for one in spanning)) if request.gpus is None else request.gpus
         return replace(request, gpus=gpus, can_use_gpu=True, takes_spare_gpus=True)
     if any(one.at_server for one in engines):
-        return replace(request, workers=1 if request.workers in (None, AUTO) else request.workers)
+        return replace(request, workers=request.workers or 1)
     return request
 
 

@@ -15,12 +15,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cluster import costs
+from cluster.errors import ConfigError
+from jobs.job.keys import settings_fingerprint
 from jobs.job.prepare import Prepared
 from jobs.plan.later_steps import LaterTokens, any_paid, later_tokens
 from jobs.plan.tiers import asked_tiers, at_tiers
-from jobs.run.pool_calibration import mostly_reused, previous_run
 from jobs.run.spending import tries_per_request
-from jobs.runs.folder import RunFolder
+from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.starts import Start, driver_spent, known_starts, waited_seconds
 from jobs.runs.tally import Tally
 from rewriters.engines.openai.token_count import TokenCounter
@@ -85,7 +86,7 @@ def estimate(
         record = json.loads(prepared.storage.get("run.json") or b"{}")
         starts = known_starts(record, prepared.storage)
         return _by_tally(prepared, left, done, starts, f"by {len(done.shards):,} shards that are committed")
-    run = previous_run(prepared)
+    run = _previous_run(prepared)
     if run is not None and not mostly_reused(run.tally.spent):
         basis = f"by {run.record['run_id']}, the last run of this kind"
         engine = prepared.config.rewrite.engine
@@ -230,3 +231,23 @@ def _by_searches(prepared: Prepared, left: int, searches: Mapping[str, int]) -> 
 def _price_of(prices: costs.Prices, left: int, searches: Mapping[str, int]) -> float:
     """Returns the price of the searches of the remaining queries, at most."""
     return prices.usd({"retrieve": {key: {"searches": left * most} for key, most in searches.items()}})
+
+
+def mostly_reused(spent: costs.Totals) -> bool:
+    """Returns whether a stage took more from the store than it made."""
+    return any(
+        sums.get("reused", 0) > sums.get("requests", 0) + sums.get("searches", 0) + sums.get("pairs", 0)
+        for sums in (costs.stage_sums(spent, stage) for stage in spent)
+    )
+
+
+def _previous_run(prepared: Prepared) -> RunFolder | None:
+    """Returns the newest finished run of this name, if only its log and its indexes differ."""
+    if prepared.output.get(f"{prepared.config.name}/latest.json") is None:
+        return None
+    try:
+        run = open_run(prepared.output.url(prepared.config.name))
+    except (ConfigError, OSError, ValueError):
+        return None
+    same = settings_fingerprint(run.record.get("identity", {})) == settings_fingerprint(prepared.identity)
+    return run if run.manifests and same else None

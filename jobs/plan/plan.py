@@ -34,7 +34,6 @@ from jobs.run.planning.draft import check_unfinished
 from jobs.run.planning.requests import VARYING
 from jobs.run.planning.sample import PlannedQueries, read_sample
 from jobs.run.planning.thresholds import SampledGate, SampledLists, sampled_gate, taken_thresholds
-from jobs.run.pool_calibration import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.run.spending import expected_requests, tries_per_request
 from jobs.runs.tally import tally_of
@@ -122,7 +121,7 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
     by_model = {f"{of}@{models[of] or ''}": most for of, most in searches.items()} | searches_of_web(config)
     expected = estimate(prepared, left, done, texts, by_model, 1.0 if gated.rewritten is None else gated.rewritten)
     tables = len(SHARD_TABLES & job.schemas.keys())
-    pools, resources, sized = _pools(job.prepared, progress, job.pools, shards)
+    pools, resources = _pools(job.prepared, progress, job.pools)
     job.check(pools)
     look = partial(missing_of, pools=pools, gated=gated, phase=progress.phase)
     committed = done.shards
@@ -162,7 +161,6 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
         "pools": {name: pool._asdict() for name, pool in pools.items()},
         "engines": {name: [engine_words(one) for one in of] for name, of in job.engines.items()},
         "there": resources + whose,
-        "sized": sized,
     } | (_collections(config) | ({} if ablation is None else {"ablation": _shared(ablation, draft, look)}))
 
 
@@ -214,47 +212,20 @@ def _downloads(config: Config) -> dict[str, int]:
     return {config.rerank.scored_by: size} if size else {}
 
 
-def _pools(
-    prepared: Prepared, progress: LiveDisplay, requested: dict[str, PoolRequest], shards: int
-) -> tuple[dict[str, Pool], str, str]:
-    """Returns the pools, a description of the resources, and by what pools with `auto` are sized.
-
-    Connects to Ray only if the pools depend on its resources. `shards`: their number, where nothing is planned yet.
-    """
+def _pools(prepared: Prepared, progress: LiveDisplay, requested: dict[str, PoolRequest]) -> tuple[dict[str, Pool], str]:
+    """Returns the pools, and a description of the resources; connects to Ray only if the pools depend on its resources."""
     address = prepared.config.cluster.address
     if address == IN_PROCESS:
-        return InProcessSession(requested).pools, f"{os.cpu_count()} cores here, all stages in one process", ""
+        return InProcessSession(requested).pools, f"{os.cpu_count()} cores here, all stages in one process"
     if address == "local" and not any(pool.gpus for pool in requested.values()):
         gpus = usable_gpus(requested)
         there = f" and {gpus:g} GPUs here; they go to the last stages first" if gpus else " here"
-        pools = local_pools(requested, gpus)
-        asked, sized = _by_work(prepared, requested, pools, shards)
-        return local_pools(asked, gpus), f"{os.cpu_count()} cores{there}", sized
+        return local_pools(requested, gpus), f"{os.cpu_count()} cores{there}"
     progress.phase("reading the resources of Ray")
-    session = Session(address, requested, package_folders(), prepared.config.cluster.autoscaler_nodes)
-    try:
-        asked, sized = _by_work(prepared, requested, session.pools, shards)
-        if sized:
-            session.resize(asked)
-    finally:
-        session.close()
+    session = Session(address, requested, package_folders())
+    session.close()
     resources = session.resources
     if address == "local":
-        return session.pools, f"{os.cpu_count()} cores and {resources.gpus:g} GPUs here", sized
+        return session.pools, f"{os.cpu_count()} cores and {resources.gpus:g} GPUs here"
     nodes = f"{resources.nodes} node{'s' * (resources.nodes != 1)}"
-    return session.pools, f"{resources.cpus:g} CPUs and {resources.gpus:g} GPUs on {nodes}", sized
-
-
-def _by_work(
-    prepared: Prepared, requested: dict[str, PoolRequest], pools: dict[str, Pool], shards: int
-) -> tuple[dict[str, PoolRequest], str]:
-    """Returns the requested pools with the work of their stages, and by what it is known; "" without `auto`."""
-    if not has_auto(requested):
-        return requested, ""
-    stored, done = read_plan(prepared.storage), tally_of(prepared.storage)
-    known = known_seconds(prepared, pools, done)
-    if known is None:
-        words = f"auto: no run of this kind is known; the first {CALIBRATION} queries or more calibrate, one worker each"
-        return requested, words
-    left = (len(stored.shards) if stored else shards) - len(done.shards)
-    return with_seconds(requested, known, max(1, left)), f"auto: by {seconds_words(known)}"
+    return session.pools, f"{resources.cpus:g} CPUs and {resources.gpus:g} GPUs on {nodes}"

@@ -15,7 +15,6 @@ from jobs.plan.missing.words import missing_rows
 from jobs.plan.work import ablation_rows
 from jobs.run.planning.draft import head_words
 from jobs.run.planning.thresholds import threshold_words
-from jobs.run.pool_calibration import pool_words
 from jobs.terminal.formats import clock, money
 from jobs.terminal.tables import facts
 
@@ -78,11 +77,9 @@ def _run_rows(planned: dict[str, Any]) -> Rows:
 def _worker_rows(planned: dict[str, Any]) -> Rows:
     yield "workers", planned["there"]
     for name, pool in planned["pools"].items():
-        yield f"  {name}", pool_words(Pool(**pool))
+        yield f"  {name}", _pool_words(Pool(**pool))
         if len(opened := planned.get("engines", {}).get(name, [])) > 1:
             yield "", Text(f"each with {len(opened)} engines: {', '.join(opened)}")
-    if planned.get("sized"):
-        yield "", planned["sized"]
 
 
 def _ablation_rows(planned: dict[str, Any]) -> Rows:
@@ -125,3 +122,9 @@ def _as_before(expected: dict[str, Any] | None) -> str | None:
         less = ", less its waiting for services" if expected["waited"] else ""
         said.append(f"about {clock(expected['wall_seconds'])} on the wall{pools}{less}")
     return "; ".join([*said, expected["basis"]])
+
+
+def _pool_words(pool: Pool) -> str:
+    """Returns a pool in words."""
+    workers = f"{pool.workers} to {pool.most}" if pool.most else f"{pool.workers}"
+    return f"{workers} x ({pool.cpus:g} CPU{f', {pool.gpus:g} GPU' if pool.gpus else ''})"

@@ -22,7 +22,6 @@ from jobs.job.indexes import States, changes, last_states, read_states, warn_of
 from jobs.job.keys import SCHEMA_VERSION
 from jobs.job.prepare import Prepared
 from jobs.run.driver_costs import DriverCosts
-from jobs.run.pool_calibration import PoolSizes
 from jobs.run.whole_job import whole_job
 from jobs.runs.starts import driver_spent, known_starts, node_time
 from jobs.runs.tally import Tally
@@ -48,10 +47,9 @@ class Record:
         state: State,
         outages: OutageLog,
         driver_costs: DriverCosts,
-        sizes: PoolSizes,
     ) -> None:
         """Writes the record with status `running`; a start before that still says so was killed."""
-        self._prepared, self._session, self._number, self._sizes = prepared, session, number, sizes
+        self._prepared, self._session, self._number = prepared, session, number
         self._state, self._outages = state, outages
         self.driver_costs = driver_costs
         self._began = time.time()
@@ -107,7 +105,7 @@ class Record:
             "pools": {name: pool._asdict() for name, pool in session.pools.items()},
             "resources": session.resources._asdict(),
             "machine_cpus": os.cpu_count() if session.local else None,  # `resources` are Ray's, as many as the pools need
-        } | self._sizes.values()
+        }
         start |= {"index_states": self.states} if self.states else {}
         starts = [one for one in self.before if one["start"] != self._number] + [start]
         every: costs.Totals = {}

@@ -29,7 +29,6 @@ from jobs.run.job import Job
 from jobs.run.limits import Signals, Stall, Sums, limit, outcome
 from jobs.run.planning.draft import check_unfinished, draft_plan, plan_words, store_plan
 from jobs.run.planning.thresholds import numbers
-from jobs.run.pool_calibration import PoolSizes
 from jobs.run.progress import driver_gauges, progress_file, tracked_metrics
 from jobs.run.record import Record
 from jobs.run.resume_check import check_indexes_unchanged
@@ -89,8 +88,7 @@ def run(
     if address != IN_PROCESS:
         progress.phase("starting Ray")
     outages = OutageLog(progress.state)
-    pools, nodes = job.pools, prepared.config.cluster.autoscaler_nodes
-    session = open_session(address, pools, package_folders(), nodes)
+    session = open_session(address, job.pools, package_folders())
     try:
         driver_costs.watch_nodes(session.nodes)
         job.check(session.pools)
@@ -107,8 +105,7 @@ def run(
             try:
                 if log is not None:
                     log.keep(storage)
-                sizes = PoolSizes(prepared, session, pools)
-                record = Record(prepared, session, lease.number, progress.state, outages, driver_costs, sizes)
+                record = Record(prepared, session, lease.number, progress.state, outages, driver_costs)
                 put_log = log.store if log else lambda: None
                 with (
                     progress_file(storage, lease, progress.state, put_log, record.spent),
@@ -121,7 +118,7 @@ def run(
                     event("plan", plan_words(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number)
                     tally = tally_of(storage)
                     driver = Driver(
-                        job, session, lease, record, plan, tally, sizes, progress, signals, outages,
+                        job, session, lease, record, plan, tally, progress, signals, outages,
                         resume_command,
                     )  # fmt: skip
                     driver.run()
@@ -146,7 +143,6 @@ class Driver:
     record: Record
     plan: Plan
     tally: Tally
-    sizes: PoolSizes
     progress: LiveDisplay
     signals: Signals
     outages: OutageLog
@@ -191,26 +187,19 @@ class Driver:
             return
         if state.done:
             event("resume", f"going on: {state.shards} of {state.planned} shards are committed", committed=state.shards)
-        for shards in self.sizes.turns(pending, self.tally):
-            if self.sizes.auto:
-                self._put("running")  # with the pools of this turn
-            self.progress.phase(STARTING)
-            watch, state.began = Watch(self.prepared.prices, state, spending.around), 0.0  # other workers, another rate
-            runner = self._runner(len(shards), watch)
-            spending.renew(self.tally)  # this runner grants anew
-            tracker = runner.tracker
-            tracker.spent_elsewhere(spending.elsewhere(self.tally.spent))
-            results = stream(runner, shards)
-            self.signals.working = True
-            try:
-                stopped = self._collect(tracker, results, watch, spending)
-            finally:  # a stop that waits for nothing: the lease is not given back before the work ends
-                runner.drop()
-            self.outages.update("workers", [])
-            halted = watch.last(tracker).halted > 0
-            if stopped or halted or self.signals.received is not None:
-                break
-        self._check_complete(stopped, watch, spending, halted)
+        self.progress.phase(STARTING)
+        runner = self._runner(len(pending), watch)
+        spending.renew(self.tally)  # this runner grants anew
+        tracker = runner.tracker
+        tracker.spent_elsewhere(spending.elsewhere(self.tally.spent))
+        results = stream(runner, pending)
+        self.signals.working = True
+        try:
+            stopped = self._collect(tracker, results, watch, spending)
+        finally:  # a stop that waits for nothing: the lease is not given back before the work ends
+            runner.drop()
+        self.outages.update("workers", [])
+        self._check_complete(stopped, watch, spending, watch.last(tracker).halted > 0)
 
     def _runner(self, shards: int, watch: Watch) -> Runner:
         start, budget = self.lease.number, self.prepared.config.limits.max_cost_usd

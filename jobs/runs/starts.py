@@ -80,14 +80,12 @@ def node_time(starts: Sequence[Start], by_start: SecondsByStart) -> list[dict[st
 
 
 def _reconciled(start: Start, spent: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    # Before `workers: auto` has sized the pools, each has one worker.
-    calibrated = min((start.get("calibration") or {"seconds": 0.0})["seconds"], start["wall_seconds"])
     there: dict[str, float] = {}
     fixed: dict[str, bool] = {}
     for pool, of in start["pools"].items():
         stage = stage_of_pool(pool)
         fixed[stage] = fixed.get(stage, True) and of.get("most") is None
-        there[stage] = there.get(stage, 0.0) + calibrated + of["workers"] * (start["wall_seconds"] - calibrated)
+        there[stage] = there.get(stage, 0.0) + of["workers"] * start["wall_seconds"]
     attributed = {stage: sums["attributed"] for stage, sums in spent.items()}
     for stage, components in start.get("spent", {}).items():  # dedup on other machines
         attributed[stage] = attributed.get(stage, 0.0) + sum(sums.get("seconds", 0.0) for sums in components.values())

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from cluster.errors import ClusterError
-from cluster.placement import NodeGroup
 from cluster.run.pool_sizes import Pool, PoolRequest
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import Session
@@ -131,12 +130,19 @@ def test_two_stages_share_a_gpu(nodes: Any, tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_may_scale_to_a_gpu_is_not_refused_and_runs_once_it_has_one(nodes: Any, tmp_path: Path) -> None:
+    import grpc
+    from ray.core.generated import autoscaler_pb2, autoscaler_pb2_grpc
+
     requests = {"slow": PoolRequest(workers=1, cpus=1, gpus=1)}
     with pytest.raises(ClusterError, match="the pools want 1 GPUs, the cluster has 0"):
         Session(nodes.address, requests)
-    with pytest.raises(ClusterError, match="the pools want 1 GPUs, the cluster may scale to 0"):
-        Session(nodes.address, requests, autoscaler_nodes=NodeGroup(5, cpus=2, gpus=0))
-    session = Session(nodes.address, requests, autoscaler_nodes=NodeGroup(1, cpus=2, gpus=1))
+    group = autoscaler_pb2.NodeGroupConfig(name="gpu", min_count=0, max_count=2, resources={"CPU": 2, "GPU": 1})
+    report = autoscaler_pb2.ClusterConfig(node_group_configs=[group])
+    stub = autoscaler_pb2_grpc.AutoscalerStateServiceStub(grpc.insecure_channel(nodes.address))
+    stub.ReportClusterConfig(autoscaler_pb2.ReportClusterConfigRequest(cluster_config=report))
+    with pytest.raises(ClusterError, match="the pools want 3 GPUs, the cluster may scale to 2"):
+        Session(nodes.address, {"slow": PoolRequest(workers=3, cpus=1, gpus=1)})
+    session = Session(nodes.address, requests)
     assert session.resources.gpus == 0
     runner = RayRunner(stages(tmp_path, session.pools["slow"]), start=1)
     (tmp_path / "gate").touch()
@@ -147,18 +153,3 @@ def test_a_cluster_that_may_scale_to_a_gpu_is_not_refused_and_runs_once_it_has_o
     reader.join(180)
     assert sorted(found) == [0, 1, 2]
     session.close()
-
-
-def test_what_an_autoscaler_has_reported_counts(nodes: Any) -> None:
-    import grpc
-    from ray.core.generated import autoscaler_pb2, autoscaler_pb2_grpc
-
-    group = autoscaler_pb2.NodeGroupConfig(name="gpu", min_count=0, max_count=2, resources={"CPU": 2, "GPU": 1})
-    report = autoscaler_pb2.ClusterConfig(node_group_configs=[group])
-    stub = autoscaler_pb2_grpc.AutoscalerStateServiceStub(grpc.insecure_channel(nodes.address))
-    stub.ReportClusterConfig(autoscaler_pb2.ReportClusterConfigRequest(cluster_config=report))
-    session = Session(nodes.address, {"slow": PoolRequest(workers=2, cpus=1, gpus=1)})
-    assert session.pools["slow"] == Pool(2, 1, 1)
-    session.close()
-    with pytest.raises(ClusterError, match="the pools want 3 GPUs, the cluster may scale to 2"):
-        Session(nodes.address, {"slow": PoolRequest(workers=3, cpus=1, gpus=1)})

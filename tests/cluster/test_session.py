@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from cluster.errors import ClusterError
-from cluster.placement import UNLIMITED_NODES, NodeGroup
-from cluster.run.pool_sizes import TASK_CPUS, Pool, PoolRequest, Resources, local_pools, resources, size_pools
+from cluster.run.pool_sizes import (
+    TASK_CPUS,
+    NodeGroup,
+    Pool,
+    PoolRequest,
+    Resources,
+    local_pools,
+    resources,
+    size_pools,
+)
 from cluster.run.session import InProcessSession, open_session
 
 CORES = os.cpu_count() or 1
@@ -170,20 +176,9 @@ def test_workers_that_fit_in_sum_but_not_on_the_nodes_are_refused() -> None:
     with pytest.raises(ClusterError) as refused:
         size_pools({"rerank": PoolRequest(workers=4, cpus=3)}, cluster(3, 5), local=False)
     assert str(refused.value) == (
-        "cluster: the workers fit in sum, but not on the nodes all at once (rerank 4 x (3 CPU, 0 GPU); 2 CPUs for the other "
-        "stages): no worker spans two nodes, and the cluster has 3 x (5 CPU, 0 GPU); lower cluster.<stage>.workers, .cpus or "
-        ".gpus"
+        "cluster: no node can hold more than 3 of the 4 workers of rerank, each 3 CPU and 0 GPU; the cluster has "
+        "3 x (5 CPU, 0 GPU); lower cluster.rerank.workers, .cpus or .gpus, or add larger nodes"
     )
-
-
-def test_pools_that_fit_alone_but_not_together_are_refused() -> None:
-    """Each worker of three GPUs has a node of four, and the two are six of eight."""
-    requests = {name: PoolRequest(workers=1, cpus=1, gpus=3) for name in ("rewrite", "rerank")}
-    assert size_pools(requests, cluster(2, 8, 4), local=False)
-    with pytest.raises(ClusterError, match="the pools want 6 GPUs, the cluster has 4"):
-        size_pools(requests, cluster(1, 8, 4), local=False)
-    with pytest.raises(ClusterError, match="not on the nodes all at once"):
-        size_pools(requests, [NodeGroup(1, 8, 4), NodeGroup(2, 8, 2)], local=False)
 
 
 def test_an_engine_over_more_gpus_than_any_node_has_is_refused_with_the_sizes() -> None:
@@ -220,7 +215,7 @@ def test_a_cluster_without_gpus_that_may_scale_to_one_is_not_refused() -> None:
             PoolRequest(workers=1, gpus=2),
             "of rewrite, each 1 CPU and 2 GPU; the cluster may scale to 1 x (8 CPU, 0 GPU), 2 x (16 CPU, 1 GPU); lower",
         ),
-        (PoolRequest(workers=3, cpus=9), "fit in sum, but not on the nodes all at once (rewrite 3 x (9 CPU, 0 GPU)"),
+        (PoolRequest(workers=3, cpus=9), "no node can hold more than 2 of the 3 workers of rewrite, each 9 CPU and 0 GPU"),
     ],
 )
 def test_more_than_it_may_scale_to_is_refused_with_both_numbers(pool_request: PoolRequest, said: str) -> None:
@@ -251,86 +246,6 @@ def test_on_one_machine_ray_is_given_room_for_the_largest_size() -> None:
 def test_a_pool_that_grows_does_not_fill_what_is_left() -> None:
     requests = VLLM | {"rewrite": PoolRequest(workers=(1, 4), gpus=1, can_use_gpu=True, takes_spare_gpus=True)}
     assert size_pools(requests, machine(100, 8), local=True)["rewrite"] == Pool(1, 1, 1, 4)
-
-
-# ---------------------------------------------------------------- pools that are sized by the work
-
-
-def auto(seconds: float | None, **more: Any) -> PoolRequest:
-    return PoolRequest(workers="auto", seconds=seconds, **more)
-
-
-@pytest.mark.parametrize("gpus", [0, 1, 3, 16])
-@pytest.mark.parametrize("seconds", [(0.02, 0.01, 0.01), (1, 1e-6, 1e-6), (1e-6, 1, 1e-6), (1e-6, 1e-6, 1)])
-def test_on_one_machine_ray_is_given_room_for_whatever_the_work_calls_for(
-    monkeypatch: pytest.MonkeyPatch, gpus: int, seconds: tuple[float, ...]
-) -> None:
-    """The work is known after Ray has started."""
-    from cluster.run.session import _logical_cpus
-
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
-    can_use_gpu = auto(None, can_use_gpu=True)
-    requests = {"rewrite": auto(None), "retrieve": can_use_gpu, "rerank": replace(can_use_gpu, cpus=2)}
-    known = {name: replace(requests[name], seconds=of) for name, of in zip(requests, seconds, strict=True)}
-    fixed = {"other": PoolRequest(workers=3, cpus=2)}
-    for names in (["rewrite"], ["rewrite", "retrieve"], ["rerank"], list(requests)):
-        room = _logical_cpus(fixed | {name: requests[name] for name in names}) + TASK_CPUS
-        assert size_pools(fixed | {name: known[name] for name in names}, machine(room, gpus), local=True)
-
-
-def sizes(requests: dict[str, PoolRequest], nodes: Nodes, *added: NodeGroup) -> dict[str, tuple[int, int | None]]:
-    pools = size_pools(requests, nodes, local=False, added=added)
-    return {name: (pool.workers, pool.most) for name, pool in pools.items()}
-
-
-def test_gpus_are_divided_in_the_ratio_of_the_work() -> None:
-    requests = {"rewrite": auto(0.01, gpus=1), "retrieve": auto(0.002, gpus=0.5), "rerank": auto(0.03, gpus=1)}
-    assert sizes(requests, cluster(3, 16, 4)) == {"rewrite": (3, None), "retrieve": (1, None), "rerank": (8, None)}
-    unknown = {name: replace(request, seconds=None) for name, request in requests.items()}
-    assert sizes(unknown, cluster(3, 16, 4)) == dict.fromkeys(requests, (1, None))
-
-
-def test_a_pool_is_no_larger_than_what_a_fixed_one_can_use() -> None:
-    requests = {"rewrite": PoolRequest(2, gpus=1, seconds=0.01), "rerank": auto(0.03, gpus=1)}
-    assert sizes(requests, cluster(8, 16, 4)) == {"rewrite": (2, None), "rerank": (6, None)}
-    assert sizes(requests, cluster(1, 16, 4)) == {"rewrite": (2, None), "rerank": (2, None)}
-    growing = requests | {"rewrite": PoolRequest((1, 4), gpus=1, seconds=0.01)}
-    assert sizes(growing, cluster(8, 16, 4)) == {"rewrite": (1, 4), "rerank": (12, None)}
-    assert sizes({**requests, "rerank": auto(0.03, gpus=1, max_workers=3)}, cluster(8, 16, 4))["rerank"] == (3, None)
-
-
-def test_engines_over_several_gpus_stay_within_nodes() -> None:
-    """Two nodes of six GPUs hold two engines of four, and two of what is left beside each."""
-    requests = {"rewrite": auto(0.02, gpus=4), "rerank": auto(0.03, gpus=1)}
-    assert sizes(requests, cluster(2, 16, 6)) == {"rewrite": (2, None), "rerank": (3, None)}
-
-
-def test_on_cpus_the_nodes_room_is_divided() -> None:
-    requests = {"rewrite": auto(0.001), "rerank": auto(0.1, cpus=4)}
-    assert sizes(requests, cluster(4, 16)) == {"rewrite": (1, None), "rerank": (15, None)}
-
-
-def test_a_cluster_that_may_scale_has_pools_that_grow_in_the_ratio() -> None:
-    requests = {"rewrite": auto(0.01, gpus=1), "rerank": auto(0.03, gpus=1)}
-    assert sizes(requests, machine(8, 4), NodeGroup(4, 8, 4)) == {"rewrite": (1, 4), "rerank": (3, 12)}
-    assert sizes(requests, machine(8), NodeGroup(2, 8, 4)) == {"rewrite": (1, 2), "rerank": (1, 6)}  # none is there yet
-    bounded = {name: replace(request, max_workers=5) for name, request in requests.items()}
-    assert sizes(bounded, machine(8), NodeGroup(UNLIMITED_NODES, 8, 4)) == {"rewrite": (1, 2), "rerank": (1, 5)}
-
-
-def test_an_engine_beside_a_pool_that_is_sized_by_the_work_leaves_it_the_spare_gpus() -> None:
-    requests = VLLM | {"rewrite": replace(VLLM["rewrite"], seconds=0.01), "rerank": auto(0.03, gpus=1)}
-    assert sizes(requests, machine(100, 8))["rerank"] == (3, None)
-    assert sizes(requests, machine(100, 8))["rewrite"] == (1, None)
-
-
-def test_on_one_machine_the_gpus_are_divided_though_other_stages_have_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
-    encoder = PoolRequest(can_use_gpu=True, gpus=0)
-    requests = {"rewrite": auto(0.01, gpus=1), "retrieve": encoder, "rerank": auto(0.01, gpus=1)}
-    assert [pool.workers for pool in local_pools(requests, 2).values()] == [1, 1, 1]
-    assert [pool.workers for pool in local_pools(requests, 4).values()] == [2, 1, 2]
-    assert local_pools(REQUESTS | {"rerank": auto(0.1, can_use_gpu=True)}, 0)["rerank"] == Pool(1, 8, 0)
 
 
 # ---------------------------------------------------------------- without Ray

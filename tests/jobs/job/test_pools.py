@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import ClusterError, ConfigError
-from cluster.placement import NodeGroup
-from cluster.run.pool_sizes import size_pools
+from cluster.run.pool_sizes import NodeGroup, size_pools
 from cluster.run.session import InProcessSession
 from jobs.config.config import Config
+from jobs.config.load import load_config
 from jobs.job.pools import device, requested_pools, with_precisions
 from rewriters.engines.vllm.cores import visible
 
@@ -185,3 +185,31 @@ def test_an_engine_s_processes_see_its_gpus(monkeypatch: pytest.MonkeyPatch) -> 
     with visible((1,)):
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+@pytest.mark.parametrize(("gpus", "refused"), [(None, False), (4, False), (8, False), (0, False), (1, True), (0.5, True)])
+def test_a_worker_has_the_gpus_that_its_engine_spans(values: dict[str, Any], gpus: float | None, refused: bool) -> None:
+    args = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
+    values["rewrite"]["engine"] = {"kind": "vllm", "model": "m", "args": args}
+    asked = Config.model_validate(values | {"cluster": {"rewrite": {"gpus": gpus}}})
+    if refused:
+        with pytest.raises(ConfigError, match=rf"a worker has {gpus:g}, but its engine spans 4 \(tensor_parallel_size x"):
+            requested_pools(asked)
+    else:
+        assert requested_pools(asked)["rewrite"].gpus == (4 if gpus is None else gpus)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("cluster.rerank.gpus=1.5", "Ray has no 1.5 GPUs for one worker; give a whole number, or less than one"),
+        ("cluster.rerank.workers=some", "cluster.rerank.workers"),
+        ("cluster.grace_seconds=0", "cluster.grace_seconds"),
+    ],
+)
+def test_what_no_pool_can_have_is_refused(
+    values: dict[str, Any], config_file: Callable[[Any], str], setting: str, said: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_config(config_file(values), [setting])
+    assert said in str(refused.value)

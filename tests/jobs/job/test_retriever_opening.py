@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError
-from cluster.placement import NodeGroup
-from cluster.run.pool_sizes import Pool, size_pools
+from cluster.run.pool_sizes import NodeGroup, Pool, size_pools
 from cluster.storage.files import FileStorage
 from jobs.chain.pipeline import stages
 from jobs.chain.stages.documents import planned_documents

@@ -20,12 +20,12 @@ from cluster.storage import open_storage
 from jobs.chain.stages.order import Order
 from jobs.config.load import load_config
 from jobs.plan.budget import over_budget
+from jobs.plan.estimate import mostly_reused
 from jobs.plan.missing.words import missing_rows
 from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
-from jobs.run.pool_calibration import mostly_reused
 from jobs.runs.folder import open_run
 from jobs.runs.old.prune import prune
 from jobs.store.forget import WhatToForget, forget

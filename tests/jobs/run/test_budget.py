@@ -17,7 +17,6 @@ from jobs.chain.allowance import Allowance
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.run.limits import Stopped
-from jobs.run.pool_calibration import PoolSizes
 from jobs.terminal.formats import money
 from rewriters.engines import Request
 from rewriters.engines.anthropic import protocol as anthropic
@@ -189,15 +188,3 @@ def test_the_longest_answer_is_what_the_body_of_a_request_says(kind: str, args: 
     asked = Request("q", "lamp", "keyword", "lamp", "0", decoding={"max_tokens": 512})
     body, _ = {"openai": openai.request_body, "anthropic": anthropic.request_body}[kind]("tiny", asked, args, ())
     assert settings.longest_answer(512) == body.get("max_tokens", body.get("max_completion_tokens"))
-
-
-def test_what_the_calibration_of_the_pools_has_spent_is_not_granted_again(
-    night: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The pools' turns have a tracker of the budget each."""
-    monkeypatch.setattr(PoolSizes, "turns", lambda _, pending, tally: iter([pending[:2], pending[2:]]))
-    with FakeServer(seconds=0.005, completion_tokens=TOKENS) as server:
-        limit = COUNT * PRICE / 4
-        with pytest.raises(Stopped):
-            run_in_process(night(server, 10, f"limits.max_cost_usd={limit}"))
-        assert 0.9 * limit <= sum(server.sends.values()) * PRICE <= limit

@@ -39,7 +39,6 @@ from jobs.log.files import LogFile
 from jobs.run.finish import check_balances, run_balances
 from jobs.run.limits import Signals, Stall, Sums, limit
 from jobs.run.planning.requests import JobRequests
-from jobs.run.pool_calibration import PoolSizes
 from jobs.runs.tally import Tally
 from jobs.tables import SHARD
 from retrievers import analyzer
@@ -308,8 +307,8 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     session, record, display = anything(pools={}), anything(before=[], driver_costs=DriverCosts()), LiveDisplay(sys.stderr)
     signals = Signals(display, AGAIN)
     signals.received = received
-    outages, sizes = OutageLog(display.state), PoolSizes(prepared, session, {})
-    run.Driver(job, session, lease, record, plan, Tally(), sizes, display, signals, outages, AGAIN).work()
+    outages = OutageLog(display.state)
+    run.Driver(job, session, lease, record, plan, Tally(), display, signals, outages, AGAIN).work()
 
 
 def a_limit(**limits: float) -> Callable[[Patch], object]:
