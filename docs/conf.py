@@ -20,7 +20,7 @@ NAVIGATION = {
         "docs/config", "docs/plugins", "docs/coming-from",
     ),
     "Operate": (
-        "docs/operations", "docs/schedulers", "docs/notifications", "docs/publishing",
+        "docs/operations", "docs/notifications", "docs/publishing",
         "docs/cluster", "docs/kubernetes", "docs/store", "docs/tables", "docs/metrics", "docs/errors",
     ),
     "Stages by choice": (

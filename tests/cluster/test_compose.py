@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,44 +74,3 @@ def test_what_is_mounted_is_there() -> None:
         elif not source.startswith(("/", "./")):
             assert source in volumes
     assert {source for source, _ in mounts()} >= set(volumes), "a volume that nobody uses"
-
-
-def on_this_machine(path: str) -> Path:
-    """Where a path of a container lies here."""
-    for source, target in mounts():
-        if path == target or path.startswith(f"{target}/"):
-            return Path(str(FILE.parent / source) + path.removeprefix(target))
-    raise AssertionError(f"{path} is not mounted")
-
-
-def provisioned(name: str) -> dict[str, Any]:
-    return dict(yaml.safe_load((ROOT / f"cluster/compose/{name}.yaml").read_text(encoding="utf-8")))
-
-
-def test_grafana_finds_prometheus_and_the_dashboards() -> None:
-    (source,) = provisioned("grafana-datasources")["datasources"]
-    (listens,) = (one.split("=")[1] for one in SERVICES["prometheus"]["command"] if one.startswith("--web.listen-address="))
-    assert source["url"] == f"http://{listens}"
-    (provider,) = provisioned("grafana-dashboards")["providers"]
-    assert on_this_machine(provider["options"]["path"]) == DASHBOARDS
-
-
-def test_prometheus_takes_its_file_and_the_rules(tmp_path: Path) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not there (Debian's package prometheus)")
-    (file,) = (one.split("=")[1] for one in SERVICES["prometheus"]["command"] if one.startswith("--config.file="))
-    config = yaml.safe_load(on_this_machine(file).read_text(encoding="utf-8"))
-    rules = [on_this_machine(path) for path in config["rule_files"]]
-    assert [path.parent for path in rules] == [DASHBOARDS]
-    config["rule_files"] = [str(path) for path in rules]
-    (discovered,) = config["scrape_configs"][0]["file_sd_configs"][0]["files"]
-    assert on_this_machine(discovered) == Path("/tmp/ray/prom_metrics_service_discovery.json")
-    targets = tmp_path / "targets.json"
-    targets.write_text(json.dumps([{"labels": {"job": "ray"}, "targets": ["10.0.0.1:44217"]}]))
-    config["scrape_configs"][0]["file_sd_configs"][0]["files"] = [str(targets)]
-    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
-    done = subprocess.run(
-        [promtool, "check", "config", tmp_path / "prometheus.yaml"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
