@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from rewriters.engines import Completion
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.strategy import Strategy
-from tests.support.rewriters import cases_several
-from tests.support.rewriters.cases_several import Several
 from tests.support.rewriters.pools import a_file, answered, cut, rewriter, said
 
 QUERY = "caffeine in green tea and coffee"
 TEXTS = ["caffeine content of green tea", "how much caffeine has coffee", "tea or coffee for the morning"]
 NUMBERED = "\n".join(f"{number}. {text}" for number, text in enumerate(TEXTS, 1))
 BARE = "\n".join(TEXTS)
+TABLE = yaml.safe_load(Path(__file__).with_name("answers.yaml").read_text(encoding="utf-8"))["several"]
 
 
 def texts(strategy: Strategy | str, answer: str | Completion, query: str = QUERY) -> list[tuple[int, str, str]] | str:
@@ -192,10 +194,11 @@ def test_weights_by_position_stand_with_the_texts() -> None:
     assert [(one.weight, one.position_weight) for one in made.rewrites] == [(0.8, 1.0), (0.8, 0.95), (0.8, 0.95)]
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in cases_several.CASES])
-def test_what_an_answer_s_texts_are(case: Several) -> None:
-    found = texts("rag_fusion", cut(case.answer) if case.cut else case.answer, case.query)
-    assert (found if isinstance(found, str) else [text for _, text, _ in found]) == case.expected
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in TABLE["answers"]])
+def test_what_an_answer_s_texts_are(case: dict[str, Any]) -> None:
+    answer = cut(case["answer"]) if case.get("cut") else case["answer"]
+    found = texts("rag_fusion", answer, case.get("query", TABLE["query"]))
+    assert (found if isinstance(found, str) else [text for _, text, _ in found]) == case.get("expected", TABLE["texts"])
 
 
 def test_tags_of_the_query_and_comparisons_are_texts() -> None:
