@@ -1,4 +1,4 @@
-"""Malformed answers, and the outcome of each: a rewrite and the reader that found it, or a reason. The table is answers.yaml."""
+"""Malformed answers and the outcome of each, a rewrite with the reader that found it or a reason: the table answers.yaml."""
 
 from __future__ import annotations
 
