@@ -20,7 +20,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Correct it as the line says. Make two retrievers of one with `analyzer` (BM25) and `encoder` (dense). "
             "`fuse.weights.original: 0` keeps the original out of the results.",
         ),
-        "plugin": ("Code that the config names is missing, fails, or differs on a node.", "Correct it: [Code](plugins.md)."),
+        "plugin": ("Code that the config names is missing, or fails.", "Correct it: [Code](plugins.md)."),
         "prices": (
             "`limits.max_cost_usd` is set without a prices.yaml beside the config, or prices.yaml is invalid.",
             "Add or correct it; configs/prices.yaml is an example.",

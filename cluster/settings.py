@@ -26,9 +26,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from cluster.cause import one_line
 from cluster.errors import ConfigError, DmqrError, nearest
-from cluster.plugins.code import PluginError
-from cluster.plugins.modules import own_errors, pickled
-from cluster.plugins.references import entry_points, is_reference, known_names, plugin
+from cluster.plugins import PluginError, entry_points, is_reference, own_errors, plugin
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
@@ -79,10 +77,6 @@ class Settings(BaseModel):
     of_absent: ClassVar[Mapping[str, Any]] = {}
     """Fields that some of its classes have and others are asked for, with their annotations; of a plug-in that is not here
     they are read by these."""
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Takes the code of a plug-in's class with it."""
-        return pickled(self) or super().__reduce_ex__(protocol)
 
     def names(self) -> dict[str, Names]:
         """Returns what its own fields name: field -> what; without those that mean nothing beside its other fields."""
@@ -151,7 +145,7 @@ class Kinds:
     """A registry of settings that are told apart by their field `kind`; in an annotation it stands for any of them.
 
     The classes are imported when settings are first read. With a group of entry points, `kind` may name a plug-in, too: an
-    entry point, `module:Class` or `file.py:Class`.
+    entry point, or `module:Class`.
     """
 
     def __init__(
@@ -210,10 +204,10 @@ class Kinds:
 
     def _of_plugin(self, kind: str, value: Any, base: type[Settings], context: Any) -> Settings:
         if not is_reference(kind) and kind not in entry_points(self.group):
-            known = known_names(self._house(), self.group)
+            known = [*self._house(), *sorted(entry_points(self.group))]
             raise PydanticCustomError(NO_KIND, "{line}", {"line": f"no kind {kind!r}{nearest(kind, known)}"})
         try:
-            made: type[Settings] = plugin(
+            made = plugin(
                 kind,
                 self.group,
                 lambda one: isinstance(one, type) and issubclass(one, base) and self._fits(one),

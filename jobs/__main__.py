@@ -20,7 +20,6 @@ from typing import NoReturn
 
 from cluster.cause import cause
 from cluster.errors import DmqrError, UnavailableError
-from cluster.plugins.modules import error_of_plugin
 from jobs.cli.refusal import other_python, say
 
 try:
@@ -88,8 +87,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             raise
-        of_plugin = error_of_plugin(error)
-        return say(options.verb, of_plugin or _failure(options.verb, error), of_plugin.exit_code if of_plugin else 1)
+        return say(options.verb, _failure(options.verb, error), 1)
 
 
 def _of_own_file(verb: str) -> Callable[[argparse.Namespace], int]:

@@ -39,7 +39,7 @@ class RetrieverSettings(Settings):
     without_index: ClassVar[str] = "searches the web, so it has no index to build"
     """What is said of one that searches no index."""
     kind: str
-    """Of the retriever; of a plug-in an entry point, `module:Class` or `file.py:Class`."""
+    """Of the retriever; of a plug-in an entry point, or `module:Class`."""
     if TYPE_CHECKING:
         together: bool = False
         score_floor: float | None = None

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cluster.errors import RetrieverError
-from cluster.plugins.files import hash_of_files
+from cluster.file_hashes import hash_of_files
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
 _TEXT_FILES = {".json", ".txt", ".model", ".tiktoken", ".jinja"}

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from cluster.errors import RetrieverError
-from cluster.plugins.modules import own_errors
+from cluster.plugins import own_errors
 from retrievers.encoder import encoder_identity, open_encoder
 from retrievers.rerankers.cross_encoder import (
     CrossEncoder,
@@ -23,7 +23,6 @@ from retrievers.rerankers.llm import LlmReranker, check_loads
 from retrievers.rerankers.qwen3 import Qwen3Reranker, qwen3_identity
 from retrievers.rerankers.settings import RerankerSettings
 from retrievers.retriever import SearchText, distinct, error_context
-from retrievers.served.pairs import PairsAtServer
 from retrievers.served.reranker import ServerReranker
 from retrievers.settings import AnyEncoderSettings, RerankSettings
 
@@ -134,8 +133,8 @@ class OfPlugin:
         return self._settings.known_by()
 
     def requests(self, queries: Iterable[str]) -> Counter[str]:
-        """Returns the requests that were sent for each of these queries since it was last asked for; none where none is."""
-        return self._opened.requests(queries) if isinstance(self._opened, PairsAtServer) else Counter()
+        """Returns no requests: none is counted."""
+        return Counter()
 
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
         """Returns the score of each pair, shape (n,), rounded where the plug-in rounds.

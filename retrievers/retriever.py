@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
-from cluster.plugins.modules import code_of, identity_of, module_beside, own_errors
+from cluster.plugins import identity_of, is_plugin, module_beside, own_errors
 from retrievers.kinds import RetrieverSettings
 
 CODE = "code"
@@ -150,7 +150,7 @@ def open_retriever(
     with _own_errors(name, settings, "open_retriever"):
         opener = _opener(settings, "open_retriever")
         opened: Any = opener.open_retriever(name, settings, device=device, expect_identity=planned)
-    if code_of(type(settings)) is not None and not isinstance(opened, Retriever):
+    if is_plugin(type(settings)) and not isinstance(opened, Retriever):
         line = f"open_retriever gives {type(opened).__name__}, and should give what has search and identity; correct it"
         raise RetrieverError("plugin", f"retrieve.retrievers.{name}: {opener.__file__}: {line}")
     retriever: Retriever = opened

@@ -18,7 +18,6 @@ import yaml
 from pydantic import ValidationError
 
 from cluster.errors import RewriterError, nearest
-from cluster.plugins.references import with_absolute_files
 from cluster.settings import REQUIRED
 from rewriters.marks import Marks
 from rewriters.reading.answer import label_key
@@ -221,20 +220,7 @@ def _file(wanted: Named, read: Callable[[str], str]) -> tuple[dict[str, Any], st
     for key in SET_BY_POOL:
         if key in fields:
             raise RewriterError("strategy", f"{where}: {key} is not a field of a file, whose name is the strategy's; remove it")
-    if is_path(wanted.source) and "://" not in wanted.source and "engine" in fields:
-        fields["engine"] = with_absolute_files(fields["engine"], Path(wanted.source).parent)
     return fields, where
-
-
-def file_engine(path: str) -> dict[str, Any]:
-    """Returns the engine that a strategy's file of this machine names; {}: none, or the file is not there or is no strategy."""
-    if "://" in path or not Path(path).is_file():
-        return {}
-    try:
-        engine = _file(Named(path, {}), read_local)[0].get("engine")
-    except RewriterError:  # whoever loads it says so
-        return {}
-    return engine if isinstance(engine, dict) else {}
 
 
 def _declared(declared: Any, where: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from cluster.named_content import deciding_fields
-from cluster.plugins.modules import identity_of
+from cluster.plugins import identity_of
 from cluster.settings import NOT_IDENTITY, Names, Settings
 
 DRIFT = 0.15

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from tests.support.cluster import s3_server
+from tests.support.jobs.whole_runs import ROOT
+from tests.support.plugins import forget
 from tests.support.retrievers.elastic_server import PASSWORD, Server, found_serve, remove_indexes
 
 # Ray nices its workers by 15: beside two other busy processes, as tests at the same time are, they all but stand still
@@ -71,6 +74,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             _LONG.search(item.nodeid) is None,
         )
     )
+
+
+@pytest.fixture(autouse=True)
+def own_modules() -> Iterator[None]:
+    """Plug-ins that a test has imported from its current folder are forgotten at its end."""
+    before = list(sys.path)
+    yield
+    if added := {*sys.path} - {*before, str(ROOT)}:
+        sys.path[:] = before
+        files = {name: str(getattr(module, "__file__", "")) for name, module in sys.modules.items()}
+        forget(*(name.partition(".")[0] for name, file in files.items() if any(file.startswith(folder) for folder in added)))
 
 
 @pytest.hookimpl(wrapper=True)

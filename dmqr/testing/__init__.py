@@ -4,7 +4,7 @@
 
     class TestOverlap(RetrieverContract):
         def settings(self):
-            return settings_of("overlap.py:OverlapSettings", index="overlap.json")
+            return settings_of("overlap:OverlapSettings", index="overlap.json")
 
 Then `pytest test_overlap.py`. This project's own retrievers, rerankers and engines are tested by the same classes.
 """

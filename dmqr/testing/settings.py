@@ -79,11 +79,12 @@ class SettingsContract:
         assert pickle.loads(pickle.dumps(settings)) == settings
 
     def test_settings_go_to_another_process(self) -> None:
-        """Which has not heard of the plug-in, and runs in another folder."""
+        """Which has the same modules, and runs in another folder."""
         code = "import pickle, sys; print(type(pickle.load(sys.stdin.buffer)).__qualname__)"
+        sent = pickle.dumps(self.settings())
         path = [one for one in sys.path if one]
         done = subprocess.run(
-            [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}; {code}"], input=pickle.dumps(self.settings()),
+            [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}; {code}"], input=sent,
             capture_output=True, check=False, cwd="/", timeout=600,
         )  # fmt: skip
         assert done.stdout.decode().strip() == type(self.settings()).__qualname__, done.stderr.decode()

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from cluster.cause import one_line
 from cluster.errors import ConfigError, nearest
-from cluster.plugins.references import is_reference, with_absolute_files
+from cluster.plugins import is_reference
 from cluster.settings import FORM, NO_KIND, NO_PLUGIN, REQUIRED, Kinds, Names, field_names
 from jobs.config.config import MOST_LABEL, NAME, Config
 from jobs.log.settings import day
@@ -87,8 +87,7 @@ def config_of(
     if isinstance(log, dict) and "{date}" in str(log.get("path")):
         log.setdefault("date", "{date}")
     try:
-        filled_values = with_absolute_files(_fill(values, filled), Path(where).parent)
-        return Config.model_validate(filled_values, context=REQUIRED)
+        return Config.model_validate(_fill(values, filled), context=REQUIRED)
     except ValidationError as error:
         raise ConfigError(*problem(where, error)) from error
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from cluster.errors import RetrieverError
-from cluster.plugins.modules import own_errors
+from cluster.plugins import own_errors
 from cluster.run.lease import holder
 from cluster.storage import remote
 from cluster.storage.copies import work_folder

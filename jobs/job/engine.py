@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import ConfigError, RewriterError
-from cluster.plugins.modules import identity_of
+from cluster.plugins import identity_of
 from cluster.run.stage import heartbeat
 from cluster.settings import Names
 from cluster.storage import remote

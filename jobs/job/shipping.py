@@ -9,7 +9,7 @@ import cluster
 import jobs
 import retrievers
 import rewriters
-from cluster.plugins.modules import installed_packages
+from cluster.plugins import sent_modules
 from cluster.settings import Names, Settings
 from retrievers.models import at_commit
 
@@ -43,9 +43,5 @@ def own_folders() -> list[str]:
 
 
 def package_folders() -> list[str]:
-    """Returns the folders of packages to be shipped to worker machines that have not installed them.
-
-    They are the four of this project, and those of plug-ins that this process has imported; files of plug-ins are sent with
-    their settings.
-    """
-    return [*own_folders(), *(str(one) for folders in installed_packages().values() for one in folders)]
+    """Returns what is shipped to worker machines: the four packages of this project, and modules of plug-ins."""
+    return [*own_folders(), *map(str, sent_modules())]

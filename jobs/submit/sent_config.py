@@ -1,4 +1,4 @@
-"""The folder that a cluster is sent: the four packages, the config, resolved, with prices and small text files, and plug-ins.
+"""The folder that a cluster is sent: packages, modules of plug-ins, the config, resolved, with prices and small text files.
 
 Other paths become absolute. A job's current folder is a copy of what was sent, so a relative path would lead into it. Paths in
 files that are sent (the recording of a strategy's own engine) stay as they stand there.
@@ -7,7 +7,6 @@ files that are sent (the recording of a strategy's own engine) stay as they stan
 from __future__ import annotations
 
 import importlib.metadata
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,35 +14,20 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from cluster.errors import ConfigError
-from cluster.plugins.code import Code, PluginError
-from cluster.plugins.files import package_files
-from cluster.plugins.modules import installed_packages, load
-from cluster.plugins.references import entry_points, installed_distributions, is_reference, named_file, reference_code
-from cluster.settings import REQUIRED, Kinds, Names
+from cluster.settings import REQUIRED, Names
 from cluster.storage import remote
 from jobs.config.config import BESIDE_RUNS, Config
 from jobs.config.load import Field
-from jobs.job.shipping import absolute_path, own_folders
+from jobs.job.shipping import absolute_path, package_folders
 from jobs.log.judgements import local_qrels
 from jobs.log.sets.names import moved, set_name
-from retrievers.kinds import KINDS, RetrieverSettings
-from retrievers.rerankers.kinds import RERANKERS
-from retrievers.rerankers.settings import RerankerSettings
-from rewriters.engines.settings import ENGINES, EngineSettings
-from rewriters.pool import file_engine, named
+from rewriters.engines.settings import ENGINES
+from rewriters.pool import named
 from rewriters.settings import SelectClassified, is_path
 from rewriters.steps.settings import JudgedSettings, LlmStepSettings
 
 FOLDER = "submitted"
 """Folder of the config, prices.yaml and `files/` in what is sent."""
-ChangedCode = Callable[[str, str], str]
-"""A reference to code, or an entry point, and the group of the latter -> what stands in its place."""
-_REGISTRIES: tuple[tuple[type, Kinds], ...] = (
-    (RetrieverSettings, KINDS),
-    (EngineSettings, ENGINES),
-    (RerankerSettings, RERANKERS),
-)
 _SHIPPED: Mapping[str, tuple[type, ...]] = {"prompt": (LlmStepSettings, JudgedSettings), "rules": (SelectClassified,)}
 """Key -> sections in which a name that is no path is of what we ship, whatever files are in the current folder."""
 MOST_BYTES = 1 << 20  # of a file that is sent; Ray keeps what is sent in the memory of the head
@@ -80,75 +64,18 @@ def sent_config(config: Config, folder: str = FOLDER) -> SentConfig:
         files[place] = file
         return place
 
-    def code(reference: str, group: str) -> str:
-        """Returns a reference to the copy of a plug-in's file, beside that of the config."""
-        if (found := sent_code(reference, group)) is None:
-            return reference
-        beside = f"plugins/{found.code.version.partition(':')[2][:12]}"
-        files.update({f"{folder}/{beside}/{place}": file for place, file in found.files.items()})
-        return f"{beside}/{found.module_file}:{found.name}"
-
-    values = _Paths(config, text, absolute_path, code).changed()
+    values = _Paths(config, text, absolute_path).changed()
     values.setdefault("cluster", {})["address"] = "auto"
     return SentConfig(values, files)
 
 
 def as_sent(config: Config, sent: SentConfig) -> Config:
-    """Returns a config as its job will read it, with the files and the code of this machine, which are the same there."""
-    values = _Paths(config, str, absolute_path, _as_it_stands).changed()
+    """Returns a config as its job will read it, with the files of this machine, which are the same there."""
+    values = _Paths(config, str, absolute_path).changed()
     values.setdefault("cluster", {})["address"] = "auto"
-    if "ablate" in sent.values:  # the code of arms is known by its copies
+    if "ablate" in sent.values:  # the files of arms are known by their copies
         values["ablate"] = sent.values["ablate"]
     return Config.model_validate(values, context=REQUIRED)
-
-
-def _as_it_stands(reference: str, _: str) -> str:
-    return reference
-
-
-class SentCode(NamedTuple):
-    """Files of a plug-in.
-
-    Attributes:
-        code: Their content.
-        name: The class that is named.
-    """
-
-    code: Code
-    name: str
-
-    @property
-    def files(self) -> dict[str, Path]:
-        """Returns place -> file of this machine."""
-        return {place: Path(self.code.origin).parent / place for place, _ in self.code.files}
-
-    @property
-    def module_file(self) -> str:
-        """Returns the place of the file with the class."""
-        return f"{self.code.module}.py"
-
-
-def sent_code(reference: str, group: str) -> SentCode | None:
-    """Returns the files of what a config names: a class, or an entry point of a group.
-
-    None: it is a kind of ours, is not here, or is of a package, which is imported here, so that it is sent as this project is.
-
-    Raises:
-        ConfigError: Its code cannot be used.
-    """
-    if not is_reference(reference) and reference not in entry_points(group):
-        return None
-    file = named_file(reference)
-    if file is not None and not Path(file[0]).is_file():
-        return None
-    try:
-        code, name = reference_code(reference, group)
-        if not code.files:
-            load(code)
-            return None
-    except PluginError as error:
-        raise ConfigError("plugin", f"{reference}: {error}") from error
-    return SentCode(code, name)
 
 
 def named_texts(config: Config) -> list[str]:
@@ -159,15 +86,15 @@ def named_texts(config: Config) -> list[str]:
         found.append(path)
         return path
 
-    _Paths(config, text, str, _as_it_stands).changed()
+    _Paths(config, text, str).changed()
     return [path for path in found if remote(path) or Path(path).is_file()]
 
 
 class _Paths:
-    """The paths of a config, changed: those of text files by `text`, references to code by `code`, the others by `other`."""
+    """The paths of a config, changed: those of text files by `text`, the others by `other`."""
 
-    def __init__(self, config: Config, text: Callable[[str], str], other: Callable[[str], str], code: ChangedCode) -> None:
-        self._config, self._text, self._other, self._code = config, text, other, code
+    def __init__(self, config: Config, text: Callable[[str], str], other: Callable[[str], str]) -> None:
+        self._config, self._text, self._other = config, text, other
 
     def changed(self) -> dict[str, Any]:
         """Returns the config as values."""
@@ -208,19 +135,11 @@ class _Paths:
 
     def _inside(self, key: str, value: Any, section: Field, field: Field) -> Any:
         """Returns the value of a key of a section."""
-        if key == "kind" and isinstance(value, str):
-            return self._kind(value, section)
         is_shipped = isinstance(value, str) and not is_path(value) and _is_of(section, _SHIPPED.get(key, ()))
         return value if is_shipped else self._part(value, field)
 
-    def _kind(self, kind: str, section: Field) -> str:
-        for base, kinds in _REGISTRIES:
-            if kind not in kinds.classes and _is_of(section, (base,)):
-                return self._code(kind, kinds.group)
-        return kind
-
     def _strategy(self, entry: Any) -> Any:
-        """Returns an entry of strategies; one whose code or parameters are elsewhere keeps its name."""
+        """Returns an entry of strategies; one whose parameters are elsewhere keeps its name."""
         try:
             wanted = named(entry)
         except ValueError:  # of an arm, which whoever makes it refuses
@@ -228,10 +147,6 @@ class _Paths:
         source, parameters = wanted.source, dict(wanted.parameters)
         if isinstance(engine := parameters.get("engine"), dict):
             parameters["engine"] = self._part(engine, Field(ENGINES.models()))
-        elif is_path(source) and (own := file_engine(source)):
-            # its paths stay as they stand, but code that the file names is elsewhere
-            kind = self._kind(str(own.get("kind")), Field(ENGINES.models()))
-            parameters |= {} if kind == own.get("kind") else {"engine": own | {"kind": kind}}
         source = self._text(source) if is_path(source) else source
         changed = named({source: parameters} if parameters else source)
         if changed.name != wanted.name:
@@ -261,12 +176,12 @@ def write_package(folder: Path, sent: SentConfig, config_name: str, prices: Path
 
     It will be the job's current folder, on the head and on every node with a worker. The file of prices need not exist.
     """
-    for package in map(Path, own_folders()):
-        shutil.copytree(package, folder / package.name, ignore=_LEFT_OUT)
-    of_plugins = {
-        f"{top}/{place}": file for top, at in installed_packages().items() for place, file in package_files(at).items()
-    }
-    for place, file in (of_plugins | sent.files).items():
+    for package in map(Path, package_folders()):
+        if package.is_dir():
+            shutil.copytree(package, folder / package.name, ignore=_LEFT_OUT)
+        else:
+            shutil.copyfile(package, folder / package.name)
+    for place, file in sent.files.items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, folder / place)
     place = f"{FOLDER}/{config_name}"
@@ -279,20 +194,11 @@ def write_package(folder: Path, sent: SentConfig, config_name: str, prices: Path
 
 
 def _write_version(folder: Path) -> None:
-    """Writes what `importlib.metadata` reads our version from, and plug-ins, for nodes on which we are not installed."""
+    """Writes what `importlib.metadata` reads our version from, for nodes on which we are not installed."""
     try:
         version = importlib.metadata.version("dmqr")
     except importlib.metadata.PackageNotFoundError:
         return
-    _write_distribution(folder, "dmqr", version, "")
-    for name in installed_distributions():  # by whose entry points the config may name plug-ins
-        of = importlib.metadata.distribution(name)
-        _write_distribution(folder, name, of.version, of.read_text("entry_points.txt") or "")
-
-
-def _write_distribution(folder: Path, name: str, version: str, entry_points: str) -> None:
-    named = folder / f"{re.sub('[-.]+', '_', name)}-{version}.dist-info"
-    named.mkdir()
-    (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
-    if entry_points:
-        (named / "entry_points.txt").write_text(entry_points, encoding="utf-8")
+    about = folder / f"dmqr-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: dmqr\nVersion: {version}\n", encoding="utf-8")

@@ -15,6 +15,7 @@ from typing import Any
 from cluster.errors import ConfigError, RewriterError
 from cluster.run.job_server import JobServer
 from cluster.storage import remote
+from jobs.chain.arms.arms import arms_of
 from jobs.config.config import Config
 from jobs.job.prepare import read_prices
 from jobs.job.rewriting import config_error, read_rewriting
@@ -70,6 +71,8 @@ def submission(config: Config, config_path: str, verb: Verb, command: str, packa
         ConfigError, ClusterError: The job is refused.
     """
     read_prices(config, config_path)
+    if verb == "ablate":
+        arms_of(config)  # imports the plug-ins that arms name, which are sent
     sent = sent_config(config)
     _check_truth(config)
     resolved = as_sent(config, sent)

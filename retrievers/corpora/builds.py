@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
-from cluster.plugins.modules import module_beside, own_errors
+from cluster.plugins import module_beside, own_errors
 from retrievers.corpora.corpus import DOCUMENTS, Written, joined, open_arrow, write_documents
 from retrievers.corpora.files import Progress, Source, corpus_files, corpus_schema
 from retrievers.kinds import RetrieverSettings

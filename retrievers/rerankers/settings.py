@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from cluster.errors import RetrieverError
 from cluster.named_content import deciding_fields
-from cluster.plugins.modules import identity_of
+from cluster.plugins import identity_of
 from cluster.settings import NOT_IDENTITY, Settings
 from retrievers.models import model_identity
 
@@ -50,7 +50,7 @@ class RerankerSettings(Settings):
     house: ClassVar[bool] = False
     """Whether it is this project's own."""
     kind: str
-    """What scores a pair of query and document; of a plug-in an entry point, `module:Class` or `file.py:Class`."""
+    """What scores a pair of query and document; of a plug-in an entry point, or `module:Class`."""
     keep: Annotated[int, Field(gt=0)] = 10
     """Results per query."""
     store: Annotated[bool, NOT_IDENTITY] = True
@@ -99,7 +99,7 @@ class RerankerSettings(Settings):
         return str(self.encoder.model if self.encoder is not None else getattr(self, "model", type(self).__name__))
 
     def known_by(self) -> dict[str, Any]:
-        """Returns what decides the scores of a plug-in, as JSON values: its code by content, and the settings of its own."""
+        """Returns what decides the scores of a plug-in, as JSON values: its code, and the settings of its own."""
         settings = {name: value for name, value in _deciding(self).items() if name not in _OF_ORDER}
         return {"kind": "plugin", **identity_of(type(self)), "settings": settings}
 

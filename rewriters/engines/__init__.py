@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cluster.errors import RewriterError
-from cluster.plugins.modules import module_beside, own_errors
+from cluster.plugins import module_beside, own_errors
 from rewriters.engines.settings import EngineSettings
 
 

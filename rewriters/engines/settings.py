@@ -32,7 +32,7 @@ class EngineSettings(Settings):
     goes_on: ClassVar[bool] = True
     """Whether it goes on with a text that is no message."""
     kind: str
-    """Of the engine; of a plug-in an entry point, `module:Class` or `file.py:Class`."""
+    """Of the engine; of a plug-in an entry point, or `module:Class`."""
 
     @property
     def gpus(self) -> int:

@@ -1,11 +1,9 @@
-"""Plug-ins of tests: the files of a page or of a test, packages with entry points, and processes that know of neither."""
+"""Plug-ins of tests: the files of a page or of a test, and packages with entry points."""
 
 from __future__ import annotations
 
-import os
-import pickle
+import importlib
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from cluster.plugins import modules
-from cluster.plugins.references import plugin
+from cluster.plugins import plugin, version_of
 from cluster.settings import Settings
 from tests.support.jobs.whole_runs import ROOT
 
@@ -27,17 +24,6 @@ def page_file(name: str) -> str:
     blocks = re.findall(r"^```(?:python|yaml)\n(# (\S+)\n.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     (found,) = (text for text, named in blocks if named == name)
     return str(found)
-
-
-def in_another_process(settings: object, code: str) -> str:
-    """What `code` prints of the unpickled `settings` in a process that has this project alone, in an empty folder."""
-    begin = "import pickle, sys; settings = pickle.load(sys.stdin.buffer)\n"
-    done = subprocess.run(
-        [sys.executable, "-c", begin + code], input=pickle.dumps(settings), capture_output=True, cwd="/", check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode().strip()
 
 
 @contextmanager
@@ -52,6 +38,7 @@ def installed(folder: Path, name: str, files: dict[str, str], entry_points: str)
     (about / "entry_points.txt").write_text(entry_points)
     tops = sorted({Path(place).parts[0].removesuffix(".py") for place in files})
     (about / "top_level.txt").write_text("\n".join(tops))
+    (about / "RECORD").write_text("".join(f"{place},,\n" for place in files))
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         yield folder
@@ -62,8 +49,8 @@ def forget(*tops: str) -> None:
     """Forgets packages that this process has imported."""
     for module in [one for one in sys.modules if one.partition(".")[0] in tops]:
         del sys.modules[module]
-    for top in tops:
-        modules._INSTALLED.pop(top, None)
+    version_of.cache_clear()
+    importlib.invalidate_caches()
 
 
 def found(reference: str) -> Any:

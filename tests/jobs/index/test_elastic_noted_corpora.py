@@ -79,7 +79,7 @@ def noting(tmp_path: Path) -> dict[str, Any]:
         "from retrievers.kinds", "from retrievers.corpora.builds import CorpusNote\nfrom retrievers.kinds"
     )
     (tmp_path / "overlap.py").write_text(text + NOTING)
-    return {"kind": "overlap.py:OverlapSettings", "index": "overlap.json"}
+    return {"kind": "overlap:OverlapSettings", "index": "overlap.json"}
 
 
 def test_one_of_another_corpus_is_refused_and_the_files_of_its_own_are_noted(

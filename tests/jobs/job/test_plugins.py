@@ -1,8 +1,7 @@
-"""A retriever of the user's own in a file beside the config: what the config says of it, how the job is known, what is sent."""
+"""A retriever of the user's own in the current folder: what the config says of it, how the job is known, what is sent."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,9 @@ from jobs.config.load import load_config
 from jobs.job.keys import fingerprint
 from jobs.job.prepare import prepare
 from jobs.submit.ids import submission_id
-from jobs.submit.sent_config import sent_config, write_package
+from jobs.submit.sent_config import sent_config
 from retrievers.retriever import retriever_identity
-from tests.support.plugins import installed, page_file
+from tests.support.plugins import forget, installed, page_file
 
 Values = dict[str, Any]
 Load = Callable[..., Config]
@@ -29,13 +28,12 @@ Load = Callable[..., Config]
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: Values) -> Values:
-    """A config with the retriever of docs/plugins.md in a folder of its own, below the current one."""
+    """A config with the retriever of docs/plugins.md in the current folder."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "overlap.py").write_text(page_file("overlap.py"))
+    (tmp_path / "overlap.py").write_text(page_file("overlap.py"))
     (tmp_path / "overlap.json").write_text('{"corpus": "sha256:c", "texts": {"d1": "the sea"}}')
     pq.write_table(pa.table({"query": ["sea", "bread"]}), "log.parquet")
-    values["retrieve"] = {"retrievers": {"own": {"kind": "overlap.py:OverlapSettings", "index": "overlap.json"}}}
+    values["retrieve"] = {"retrievers": {"own": {"kind": "overlap:OverlapSettings", "index": "overlap.json"}}}
     values["rewrite"] = {"strategies": []}
     values["rerank"] = {"kind": "none"}
     return values
@@ -43,8 +41,8 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: Values) -> Valu
 
 @pytest.fixture
 def load(job: Values, tmp_path: Path) -> Load:
-    def write(*settings: str, folder: str = "conf", **more: Any) -> Config:
-        path = tmp_path / folder / "job.yaml"
+    def write(*settings: str, **more: Any) -> Config:
+        path = tmp_path / "job.yaml"
         path.write_text(yaml.safe_dump(job | more))
         return load_config(str(path), list(settings))
 
@@ -59,28 +57,25 @@ def indexes(config: Config) -> Values:
     return dict(prepare(config, "job.yaml").indexes)
 
 
-def test_the_path_is_that_beside_the_config(load: Load, tmp_path: Path) -> None:
+def change(tmp_path: Path) -> None:
+    """Changes the code, as another process finds it."""
+    with (tmp_path / "overlap.py").open("a") as file:
+        file.write("# another version\n")
+    forget("overlap")
+
+
+def test_its_fields_have_defaults_and_its_values_are_read_again(load: Load) -> None:
     own = load().retrieve.retrievers["own"]
-    assert own.kind == f"{tmp_path}/conf/overlap.py:OverlapSettings"
     assert (own.together, own.score_floor, own.encoder) == (False, None, None)
     assert Config.model_validate(load().model_dump()) == load()
 
 
-def test_its_code_is_in_the_fingerprint_and_its_place_is_not(load: Load, tmp_path: Path) -> None:
+def test_its_code_is_in_the_fingerprint_and_in_the_identity_of_its_index(load: Load, tmp_path: Path) -> None:
     first = made(load())
     assert made(load("retrieve.retrievers.own.least=2")) != first
-    shutil.move(tmp_path / "conf", tmp_path / "moved")
-    assert made(load(folder="moved")) == first
-    assert made(load("retrieve.retrievers.own.kind=./overlap.py:OverlapSettings", folder="moved")) == first
-    with (tmp_path / "moved" / "overlap.py").open("a") as file:
-        file.write("# another version\n")
-    assert made(load(folder="moved")) != first
-
-
-def test_its_code_is_in_the_identity_of_its_index(load: Load, tmp_path: Path) -> None:
     (before,) = prepare(load(), "job.yaml").indexes.values()
-    with (tmp_path / "conf" / "overlap.py").open("a") as file:
-        file.write("# another version\n")
+    change(tmp_path)
+    assert made(load()) != first
     (after,) = prepare(load(), "job.yaml").indexes.values()
     assert {key: before[key] for key in ("kind", "corpus")} == {"kind": "overlap", "corpus": "sha256:c"}
     assert before["code"]["class"] == "OverlapSettings"
@@ -92,9 +87,8 @@ def test_its_code_is_in_the_identity_of_its_index(load: Load, tmp_path: Path) ->
     [
         ({"leest": 2}, r"retrieve\.retrievers\.own\.leest: unknown key; did you mean 'least'\? \(known: kind, index, least\)"),
         ({"least": "x"}, r"retrieve\.retrievers\.own\.least: input should be a valid integer"),
-        ({"kind": "overlap.py:Overlap"}, r"own\.kind: .*overlap\.py: the class Overlap is not a class of RetrieverSettings"),
-        ({"kind": "overlap.py:OverlapSetings"}, r"own\.kind: .*has no OverlapSetings; did you mean 'OverlapSettings'"),
-        ({"kind": "overlaps.py:OverlapSettings"}, r"own\.kind: there is no file .*/conf/overlaps\.py; correct the path"),
+        ({"kind": "overlap:Overlap"}, r"own\.kind: overlap:Overlap is not a class of RetrieverSettings"),
+        ({"kind": "overlap:OverlapSetings"}, r"own\.kind: .*has no OverlapSetings; did you mean 'OverlapSettings'"),
         ({"kind": "no_such.module:Own"}, r"own\.kind: there is no module no_such\.module"),
         ({"kind": "elastik"}, r"own\.kind: no kind 'elastik'; did you mean 'elastic'\? \(known: elastic, hybrid, "),
     ],
@@ -120,65 +114,37 @@ def test_an_entry_point_is_a_kind_and_typos_are_answered_with_it(load: Load, job
         own["kind"] = "overlaps"
         with pytest.raises(ConfigError, match=r"no kind 'overlaps'; did you mean 'overlap'\? \(known: .*web, overlap\)"):
             load()
-        own["kind"] = "overlap"
-        folder = tmp_path / "sent"
-        folder.mkdir()
-        write_package(folder, sent_config(load()), "job.yaml", Path("prices.yaml"))
-        assert (folder / "own_search" / "overlap.py").read_text() == page_file("overlap.py")
-        assert "overlap = own_search" in (folder / "own_search-1.0.dist-info" / "entry_points.txt").read_text()
 
 
 def test_a_hybrid_may_have_it_as_a_part(load: Load) -> None:
-    own = {"kind": "overlap.py:OverlapSettings", "index": "overlap.json"}
+    own = {"kind": "overlap:OverlapSettings", "index": "overlap.json"}
     config = load(retrieve={"retrievers": {"both": {"kind": "hybrid", "of": {"a": own, "b": own | {"least": 2}}}}})
     assert prepare(config, "job.yaml").indexes["both"]["of"]["b"]["code"]["class"] == "OverlapSettings"
 
 
 def test_a_config_of_before_is_read_without_the_code_and_refused_when_it_is_opened(load: Load, tmp_path: Path) -> None:
     recorded = load().model_dump()
-    (tmp_path / "conf" / "overlap.py").unlink()
+    (tmp_path / "overlap.py").unlink()
+    forget("overlap")
     config = Config.model_validate(recorded)
     own = config.retrieve.retrievers["own"]
     assert config.model_dump() == recorded
     assert own.indexed("own") == {"own": own}
-    with pytest.raises(RetrieverError, match=r"there is no file .*overlap\.py") as raised:
+    with pytest.raises(RetrieverError, match="there is no module overlap") as raised:
         retriever_identity("own", own)
     assert raised.value.code == "plugin"
-    with pytest.raises(ConfigError, match="there is no file"):
+    with pytest.raises(ConfigError, match="there is no module overlap"):
         load()
 
 
 def test_an_arm_may_have_other_code_and_a_wrong_one_is_refused_at_once(load: Load, tmp_path: Path) -> None:
     changed = page_file("overlap.py").replace("text.lower()", "text.upper()")
-    (tmp_path / "conf" / "other.py").write_text(changed)
+    (tmp_path / "other.py").write_text(changed)
     kind = "retrieve.retrievers.own.kind"
-    arms = {arm.name: arm.config for arm in arms_of(load(ablate={"arms": {"b": {kind: "other.py:OverlapSettings"}}}))}
+    arms = {arm.name: arm.config for arm in arms_of(load(ablate={"arms": {"b": {kind: "other:OverlapSettings"}}}))}
     assert made(arms["b"]) != made(arms["full"])
-    with pytest.raises(ConfigError, match=r"ablate\.arms: b: .*there is no file"):
-        arms_of(load(ablate={"arms": {"b": {kind: "no.py:OverlapSettings"}}}))
-
-
-@pytest.mark.slow
-def test_a_submission_has_the_files_and_names_the_copies(load: Load, job: Values, tmp_path: Path) -> None:
-    (tmp_path / "conf" / "lib").mkdir()
-    (tmp_path / "conf" / "lib" / "words.py").write_text("import re\n")
-    with (tmp_path / "conf" / "overlap.py").open("a") as file:
-        file.write("from lib import words as _\n")
-    config = load(ablate={"arms": {"b": {"retrieve.retrievers.own.kind": "other.py:OverlapSettings"}}})
-    (tmp_path / "conf" / "other.py").write_text(page_file("overlap.py"))
-    sent = sent_config(config)
-    kind = sent.values["retrieve"]["retrievers"]["own"]["kind"]
-    (other,) = sent.values["ablate"]["arms"]["b"].values()
-    assert sorted(sent.files.values()) == sorted(tmp_path / "conf" / one for one in ("lib/words.py", "other.py", "overlap.py"))
-    folder = tmp_path / "there"
-    folder.mkdir()
-    place = write_package(folder, sent, "job.yaml", Path("prices.yaml"))
-    shutil.move(tmp_path / "conf", tmp_path / "gone")
-    there = load_config(str(folder / place))
-    assert there.retrieve.retrievers["own"].kind == f"{folder}/submitted/{kind}"
-    assert indexes(there) == indexes(load(folder="gone"))
-    assert indexes(arms_of(there)[-1].config) != indexes(there)
-    assert (folder / "submitted" / other.partition(":")[0]).read_text() == page_file("overlap.py")
+    with pytest.raises(ConfigError, match=r"ablate\.arms: b: .*there is no module no"):
+        arms_of(load(ablate={"arms": {"b": {kind: "no:OverlapSettings"}}}))
 
 
 def test_the_id_of_a_submission_is_of_the_code(load: Load, tmp_path: Path) -> None:
@@ -187,29 +153,18 @@ def test_the_id_of_a_submission_is_of_the_code(load: Load, tmp_path: Path) -> No
 
     first = known()
     assert known() == first
-    with (tmp_path / "conf" / "overlap.py").open("a") as file:
-        file.write("# another version\n")
+    change(tmp_path)
     assert known() != first
 
 
 def test_an_error_of_its_code_is_one_line_with_its_place(load: Load, tmp_path: Path) -> None:
     text = page_file("overlap.py")
     wrong = text.replace('return {"kind": "overlap"', 'return {}["no"] or {"kind": "overlap"')
-    (tmp_path / "conf" / "overlap.py").write_text(wrong)
-    line = 1 + wrong[: wrong.index('{}["no"]')].count("\n")
+    (tmp_path / "overlap.py").write_text(wrong)
     with pytest.raises(RetrieverError) as raised:
         prepare(load(), "job.yaml")
     assert raised.value.code == "plugin"
-    place = f"{tmp_path}/conf/overlap.py (overlap.py, line {line})"
-    assert str(raised.value) == f"retrieve.retrievers.own: {place} retriever_identity failed: KeyError: 'no'; correct it"
-
-
-def test_a_config_of_before_is_read_where_its_code_ends_the_process(load: Load, tmp_path: Path) -> None:
-    recorded = load().model_dump()
-    (tmp_path / "conf" / "overlap.py").write_text("raise SystemExit(3)\n")
-    assert Config.model_validate(recorded).model_dump() == recorded
-    with pytest.raises(ConfigError, match=r"overlap\.py, line 1\) cannot be imported: SystemExit: 3"):
-        load()
+    assert str(raised.value) == "retrieve.retrievers.own: overlap: retriever_identity failed: KeyError: 'no'; correct it"
 
 
 def test_the_content_of_its_files_is_in_the_fingerprint_and_a_key_is_not(load: Load, job: Values, tmp_path: Path) -> None:
@@ -218,7 +173,7 @@ def test_the_content_of_its_files_is_in_the_fingerprint_and_a_key_is_not(load: L
         '    words: Annotated[str, Names.TEXT] = "words.txt"\n    key: Annotated[str, Names.KEY] = "key.txt"\n    least: int',
         1,
     )
-    (tmp_path / "conf" / "overlap.py").write_text(text)
+    (tmp_path / "overlap.py").write_text(text)
     (tmp_path / "words.txt").write_text("sea\n")
     first = made(load())
     (tmp_path / "copy.txt").write_text("sea\n")
@@ -226,11 +181,3 @@ def test_the_content_of_its_files_is_in_the_fingerprint_and_a_key_is_not(load: L
     assert made(load(f"{own}words=copy.txt", f"{own}key=other.txt")) == first
     (tmp_path / "words.txt").write_text("sea\nbread\n")
     assert made(load()) != first
-
-
-def test_only_what_names_code_becomes_a_path_beside_the_config(load: Load, tmp_path: Path) -> None:
-    config = load(cluster={"address": "none", "kubernetes": {"image": "server.py:app"}})
-    assert config.cluster.kubernetes.image == "server.py:app"
-    arms = {"b": {"retrieve.retrievers.own.kind": "x.py:X"}}
-    conf = tmp_path / "conf"
-    assert load(ablate={"arms": arms}).ablate.arms == {"b": {"retrieve.retrievers.own.kind": f"{conf}/x.py:X"}}

@@ -1,4 +1,4 @@
-"""A retriever of the user's own, in a file beside the config, on three raylets that have neither the project nor the file."""
+"""A retriever of the user's own, in the current folder, on three raylets that have neither the project nor the file."""
 
 from __future__ import annotations
 
@@ -41,10 +41,8 @@ def log(place: Path) -> tuple[str, str]:
 
 
 def test_it_runs_there_and_its_changed_code_is_another_run(nodes: Simulated, tmp_path: Path, corpus: Path) -> None:
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "counting.py").write_text("FACTOR = 1.0\n")
-    text = page_file("overlap.py").replace("float(len(asked & held))", "FACTOR * len(asked & held)")
-    (tmp_path / "overlap.py").write_text(text.replace("import json\n", "import json\nfrom lib.counting import FACTOR\n", 1))
+    text = page_file("overlap.py").replace("float(len(asked & held))", "1.0 * len(asked & held)")
+    (tmp_path / "overlap.py").write_text(text)
     (tmp_path / "own.yaml").write_text(page_file("own.yaml"))
     pq.write_table(pa.table({"query": QUERIES}), tmp_path / "log.parquet")
     dmqr(tmp_path, "index", "own.yaml", "--corpus", corpus)
@@ -55,7 +53,7 @@ def test_it_runs_there_and_its_changed_code_is_another_run(nodes: Simulated, tmp
     there = dmqr(tmp_path, "submit", "own.yaml", *wide, *to).folder
     assert there.name == here.name
     check_same_rows(there, here)
-    (tmp_path / "lib" / "counting.py").write_text("FACTOR = 2.0\n")
+    (tmp_path / "overlap.py").write_text(text.replace("1.0 *", "2.0 *"))
     changed = dmqr(tmp_path, "submit", "own.yaml", *wide, *to).folder
     assert changed.name != there.name
     scores = {
@@ -63,5 +61,5 @@ def test_it_runs_there_and_its_changed_code_is_another_run(nodes: Simulated, tmp
         for folder in (there, changed)
     }
     assert scores[changed] == 2 * scores[there]
-    (tmp_path / "lib" / "counting.py").write_text("FACTOR = 1.0\n")
+    (tmp_path / "overlap.py").write_text(text)
     assert dmqr(tmp_path, "submit", "own.yaml", *wide, *to).folder == there

@@ -26,12 +26,12 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 class TestCoverage(RerankerContract):
     def settings(self) -> Any:
-        return reranker_settings_of("shares.py:Coverage")
+        return reranker_settings_of("shares:Coverage")
 
 
 class TestEcho(EngineContract):
     def settings(self) -> Any:
-        return engine_settings_of("echo.py:Echo")
+        return engine_settings_of("echo:Echo")
 
 
 WRONG: dict[str, tuple[Any, str, str, Callable[[Any], None]]] = {
@@ -56,4 +56,4 @@ def test_what_breaks_a_contract_is_told(name: str, tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_said() -> None:
     with pytest.raises(ValueError, match="has no Cover; did you mean 'Coverage'"):
-        reranker_settings_of("shares.py:Cover")
+        reranker_settings_of("shares:Cover")

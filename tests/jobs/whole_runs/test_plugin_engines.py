@@ -1,4 +1,4 @@
-"""Whole jobs in this process with an engine that is a file beside the config."""
+"""Whole jobs in this process with an engine that is a module of the current folder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
+from tests.support.plugins import forget
 
 ENGINE = """
 from pathlib import Path
@@ -66,7 +67,7 @@ def job(
     monkeypatch.chdir(tmp_path)
     path = job_in_process(tmp_path, values, bm25, config_file)
     (tmp_path / "echo.py").write_text(ENGINE)
-    values["rewrite"] = {"engine": {"kind": "echo.py:Echo"}, "strategies": ["rewrite"]}
+    values["rewrite"] = {"engine": {"kind": "echo:Echo"}, "strategies": ["rewrite"]}
     return config_file(values) and path
 
 
@@ -88,6 +89,7 @@ def test_it_answers_and_its_answers_are_kept_by_its_code(job: str, tmp_path: Pat
     finished(prepared_work(job, ["name=model", "rewrite.engine.model=echo-2"], None))
     assert called() == Counter(2 * QUERIES)
     (tmp_path / "echo.py").write_text(ENGINE.replace("prompt_tokens=3", "prompt_tokens=4"))
+    forget("echo")
     other = finished(prepared_work(job, ["name=first"], None))
     assert called() == Counter(3 * QUERIES)
     assert other.record["run_id"] != run.record["run_id"]
@@ -102,7 +104,7 @@ def test_arms_by_two_engines(job: str) -> None:
 
 
 def test_a_strategy_has_an_engine_of_its_own(job: str) -> None:
-    entry = {"rewrite": {"engine": {"kind": "echo.py:Echo", "model": "mine"}, "name": "own"}}
+    entry = {"rewrite": {"engine": {"kind": "echo:Echo", "model": "mine"}, "name": "own"}}
     run = finished(prepared_work(job, [f"rewrite.strategies={json.dumps(['rewrite', entry])}"], None))
     assert {(one["strategy"], one["model"]) for one in rows(run, "rewrites")} == {("rewrite", "echo-1"), ("own", "mine")}
 
@@ -110,9 +112,9 @@ def test_a_strategy_has_an_engine_of_its_own(job: str) -> None:
 @pytest.mark.parametrize(
     ("engine", "words"),
     [
-        ({"kind": "echo.py:Ekho"}, "no Ekho; did you mean 'Echo'"),
-        ({"kind": "echo.py:EchoEngine"}, "the class EchoEngine is not a class of EngineSettings"),
-        ({"kind": "echo.py:Echo", "modell": "x"}, "rewrite.engine.modell: unknown key; did you mean 'model'"),
+        ({"kind": "echo:Ekho"}, "no Ekho; did you mean 'Echo'"),
+        ({"kind": "echo:EchoEngine"}, "echo:EchoEngine is not a class of EngineSettings"),
+        ({"kind": "echo:Echo", "modell": "x"}, "rewrite.engine.modell: unknown key; did you mean 'model'"),
     ],
 )
 def test_an_engine_that_cannot_be_used_is_refused(job: str, engine: Any, words: str) -> None:

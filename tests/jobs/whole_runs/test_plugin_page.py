@@ -20,7 +20,7 @@ from jobs.__main__ import main
 from jobs.runs.folder import open_run
 from tests.support.jobs.in_process_runs import rows
 from tests.support.jobs.whole_runs import ROOT
-from tests.support.plugins import PAGE, page_file
+from tests.support.plugins import PAGE, forget, page_file
 
 QUERIES = ["light of a lamp at sea", "wild yeast and bread", "the moon and the sea", "zzz"]
 Dmqr = Callable[..., Path]
@@ -106,6 +106,7 @@ def test_the_index_is_built_once_for_a_corpus(place: Path, capsys: pytest.Captur
     assert main(command) == 0
     assert "overlap: 8 documents, exists already" in capsys.readouterr().out
     (place / "overlap.py").write_text(page_file("overlap.py").replace("def build_index", "def build_no_index"))
+    forget("overlap")
     assert main(command) == 0
     assert "overlap.py has no build_index, so its index is built elsewhere" in capsys.readouterr().out
 
@@ -119,12 +120,14 @@ def test_other_code_is_another_run_and_takes_no_list_of_before(place: Path, dmqr
     assert (reused(first), reused(fused)) == (set(), {"overlap"})  # lists of local BM25 are not kept
     changed = page_file("overlap.py").replace("float(len(asked & held))", "2.0 * len(asked & held)")
     (place / "overlap.py").write_text(changed)
+    forget("overlap")
     second = dmqr("run", "own.yaml")
     assert second != first
     assert reused(second) == set()
     doubled = {query: [(doc_id, score) for doc_id, score in hits] for query, hits in own_lists(second).items()}
     assert doubled["light of a lamp at sea"][0][1] == 2 * own_lists(first)["light of a lamp at sea"][0][1]
     (place / "overlap.py").write_text(page_file("overlap.py"))
+    forget("overlap")
     assert dmqr("run", "own.yaml") == first
 
 
@@ -135,7 +138,7 @@ def test_arms_with_and_without_it_and_with_other_code(place: Path, dmqr: Dmqr, p
     bm25 = config["retrieve"]["retrievers"]["bm25"]
     config["ablate"] = {"arms": {
         "without": {"retrieve.retrievers": {"bm25": bm25}},
-        "longer": {"retrieve.retrievers.overlap.kind": "longer.py:OverlapSettings"},
+        "longer": {"retrieve.retrievers.overlap.kind": "longer:OverlapSettings"},
         "loose": {"retrieve.retrievers.overlap.least": 1},
     }}  # fmt: skip
     (place / "arms.yaml").write_text(yaml.safe_dump(config))
@@ -143,7 +146,7 @@ def test_arms_with_and_without_it_and_with_other_code(place: Path, dmqr: Dmqr, p
     folder = dmqr("ablate", "arms.yaml")
     run = open_run(str(folder))
     alone = {}
-    for name, settings in {"without": None, "longer": ["kind=longer.py:OverlapSettings"], "loose": ["least=1"]}.items():
+    for name, settings in {"without": None, "longer": ["kind=longer:OverlapSettings"], "loose": ["least=1"]}.items():
         if settings is None:
             (place / "one.yaml").write_text(
                 yaml.safe_dump({**config, "ablate": {}, "retrieve": {"retrievers": {"bm25": bm25}}})
@@ -169,8 +172,9 @@ def test_a_finished_run_is_reported_and_read_without_the_code(
     dmqr("index", "own.yaml", "--corpus", "corpus.parquet")
     folder = dmqr("run", "own.yaml")
     (place / "overlap.py").unlink()
+    forget("overlap")
     assert main(["report", str(folder)]) == 0
     assert main(["status", str(folder)]) == 0
     capsys.readouterr()
     assert main(["run", "own.yaml"]) == 2
-    assert "there is no file" in capsys.readouterr().err
+    assert "there is no module overlap" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,10 @@ import pytest
 from jobs.__main__ import main
 from jobs.runs.folder import RunFolder, open_run
 from tests.support.jobs.in_process_runs import rows
-from tests.support.jobs.whole_runs import ROOT
 from tests.support.plugins import PAGE, page_file
-from tests.support.retrievers.judging_service import JudgingService
 
 QUERIES = ["the light of a lighthouse lamp", "wild yeast and bread", "the moon and the sea", "zzz"]
-FILES = ("shares.py", "shares.yaml", "hosted.yaml",
+FILES = ("shares.py", "shares.yaml",
          "echo.py", "echo.yaml")  # fmt: skip
 Dmqr = Callable[..., list[str]]
 
@@ -32,7 +30,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Path) -> Path
     monkeypatch.chdir(tmp_path)
     for name in FILES:
         (tmp_path / name).write_text(page_file(name))
-    shutil.copy(ROOT / "configs" / "plugins" / "hosted.py", tmp_path)
     pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
     shutil.copy(corpus, tmp_path / "corpus.parquet")
     return tmp_path
@@ -83,18 +80,6 @@ def test_a_reranker(dmqr: Dmqr, passages: dict[str, str]) -> None:
         assert one["score"] == pytest.approx(wanted)
     arms = {one["name"] for one in folder_of(ablated).record["ablation"]["arms"]}
     assert {"fused", "least=1"} <= arms
-
-
-@pytest.fixture
-def service() -> Iterator[JudgingService]:
-    with JudgingService("openai", "judge-1", score=lambda _, texts: [1 / len(text) for text in texts]) as one:
-        yield one
-
-
-def test_a_hosted_reranker(dmqr: Dmqr, service: JudgingService) -> None:
-    (run,) = dmqr("hosted.yaml", f"rerank.base_url={service.address}")
-    assert {body["detail"] for _, body in service.asked} == {"fast"}
-    assert {one["score"] for one in rows(folder_of(run), "scores")}
 
 
 def test_an_engine(dmqr: Dmqr) -> None:

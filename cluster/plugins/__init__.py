@@ -1,1 +1,0 @@
-"""Code that is no part of this project: how it is found, known by its content, and sent to other processes."""
