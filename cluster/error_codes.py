@@ -30,10 +30,6 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Use a text file with tab-separated columns log_id (or what `evaluate.key` says), doc_id, grade, or TREC's four; "
             "each pair once.",
         ),
-        "data-set": (
-            "A file that `dmqr import` was given is not in the set's published format.",
-            "Correct the record that the line names, or take the file as it is published: [Data sets](data-sets.md).",
-        ),
         "test-collection": (
             "A data set (`beir:`, `irds:`, `topics:`) is not there, lacks what is to be read, or cannot be fetched, or its "
             "package is missing.",

@@ -24,11 +24,11 @@ NAVIGATION = {
         "docs/cluster", "docs/kubernetes", "docs/store", "docs/tables", "docs/metrics", "docs/errors",
     ),
     "Stages by choice": (
-        "docs/answers", "docs/corrective", "docs/judges", "docs/collections", "docs/clicks", "docs/recipes",
+        "docs/answers", "docs/corrective", "docs/judges", "docs/collections", "docs/recipes",
     ),
     "Compare": (
         "docs/ablations", "docs/ablations-measured", "docs/test-collections", "docs/rewriting-and-reranking",
-        "docs/data-sets", "tests/benchmarks/RESULTS",
+        "tests/benchmarks/RESULTS",
     ),
     "The project": ("docs/architecture", "configs/sample/README", "CONTRIBUTING", "CHANGELOG", "SECURITY"),
 }  # fmt: skip

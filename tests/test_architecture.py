@@ -37,7 +37,7 @@ LEAVES = {
 }  # fmt: skip
 # The rooms of jobs/, the ground floor first: a room imports those of lower floors, and of its own floor without a circle.
 FLOORS = (
-    ("llm_tables", "tables", "counts", "terminal", "log", "config", "notify", "importers", "job"),  # what a job is
+    ("llm_tables", "tables", "counts", "terminal", "log", "config", "notify", "job"),  # what a job is
     ("chain",),  # what its shards go through
     ("runs", "store"),  # what was run, and what of it lies in the store
     ("run", "plan", "try_one", "index", "submit"),  # what runs, and reads what was run before

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from cluster.errors import ConfigError, DmqrError
 from jobs.cli.export import export
-from jobs.cli.imports import import_
 from jobs.cli.inputs import check_samples, ground_truth, prices_of, shown_by
 from jobs.cli.job_verbs import logs, stop
 from jobs.cli.log_verbs import load, told_of
@@ -18,7 +17,7 @@ from jobs.cli.printing import print_json, print_page, show
 from jobs.cli.refusal import say
 
 __all__ = [
-    "ablate", "clicks", "diff", "export", "import_", "index", "logs", "plan", "run", "stop",
+    "ablate", "diff", "export", "index", "logs", "plan", "run", "stop",
     "try_", "tune",
 ]  # fmt: skip
 
@@ -151,28 +150,6 @@ def diff(options: argparse.Namespace) -> int:
     return show(options, lambda: diff_values(found), lambda: diff_page(found))
 
 
-def clicks(options: argparse.Namespace) -> int:
-    """Writes judgements from the clicks of a config's log."""
-    from jobs.clicks.clicks import click_judgements, click_page, click_values
-    from jobs.clicks.export import ACTIONS, EventChoice
-    from jobs.clicks.grades import Grading, check_table, parse_thresholds, write_judgements, write_table
-
-    config = load(options)
-    if options.pairs:
-        check_table(options.pairs)
-    for name, value, least in (("--max-queries", options.max_queries, 0), ("--depth", options.depth, 1)):
-        if value < least:
-            raise ConfigError("argument", f"{name} {value}: is less than {least}; give {least} or more")
-    actions = tuple(action.strip() for action in options.actions.split(",")) if options.actions else ACTIONS
-    grading = Grading(parse_thresholds(options.thresholds), options.min_impressions, options.min_clicks)
-    found = click_judgements(config, EventChoice(actions, options.max_queries, options.depth), options.model, grading)
-    write_judgements(options.out, found.graded)
-    if options.pairs:
-        write_table(options.pairs, found.graded)
-    show(options, lambda: {"out": options.out} | click_values(found), lambda: click_page(found), options.out)
-    if not found.graded.judged.num_rows:
-        print("dmqr clicks: no pair was judged; lower --min-impressions or --min-clicks, or read more days", file=sys.stderr)
-    return 0
 
 
 def tune(options: argparse.Namespace) -> int:

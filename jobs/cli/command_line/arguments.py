@@ -15,7 +15,6 @@ import shtab
 
 from jobs.cli.command_line.cluster_arguments import HEAD, add, add_job, add_submission
 from jobs.cli.command_line.config_arguments import add_config, add_label, add_overrides
-from jobs.cli.command_line.import_arguments import add_import
 from jobs.cli.command_line.measure_arguments import (
     add_clicks,
     add_diff,
@@ -213,11 +212,6 @@ def _store(one: argparse.ArgumentParser) -> None:
 QUICKSTART = "configs/quickstart.yaml"
 VERBS = {
     "demo": Verb("run the sample in a folder of its own, and open its page", "dmqr demo --no-open", _demo),
-    "import": Verb(
-        "make log, corpus, answers, judgements and config of a published data set's file",
-        "dmqr import hotpotqa configs/sample/hotpotqa.json --to runs/hotpotqa",
-        add_import,
-    ),
     "index": Verb("build the index that the config's retrievers name", f"dmqr index {QUICKSTART}", _index),
     "try": Verb(
         "send one query through every stage and show what becomes of it, or one after the other; several configs side by side",

@@ -44,15 +44,15 @@ def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
         (
             ["rnu", "config.yaml"],
             "dmqr: unknown verb 'rnu'; did you mean 'run'? "
-            "(known: demo, import, index, try, plan, run, ablate, submit, logs, stop, status, runs, replay, store, report, "
-            "evaluate, diff, clicks, tune, export)",
+            "(known: demo, index, try, plan, run, ablate, submit, logs, stop, status, runs, replay, store, report, "
+            "evaluate, diff, tune, export)",
         ),
         (["indx"], "dmqr: unknown verb 'indx'; did you mean 'index'?"),
         (
             ["zzz"],
             "dmqr: unknown verb 'zzz' "
-            "(known: demo, import, index, try, plan, run, ablate, submit, logs, stop, status, runs, replay, store, report, "
-            "evaluate, diff, clicks, tune, export)",
+            "(known: demo, index, try, plan, run, ablate, submit, logs, stop, status, runs, replay, store, report, "
+            "evaluate, diff, tune, export)",
         ),
         (["run"], "dmqr run: CONFIG is missing: a YAML file, e.g. configs/quickstart.yaml; see dmqr run --help"),
         (["run", "a.yaml", "b.yaml"], "dmqr run: 'b.yaml' is one argument too many; see dmqr run --help"),

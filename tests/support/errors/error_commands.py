@@ -216,10 +216,6 @@ CONFIG = [
     typed("judgements", "another key", "diff", RUN, RUN, "qrels.tsv", "--key", "query_id", spoil=judged_otherwise),
     typed("judgements", "fewer than 5 folds", "tune", RUN, "qrels.tsv", "--key", "query_id", spoil=a_spaced_id),
     typed("judgements", "give QRELS", "tune", RUN, spoil=a_run),
-    typed("data-set", "record 1: is no JSON", "import", "hotpotqa", "set.json", spoil=file("set.json", "id,question\n")),
-    typed("data-set", "none of its first 20 records", "import", "freshqa", "set.csv", spoil=file("set.csv", "id,question\n")),
-    typed("argument", "invalid choice: 'hotpot'", "import", "hotpot", "set.json"),
-    typed("argument", "give a folder", "import", "hotpotqa", "set.json", "--to", "log.parquet"),
 ]
 LOG = [
     job("log-missing", "lag.parquet: no such file", "log.path=lag.parquet"),
