@@ -38,16 +38,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "The log": {
         "log-missing": (
-            "No file of the log, or of its events, is where the config says, or a folder holds JSON lines beside CSV.",
-            "Correct `log.path`, `log.events` or `--date`; names with a leading `.` or `_` are skipped; on S3: s3://BUCKET/FOLDER.",
-        ),
-        "log-ubi": (
-            "A file of a log of `format: ubi` is not an export of User Behavior Insights that can be read, or lacks a field.",
-            "Export it as Parquet or as JSON lines, queries and events apart: [Files](clicks.md#files).",
-        ),
-        "log-clicks": (
-            "No click of the log can be used, or place cannot be told from relevance in it.",
-            "See which clicks are dropped and why; take `--model coec`, name other `--actions`, or read more days.",
+            "No file of the log is where the config says, or a folder holds JSON lines beside CSV.",
+            "Correct `log.path` or `--date`; names with a leading `.` or `_` are skipped; on S3: s3://BUCKET/FOLDER.",
         ),
         "log-empty": (
             "The log has no rows, or all rows were rejected.",

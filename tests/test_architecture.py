@@ -41,7 +41,7 @@ FLOORS = (
     ("chain",),  # what its shards go through
     ("runs", "store"),  # what was run, and what of it lies in the store
     ("run", "plan", "try_one", "index", "submit"),  # what runs, and reads what was run before
-    ("measure", "tune", "clicks", "export"),  # what is made of it
+    ("measure", "tune", "export"),  # what is made of it
     ("pages",),
     ("verbs",),  # a verb from its values to its result
     ("cli", "__main__"),  # what a person types

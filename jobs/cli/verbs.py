@@ -150,8 +150,6 @@ def diff(options: argparse.Namespace) -> int:
     return show(options, lambda: diff_values(found), lambda: diff_page(found))
 
 
-
-
 def tune(options: argparse.Namespace) -> int:
     """Tunes a run's config and writes it."""
     from jobs.pages.tune import tuning_page, tuning_values

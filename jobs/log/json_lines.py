@@ -1,4 +1,4 @@
-"""Reader of query logs that are lines of JSON, such as exports of User Behavior Insights (UBI): an object a line.
+"""Reader of query logs that are lines of JSON: an object a line.
 
 An object is a query itself, or a hit of OpenSearch or Elasticsearch that wraps it in `_source`; a file may be packed (.gz,
 .zst). Which fields a file has, its first objects tell. DuckDB reads the fields that are wanted, in order, as a stream: it takes
@@ -29,7 +29,7 @@ from jobs.log.files import LogFile, check_file_version, replaced, unchanged
 
 HEAD_OBJECTS, HEAD_BYTES = 1000, 1 << 20  # of a file, whose fields tell what it holds
 LINE_BYTES = 1 << 24  # of a line, as for DuckDB
-BYTES_PER_ROW = 1 << 10  # about as many as a query of UBI with ten hits takes; for the size of parts only
+BYTES_PER_ROW = 1 << 10  # about as many as a query with ten hits takes; for the size of parts only
 NONE: Mapping[str, str] = MappingProxyType({})
 _KINDS: dict[type, str] = {dict: "object", list: "array"}
 _BULK = {"index", "create", "update", "delete"}  # the actions of the bulk API
@@ -58,7 +58,7 @@ def json_fields(file: LogFile, plain: Mapping[str, str] = NONE) -> LineFields | 
         inside = isinstance(found.get("_source"), dict)
         if wrapped not in (None, inside):
             words = "some objects are wrapped in _source, some are not; write all in one way"
-            raise file.no_lines(words, f", line {number}")
+            raise file.error("log-unreadable", words, f", line {number}")
         wrapped, own = inside, found["_source"] if inside else found
         for name, use in plain.items():
             if isinstance(own.get(name), dict | list if use == "log.query_column" else dict | list | float):
@@ -79,9 +79,8 @@ def check_fields(file: LogFile, fields: LineFields, columns: Iterable[tuple[str,
     known = [*fields.names, *(name for name, _ in file.partitions)]
     for use, column in columns:
         if column not in known:
-            more = "; it holds UBI's events: let log.path name the queries, log.events these"
-            more = more if file.ubi and "action_name" in known else nearest(column, known)
-            raise file.error("log-column", f"no field {column!r} ({use}) in its first {HEAD_OBJECTS:,} objects{more}")
+            what = f"no field {column!r} ({use}) in its first {HEAD_OBJECTS:,} objects"
+            raise file.error("log-column", what + nearest(column, known))
 
 
 def objects_from(file: LogFile, first: int, fields: LineFields) -> Iterator[dict[str, Any]]:
@@ -159,14 +158,14 @@ def _object(file: LogFile, number: int, line: bytes) -> dict[str, Any]:
         begins = line[:40].decode("utf-8", "replace").strip()
         whole = begins in ("{", "[")
         what = "an object or array over several lines" if whole else f"no JSON: it begins with {begins!r}"
-        raise file.no_lines(f"{what}; {_ONE_A_LINE}", at) from error
+        raise file.error("log-unreadable", f"{what}; {_ONE_A_LINE}", at) from error
     if not isinstance(found, dict):
         kind = "array" if isinstance(found, list) else "value"
-        raise file.no_lines(f"a JSON {kind}, wanted an object; {_ONE_A_LINE}", at)
+        raise file.error("log-unreadable", f"a JSON {kind}, wanted an object; {_ONE_A_LINE}", at)
     if isinstance(found.get("hits"), dict) and "hits" in found["hits"]:
-        raise file.no_lines(f"a whole answer of a search; {_ONE_A_LINE}: jq -c '.hits.hits[]'", at)
+        raise file.error("log-unreadable", f"a whole answer of a search; {_ONE_A_LINE}: jq -c '.hits.hits[]'", at)
     if len(found) == 1 and _BULK.issuperset(found) and isinstance(next(iter(found.values())), dict):
-        raise file.no_lines("an action of the bulk API; export the documents alone, queries and events apart", at)
+        raise file.error("log-unreadable", "an action of the bulk API; export the documents alone", at)
     return found
 
 

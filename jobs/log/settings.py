@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
@@ -23,29 +23,25 @@ def day(value: Any) -> Any:
     raise ValueError(f"{value!r} is not a date; write it as 2026-01-31")
 
 
-_WAS_PARQUET = Field(json_schema_extra={"left_out": "parquet"})  # the default of before: such a config has its fingerprint
-UBI_COLUMNS = {"query_column": "user_query", "id_column": "query_id"}
-
-
-def _known_by_format(schema: dict[str, Any]) -> None:
-    """The column of the queries need not be named where the format knows it."""
+def _known_by_data_sets(schema: dict[str, Any]) -> None:
+    """The column of the queries need not be named where data sets know it."""
     schema["required"].remove("query_column")
 
 
 class LogSettings(Settings):
-    """The query log: Parquet, JSON lines or CSV of any columns, an export of User Behavior Insights, or a data set."""
+    """The query log: Parquet, JSON lines or CSV of any columns, or a data set."""
 
-    model_config = ConfigDict(json_schema_extra=_known_by_format)
+    model_config = ConfigDict(json_schema_extra=_known_by_data_sets)
 
     path: Annotated[Paths, Names.FILE]
     """A file, a folder (hive partitions included) or a list of them; `*.parquet`, or where a folder has none, JSON lines
     (`*.jsonl`, `*.ndjson`, `*.json`) or CSV (`*.csv`, `*.tsv`), also packed (`.gz`, `.zst`). Or data sets: `beir:FOLDER/SPLIT`,
     `irds:ID`, `topics:FILE` (docs/test-collections.md)."""
     query_column: str
-    """The column of the queries; required, unless `format: ubi` knows it, user_query, or a data set, text."""
+    """The column of the queries; required, unless `path` is a data set, which has text."""
     id_column: str | None = None
-    """The column that identifies log rows in `query_map`, qrels and errors; without one a row is `<file>#<row>`. UBI's, and a
-    data set's, is query_id."""
+    """The column that identifies log rows in `query_map`, qrels and errors; without one a row is `<file>#<row>`. A
+    data set's is query_id."""
     count_column: str | None = None
     """In a pre-aggregated log, the column with the number of times that a row's query was asked."""
     context_column: str | None = None
@@ -56,11 +52,6 @@ class LogSettings(Settings):
     """Of longer contexts only the newest characters are kept; the row is not rejected."""
     date: Annotated[Annotated[str, BeforeValidator(day)] | None, NOT_IDENTITY] = None
     """The day that the log is of; where `path` has `{date}`, the value of that."""
-    format: Annotated[Literal["table", "parquet", "ubi"], _WAS_PARQUET] = "table"
-    """table (called parquet before): rows with these columns, in the form that the ending of each file says. ubi: User Behavior
-    Insights 1.3, JSON lines or Parquet; in folders its ubi_events* are left out."""
-    events: Annotated[Paths | None, NOT_IDENTITY, Names.FILE] = None
-    """Where UBI's events lie; null: the ubi_events* in the folders of `path`, or beside its ubi_queries*."""
 
     @model_validator(mode="before")
     @classmethod
@@ -69,16 +60,11 @@ class LogSettings(Settings):
             return values
         path = values.get("path")
         paths = [one for one in (path if isinstance(path, list) else [path]) if isinstance(one, str)]
-        known = UBI_COLUMNS if values.get("format") == "ubi" else SET_COLUMNS if set_names(paths) else {}
-        return known | values
+        return (SET_COLUMNS if set_names(paths) else {}) | values
 
     @model_validator(mode="after")
-    def _events_of_ubi(self) -> LogSettings:
-        if self.events is not None and self.format != "ubi":
-            raise ValueError("events: only a log of format: ubi has them; set it, or remove events")
+    def _sets_or_files(self) -> LogSettings:
         paths = [self.path] if isinstance(self.path, str) else self.path
         if 0 < len(set_names(paths)) < len(paths):
             raise ValueError("path: lists data sets beside files, whose columns differ; name either")
-        if set_names(paths) and self.format == "ubi":
-            raise ValueError("format: ubi: a data set is no export of UBI; remove format")
         return self

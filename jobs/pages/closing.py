@@ -10,14 +10,10 @@ from typing import Any, cast
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cluster.cause import one_line
 from cluster.costs import Prices
-from cluster.errors import ConfigError, DmqrError
 from cluster.storage.s3_duckdb import kept_duckdb
-from jobs.clicks.interactions import clicked
 from jobs.config.settings import EvaluateSettings, TableSettings
 from jobs.counts import QUANTITIES, by_arm
-from jobs.job.judged_ids import qualified_judgements
 from jobs.log.judgements import Judgements
 from jobs.measure.answers.comparison import compare_answers, compare_judged
 from jobs.measure.answers.frame import GoldAnswers
@@ -30,7 +26,6 @@ from jobs.measure.compare.worth import Worth, worth
 from jobs.measure.export.latex import write_latex
 from jobs.measure.export.tables import write_long
 from jobs.measure.judged.family import judged_families, models_of
-from jobs.measure.list_portions import lists_kept
 from jobs.notify.message import Leading
 from jobs.pages.ablation import ablation_report
 from jobs.pages.comparison import comparison_tables, comparison_values
@@ -55,8 +50,6 @@ class ComparedArms:
     comparison: Comparison | None
     funnel: Funnel | None
     worth: Sequence[Worth]
-    no_clicks: str | None
-    """Why `worth` has no click rate though the log is of a format with clicks; None where it has, or the log has none."""
     costs: Sequence[ArmCost]
     judgements: Judgements | None
     answers: Comparison | None = None
@@ -123,7 +116,6 @@ def compared(
     if comparison is not None:
         first = comparison.frame.measures[0]
         gains = {one.arm: one.difference for one in comparison.differences if one.measure == first}
-    strategies, no_clicks = _worth(folder)
     return ComparedArms(
         folder,
         prices,
@@ -131,8 +123,7 @@ def compared(
         comparison,
         # a judge grades the results alone, so it knows nothing of what was lost on the way
         None if judgements is None or judgements.judge is not None else funnel(folder, judgements),
-        strategies,
-        no_clicks,
+        worth(folder) or (),
         arm_costs(folder, prices, gains),
         judgements,
         compare_answers(folder, gold, settings),
@@ -190,8 +181,6 @@ def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
         yield "gate", f"{one.arm}: {one.words}"
     yield from fallback_rows(folder.counts)
     yield from spending_rows(folder, found.prices)
-    if found.no_clicks is not None:
-        yield "clicks", Text(f"no click hit rate: {found.no_clicks}")
     if folder.storage.get(REPORT) is not None:
         yield "report", Text(folder.storage.url(REPORT), overflow="fold")
 
@@ -207,7 +196,6 @@ def closing_values(found: ComparedArms) -> dict[str, Any]:
         "costs": [vars(one) for one in found.costs],
         "gates": [asdict(one) for one in found.gates],
         "worth": [vars(one) for one in found.worth],
-        "no_clicks": found.no_clicks,
         "comparison": None if found.comparison is None else comparison_values(found.comparison),
         "answers": None if found.answers is None else comparison_values(found.answers),
         "judged_answers": {one.frame.kind: comparison_values(one) for one in found.judged if one.frame.answers},
@@ -225,26 +213,3 @@ def arm_guards(folder: RunFolder) -> dict[str, dict[str, int]]:
 def _by_arm(folder: RunFolder) -> dict[str, Counter[str]]:
     arms = [one["name"] for one in folder.record["ablation"]["arms"] if one.get("seed_of") is None]
     return by_arm(folder.counts, arms)
-
-
-def _worth(folder: RunFolder) -> tuple[Sequence[Worth], str | None]:
-    """Returns the worth of each strategy, by the clicks of the log, too, and why it is without them where it could have them.
-
-    The log may have been moved or deleted since the ablation; then all else is known without it.
-    """
-    if folder.config.log.format != "ubi" or not lists_kept(folder):
-        return worth(folder) or (), None
-    try:
-        clicks = clicked(folder.config)
-        named = Judgements("clicks", {of: dict.fromkeys(doc_ids, 1) for of, doc_ids in clicks.items()}, "query_id")
-        try:
-            named = qualified_judgements(named, folder.config, folder.record.get("indexes") or {})
-        except ConfigError as error:  # of two documents that the events call by one id
-            return worth(folder) or (), error.line
-        found = worth(folder, named.grades) or ()
-    except (DmqrError, OSError) as error:
-        if isinstance(error, ConfigError):  # of the ablation's own files
-            raise
-        return worth(folder) or (), one_line(error, None)
-    none = all(one.click_rate is None for one in found)
-    return found, "no query of the ablation has a click in the log's events" if none else None

@@ -16,7 +16,6 @@ import shtab
 from jobs.cli.command_line.cluster_arguments import HEAD, add, add_job, add_submission
 from jobs.cli.command_line.config_arguments import add_config, add_label, add_overrides
 from jobs.cli.command_line.measure_arguments import (
-    add_clicks,
     add_diff,
     add_evaluate,
     add_export,
@@ -268,11 +267,6 @@ VERBS = {
         "compare two runs: config, prompts, models; rewrites and documents that moved; cost; with judgements the quality",
         "dmqr diff runs/quickstart runs/quickstart configs/sample/qrels.tsv",
         add_diff,
-    ),
-    "clicks": Verb(
-        "make judgements from the clicks of a log (log.format: ubi), corrected for the place of documents",
-        "dmqr clicks configs/ubi.yaml --out runs/clicks.tsv",
-        add_clicks,
     ),
     "tune": Verb(
         "learn weights and a selection from a run, measure them on held-out queries, and write the config that is best",

@@ -1,4 +1,4 @@
-"""Arguments of the verbs that measure what was run: evaluate, diff, tune, export, report, clicks."""
+"""Arguments of the verbs that measure what was run: evaluate, diff, tune, export, report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import re
 
 from jobs.cli.command_line.cluster_arguments import add
-from jobs.cli.command_line.config_arguments import add_config
 
 _QRELS = "judgements: log_id (or what --key says), doc_id, grade (tabs), or TREC's four columns"
 
@@ -141,26 +140,3 @@ def add_report(one: argparse.ArgumentParser) -> None:
     _compared(one)
     _gold(one)
     add(one, "--prices", metavar="FILE", help="default: prices.yaml beside the config")
-
-
-def add_clicks(one: argparse.ArgumentParser) -> None:
-    """Adds the arguments of clicks."""
-    add_config(one)
-    words = "where the judgements go: query_id, doc_id, grade, parted by tabs (evaluate --key query_id)"
-    add(one, "--out", required=True, metavar="FILE", help=words)
-    words = "how place is told from relevance (default: pbm, the position-based model; coec: clicks over expected clicks)"
-    add(one, "--model", choices=("pbm", "coec"), default="pbm", help=words)
-    words = "a document that was clicked, but less often, gets no grade (default: 2)"
-    add(one, "--min-clicks", type=int, default=2, metavar="N", help=words)
-    words = "nor does one that was examined less often: impressions, weighted by how often their place is (default: 10)"
-    add(one, "--min-impressions", type=float, default=10, metavar="N", help=words)
-    words = "from which attractiveness on a document has grade 1, 2, ...; 1 is an average document (default: 0.5,1,2)"
-    add(one, "--thresholds", default="0.5,1,2", metavar="X,Y,...", help=words)
-    words = "names of events that are clicks, with commas (default: click,click_through,item_click)"
-    add(one, "--actions", metavar="NAME,...", help=words)
-    words = "leave out clients with more queries a day, as robots; 0: none (default: 100)"
-    add(one, "--max-queries", type=int, default=100, metavar="N", help=words)
-    add(one, "--depth", type=int, default=50, metavar="N", help="places of a list that count as shown (default: 50)")
-    words = "write impressions, clicks, estimate and grade of each (query, document); .parquet or .csv"
-    add(one, "--pairs", metavar="FILE", help=words)
-    add_json(one)

@@ -1,17 +1,14 @@
-"""The worth of each strategy without judgements: by the reranker, by what it adds to the original, by the clicks of the log."""
+"""The worth of each strategy without judgements: by the reranker, and by what it adds to the original."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import duckdb
-import pyarrow as pa
 
-from jobs.measure import judged_rows
 from jobs.measure.judged_rows import above_cuts, database
-from jobs.measure.list_portions import TOP_OF_LIST, Portion, list_portions, listed_strategies, lists_kept, own_arm
+from jobs.measure.list_portions import Portion, list_portions, listed_strategies, lists_kept, own_arm
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
 
@@ -29,9 +26,6 @@ class Worth:
     """Mean number of results per query that a list of it has, and no list of the original."""
     increment_share: float
     """The same as a share of all results."""
-    click_rate: float | None
-    """Mean over queries with clicks of the share of their clicked documents among the first 10 of a list of it; a query for
-    which it has no list counts 0. None: there are no clicks."""
 
 
 @dataclass
@@ -42,16 +36,13 @@ class _WorthSums:
     gaining: Counter[str] = field(default_factory=Counter)
     new: Counter[str] = field(default_factory=Counter)
     results: int = 0
-    click_shares: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
-def worth(run: RunFolder, clicks: Mapping[str, Collection[str]] | None = None) -> list[Worth] | None:
+def worth(run: RunFolder) -> list[Worth] | None:
     """Returns the worth of each strategy, the original first; None if the run's lists were not kept.
 
     Args:
         run: An ablation, of which arm `full` is looked at, or a plain run.
-        clicks: query_id -> the doc_ids that were clicked, where the log has clicks; those of queries that are not committed
-            are left out.
 
     Raises:
         ConfigError: Files of the run cannot be read.
@@ -61,13 +52,10 @@ def worth(run: RunFolder, clicks: Mapping[str, Collection[str]] | None = None) -
     sums = _WorthSums()
     has_own = not run.is_ablation or run.own_reranker is not None
     with database(run) as connection:
-        clicked = _register_clicks(connection, run, clicks or {})
         for portion in list_portions(run):
             _add_results(connection, run, portion, sums)
             if portion.runs and portion.scores and run.config.rerank.kind != "none" and has_own:
                 _add_gains(connection, run, portion, sums)
-            if portion.runs and clicked:
-                _add_clicks(connection, portion, sums)
     queries = run.counts["queries"]
     return [
         Worth(
@@ -75,31 +63,9 @@ def worth(run: RunFolder, clicks: Mapping[str, Collection[str]] | None = None) -
             reranker_gain=sums.gains[name] / sums.gaining[name] if sums.gaining[name] else None,
             increment=sums.new[name] / queries if queries else 0.0,
             increment_share=sums.new[name] / sums.results if sums.results else 0.0,
-            click_rate=sums.click_shares[name] / clicked if clicked else None,
         )
         for name in listed_strategies(run)
     ]
-
-
-def _register_clicks(connection: duckdb.DuckDBPyConnection, run: RunFolder, clicks: Mapping[str, Collection[str]]) -> int:
-    """Registers the clicks of committed queries as table `clicks`; returns the number of queries that have some."""
-    if not clicks:
-        return 0
-    wanted = [query_id for query_id, doc_ids in clicks.items() if doc_ids]
-    connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
-    known = connection.execute(
-        "SELECT query_id FROM rows_of(?) SEMI JOIN wanted USING (query_id)", [run.tables["queries"]]
-    ).fetchall()
-    pending = judged_rows.not_committed(connection, run)
-    committed = [query_id for (query_id,) in known if query_id not in pending]
-    rows = [(query_id, doc_id, len(set(clicks[query_id]))) for query_id in committed for doc_id in set(clicks[query_id])]
-    columns = {
-        "query_id": pa.array([row[0] for row in rows], pa.string()),
-        "doc_id": pa.array([row[1] for row in rows], pa.string()),
-        "of_query": pa.array([row[2] for row in rows], pa.int64()),
-    }
-    connection.register("clicks", pa.table(columns))
-    return len(committed)
 
 
 def _add_results(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion: Portion, sums: _WorthSums) -> None:
@@ -142,17 +108,3 @@ def _add_gains(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion: P
     for strategy, gain, queries in connection.execute(query, given).fetchall():
         sums.gains[strategy] += gain
         sums.gaining[strategy] += queries
-
-
-def _add_clicks(connection: duckdb.DuckDBPyConnection, portion: Portion, sums: _WorthSums) -> None:
-    """Adds, by strategy, the shares of each query's clicked documents that it has."""
-    query = """
-        WITH found AS (
-            SELECT DISTINCT query_id, strategy, doc_id FROM rows_of($runs) SEMI JOIN clicks USING (query_id, doc_id)
-            WHERE rank <= $documents
-        )
-        SELECT strategy, sum(1 / of_query) FROM found JOIN clicks USING (query_id, doc_id) GROUP BY strategy
-    """
-    given = {"runs": portion.runs, "documents": TOP_OF_LIST}
-    for strategy, share in connection.execute(query, given).fetchall():
-        sums.click_shares[strategy] += share

@@ -23,7 +23,6 @@ from jobs.pages.render import render
 from jobs.pages.report.outcome.collections import by_collection
 from jobs.pages.waiting import waiting
 from jobs.run.planning.thresholds import threshold_words
-from jobs.terminal.formats import masked
 
 if TYPE_CHECKING:
     from jobs.measure.compare.arm_costs import ArmCost
@@ -65,7 +64,6 @@ def _values(found: ComparedArms, texts: bool, samples: int) -> dict[str, Any]:
         "notices": headline.ablation_notices(found.folder, comparison, stand),
         "work": headline.work_rows(found.saving),
         "strategies": strategies(found.funnel, found.worth),
-        "no_clicks": None if found.no_clicks is None else masked(found.no_clicks),
         "costs": found.costs,
         "further_work": [name for name in QUANTITIES if name not in _COSTED and any(getattr(one, name) for one in found.costs)],
         "gates": found.gates,

@@ -35,8 +35,6 @@ class Strategies:
 
     rows: list[StrategyRow]
     funnel: Funnel | None
-    clicks: bool
-    """Whether the log has clicks."""
     gain: bool
     """Whether the worth by a reranker is known."""
     reranked: bool
@@ -44,7 +42,7 @@ class Strategies:
 
 
 def strategies(funnel: Funnel | None, worth: Sequence[Worth]) -> Strategies | None:
-    """Returns the strategies by judgements (None: there are none), reranker, results and clicks; None where none is known."""
+    """Returns the strategies by judgements (None: there are none), reranker and results; None where none is known."""
     known = {one.strategy: one for one in funnel.strategies} if funnel else {}
     worths = {one.strategy: one for one in worth}
     names = list(dict.fromkeys([*known, *worths]))
@@ -53,10 +51,9 @@ def strategies(funnel: Funnel | None, worth: Sequence[Worth]) -> Strategies | No
     most = max((one.found_alone for one in known.values()), default=0)
     top = funnel.top if funnel else 0
     rows = [StrategyRow(name, _drawn(known.get(name), most, top), known.get(name), worths.get(name)) for name in names]
-    clicks = any(one.click_rate is not None for one in worth)
     gain = any(one.reranker_gain is not None for one in worth)
     reranked = any(one.survived_reranker is not None for one in known.values())
-    return Strategies(rows, funnel, clicks, gain, reranked)
+    return Strategies(rows, funnel, gain, reranked)
 
 
 def _drawn(of: StrategyFunnel | None, most: int, top: int) -> Markup | None:

@@ -274,8 +274,6 @@ def test_what_is_no_topics_is_one_line(text: str, words: str, topics: Any) -> No
 def test_a_list_of_sets_and_files_is_refused(beir: Path) -> None:
     with pytest.raises(ValueError, match="lists data sets beside files"):
         LogSettings.model_validate({"path": [f"beir:{beir}", "log.parquet"]})
-    with pytest.raises(ValueError, match="a data set is no export of UBI"):
-        LogSettings.model_validate({"path": f"beir:{beir}", "format": "ubi"})
     with pytest.raises(ValueError, match="query_column"):
         LogSettings.model_validate({"path": str(beir)})
 

@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 
 from cluster.errors import LogError
 from cluster.storage import open_storage
-from jobs.config.load import load_config
-from jobs.job.keys import identity_fields
 from jobs.log.check import LogColumns, check_log, has_values
 from jobs.log.dedup import dedup
 from jobs.log.files import find_log_files
@@ -277,9 +275,3 @@ def test_a_log_on_s3(s3: S3Server, tmp_path: Path) -> None:
     assert len(groups) == 2
     with pytest.raises(LogError, match="was replaced since it was listed"):
         dedup(files, COLUMNS, open_storage(str(tmp_path / "c")), 10)
-
-
-def test_the_former_name_of_the_form_is_the_same_run(values: dict[str, Any], config_file: Any) -> None:
-    plain = load_config(config_file(values))
-    named = load_config(config_file(values | {"log": values["log"] | {"format": "parquet"}}))
-    assert identity_fields(plain.log) == identity_fields(named.log) == {"path": "log.parquet", "query_column": "query"}

@@ -224,7 +224,6 @@ def test_the_funnel_costs_and_slices_are_those_given(tmp_path: Path) -> None:
     ):
         assert str(value) in cells
     assert signed(worth.reranker_gain or 0) in cells
-    assert "click hit rate" not in page.sections["strategies"]
     cost = costs_of(ARMS, comparison)[0]
     assert f"{cost.prompt_tokens:,}" in page.row("cost", "full")
     assert page.row("slices", "1 to 3")[0] == "29*"

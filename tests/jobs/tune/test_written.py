@@ -97,7 +97,7 @@ def nightly(draw: Random, day: str) -> dict[str, Any]:
     def text(form: str) -> str:
         return form.format(draw.choice(["{date}", "{date}", day, "2025-12-01", "all"]))
 
-    log = {"path": [text("logs/{}/"), text("more/{}.parquet")], "format": "ubi", "events": text("logs/{}/clicks.jsonl")}
+    log = {"path": [text("logs/{}/"), text("more/{}.parquet")], "query_column": "query"}
     indexes = {name: {"kind": "local", "index": text(f"{name}/{{}}")} for name in ("bm25", "dense")}
     return {
         "name": "nightly", "output": text("runs-of-{}"), **draw.choice([{}, {"label": text("from-{}")}]),
@@ -122,7 +122,7 @@ def test_a_tuned_config_is_that_of_every_night(seed: int) -> None:
 
 def test_without_its_file_every_day_of_the_log_is_that_of_the_night() -> None:
     file = nightly(Random(1), "2026-01-31") | {"label": "trial-{date}", "output": "runs/{date}"}
-    file["log"] = {"path": "logs/{date}/", "format": "ubi", "events": "clicks/{date}.jsonl"}
+    file["log"] = {"path": "logs/{date}/", "query_column": "query"}
     file["evaluate"] = {"qrels": "judged/2025-12-01.tsv"}
     config = config_of(deepcopy(file), "file", date="2026-01-31")
     found = tuned(config, None)

@@ -36,18 +36,10 @@ INDEXING = ("index", "job.yaml", "--corpus")
 PLAN = '{"inputs": [], "counts": {}, "shard_size": 1, "tables": {}, "shards": []}'
 LATEST = '{"run_id": "a-1", "path": "gone"}'
 RUN = "made/small-0123456789ab"
-UBI = ["log.format=ubi", "log.path=ubi_queries.json"]
 
 
 def without_output(_: Patch) -> None:
     Path("job.yaml").write_text(yaml.safe_dump({key: value for key, value in JOB.items() if key != "output"}))
-
-
-def without_clicks(patch: Patch) -> None:
-    asked = {"query_id": "1", "query": "tea", "query_response_hit_ids": ["d1"]}
-    file("ubi_queries.json", json.dumps(asked))(patch)
-    seen = {"action_name": "view", "query_id": "1", "event_attributes": {"object": {"object_id": "d1"}}}
-    file("ubi_events.json", json.dumps(seen))(patch)
 
 
 def no_room(patch: Patch) -> None:
@@ -225,20 +217,6 @@ LOG = [
     job("log-column", "no column 'querry'", "log.query_column=querry"),
     job("log-value", "is not UTF-8", spoil=table("log.parquet", id=NOT_UTF8, query=["tea", "milk"]), verb="plan"),
     job("log-space", "could not group the log", spoil=no_room, verb="plan"),
-    job("log-ubi", "no JSON: it begins with 'id,query'", *UBI, spoil=file("ubi_queries.json", "id,query\na,why\n")),
-    typed(
-        "log-clicks",
-        "no click can be used",
-        "clicks",
-        "job.yaml",
-        "--out",
-        "c.tsv",
-        "--set",
-        UBI[0],
-        "--set",
-        UBI[1],
-        spoil=without_clicks,
-    ),
 ]
 ENGINES = [
     job("strategy", "unknown strategy 'generl'", "rewrite.strategies=[generl]"),

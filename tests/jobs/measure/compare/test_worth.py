@@ -1,4 +1,4 @@
-"""The worth of strategies without judgements: the reranker's scores, what they add to the original, clicks."""
+"""The worth of strategies without judgements: the reranker's scores, what they add to the original."""
 
 from __future__ import annotations
 
@@ -74,26 +74,9 @@ def test_results_that_the_original_does_not_have(run: RunFolder) -> None:
     }
 
 
-def test_clicked_documents_among_the_first_ten(tmp_path: Path) -> None:
-    deep = list_row(C, "keyword", "bm25", [f"x{n}" for n in range(10)] + ["d5"])
-    run = write_folder(tmp_path, {"runs": RUNS[:-1] + deep, "results": RESULTS}, queries=3, shard_size=1, arms=ARMS)
-    clicks = {A: ["d2", "d3", "d4", "d7", "d3"], B: ["d1"], C: ["d5"], "f" * 32: ["d1"]}
-    found = of(run, clicks=clicks)
-    assert found["original"].click_rate == pytest.approx((1 / 4 + 1 + 0) / 3)
-    assert found["general"].click_rate == pytest.approx((3 / 4 + 0 + 0) / 3)
-    assert found["keyword"].click_rate == 0.0  # d5 is the eleventh
-
-
-def test_without_clicks_or_a_reranker_there_is_no_such_value(tmp_path: Path) -> None:
+def test_without_a_reranker_there_is_no_gain(tmp_path: Path) -> None:
     run = write_folder(tmp_path, {"runs": RUNS, "results": RESULTS}, queries=3, arms=ARMS)
-    several: list[dict[str, list[str]] | None] = [None, {}, {A: []}, {"f" * 32: ["d1"]}]
-    for clicks in several:
-        assert {(one.reranker_gain, one.click_rate) for one in of(run, clicks=clicks).values()} == {(None, None)}
-
-
-def test_clicks_of_queries_that_are_not_committed_do_not_count(tmp_path: Path) -> None:
-    run = write_folder(tmp_path, {"runs": RUNS, "results": RESULTS}, queries=3, shard_size=1, committed=1, arms=ARMS)
-    assert of(run, clicks={A: ["d1"], B: ["d2"]})["original"].click_rate == 1.0
+    assert {one.reranker_gain for one in of(run).values()} == {None}
 
 
 def test_a_plain_run(tmp_path: Path) -> None:
