@@ -62,35 +62,16 @@ class MeasuredQuality:
         """What the figures include, leave out and assume, a sentence each."""
         return [*self._missing, *self.values.get("notes", ())]
 
-    def write_trec(self, path: str | os.PathLike[str], *, header: bool = True) -> list[str]:
+    def write_trec(self, path: str | os.PathLike[str]) -> list[str]:
         """Writes what `dmqr evaluate --trec` does, of a run a file, of an ablation a folder; returns the paths of the files.
-
-        Args:
-            path: of the file or the folder.
-            header: whether files of arms begin with ir_metadata, which ir_measures, pytrec_eval and ranx do not read.
 
         Raises:
             ConfigError: an id has white space, or no list is judged.
         """
-        found = self._measured.write_trec(os.fspath(path), header=header)
+        found = self._measured.write_trec(os.fspath(path))
         if not found:
             raise ConfigError("argument", f"write_trec {os.fspath(path)}: no list is judged; give judgements of results")
         return found
-
-    def unjudged(self, depth: int = 10) -> pa.Table:
-        """Returns a `pyarrow.Table` of what nobody has judged among the first `depth` results of all arms.
-
-        Its rows are those of the sheet that `dmqr evaluate --unjudged` writes: those first that move most arms most.
-
-        Raises:
-            ConfigError: no list is judged.
-        """
-        import pyarrow as pa
-
-        from jobs.verbs.evaluate import unjudged
-
-        columns = unjudged(self._measured, depth).columns()
-        return pa.table({name: pa.array(values, pa.int64() if name == "grade" else None) for name, values in columns.items()})
 
     def write_latex(self, path: str | os.PathLike[str]) -> None:
         """Writes the tables of an ablation's arms for LaTeX, as `dmqr evaluate --latex` does.

@@ -14,7 +14,6 @@ from cluster.storage import open_file, remote
 from jobs.log.sets import irds
 from jobs.log.sets.beir import HEADER, split_of
 from jobs.log.sets.names import SetName, set_name
-from jobs.log.sheets import judged_lines
 from rewriters.normalise import normalise
 
 Key = Literal["log_id", "query_id", "query"]
@@ -69,8 +68,7 @@ class Judgements(NamedTuple):
 def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") -> Judgements:
     """Reads judgements: lines of tab-separated `key doc_id grade`, or TREC's `key 0 doc_id grade`, in UTF-8.
 
-    Sheets of documents to be judged (`jobs/log/sheets.py`) are read as far as their grades are filled in. A first line
-    that names BEIR's columns is none.
+    A first line that names BEIR's columns is none.
 
     Args:
         path: a local file or an object on S3, or the name of a data set.
@@ -88,8 +86,7 @@ def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") ->
         for query_id, doc_id, grade in irds.judgements(name.rest, where):
             _add(grades, query_id, doc_id, grade, f"{where}: {path}", f"{query_id} {doc_id} {grade}")
     else:
-        lines = _without_header(_lines(qrels_file(path, where), where))
-        for number, line in judged_lines(lines, key, f"{where}: {path}"):
+        for number, line in _without_header(_lines(qrels_file(path, where), where)):
             _read_line(line, key, f"{where}: {path}: line {number}", grades)
     if not grades:
         raise ConfigError("judgements", f"{where}: {path}: holds no judgement; write lines of '{key}<TAB>doc_id<TAB>grade'")

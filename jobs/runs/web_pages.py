@@ -18,8 +18,8 @@ from retrievers.web.hits import cut, indexed_text, page_id
 from retrievers.web.providers import PROVIDERS
 
 _PAGES = """
-SELECT query_id, doc_id, url, title, text FROM rows_of($pages) WHERE {wanted} IN (SELECT unnest($ids))
-QUALIFY row_number() OVER (PARTITION BY {each} ORDER BY query_id, rank, searched) = 1 ORDER BY query_id, rank, searched
+SELECT query_id, doc_id, url, title, text FROM rows_of($pages) WHERE doc_id IN (SELECT unnest($ids))
+QUALIFY row_number() OVER (PARTITION BY doc_id ORDER BY query_id, rank, searched) = 1 ORDER BY query_id, rank, searched
 """
 _ROWS = """
 SELECT query_id, doc_id, url, title, text, retriever, searched, rank FROM rows_of($pages)
@@ -40,7 +40,13 @@ class FoundPage(NamedTuple):
 
 def pages_by_id(connection: duckdb.DuckDBPyConnection, run: RunFolder, doc_ids: Sequence[str]) -> dict[str, FoundPage]:
     """Returns doc_id -> the page as the first search of the first query has it, of those that are pages."""
-    return {one.doc_id: one for one in _read(connection, run, doc_ids, "doc_id", "doc_id")}
+    if "web" not in run.tables or not doc_ids:
+        return {}
+    rows = connection.execute(_PAGES, {"pages": run.tables["web"], "ids": list(doc_ids)}).fetchall()
+    return {
+        doc_id: FoundPage(query_id, doc_id, url or "", indexed_text(title or "", text or ""))
+        for query_id, doc_id, url, title, text in rows
+    }
 
 
 def pages_of_queries(
@@ -74,16 +80,6 @@ def pages_of_queries(
             best[key] = place
             found[key] = FoundPage(query_id, doc_id, url or "", indexed_text(title or "", text or ""))
     return found
-
-
-def page_texts(
-    connection: duckdb.DuckDBPyConnection, run: RunFolder, query_ids: Sequence[str]
-) -> dict[tuple[str, str], list[str]]:
-    """Returns (query_id, doc_id) -> the different texts that searches of the query have of a page, the first ranks first."""
-    texts: dict[tuple[str, str], list[str]] = {}
-    for one in _read(connection, run, query_ids, "query_id", "query_id, doc_id, title, text"):
-        texts.setdefault((one.query_id, one.doc_id), []).append(one.text)
-    return texts
 
 
 class _Origins:
@@ -132,15 +128,3 @@ def _of_arm(
         sql, {"files": run.tables[table], "arm": arm, "ids": list(query_ids)}
     ).fetchall()
     return rows
-
-
-def _read(connection: duckdb.DuckDBPyConnection, run: RunFolder, ids: Sequence[str], wanted: str, each: str) -> list[FoundPage]:
-    """Returns pages in order, of each thing the first one."""
-    if "web" not in run.tables or not ids:
-        return []
-    query = _PAGES.format(wanted=wanted, each=each)
-    rows = connection.execute(query, {"pages": run.tables["web"], "ids": list(ids)}).fetchall()
-    return [
-        FoundPage(query_id, doc_id, url or "", indexed_text(title or "", text or ""))
-        for query_id, doc_id, url, title, text in rows
-    ]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from jobs.measure.answers.quality import AnswerQuality
     from jobs.measure.compare.comparison import Comparison
     from jobs.measure.evaluate.evaluate import Evaluation
-    from jobs.measure.export.unjudged import Unjudged
     from jobs.measure.frame import Frame
     from jobs.runs.folder import RunFolder
 
@@ -71,8 +70,6 @@ class MeasuredRun:
     """Of its lists; None: they are not judged."""
     lists: Evaluation | None
     answers: Sequence[AnswerQuality]
-    judgements: Judgements | None = None
-    """That the lists are measured by."""
 
     @property
     def frames(self) -> list[Frame]:
@@ -97,11 +94,8 @@ class MeasuredRun:
 
         return wide_table(self.folder, self.frames, where)
 
-    def write_trec(self, path: str, *, header: bool = True) -> list[str]:
-        """Writes the results as a TREC run file and returns its path, in a list; nothing where no list is judged.
-
-        `header`: runs have none, whatever it says.
-        """
+    def write_trec(self, path: str) -> list[str]:
+        """Writes the results as a TREC run file and returns its path, in a list; nothing where no list is judged."""
         from jobs.measure.export.trec import write_run
 
         if self.frame is None:
@@ -118,8 +112,6 @@ class MeasuredArms:
     lists: Comparison | None
     answers: Comparison | None
     judged: Sequence[Comparison]
-    judgements: Judgements | None = None
-    """That the lists are measured by."""
 
     @property
     def found(self) -> list[Comparison]:
@@ -149,14 +141,11 @@ class MeasuredArms:
 
         return long_table(*self.frames)
 
-    def write_trec(self, path: str, *, header: bool = True) -> list[str]:
-        """Writes the results of each arm as a TREC run file into a folder; returns their paths, none where no list is judged.
-
-        `header`: whether they begin with ir_metadata.
-        """
+    def write_trec(self, path: str) -> list[str]:
+        """Writes the results of each arm as a TREC run file into a folder; returns the paths, none if no list is judged."""
         from jobs.measure.export.trec import write_trec
 
-        return [] if self.lists is None else list(write_trec(path, self.folder, self.lists, header=header).values())
+        return [] if self.lists is None else list(write_trec(path, self.folder, self.lists.frame).values())
 
     def write_latex(self, path: str) -> None:
         """Writes the tables of the arms for LaTeX."""
@@ -195,7 +184,7 @@ def measured_run(folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | No
         check_matched(by.judgements, lists.warning, lists.not_committed)
     if by.gold is not None and answers and by.gold_given:
         check_matched(by.gold.judged, answers[0].warning, answers[0].frame.not_committed)
-    return MeasuredRun(folder, frame, lists, answers, by.judgements)
+    return MeasuredRun(folder, frame, lists, answers)
 
 
 def _measured_arms(folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | None, given: Mapping[str, Any]) -> MeasuredArms:
@@ -210,25 +199,7 @@ def _measured_arms(folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | 
         check_matched(by.judgements, lists.warning, lists.frame.not_committed)
     if by.gold is not None and answers is not None and by.gold_given:
         check_matched(by.gold.judged, answers.warning, answers.frame.not_committed)
-    return MeasuredArms(folder, lists, answers, judged, by.judgements)
-
-
-def unjudged(found: MeasuredRun | MeasuredArms, depth: int) -> Unjudged:
-    """Returns what is not judged among the first results.
-
-    Raises:
-        ConfigError: no list is judged, or files of the run cannot be read.
-    """
-    from jobs.measure.export.unjudged import unjudged_of
-
-    frame = found.frame if isinstance(found, MeasuredRun) else None
-    if isinstance(found, MeasuredArms) and found.lists is not None:
-        frame = found.lists.frame
-    if found.judgements is None or frame is None:
-        raise ConfigError(
-            "argument", "unjudged: no list is judged, so that nothing is left to judge; give judgements of results"
-        )
-    return unjudged_of(found.folder, found.judgements, frame, depth)
+    return MeasuredArms(folder, lists, answers, judged)
 
 
 def with_state(folder: RunFolder, values: dict[str, Any]) -> dict[str, Any]:

@@ -194,8 +194,8 @@ def test_a_finished_job_is_shown_by_other_measures(here: Path, capfd: pytest.Cap
 def test_run_files_are_read_by_ir_measures(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arms = {"ablate": {"arms": {"rrf": {"fuse.method": "rrf"}}}, **IN_PROCESS}
     ablation, run = dmqr.ablate("job.yaml", arms), dmqr.run("job.yaml", IN_PROCESS)
-    assert main(["evaluate", ablation.folder, "--trec", "by_cli", "--no-header"]) == 0
-    paths = ablation.quality().write_trec(Path("by_python"), header=False)
+    assert main(["evaluate", ablation.folder, "--trec", "by_cli"]) == 0
+    paths = ablation.quality().write_trec(Path("by_python"))
     assert sorted(Path("by_cli").iterdir()) == sorted(Path("by_cli", Path(path).name) for path in paths)
     lines = (line.split("\t") for line in Path("qrels.tsv").read_text().splitlines())
     qrels = [ir_measures.Qrel(key, doc_id, int(grade)) for key, doc_id, grade in lines]
@@ -218,8 +218,6 @@ def test_run_files_are_read_by_ir_measures(here: Path, capfd: pytest.CaptureFixt
     with pytest.raises(dmqr.ConfigError, match="is a run; such a table is of an ablation's arms"):
         run.quality().write_latex("table.tex")
     capfd.readouterr()
-    assert main(["evaluate", run.folder, "--trec", "run.trec", "--no-header"]) == 2
-    assert "--no-header: is of --trec of an ablation" in capfd.readouterr().err
 
 
 @pytest.mark.slow
@@ -258,33 +256,6 @@ def test_baselines_of_families_and_pairs(here: Path, capfd: pytest.CaptureFixtur
         assert "is a run, which has no arms" in capfd.readouterr().err
     with pytest.raises(dmqr.ConfigError, match=r"pairs: .* is a run, which has no arms"):
         run.quality(pairs=True)
-
-
-@pytest.mark.slow
-def test_what_is_left_to_judge(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    arms = {"ablate": {"arms": {"rrf": {"fuse.method": "rrf"}}}, **IN_PROCESS, "evaluate.key": "query"}
-    Path("qrels.tsv").write_text("How to  boil EGGS\td1\t1\n")
-    for work in (dmqr.ablate("job.yaml", arms), dmqr.run("job.yaml", {**IN_PROCESS, "evaluate.key": "query"})):
-        shown = printed(capfd, "evaluate", work.folder, "--unjudged", "sheet.tsv")
-        sheet = [line.split("\t") for line in Path("sheet.tsv").read_text().splitlines()]
-        assert sheet[0] == ["query", "doc_id", "grade", "arms", "rank", "weight", "text"]
-        table = work.quality().unjudged()
-        assert table.column_names == sheet[0]
-        assert [[row["query"], row["doc_id"], row["text"]] for row in table.to_pylist()] == [
-            [row[0], row[1], row[-1]] for row in sheet[1:]
-        ]
-        assert all(row[-1] for row in sheet[1:])  # texts are those of the index
-        assert shown["unjudged"]["documents"] == len(sheet) - 1 > 0
-        assert main(["evaluate", work.folder, "--unjudged", "other.tsv"]) == 0
-        assert f"other.tsv: not judged: {len(sheet) - 1} documents of 1 keys" in capfd.readouterr().out
-        filled = "".join("\t".join([*row[:2], "0", *row[3:]]) + "\n" for row in sheet[1:])
-        Path("more.tsv").write_text(Path("qrels.tsv").read_text() + "\t".join(sheet[0]) + "\n" + filled)
-        after = printed(capfd, "evaluate", work.folder, "more.tsv", "--unjudged", "none.tsv")
-        assert after["unjudged"]["documents"] == 0
-        assert Path("none.tsv").read_text().count("\n") == 1
-        for wrong in ("--unjudged-depth", "3"), ("--unjudged", "a.tsv", "--unjudged-depth", "0"):
-            assert main(["evaluate", work.folder, *wrong]) == 2
-            assert "--unjudged-depth" in capfd.readouterr().err
 
 
 def test_an_index_is_built_once(here: Path) -> None:

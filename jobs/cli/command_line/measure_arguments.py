@@ -64,24 +64,10 @@ def add_evaluate(one: argparse.ArgumentParser) -> None:
     words = "write the run's results (not the original's; all that were kept) of what is judged as a TREC run file;"
     words += " a topic is the judged log_id, else the query_id"
     add(one, "--trec", metavar="FILE", help=words + "; of an ablation: a folder of one file per arm")
-    words = "write the TREC run files of an ablation without ir_metadata before the lines, for readers that know no comments"
-    add(one, "--no-header", action="store_true", help=words)
-    words = "write the first results of all arms that nobody has judged as a sheet to fill in, which is read as judgements then"
-    add(one, "--unjudged", metavar="FILE", help=words)
-    words = "results of an arm that --unjudged looks at (default: 10)"
-    add(one, "--unjudged-depth", type=int, metavar="N", help=words)
     add(one, "--latex", metavar="FILE", help="write the table of an ablation's arms for LaTeX")
-    add(one, "--trec-rag", metavar="FILE", help="write the answers as the TREC RAG track takes them: JSON lines")
-    words = "write question, contexts, answer and ground_truth of each answer, as RAGAS reads them; .jsonl or .parquet"
-    add(one, "--ragas", metavar="FILE", help=words)
-    words = "write all that is known of each answered query: contexts, rewrites, models, tokens, cost; .jsonl or .parquet"
+    words = "write each answered query with contexts, citations, gold answers and judgements: JSON lines"
     add(one, "--rows", metavar="FILE", help=words)
-    words = "write each answer with its nuggets (judge.nuggets), as nuggetizer does: JSON lines"
-    add(one, "--nuggetizer", metavar="FILE", help=words)
-    words = "write the judge's grades of results (judge.relevance), as UMBRELA does: JSON lines"
-    add(one, "--umbrela", metavar="FILE", help=words)
-    add(one, "--arm", metavar="ARM", help="whose answers these have, of an ablation (default: the config itself)")
-    add(one, "--prices", metavar="FILE", help="of --rows; default: prices.yaml beside the config")
+    add(one, "--arm", metavar="ARM", help="whose answers --rows has, of an ablation (default: the config itself)")
     add_json(one)
 
 

@@ -1,4 +1,4 @@
-"""TREC run files of a run, and of an ablation's arms with an ir_metadata header."""
+"""TREC run files of a run, and of an ablation's arms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +19,9 @@ from cluster.errors import ConfigError
 from cluster.storage import remote
 from cluster.storage.whole_file import written
 from jobs.chain.arms.arms import RUN
-from jobs.measure.export.ir_metadata import metadata_header
 from jobs.measure.frame import Frame
 from jobs.measure.judged_rows import ARM_LISTS, database
 from jobs.runs.folder import RunFolder
-
-if TYPE_CHECKING:
-    from jobs.measure.compare.comparison import Comparison
 
 _BATCH = 1 << 16  # rows
 _LONGEST_TAG = 100
@@ -51,7 +46,7 @@ ORDER BY arm, topic, rank
 
 
 def write_run(path: str, run: RunFolder, frame: Frame) -> None:
-    """Writes the results of a run as a TREC run file, a local file or an object on S3; without a header.
+    """Writes the results of a run as a TREC run file, a local file or an object on S3.
 
     Topics, scores and errors are those of `write_trec`; the tag is the run's id.
     """
@@ -60,7 +55,7 @@ def write_run(path: str, run: RunFolder, frame: Frame) -> None:
             opened.writelines(chunks)
 
 
-def write_trec(folder: str, run: RunFolder, comparison: Comparison, *, header: bool = True) -> dict[str, str]:
+def write_trec(folder: str, run: RunFolder, frame: Frame) -> dict[str, str]:
     """Writes the results of each arm as a TREC run file `<arm>.run`; returns arm -> path.
 
     Those of an arm with several seeds are of the first, and of each further one in a file of its own (`<arm> #2`).
@@ -69,30 +64,23 @@ def write_trec(folder: str, run: RunFolder, comparison: Comparison, *, header: b
     the list of the arm that the comparison chose. What is not of A-Z a-z 0-9 . _ + = - in an arm's name is an underscore in
     its file's name, and a hash tells such names apart.
 
-    The header is ir_metadata (Breuer, Keller and Schaer, SIGIR 2022) in comment lines, as repro_eval writes it. trec_eval
-    skips lines that begin with # from its version 9.0.8 on (usnistgov/trec_eval#20), repro_eval does, too; ir_measures,
-    pytrec_eval and ranx refuse them: drop them first (`grep -v '^#'`), or write with `header=False`.
-
     Args:
         folder: a local folder, which is made, or a prefix on S3.
         run: of the ablation.
-        comparison: of its arms.
-        header: whether the files begin with ir_metadata.
+        frame: of its arms.
 
     Raises:
         ConfigError: a key or doc_id has white space, which parts the columns of such a file; or files cannot be read.
     """
-    frame = comparison.frame
     further = [name for one in frame.seeds.values() for name in one.arms]
     tags = run_tags(dict.fromkeys([*frame.arms, *further]))
-    headers = {arm: metadata_header(run, comparison, arm, tags) if header else "" for arm in tags}
     if not remote(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".dmqr-", dir=None if remote(folder) else folder) as temporary:
         files = {arm: Path(temporary, f"{tag}.run") for arm, tag in tags.items()}
-        for arm, file in files.items():  # those of arms without results have no more
-            file.write_text(headers[arm], encoding="utf-8", newline="\n")
-        for arm, chunks in _lines(folder, run, comparison.frame, tags):
+        for file in files.values():  # those of arms without results stay empty
+            file.touch()
+        for arm, chunks in _lines(folder, run, frame, tags):
             with files[arm].open("a", encoding="utf-8", newline="\n") as opened:
                 opened.writelines(chunks)
         return {arm: _placed(file, folder) for arm, file in files.items()}  # all are whole now

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from jobs.__main__ import main
 from jobs.chain.stages.llm.grade import named_sentences
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
@@ -353,28 +352,6 @@ def test_what_is_masked_in_the_query_is_masked_in_every_prompt(job: str, server:
     prompts = [prompt for one in server.bodies if kind_of(prompt := prompt_of(one)) != "other"]
     assert {kind_of(one) for one in prompts} >= {"question", "grade", "answer"}
     assert not [one for one in prompts if "5551234" in one.rpartition("Question: ")[2]]  # pages say what they were asked
-
-
-@pytest.mark.slow
-def test_umbrela_s_lines_have_the_judge_s_answer_where_grading_has_asked_another_model(
-    job: str, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def graded(body: dict[str, Any]) -> str:
-        if "Query: " in prompt_of(body) and "Document:" in prompt_of(body):
-            return json.dumps({"match": 1, "trust": 2, "overall": 3 if body["model"] == "grader-8b" else 1})
-        return said(body)
-
-    monkeypatch.setattr(server, "_text", graded)
-    monkeypatch.setattr(server, "models", ["grader-8b", "judge-70b"])
-    engine = json.dumps({"kind": "openai", "model": "judge-70b", "base_url": server.address, "attempts": 1})
-    judge = f'judge={{"engine": {engine}, "relevance": {{"documents": 4}}}}'
-    settings = ["grade.prompt=relevance", "grade.question=null", "grade.strips=null", judge]
-    run = finished(prepared_work(job, settings, None))
-    assert {one["grade"] for one in rows(run, "grades")} == {3.0}
-    assert main(["evaluate", run.storage.root, "--umbrela", str(tmp_path / "umbrela.jsonl")]) == 0
-    lines = [json.loads(line) for line in (tmp_path / "umbrela.jsonl").read_text().splitlines()]
-    assert len(lines) == len(rows(run, "judgements"))
-    assert {(one["model"], one["judgment"], json.loads(one["prediction"])["overall"]) for one in lines} == {("judge-70b", 1, 1)}
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from jobs.runs.sums import arm_needs
 from jobs.try_one.stages import LoadedConfig
 from retrievers.local.build import build_local_index
 from rewriters import steps
-from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work, rows
+from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
 from tests.support.retrievers.blocks import index_fields
 from tests.support.rewriters.fake_server import FakeServer
 
@@ -265,53 +264,6 @@ def command(run: RunFolder, *words: str) -> int:
     return evaluate(parser().parse_args(["evaluate", run.storage.root, *words]))
 
 
-@pytest.mark.slow
-def test_files_for_nuggetizer_and_umbrela(
-    job: str, server: FakeServer, passages: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = finished(prepared_work(job, ["judge.relevance.document_chars=40"], None))
-    assert command(run, "--nuggetizer", "nuggets.jsonl", "--umbrela", "umbrela.jsonl", "--trec-rag", "rag.jsonl") == 0
-    said_of = capsys.readouterr().out
-    rag, (quality,) = {one["topic_id"]: one for one in lines("rag.jsonl")}, measured_answers(run, None)
-    found = lines("nuggets.jsonl")
-    assert f"nuggets.jsonl: {len(found)} answers" in said_of
-    assert {one["qid"] for one in found} == set(quality.frame.keys) - {one["query_id"] for one in rows(run, "queries")
-                                                                       if one["query"] == WITHOUT_HITS}  # fmt: skip
-    for one in found:
-        assert list(one) == ["query", "qid", "answer_text", "response_length", "run_id", "nuggets"]
-        answer = rag[one["qid"]]
-        assert one["answer_text"] == " ".join(of["text"] for of in answer["answer"])
-        assert (one["query"], one["response_length"], one["run_id"]) == (
-            answer["topic"], answer["response_length"], answer["run_id"]
-        )  # fmt: skip
-        assert all(list(of) == ["text", "importance", "assignment"] for of in one["nuggets"])
-        own = scores([(of["text"], of["importance"]) for of in one["nuggets"]], [of["assignment"] for of in one["nuggets"]])
-        place = quality.frame.keys.index(one["qid"])
-        assert quality.frame.values[0, :, place].tolist() == pytest.approx(own)
-    judged = {(one["query_id"], one["doc_id"]): one["grade"] for one in rows(run, "judgements") if one["doc_id"]}
-    pairs = lines("umbrela.jsonl")
-    assert f"umbrela.jsonl: {len(judged)} judgements" in said_of
-    assert {(one["qid"], one["docid"]): one["judgment"] for one in pairs} == judged
-    sent = {prompt_of(one): said(one) for one in server.bodies}
-    for one in pairs:
-        assert list(one)[:7] == ["model", "query", "passage", "prompt", "prediction", "judgment", "result_status"]
-        text = passages[one["docid"]]
-        assert one["passage"] == (text if len(text) <= 40 else text[:40].rstrip() + " ...")
-        assert one["prompt"] == f"Query: {one['query']}\n\nDocument:\n{one['passage']}"
-        assert one["prediction"] == sent[one["prompt"]]
-        assert (one["model"], one["result_status"]) == ("judge-70b", 1)
-    assert all((a["qid"], a["docid"]) < (b["qid"], b["docid"]) for a, b in pairwise(pairs))
-
-
-def test_files_of_judgements_that_a_run_has_not_are_refused(job: str) -> None:
-    run = finished(prepared_work(job, ["judge=null"], None))
-    with pytest.raises(ConfigError, match=r"--umbrela a\.jsonl: .* no LLM has judged the results; give a run"):
-        command(run, "--umbrela", "a.jsonl")
-    with pytest.raises(ConfigError, match=r"--nuggetizer a\.jsonl: .* no LLM makes nuggets; give a run"):
-        command(run, "--nuggetizer", "a.jsonl")
-    assert not Path("a.jsonl").exists()
-
-
 def test_nuggets_that_cannot_be_made_are_refused_in_one_line(job: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nuggets are made from results that are judged relevant; set relevance"):
         prepared_work(job, ["judge.relevance=null"], None)
@@ -477,12 +429,7 @@ def test_answers_whose_nuggets_cannot_be_told_are_not_called_without_nuggets(
     monkeypatch.setitem(globals(), "labelled", silent)
     monkeypatch.setitem(globals(), "FAULTS", set())
     run = finished(prepared_work(job, [], None))
-    with_nuggets = len({one["query_id"] for one in rows(run, "nuggets")})
     assert "assignments" not in run.tables
-    assert command(run, "--nuggetizer", "nuggets.jsonl") == 0
-    words = " ".join(capsys.readouterr().out.split())
-    assert f"{with_nuggets} have no line, since the judge could not tell which nuggets they have" in words
-    assert f"{len(QUERIES) - with_nuggets} without nuggets have no line" in words
 
 
 @pytest.mark.slow

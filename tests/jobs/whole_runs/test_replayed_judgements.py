@@ -9,13 +9,10 @@ from typing import Any
 
 import pytest
 
-from jobs.__main__ import main
 from jobs.run.planning.requests import JobRequests
-from jobs.runs.folder import RunFolder
 from rewriters.outcome.replays import FIRST_REPLAY
 from tests.support.jobs.in_process_runs import prepared_work
-from tests.support.jobs.replayed_runs import Llm, Nights, folder_of, good, job_with, runs_below
-from tests.support.jobs.whole_runs import rows
+from tests.support.jobs.replayed_runs import Llm, Nights, good, job_with
 
 SETTINGS = [
     "answer={documents: 2}",
@@ -47,30 +44,6 @@ def nights(
     with llm.server:
         llm.server._text = said
         yield Nights(job_with(llm, values, bm25, config_file), llm)
-
-
-def umbrela(run: RunFolder) -> list[dict[str, Any]]:
-    path = Path("umbrela.jsonl")
-    assert main(["evaluate", str(folder_of(run)), "--umbrela", str(path)]) == 0
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-@pytest.mark.slow
-def test_lines_for_umbrela_have_the_answer_that_the_grade_is_of(nights: Nights) -> None:
-    nights.run("one", *SETTINGS)
-    nights.replay("runs/small", "unparsable")
-    nights.run("two", *SETTINGS)
-    first, again, second = runs_below(Path("runs"))
-    judged = [len(rows(folder_of(run), "judgements")) for run in (first, again, second)]
-    assert judged[0] < judged[2]  # what cannot be read has no grade
-    for run, number in zip((first, again, second), judged, strict=True):
-        lines = umbrela(run)
-        assert len(lines) == number
-        for line in lines:
-            said_of_it = json.loads(line["prediction"])
-            assert said_of_it == {"match": line["judgment"] - 1, "trust": 0, "overall": line["judgment"]}
-            assert line["passage"] in line["prompt"]
-    assert {line["judgment"] for line in umbrela(second)} == {1, 2}
 
 
 def test_a_replay_may_ask_for_each_answer_once_more(nights: Nights) -> None:

@@ -68,11 +68,11 @@ def corrected(server: FakeServer, web: WebServer) -> list[str]:
 
 
 def contexts(run: RunFolder, arm: str | None = None) -> dict[str, list[str]]:
-    """Query -> the contexts of its line for RAGAS."""
+    """Query -> the contexts of its line."""
     more = [] if arm is None else ["--arm", arm]
-    assert main(["evaluate", run.storage.root, "--ragas", "ragas.jsonl", *more]) == 0
-    lines = [json.loads(line) for line in Path("ragas.jsonl").read_text().splitlines()]
-    return {line["question"]: line["contexts"] for line in lines}
+    assert main(["evaluate", run.storage.root, "--rows", "answers.jsonl", *more]) == 0
+    lines = [json.loads(line) for line in Path("answers.jsonl").read_text().splitlines()]
+    return {line["query"]: [one["text"] for one in line["contexts"]] for line in lines}
 
 
 def shown(server: FakeServer, since: int) -> dict[str, set[str]]:

@@ -527,26 +527,6 @@ def test_an_answer_is_made_from_the_texts_of_pages(web_only: str, server: WebSer
         assert any(page_of["url"] in prompt for prompt in prompts)
 
 
-def test_a_line_for_umbrela_has_the_page_as_the_judge_has_seen_it(web_only: str, tmp_path: Path) -> None:
-    def said(body: dict[str, Any]) -> str:
-        return json.dumps({"match": 0, "trust": 0, "overall": 1})
-
-    with FakeServer(["judge-70b"], text=said) as llm:
-        engine = {"kind": "openai", "model": "judge-70b", "base_url": llm.address, "attempts": 1}
-        folder = done(web_only, f"judge={json.dumps({'engine': engine, 'relevance': {'documents': 2}})}", "rerank.kind=none")
-        prompts = {one["messages"][-1]["content"] for one in llm.bodies}
-    said_of: dict[str, set[str]] = {}
-    for row in rows(folder, "web"):
-        said_of.setdefault(row["doc_id"], set()).add(row["text"])
-    assert any(len(texts) > 1 for texts in said_of.values()), "a page reads otherwise in other searches"
-    assert main(["evaluate", str(folder), "--umbrela", str(tmp_path / "umbrela.jsonl")]) == 0
-    lines = [json.loads(line) for line in (tmp_path / "umbrela.jsonl").read_text().splitlines()]
-    assert len(lines) == len(rows(folder, "judgements"))
-    for line in lines:
-        assert line["prompt"] == f"Query: {line['query']}\n\nDocument:\n{line['passage']}"
-        assert line["prompt"] in prompts
-
-
 @pytest.mark.slow
 def test_plan_counts_searches_and_their_price_by_provider(path: str) -> None:
     Path(path).with_name("prices.yaml").write_text("searches: {tavily: 8000}\n")

@@ -1,4 +1,4 @@
-"""What a comparison gives to other tools: LaTeX, CSV and Parquet, TREC run files with ir_metadata."""
+"""What a comparison gives to other tools: LaTeX, CSV and Parquet, TREC run files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import ir_measures
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -192,11 +191,10 @@ def test_run_files_give_the_same_measures(tmp_path: Path) -> None:
     comparison, lists, arms = an_ablation(tmp_path)
     stored = [(query_id(int(key[1:])), arm, docs) for arm in ("original", "one/two") for key, docs in lists[arm].items()]
     run = ablation_at(tmp_path, arms, stored)
-    paths = write_trec(str(tmp_path / "runs"), run, comparison)
+    paths = write_trec(str(tmp_path / "runs"), run, comparison.frame)
     assert set(paths) == {arm.name for arm in arms}
     for number, arm in enumerate(comparison.frame.arms):
-        lines = Path(paths[arm]).read_text().splitlines()
-        rows = [line for line in lines if not line.startswith("#")]
+        rows = Path(paths[arm]).read_text().splitlines()
         read = list(ir_measures.read_trec_run(io.StringIO("\n".join(rows))))
         wanted = lists[arm]
         assert {key: [one.doc_id for one in read if one.query_id == key] for key in wanted} == wanted
@@ -207,8 +205,6 @@ def test_run_files_give_the_same_measures(tmp_path: Path) -> None:
         for before, after in pairwise(read):
             assert before.query_id != after.query_id or before.score > after.score
         assert {row.split()[-1] for row in rows} <= {Path(paths[arm]).stem}
-    bare = write_trec(str(tmp_path / "bare"), run, comparison, header=False)
-    assert len(list(ir_measures.read_trec_run(bare["one/two"]))) == 60
 
 
 @pytest.mark.slow
@@ -216,40 +212,11 @@ def test_many_rows_stay_in_order(tmp_path: Path) -> None:
     arms = [ArmOf("original", "always", ()), ArmOf("b"), ArmOf("a")]
     stored = [(query_id(n), arm.name, [f"d{place}" for place in range(100)]) for n in range(400) for arm in arms]
     comparison = comparison_of(arms, values_of(arms, 400), keys=tuple(query_id(n) for n in range(400)))
-    paths = write_trec(str(tmp_path / "runs"), ablation_at(tmp_path, arms, stored), comparison, header=False)
+    paths = write_trec(str(tmp_path / "runs"), ablation_at(tmp_path, arms, stored), comparison.frame)
     for path in paths.values():
         rows = [line.split() for line in Path(path).read_text().splitlines()]
         assert [(row[0], int(row[3])) for row in rows] == [(query_id(n), rank) for n in range(400) for rank in range(1, 101)]
         assert all(row[2] == f"d{int(row[3]) - 1}" for row in rows)
-
-
-def test_the_header_is_ir_metadata(tmp_path: Path) -> None:
-    hostile = "x:\n# ir_metadata.end\n\u202e'\"é"
-    arms = [
-        ArmOf("original", "always", ()),
-        ArmOf(hostile, "grid", ("keyword",), changes={"fuse.k": 10, "rerank.kind": "none"}),
-    ]
-    run = ablation_at(tmp_path, arms, log={"path": "s3://person:sesame@host/log.parquet", "query_column": "query"})
-    paths = write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 4)))
-    lines = Path(paths[hostile]).read_text().splitlines()
-    assert lines[0] == "# ir_metadata.start"
-    end = lines.index("# ir_metadata.end")
-    assert all(line.startswith("# ") for line in lines[:end])
-    text = "\n".join(line.strip("#") for line in lines[1:end])  # as repro_eval reads it
-    values = yaml.safe_load(text)
-    assert values["schema-version"] == 0.1
-    assert values["tag"] == Path(paths[hostile]).stem
-    assert values["method"]["arm"] == hostile
-    assert values["research goal"]["evaluation"]["baseline"] == [Path(paths["original"]).stem]
-    assert values["research goal"]["evaluation"]["reported measures"] == list(MEASURES)
-    test = {"name": "paired t-test", "correction method": "Benjamini-Hochberg"}
-    assert values["research goal"]["evaluation"]["significance test"] == [test]
-    stages = {stage["name"]: stage for stage in values["method"]["retrieval"]}
-    assert stages["fusion"]["k"] == 10
-    assert "reranker" not in stages
-    assert stages["bm25"]["texts"] == ["original", "keyword"]
-    assert {"platform", "research goal", "implementation", "method", "actor", "data"} <= values.keys()
-    assert "sesame" not in "\n".join(lines)
 
 
 def test_where_keys_are_texts_a_topic_is_the_query(tmp_path: Path) -> None:
@@ -257,7 +224,7 @@ def test_where_keys_are_texts_a_topic_is_the_query(tmp_path: Path) -> None:
     further = {"keys": ("two words", "other words", "rejected"), "query_ids": (query_id(0), query_id(1), None), "key": "query"}
     comparison = comparison_of(arms, values_of(arms, 3), queries=("", "", None), **further)
     run = ablation_at(tmp_path, arms, [(query_id(n), "original", ["d1"]) for n in range(3)])
-    path = write_trec(str(tmp_path / "runs"), run, comparison, header=False)["original"]
+    path = write_trec(str(tmp_path / "runs"), run, comparison.frame)["original"]
     assert [one.query_id for one in ir_measures.read_trec_run(path)] == [query_id(0), query_id(1)]
 
 
@@ -265,30 +232,20 @@ def test_an_id_with_white_space_is_refused_and_leaves_no_file(tmp_path: Path) ->
     arms = [ArmOf("original", "always", ())]
     run = ablation_at(tmp_path, arms, [(query_id(0), "original", ["a doc"])])
     with pytest.raises(ConfigError, match="'a doc' has white space"):
-        write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 1)))
+        write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 1)).frame)
     assert list((tmp_path / "runs").iterdir()) == []
-
-
-def test_an_arm_below_a_section_that_is_null_has_a_header(tmp_path: Path) -> None:
-    changes = {"retrieve.typos.rate": 0.1, "rerank.encoder.model": "other"}
-    arms = [ArmOf("original", "always", ()), ArmOf("typos", "grid", (), changes=changes)]
-    paths = write_trec(str(tmp_path / "runs"), ablation_at(tmp_path, arms), comparison_of(arms, values_of(arms, 1)))
-    assert "retrieve.typos.rate: 0.1" in Path(paths["typos"]).read_text()
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == {Path(path).name for path in paths.values()}
 
 
 def test_where_a_file_cannot_be_written_none_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arms = [ArmOf("original", "always", ()), ArmOf("other", "always", ())]
     run = ablation_at(tmp_path, arms, [(query_id(0), arm.name, ["d1"]) for arm in arms])
 
-    def full(*given: object) -> str:
-        if given[2] == "other":
-            raise OSError(28, "No space left on device")
-        return ""
+    def full(*_: object) -> str:
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(trec, "metadata_header", full)
+    monkeypatch.setattr(trec, "_placed", full)
     with pytest.raises(OSError, match="No space"):
-        write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 1)))
+        write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 1)).frame)
     assert not list(tmp_path.glob("runs/*"))
 
 

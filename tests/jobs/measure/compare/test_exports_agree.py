@@ -85,7 +85,7 @@ def done(
 def test_values_are_those_of_ir_measures_on_the_exported_files(done: ComparedArms, tmp_path: Path) -> None:
     comparison = done.comparison
     assert comparison is not None
-    paths = write_trec(str(tmp_path / "exported"), done.folder, comparison, header=False)
+    paths = write_trec(str(tmp_path / "exported"), done.folder, comparison.frame)
     assert set(paths) == {arm["name"] for arm in done.folder.record["ablation"]["arms"]}
     counted = QUERIES.keys()
     qrels = [ir_measures.Qrel(key, doc, grade) for key in counted for doc, grade in JUDGED[key].items()]
@@ -126,7 +126,7 @@ def values_of(done: ComparedArms) -> dict[tuple[str, str], dict[str, float]]:
 def test_the_binding_of_trec_eval_reads_the_files_with_the_same_values(done: ComparedArms, tmp_path: Path) -> None:
     assert done.comparison is not None
     found = values_of(done)
-    for arm, path in write_trec(str(tmp_path / "exported"), done.folder, done.comparison, header=False).items():
+    for arm, path in write_trec(str(tmp_path / "exported"), done.folder, done.comparison.frame).items():
         with open(path) as lines:
             run = pytrec_eval.parse_run(lines)
         judged = {key: of for key, of in JUDGED.items() if key in QUERIES}
@@ -140,7 +140,7 @@ def test_ranx_reads_the_files_with_the_same_values(done: ComparedArms, tmp_path:
     ranx = pytest.importorskip("ranx", reason="not installed: it brings plotting libraries")
     assert done.comparison is not None
     found = values_of(done)
-    for arm, path in write_trec(str(tmp_path / "exported"), done.folder, done.comparison, header=False).items():
+    for arm, path in write_trec(str(tmp_path / "exported"), done.folder, done.comparison.frame).items():
         renamed = Path(path).rename(Path(path).with_suffix(".trec"))  # by whose ending ranx tells the form
         qrels = ranx.Qrels({key: of for key, of in JUDGED.items() if key in QUERIES})
         theirs = ranx.evaluate(qrels, ranx.Run.from_file(str(renamed)), list(RANX.values()), make_comparable=True)
@@ -153,7 +153,7 @@ def test_an_exported_arm_is_an_arm_again_with_the_same_values(
     done: ComparedArms, tmp_path: Path, values: dict[str, Any], config_file: Callable[[Any], str]
 ) -> None:
     assert done.comparison is not None
-    paths = write_trec(str(tmp_path / "exported"), done.folder, done.comparison)
+    paths = write_trec(str(tmp_path / "exported"), done.folder, done.comparison.frame)
     own = {f"own {arm}": path for arm, path in paths.items() if arm in ("full", "general", "best")}
     path = config_file(values | {"ablate": {"runs": own}})
     ablation = prepare_ablation(load_config(path), path)

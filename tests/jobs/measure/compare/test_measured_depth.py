@@ -126,7 +126,7 @@ def test_a_measure_looks_as_deep_as_its_name_says_or_is_marked(done: Callable[..
     told = {arm["arm"]: arm["measures"][recall] for arm in values["arms"]}
     assert told["twice"]["looked"] == {"reads": READS, "documents": CANDIDATES, "keys": len(QUERIES)}
     assert (told["full"]["looked"], told["full"]["uneven"], told["twice"]["uneven"]) == (None, False, True)
-    exported = write_trec(str(tmp_path / "trec"), found.folder, comparison, header=False)
+    exported = write_trec(str(tmp_path / "trec"), found.folder, comparison.frame)
     assert len(Path(exported["full"]).read_text().splitlines()) == READS * len(QUERIES)
 
 

@@ -212,7 +212,7 @@ def test_every_table_says_the_deviation(tmp_path: Path) -> None:
     }
     assert np.mean(by_arm["general"]) == pytest.approx(found.by_arm["general", "P@5"].mean)
     assert by_arm["general #3"] == pytest.approx(by_ir_measures(lists["general #3"], "P@5").tolist())
-    paths = write_trec(str(tmp_path / "trec"), run, found, header=False)
+    paths = write_trec(str(tmp_path / "trec"), run, found.frame)
     third = list(ir_measures.read_trec_run(paths["general #3"]))
     assert [row.doc_id for row in third if row.query_id == "Q00"] == lists["general #3"]["q00"]
 
