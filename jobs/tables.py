@@ -217,7 +217,6 @@ WEB_ANSWERS = pa.schema(
     [
         ("space", pa.string()),  # hash of the provider and of what is asked of it
         ("text", pa.string()),  # as it was sent
-        ("asked_at", pa.int64()),  # milliseconds since the epoch
         ("hits", pa.list_(pa.struct([*WEB_PAGE, ("score", pa.float64())]))),  # null where no answer was kept
         ("requests", pa.int32()),  # sends
         ("lost", pa.int32()),  # sends by killed attempts without an answer that was kept

@@ -105,7 +105,7 @@ class WebSearches:
     def __init__(self, opened: OpenedBy, web: Web, files: StoreFiles, of_shard: WebJournal) -> None:
         """Searches nothing yet."""
         self.web, self.name, self.host = web, opened.name, web.host
-        self.answers = WebAnswers(files, Space("web", opened.space), of_shard, web.settings.lifetime_seconds)
+        self.answers = WebAnswers(files, Space("web", opened.space), of_shard)
         self.made: set[Searched] = set()
         self.alike: set[Searched] = set()
         self.known: Mapping[Wanted, RankedList] = {}

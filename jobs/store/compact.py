@@ -20,7 +20,7 @@ from cluster.storage import Storage
 from cluster.storage.prefetch import prefetch
 from jobs.chain.store.files import CONCURRENT_READS, Space, put_file, read_range, within
 from jobs.chain.store.forgotten import counting, forgotten_queries
-from jobs.chain.store.kinds import KEYS, NEWEST
+from jobs.chain.store.kinds import KEYS
 from jobs.chain.store.layout import MADE, merge_name, milliseconds
 from jobs.chain.store.merges import Merge, put_merge, replaced
 from jobs.store.contents import StoredSpace, stored_spaces
@@ -161,7 +161,7 @@ def ends_of_keys(kind: str, rows: pa.Table) -> pa.Table:
     That made last counts for jobs to which the other is too old, now or later. Rows of a kind that this version does not know
     all stay.
     """
-    order = [("query_id", "ascending"), *([(NEWEST[kind], "descending")] if kind in NEWEST else []), (MADE, "ascending")]
+    order = [("query_id", "ascending"), (MADE, "ascending")]
     rows = rows.sort_by(order)  # a stable sort
     if kind not in KEYS or rows.num_rows < 2:
         return rows

@@ -18,7 +18,6 @@ from retrievers.web.settings import WebSettings
 
 _CHARACTERS = 400  # of a text: Tavily's and Brave's limit
 _BRAVE_WORDS = 50
-_FRESHNESS = {"day": "pd", "week": "pw", "month": "pm", "year": "py"}
 _MARKS = re.compile(r"</?strong>")
 
 
@@ -52,7 +51,7 @@ class Provider(NamedTuple):
 
 
 def _searxng(settings: WebSettings, text: str) -> WebRequest:
-    asked = {"q": text, "format": "json", "language": settings.language, "time_range": settings.time_range}
+    asked = {"q": text, "format": "json"}
     return WebRequest(f"/search?{_query(asked | settings.args)}")
 
 
@@ -64,7 +63,7 @@ def _searxng_pages(answer: Any) -> list[WebPage]:
 
 
 def _tavily(settings: WebSettings, text: str) -> WebRequest:
-    asked = {"query": text, "max_results": settings.results, "country": settings.country, "time_range": settings.time_range}
+    asked = {"query": text, "max_results": settings.results}
     return WebRequest("/search", {name: value for name, value in (asked | settings.args).items() if value is not None})
 
 
@@ -77,10 +76,7 @@ def _tavily_pages(answer: Any) -> list[WebPage]:
 
 
 def _brave(settings: WebSettings, text: str) -> WebRequest:
-    asked = {
-        "q": text, "count": settings.results, "search_lang": settings.language, "country": settings.country,
-        "freshness": settings.time_range and _FRESHNESS[settings.time_range], "text_decorations": "false",
-    }  # fmt: skip
+    asked = {"q": text, "count": settings.results, "text_decorations": "false"}
     return WebRequest(f"/res/v1/web/search?{_query(asked | settings.args)}")
 
 

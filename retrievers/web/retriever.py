@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -13,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
-from cluster.http import Refusals, server_address
+from cluster.http import Refusals
 from retrievers.corpora.no_documents import NoDocuments
 from retrievers.retriever import (
     Alive,
@@ -30,7 +29,6 @@ from retrievers.retriever import (
 from retrievers.served.server import Server, ServerAway, TextRefused
 from retrievers.web.hits import WebHit, cut, hits_of
 from retrievers.web.providers import PROVIDERS
-from retrievers.web.rate import RateLimit
 from retrievers.web.settings import WebSettings
 
 
@@ -66,19 +64,18 @@ class Web:
     """A search engine of the web; implements `retrievers.retriever.Retriever`. Cost: a request for each different text."""
 
     def __init__(self, key: str, settings: WebSettings) -> None:
-        """Reads address and key from the environment; sends nothing. `key` is its place in the config, for messages.
+        """Reads the key from the environment; sends nothing. `key` is its place in the config, for messages.
 
         Raises:
-            RetrieverError: A variable is not set, or holds no address.
+            RetrieverError: The variable is not set.
         """
         self.settings, self._provider = settings, PROVIDERS[settings.provider]
         where = f"{key}: {settings.provider}"
-        self.base = settings.base_url or _address(where, settings.url_env or "")
+        self.base = str(settings.base_url)
         self._server = SearchServer(
             f"{where} at {self.base}", f"web search at {self.base}", self.base, settings, self._provider.key_header,
             self._provider.wait,
         )  # fmt: skip
-        self._limit = RateLimit(settings.rate)
 
     @property
     def host(self) -> str:
@@ -156,7 +153,6 @@ class Web:
         request = self._provider.request(self.settings, text)
 
         def before() -> None:
-            self._limit.wait(stop)
             if stop.is_set():
                 raise TextRefused(self._server.what, "stopped, since another request failed", reason="stopped")
             sending(text)
@@ -206,7 +202,7 @@ def open_documents(name: str, settings: WebSettings, *, patient: bool = False) -
 
 
 def retriever_identity(name: str, settings: WebSettings) -> dict[str, Any]:
-    """Returns the identity, after a look whether address and key are there; see `retrievers.retriever.retriever_identity`."""
+    """Returns the identity, after a look whether the key is there; see `retrievers.retriever.retriever_identity`."""
     return Web(f"retrieve.retrievers.{name}", settings).identity()
 
 
@@ -215,13 +211,3 @@ def check_filters(name: str, settings: WebSettings, fields: Iterable[str]) -> No
     raise RetrieverError(
         "config-value", f"retrieve.retrievers.{name}: the web has no fields to filter by; remove retrieve.filters"
     )
-
-
-def _address(where: str, variable: str) -> str:
-    value = os.environ.get(variable, "").strip()
-    try:
-        return server_address(value)
-    except ValueError as problem:
-        found = f"holds no address ({problem})" if value else "is not set"
-        words = f"{where}: url_env: {variable} {found}; set it to the server's address, such as http://searxng:8080"
-        raise RetrieverError("engine-setting", words) from None

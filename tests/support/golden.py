@@ -251,8 +251,7 @@ class World:
             return kept | {"kind": "local", "index": "index"} | ({"encoder": self.encoder} if "encoder" in value else {})
         found = {key.replace("configs/strategies/", "strategies/"): self._here(one) for key, one in value.items()}
         if "provider" in value:
-            del found["url_env"]
-            found |= {"base_url": self.web.address, "rate": 1000}
+            found["base_url"] = self.web.address
         if "rerank" in value and value["rerank"].get("kind", "cross_encoder") == "cross_encoder":
             found["rerank"] |= {"kind": "server", "model": "reranker", "base_url": self.rerankers.address}
         elif "retrieve" in value and "rerank" not in value:

@@ -13,7 +13,5 @@ KEYS: Mapping[str, Sequence[str]] = {
     "web": ("query_id", "search"),
 }
 """Kind -> the columns of its key."""
-NEWEST: Mapping[str, str] = {"web": "asked_at"}
-"""Kind -> the column of which the largest counts among rows of one key; of the other kinds that made first counts."""
 TEXTS: Mapping[str, Sequence[str]] = {"completions": ("prompt", "text"), "scores": ("text",), "web": ("text", "hits")}
 """Kind -> its columns with texts; the others know texts by their hashes."""

@@ -1,13 +1,12 @@
-"""What the web has answered: in journals as it comes, in the run's folder, and in the store for as long as it is good.
+"""What the web has answered: in journals as it comes, in the run's folder, and in the store.
 
 An answer is known by what is asked of the provider and by the text as it was sent. In the store it lies under the query_id of
-each query that asked it. Of several the newest counts; one that is older than the retriever's `lifetime` is asked for again.
+each query that asked it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -39,7 +38,6 @@ SCHEMA = pa.schema(
         ("query_id", pa.string()),
         ("search", pa.string()),  # digest of `text`
         ("text", pa.string()),
-        ("asked_at", pa.int64()),
         WEB_ANSWERS.field("hits"),
     ]
 )
@@ -86,7 +84,7 @@ class WebJournal:
             lost = max(0, count - (found[key]["requests"] if key in found else 0)) if key not in merged else 0
             self.lost[key] += lost
             if lost and key not in found:
-                self._unmerged[key] = key._asdict() | {"asked_at": 0, "hits": None, "requests": 0, "lost": lost}
+                self._unmerged[key] = key._asdict() | {"hits": None, "requests": 0, "lost": lost}
         self._unmerged |= {key: row | {"lost": self.lost[key]} for key, row in found.items() if key not in merged}
         return found
 
@@ -114,12 +112,12 @@ class WebJournal:
 class WebAnswers:
     """The answers to the texts of a shard by one provider; a `jobs.chain.fill.Store` of texts as they are sent."""
 
-    def __init__(self, files: StoreFiles, space: Space, of_shard: WebJournal, lifetime: float) -> None:
-        """Reads nothing; `lifetime`: seconds for which an answer is good."""
-        self._files, self._space, self._of_shard, self._lifetime = files, space, of_shard, lifetime
+    def __init__(self, files: StoreFiles, space: Space, of_shard: WebJournal) -> None:
+        """Reads nothing."""
+        self._files, self._space, self._of_shard = files, space, of_shard
         self._asked_by: dict[str, dict[str, None]] = {}
-        self._stored: set[tuple[str, str]] = set()  # query_id and text of good rows in the store
-        self._rows: dict[str, dict[str, Any]] = {}  # text -> its newest good answer
+        self._stored: set[tuple[str, str]] = set()  # query_id and text of rows in the store
+        self._rows: dict[str, dict[str, Any]] = {}  # text -> its answer
         self.made: set[str] = set()
         """Texts that this run has asked, whether they were answered or not."""
         self.requests: Counter[str] = Counter()
@@ -131,11 +129,10 @@ class WebAnswers:
             self._asked_by.setdefault(text, {}).update(dict.fromkeys(query_ids))
 
     def get(self, keys: Sequence[str]) -> dict[str, WebAnswer]:
-        """Returns the answers of these texts that are good: those that this run has asked for first."""
-        oldest = 1000 * (time.time() - self._lifetime)
+        """Returns the answers of these texts: those that this run has asked for first."""
         for text in keys:
             row = self._of_shard.known.get(WebKey(self._space.name, text))
-            if row is not None and row["asked_at"] >= oldest and text not in self._rows:
+            if row is not None and text not in self._rows:
                 self._rows[text] = row
                 self.made.add(text)
                 self.requests[text] = row["requests"]
@@ -144,10 +141,9 @@ class WebAnswers:
         if query_ids and self._space in self._files.names:
             for row in self._files.rows(self._space, SCHEMA, query_ids).to_pylist():
                 text = row["text"]
-                if text in wanted and row["asked_at"] >= oldest:
+                if text in wanted:
                     self._stored.add((row["query_id"], text))
-                    if text not in self._rows or row["asked_at"] > self._rows[text]["asked_at"]:
-                        self._rows[text] = row
+                    self._rows.setdefault(text, row)
         return {text: _hits(self._rows[text]) for text in keys if text in self._rows}
 
     def sent(self, text: str) -> None:
@@ -162,9 +158,9 @@ class WebAnswers:
                 continue
             self.made.add(text)
             if not isinstance(answer, FailedSearch):
-                asked_at, hits = int(1000 * time.time()), [hit._asdict() for hit in answer]
+                hits = [hit._asdict() for hit in answer]
                 row = WebKey(self._space.name, text)._asdict()
-                row |= {"asked_at": asked_at, "hits": hits, "requests": self.requests[text], "lost": 0}
+                row |= {"hits": hits, "requests": self.requests[text], "lost": 0}
                 self._rows[text] = row
                 self._of_shard.put(row)
 
@@ -177,7 +173,7 @@ class WebAnswers:
         if self._space not in self._files.names:
             return
         rows = [
-            {"query_id": query_id, "search": text_key(text), "text": text, "asked_at": row["asked_at"], "hits": row["hits"]}
+            {"query_id": query_id, "search": text_key(text), "text": text, "hits": row["hits"]}
             for text, row in self._rows.items()
             for query_id in self._asked_by.get(text, ())
             if (query_id, text) not in self._stored

@@ -16,7 +16,7 @@ from retrievers.web.retriever import Web, WebAnswer
 def search_web(web: Web, answers: WebAnswers, asked: Mapping[str, Sequence[str]]) -> dict[str, WebAnswer]:
     """Returns the hits of each text, best first, or why its search failed.
 
-    Each different text is sent once, and only if no good answer is known. What is answered is journaled as it comes; the
+    Each different text is sent once, and only if no answer is known. What is answered is journaled as it comes; the
     caller calls `answers.save` when the shard's searches are done.
 
     Args:

@@ -18,13 +18,12 @@ from cluster.run.shards import committed_shards
 from cluster.storage import Storage, open_storage, remote
 from jobs.chain.arms.opened import digest
 from jobs.chain.completions import REUSED, record_of, uncommitted
-from jobs.chain.journal import OF_THE_WEB, read_rows, row_key
+from jobs.chain.journal import OF_THE_WEB, row_key
 from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
 from jobs.chain.store.files import Space, open_store
 from jobs.chain.store.layout import VERSION
 from jobs.config.config import Config
 from jobs.job.steps import VARIABLES
-from jobs.tables import WEB_ANSWERS
 
 _OF_STEPS = tuple(VARIABLES)  # keys of an identity
 
@@ -60,8 +59,8 @@ def unsaved_answers(storage: Storage, record: Mapping[str, Any], now: float) -> 
         return NOTHING
     committed = committed_shards(storage)
     rows = [row for row in uncommitted(storage, committed) if _is_fact(row)]
-    if config is not None and (_newest_of_web(storage, committed) > 1000 * (now - _lifetime(config))):
-        return Unsaved(rows, "it alone has answers of the web that are still good")
+    if config is not None and _has_web(storage, committed):
+        return Unsaved(rows, "it alone has answers of the web")
     if not rows:
         return NOTHING
     if config is None:
@@ -131,17 +130,7 @@ def _made_by(record: Mapping[str, Any], request: str) -> Iterator[dict[str, Any]
     yield from others.values()
 
 
-def _newest_of_web(storage: Storage, committed: set[int]) -> float:
-    """Returns when the newest answer of the web was given that a shard without a commit has, in milliseconds; 0: none."""
-    newest = 0.0
-    for entry in storage.list(OF_THE_WEB.folder):
-        number = entry.key.split("/")[1]
-        if entry.key.endswith(".parquet") and not (number.isdecimal() and int(number) in committed):
-            newest = max([newest, *(row["asked_at"] or 0 for row in read_rows(storage, entry.key, WEB_ANSWERS))])
-    return newest
-
-
-def _lifetime(config: Config) -> float:
-    """Returns the seconds for which the answers of the web are good that live longest; 0: none are asked for."""
-    asked = [*config.retrieve.retrievers.values(), *([] if config.web is None else [config.web.search])]
-    return max((float(one.lifetime_seconds) for one in asked if hasattr(one, "lifetime_seconds")), default=0.0)
+def _has_web(storage: Storage, committed: set[int]) -> bool:
+    """Returns whether a shard without a commit has answers of the web."""
+    numbers = [entry.key.split("/")[1] for entry in storage.list(OF_THE_WEB.folder) if entry.key.endswith(".parquet")]
+    return any(not (number.isdecimal() and int(number) in committed) for number in numbers)

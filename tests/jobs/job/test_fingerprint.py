@@ -52,7 +52,7 @@ SERVER = {
     "patience_minutes",
 }
 APART |= {"OpenaiEncoderSettings": SERVER, "RerankSettings": SERVER | {"store"}}
-APART["WebSettings"] = SERVER - {"batch"} | {"url_env", "lifetime", "rate"}
+APART["WebSettings"] = SERVER - {"batch", "api_key_file"}
 # What it resolves to counts in its place: prompts, weights, the content of a file or an index (test_prepare.py).
 RESOLVED = {
     "RewriteSettings": {"strategies", "joint_prompt"},

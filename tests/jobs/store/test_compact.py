@@ -174,16 +174,14 @@ def rows_of(space: Space, **columns: Any) -> pa.Table:
 @pytest.mark.parametrize(
     ("kind", "columns", "kept"),
     [
-        ("web", {"search": ["x", "x", "y"], "asked_at": [5, 9, 1]}, [9, 1]),
-        ("web", {"search": ["x", "x", "x"], "asked_at": [9, 5, 7]}, [9, 7]),
-        ("scores", {"text": ["t", "t", "t"], "document": [b"1", b"2", b"1"], "asked_at": [1, 2, 3]}, [1, 2, 3]),
-        ("scores", {"text": ["t", "t", "t"], "document": [b"1"] * 3, "asked_at": [1, 2, 3]}, [1, 3]),
-        ("unknown", {"search": ["x", "x", "x"], "asked_at": [1, 2, 3]}, [1, 2, 3]),
+        ("scores", {"text": ["t", "t", "t"], "document": [b"1", b"2", b"1"], "number": [1, 2, 3]}, [1, 2, 3]),
+        ("scores", {"text": ["t", "t", "t"], "document": [b"1"] * 3, "number": [1, 2, 3]}, [1, 3]),
+        ("unknown", {"search": ["x", "x", "x"], "number": [1, 2, 3]}, [1, 2, 3]),
     ],
 )
 def test_which_rows_of_one_key_stay(kind: str, columns: Mapping[str, Any], kept: list[int]) -> None:
     rows = rows_of(Space(kind, "a"), **columns, made_at=[10, 20, 30])
-    assert sorted(compacting.ends_of_keys(kind, rows).column("asked_at").to_pylist()) == sorted(kept)
+    assert sorted(compacting.ends_of_keys(kind, rows).column("number").to_pylist()) == sorted(kept)
 
 
 def test_a_run_compacts_where_many_files_hold_one_range(tmp_path: Path) -> None:
@@ -198,8 +196,8 @@ def test_a_run_compacts_where_many_files_hold_one_range(tmp_path: Path) -> None:
 
 
 def test_of_rows_of_one_age_the_first_stays(tmp_path: Path) -> None:
-    rows = rows_of(Space("scores", "a"), text=["t"] * 4, document=[b"1"] * 4, asked_at=[1, 2, 3, 4], made_at=[20, 10, 10, 20])
-    assert compacting.ends_of_keys("scores", rows).column("asked_at").to_pylist() == [2, 1]
+    rows = rows_of(Space("scores", "a"), text=["t"] * 4, document=[b"1"] * 4, number=[1, 2, 3, 4], made_at=[20, 10, 10, 20])
+    assert compacting.ends_of_keys("scores", rows).column("number").to_pylist() == [2, 1]
 
 
 def test_what_is_too_old_for_one_config_stays_for_another(tmp_path: Path) -> None:

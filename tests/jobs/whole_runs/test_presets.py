@@ -112,7 +112,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
 def servers(monkeypatch: pytest.MonkeyPatch, place: Path) -> Iterator[FakeServer]:
     monkeypatch.chdir(place)
     with FakeServer(["one-8b"], text=said) as server, WebServer("searxng") as web:
-        monkeypatch.setenv("SEARXNG_URL", web.address)
+        crag = place / "configs" / "crag.yaml"
+        crag.write_text(re.sub(r"http://localhost:\d+", web.address, crag.read_text()))
         yield server
 
 
