@@ -1,4 +1,4 @@
-"""Settings of the corpus, encoders, typos, fusion and reranking, as frozen models.
+"""Settings of the corpus, encoders, fusion and reranking, as frozen models.
 
 Those of a kind of retriever are in its folder (`local/settings.py`, `elastic/settings.py`).
 """
@@ -181,15 +181,6 @@ AnyEncoderSettings = Annotated[
     Discriminator(_encoder_kind),
 ]
 """An encoder: its weights in each worker, or a server."""
-
-
-class TypoSettings(Settings):
-    """Typing errors that are put into the text of the original query (`retrievers/typos.py`)."""
-
-    rate: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Share of the words of at least 4 letters that get one; above 0, every query with such a word gets at least one."""
-    seed: int = 0
-    """Another seed, other typos."""
 
 
 class FuseSettings(Settings):

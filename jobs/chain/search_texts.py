@@ -13,8 +13,7 @@ from jobs.tables import ORIGINAL
 from retrievers.fusion import list_weight, takes_part
 from retrievers.lists import TOGETHER
 from retrievers.retriever import JoinedText, Only, SearchText
-from retrievers.settings import FuseSettings, TypoSettings
-from retrievers.typos import with_typos
+from retrievers.settings import FuseSettings
 from rewriters.query import Query
 
 
@@ -55,12 +54,6 @@ def queries_of(table: pa.Table) -> list[Query]:
     return [
         Query(query_id, text, context, dict(values or ())) for query_id, text, context, values in zip(*columns, strict=True)
     ]
-
-
-def originals(table: pa.Table, typos: TypoSettings | None) -> list[str]:
-    """Returns the texts with which the queries of a block are searched and reranked: as they were asked, or with typos."""
-    queries, keys = table.column("query").to_pylist(), table.column("query_id").to_pylist()
-    return [with_typos(query, key, typos) for query, key in zip(queries, keys, strict=True)]
 
 
 def filters_of(table: pa.Table, filters: Mapping[str, str]) -> list[Only]:

@@ -11,7 +11,6 @@ from cluster.errors import nearest
 from cluster.settings import NOT_IDENTITY, Settings
 from jobs.config.collections import EVERYWHERE, ORIGINAL, REFINED, Collections, check_retrievers, searches
 from retrievers.kinds import AnyRetrieverSettings
-from retrievers.settings import TypoSettings
 
 
 class RetrieveSettings(Settings):
@@ -34,9 +33,6 @@ class RetrieveSettings(Settings):
     store: Annotated[bool | None, NOT_IDENTITY] = None
     """Keep lists, and vectors for redundancy by cosines, in the store; null: but not those of local BM25 indexes, which are
     searched in less time than lists are read."""
-    typos: TypoSettings | None = None
-    """Typing errors in the original query as it is searched and reranked, to measure what they cost; its rewrites, ids and
-    judgements stay those of the query as it was asked."""
 
     @model_validator(mode="after")
     def _routes_lead_somewhere(self) -> RetrieveSettings:
@@ -62,8 +58,6 @@ class RetrieveSettings(Settings):
                 if strategy != ORIGINAL and alone in names:
                     words = f"{alone} has lists of the log's queries alone; take it out of the route"
                     raise ValueError(f"routes.{strategy}: {words}")
-            if self.typos is not None:
-                raise ValueError(f"typos: {alone} has lists of queries as they were asked; remove typos, or {alone}")
 
     def route(self, strategy: str) -> list[str]:
         """Returns the names of the retrievers that search a strategy's texts, the original, or refined queries."""

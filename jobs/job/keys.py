@@ -21,7 +21,6 @@ from retrievers.fusion import FUSION_VERSION
 from retrievers.joined import JOINED_VERSION
 from retrievers.order import ORDER_VERSION
 from retrievers.rerankers.budget import BUDGET_VERSION
-from retrievers.typos import TYPOS_VERSION
 from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.scores.gate import GATE_VERSION
 from rewriters.settings import identity_fields
@@ -63,8 +62,7 @@ def identity(
 
 def _of_options(config: Config, rewriting: Mapping[str, Any]) -> dict[str, int]:
     """Returns the versions of algorithms that a config asks for, so that the fingerprints of others stay as they are."""
-    found = {} if config.retrieve.typos is None else {"typos": TYPOS_VERSION}
-    found |= {"merge": MERGE_VERSION} if config.retrieve.collections else {}
+    found = {"merge": MERGE_VERSION} if config.retrieve.collections else {}
     found |= {} if config.rewrite.gated is None else {"gate": GATE_VERSION}
     found |= {"budget": BUDGET_VERSION} if config.budgeted else {}
     strategies = rewriting.get("rewriter", {}).get("strategies", ())

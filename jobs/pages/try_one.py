@@ -179,8 +179,6 @@ def _rewrites(trial: Trial) -> Table:
     table = _grid(0, 1, 0)
     query = one_line(trial.row["query"])
     table.add_row(ORIGINAL, Text(query), "")
-    if trial.searched != trial.row["query"]:
-        table.add_row("", Text.assemble(one_line(trial.searched), (" (with typos, as it is searched)", "dim")), "")
     written = _rewrite_texts(trial)
     names = text_names(written)
     for of, (text, read_as) in written.items():

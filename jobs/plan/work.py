@@ -169,8 +169,7 @@ def searches_by_name(compiled: Compiled, *, before_rounds: bool = False) -> Coun
     found: set[tuple[Any, ...]] = set()
     for number, search in enumerate(work.searches):
         reading, used = work.readings[search.reading], work.strategies(number)
-        typos = search.typos.model_dump_json() if search.typos else ""
-        texts: list[tuple[object, ...]] = [(ORIGINAL, 1, typos)]
+        texts: list[tuple[object, ...]] = [(ORIGINAL, 1)]
         texts += [(one.name, n, search.reading) for one in reading.rewriting.pool if one.name in used for n in range(one.lists)]
         for name, key in search.retrievers.items():
             if name in search.together:

@@ -89,7 +89,6 @@ class _Origins:
         """Reads the texts of queries."""
         self._places: dict[tuple[str, str, str], _OriginOrder] = {}
         values = arm_values(run, arm)
-        self._unknown = (_OF_QUERY if values["retrieve"]["typos"] else _UNKNOWN, "", 0)  # typos are in no table
         fuse, named = FuseSettings.model_validate(values["fuse"]), values["retrieve"]["retrievers"]
         self.depth = fuse.depth
         texts = list(self._texts(connection, run, query_ids, arm))
@@ -101,7 +100,7 @@ class _Origins:
 
     def __call__(self, query_id: str, retriever: str, searched: str) -> _OriginOrder:
         """Returns the place of a search among those of its query."""
-        return self._places.get((query_id, retriever, searched), self._unknown)
+        return self._places.get((query_id, retriever, searched), (_UNKNOWN, "", 0))
 
     def _texts(
         self, connection: duckdb.DuckDBPyConnection, run: RunFolder, query_ids: Sequence[str], arm: str

@@ -21,7 +21,6 @@ from jobs.config.config import Config
 from jobs.log.check import LogColumns
 from retrievers.corpora.collections import id_parts
 from retrievers.fusion import takes_part
-from retrievers.typos import with_typos
 from retrievers.web.hits import page_ids
 
 
@@ -150,11 +149,6 @@ class Trial:
     """Why there is no `usd`."""
 
     @property
-    def searched(self) -> str:
-        """Returns the original as it was searched and reranked, with its typos."""
-        return with_typos(self.row["query"], self.row["query_id"], self.config.retrieve.typos)
-
-    @property
     def results_of(self) -> dict[str, int]:
         """Returns collection -> number of results; empty without collections."""
         found = Counter(id_parts(hit["doc_id"])[0] for hit in self.row["hits"])
@@ -245,7 +239,6 @@ def trial_values(trial: Trial) -> dict[str, Any]:
     return {
         "config": trial.label,
         "query": row["query"],
-        "searched": trial.searched,
         "query_id": row["query_id"],
         "context": row["context"],
         "values": row["values"],

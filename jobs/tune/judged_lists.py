@@ -30,7 +30,6 @@ from jobs.tune.vectors import TextVectors, similarity
 from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
 from retrievers.ranking import offsets_of
 from retrievers.redundancy import Similarity
-from retrievers.typos import with_typos
 from rewriters.strategy import searched_as_one
 
 FULL = "full"  # the arm of an ablation that is its config, unchanged
@@ -210,7 +209,7 @@ def _texts(
     connection: duckdb.DuckDBPyConnection, run: RunFolder, asked: Sequence[tuple[str, str]], as_one: Mapping[str, str]
 ) -> list[list[Text]]:
     """Returns the texts of each query of the block as they were searched."""
-    searched = [with_typos(query, query_id, run.config.retrieve.typos) for query_id, query in asked]
+    searched = [query for _, query in asked]
     rewrites: dict[str, list[dict[str, Any]]] = {query_id: [] for query_id, _ in asked}
     if "rewrites" not in run.tables:
         return [query_texts(row, query, [], as_one) for row, query in enumerate(searched)]

@@ -73,7 +73,7 @@ DROPPED = object()
 OWN: dict[str, dict[str, Any]] = {
     # The paths of the presets that are set otherwise. What goes from the project is not in them.
     "ablate": {
-        "ablate.arms.typos": DROPPED, "ablate.arms.best_two": DROPPED,
+        "ablate.arms.best_two": DROPPED,
         "ablate.arms.light": {"fuse.weights": {"original": 0.5, "keyword/bm25": 2}}, "ablate.samples": 1,
     },
     "gated": {

@@ -247,9 +247,9 @@ class _Maker:
 
 
 def _without_steps(values: Mapping[str, Any]) -> dict[str, None]:
-    """Returns the changes by which an arm has no LLM after retrieval, no gate before it, and queries as they were asked."""
+    """Returns the changes by which an arm has no LLM after retrieval, and no gate before it."""
     found = {step: values[step] for step in STEPS}
-    found |= {"rewrite.gate": values["rewrite"]["gate"], "retrieve.typos": values["retrieve"]["typos"]}
+    found["rewrite.gate"] = values["rewrite"]["gate"]
     return dict.fromkeys(key for key, value in found.items() if value is not None)
 
 

@@ -236,7 +236,7 @@ class _Facts:
         identified_by = {name: value for name, value in self.reranking(config).items() if name not in ("keep", "combine")}
         texts = {one.collection: retrievers[one.key].texts for one in documents}
         identity_of_texts = texts[""] if "" in texts else digest(texts)
-        return ScoredBy(settings, identified_by, documents, identity_of_texts, config.retrieve.typos)
+        return ScoredBy(settings, identified_by, documents, identity_of_texts)
 
     def _once(self, key: Hashable, make: Callable[[], Value]) -> Value:
         if key not in self._known:
@@ -282,14 +282,13 @@ class _Lists:
         joining = FuseSettings(weights=config.fuse.weights, retriever_weights=config.fuse.retriever_weights)
         fuse = joining if together else FuseSettings()
         depth = min(config.fuse.depth, config.retrieve.depth)
-        typos = config.retrieve.typos.model_dump() if config.retrieve.typos else None
         routes, collections = config.retrieve.routed(config.rewrite.planned), config.retrieve.collection_of
-        key = digest([reading, retrievers, sorted(together), routes, fuse.model_dump(), depth, typos,
+        key = digest([reading, retrievers, sorted(together), routes, fuse.model_dump(), depth,
                       sorted(config.rewrite.planned) if together else None,
                       config.fuse.original_floor, cuts.floors, collections])  # fmt: skip
         search = Search(
             reading, retrievers, together, routes, fuse, cuts, depth, config.dense_retriever,
-            config.retrieve.typos, frozenset(config.rewrite.planned) if together else None, collections,
+            frozenset(config.rewrite.planned) if together else None, collections,
         )  # fmt: skip
         return self.searches.place(key, search)
 

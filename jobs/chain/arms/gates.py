@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jobs.chain.arms.opened import digest
-from retrievers.settings import TypoSettings
 from rewriters.scores.gate import GateSettings
 
 
@@ -16,14 +15,12 @@ class RewriteGate:
     Attributes:
         settings: Its thresholds. Quantiles are numbers in workers.
         retriever: Key of `SharedWork.retrievers`.
-        typos: In the originals, as they are searched.
     """
 
     settings: GateSettings
     retriever: str
-    typos: TypoSettings | None = None
 
     @property
     def key(self) -> str:
         """Returns what tells it from others."""
-        return digest([self.settings.model_dump(), self.retriever, self.typos and self.typos.model_dump()])
+        return digest([self.settings.model_dump(), self.retriever])

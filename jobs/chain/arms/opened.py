@@ -19,7 +19,6 @@ from rewriters.settings import identity_fields
 if TYPE_CHECKING:  # workers of most stages need no more than what they are given
     from retrievers.kinds import RetrieverSettings
     from retrievers.rerankers.settings import RerankerSettings
-    from retrievers.settings import TypoSettings
     from rewriters.engines.settings import EngineSettings
 
 SCORES_VERSION = 3  # of what stored scores are known by; of 2, by the ids of documents
@@ -136,14 +135,12 @@ class ScoredBy:
         identity: Of its model.
         documents: Where the texts are.
         texts: Their identity, as `OpenedBy.texts`; of several collections that of all.
-        typos: In what it is given.
     """
 
     settings: RerankerSettings
     identity: Mapping[str, Any]
     documents: tuple[Corpus, ...]
     texts: str
-    typos: TypoSettings | None = None
 
     @property
     def model(self) -> str:
@@ -157,9 +154,8 @@ class ScoredBy:
 
     @property
     def label(self) -> str:
-        """Returns what tells it from others in scores/: model, prompt, lengths, documents and typos."""
-        known = {"reranker": dict(self.identity), "texts": self.texts}
-        return digest(known | ({"typos": self.typos.model_dump()} if self.typos else {}))
+        """Returns what tells it from others in scores/: model, prompt, lengths and documents."""
+        return digest({"reranker": dict(self.identity), "texts": self.texts})
 
 
 def digest(value: Any) -> str:

@@ -25,9 +25,7 @@ def round_work(work: SharedWork) -> SharedWork:
         search = work.searches[answer.search]
         readings.append(Reading(answer.arm, Rewriting(()), Rewriting(()), engines={"": of.engine}))
         routes = {ORIGINAL: list[str](), ITERATE: list(search.route(ITERATE))}
-        searches.append(
-            replace(search, reading=place, together=frozenset(), joined=None, routes=routes, fuse=FuseSettings(), typos=None)
-        )
+        searches.append(replace(search, reading=place, together=frozenset(), joined=None, routes=routes, fuse=FuseSettings()))
         fuse = answer.fuse.model_copy(update={"weights": {ORIGINAL: 0.0}, "redundancy": "none"})
         own = frozenset({ITERATE})
         answers.append(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # workers of most stages need no more than what they are give
     from jobs.chain.arms.generations import Generation
     from jobs.chain.arms.judging import Judging, NuggetJudging
     from retrievers.rerankers.budget import PairBudget
-    from retrievers.settings import FuseSettings, TypoSettings
+    from retrievers.settings import FuseSettings
     from rewriters.rewriter import Rewriting
 
 
@@ -62,7 +62,6 @@ class Search:
         cuts: Of strategies and retrievers that have their own.
         depth: Hits of a list that take part, at most.
         dense: The name whose vectors give similarities; None: there is none.
-        typos: In the originals, as they are searched.
         joined: The strategies whose texts are joined, where texts are searched together.
         collections: Name -> the collection of its documents; empty without collections.
     """
@@ -75,7 +74,6 @@ class Search:
     cuts: Cuts
     depth: int
     dense: str | None
-    typos: TypoSettings | None = None
     joined: frozenset[str] | None = None
     collections: Mapping[str, str] = field(default_factory=dict)
 

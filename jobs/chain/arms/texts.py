@@ -150,4 +150,4 @@ def _reads_alike(config: Config) -> bool:
 def gate_of(config: Config, retrievers: Mapping[str, str]) -> RewriteGate | None:
     """Returns the gate of an arm, if it has one; `retrievers`: name -> key of `SharedWork.retrievers`."""
     settings = config.rewrite.gated
-    return None if settings is None else RewriteGate(settings, retrievers[settings.by], config.retrieve.typos)
+    return None if settings is None else RewriteGate(settings, retrievers[settings.by])

@@ -11,7 +11,6 @@ from jobs.chain.arms.gates import RewriteGate
 from jobs.chain.arms.generations import Generation, iterate_settings
 from jobs.chain.arms.opened import digest
 from jobs.chain.arms.shared_work import SharedWork
-from retrievers.settings import TypoSettings
 from rewriters.scores.thresholds import Quantile, Threshold
 
 
@@ -24,7 +23,6 @@ class SampledThreshold:
         by: Name of the retriever.
         retriever: Key of `SharedWork.retrievers`.
         scores: What tells its scores from others: `OpenedBy.scores`.
-        typos: In the originals, as they are searched.
         of: The value whose quantile it is.
         settings: The quantile and the sample.
     """
@@ -33,7 +31,6 @@ class SampledThreshold:
     by: str
     retriever: str
     scores: str
-    typos: TypoSettings | None
     of: Literal["best", "lead"]
     settings: Quantile
 
@@ -43,8 +40,7 @@ class SampledThreshold:
 
         A run that goes on with other addresses or limits finds it, and so does the next job over the same index.
         """
-        typos = self.typos and self.typos.model_dump()
-        return digest([self.scores, typos, self.of, self.settings.model_dump()])
+        return digest([self.scores, None, self.of, self.settings.model_dump()])
 
 
 def sampled_thresholds(work: SharedWork) -> dict[str, SampledThreshold]:
@@ -99,7 +95,7 @@ def _of_gate(work: SharedWork, gate: RewriteGate) -> dict[str, SampledThreshold]
     }  # fmt: skip
     scores = work.retrievers[gate.retriever].scores
     return {
-        key: SampledThreshold(f"rewrite.gate.{key}", gate.settings.by, gate.retriever, scores, gate.typos, of, one)
+        key: SampledThreshold(f"rewrite.gate.{key}", gate.settings.by, gate.retriever, scores, of, one)
         for key, (of, one) in wanted.items()
         if isinstance(one, Quantile)
     }
@@ -112,4 +108,4 @@ def _of_rounds(work: SharedWork, number: int, of: Generation) -> SampledThreshol
         return None
     retriever = search.retrievers[settings.by]
     scores = work.retrievers[retriever].scores
-    return SampledThreshold("iterate.below", settings.by, retriever, scores, search.typos, "best", settings.below)
+    return SampledThreshold("iterate.below", settings.by, retriever, scores, "best", settings.below)

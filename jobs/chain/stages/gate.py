@@ -16,7 +16,7 @@ import pyarrow as pa
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.gates import RewriteGate
 from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.search_texts import filters_of, originals
+from jobs.chain.search_texts import filters_of
 from jobs.chain.searches import IndexSearches, Wanted, charge, opened_retriever
 from jobs.chain.store.facts import Searched
 from jobs.chain.store.files import StoreFiles
@@ -50,34 +50,29 @@ class Gating:
             RetrieverError: An index is missing or was replaced.
         """
         self._work, self._gates, self._store = work, gates, store
-        self._asked = dict.fromkeys((gate.retriever, gate.typos) for gate in gates.values())
-        opened = {key: work.retrievers[key] for key, _ in self._asked}
+        opened = {gate.retriever: work.retrievers[gate.retriever] for gate in gates.values()}
         self._retrievers: dict[str, Retriever] = {key: self.opened(one, device) for key, one in opened.items()}
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with what the gates say of each query, the lists by which they do, and costs."""
         work, query_ids = self._work, table.column("query_id").to_pylist()
         only = filters_of(table, work.filters)
-        queries = {typos: originals(table, typos) for _, typos in self._asked}
+        asked = [
+            SearchText(text, "query", of_row) for text, of_row in zip(table.column("query").to_pylist(), only, strict=True)
+        ]
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         lists: dict[str, dict[Wanted, RankedList]] = {}
         for key in self._retrievers:
             wanted: dict[Wanted, list[str]] = {}
-            for typos in (typos for of, typos in self._asked if of == key):
-                for query_id, text, of_row in zip(query_ids, queries[typos], only, strict=True):
-                    wanted.setdefault(SearchText(text, "query", of_row), []).append(query_id)
+            for query_id, search in zip(query_ids, asked, strict=True):
+                wanted.setdefault(search, []).append(query_id)
             lists[key] = self._searched(key, wanted, query_ids, spent)
             heartbeat()
+        known = [{(key, search): lists[key][search] for key in self._retrievers} for search in asked]
         said: list[list[dict[str, Any]]] = [[] for _ in query_ids]
-        known: list[dict[tuple[str, SearchText], RankedList]] = [{} for _ in query_ids]
-        for key, typos in self._asked:
-            for row, (text, of_row) in enumerate(zip(queries[typos], only, strict=True)):
-                search = SearchText(text, "query", of_row)
-                known[row][key, search] = lists[key][search]
         for number, gate in self._gates.items():
-            for row, (text, of_row) in enumerate(zip(queries[gate.typos], only, strict=True)):
-                found = lists[gate.retriever][SearchText(text, "query", of_row)]
-                said[row].append({"reading": number} | _decided(gate, found)._asdict())
+            for row, search in enumerate(asked):
+                said[row].append({"reading": number} | _decided(gate, lists[gate.retriever][search])._asdict())
         columns = [pa.array(said, pa.list_(GATED)), _known_column(known)]
         return with_columns(with_appended(table, "costs", spent), self.ADDS, columns)
 

@@ -21,7 +21,7 @@ from jobs.chain.arms.shared_work import Reading, Search, SharedWork
 from jobs.chain.drift import drifted, flagged
 from jobs.chain.fill import fill
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper
-from jobs.chain.search_texts import Text, filters_of, joined, originals, query_texts
+from jobs.chain.search_texts import Text, filters_of, joined, query_texts
 from jobs.chain.searches import IndexSearches, Searches, Wanted, WebSearches, charge, opened_retriever
 from jobs.chain.stages.cosines import cosines_column, similarity
 from jobs.chain.stages.counts import flag_counts, with_counts
@@ -37,7 +37,6 @@ from jobs.tables import FILE, ORIGINAL, with_appended, with_columns, with_failur
 from retrievers.hybrid.retriever import search_shares
 from retrievers.joined import search_vectors
 from retrievers.retriever import Embedder, Only, RankedList, Retriever, SearchText, joined_lists
-from retrievers.settings import TypoSettings
 from retrievers.web.retriever import Web
 from rewriters.strategy import searched_as_one
 
@@ -104,7 +103,7 @@ class Retrieve:
 
     def _retrieved(self, table: pa.Table, of_shard: WebJournal | None) -> pa.Table:
         work = self._work
-        queries = {search.typos: originals(table, search.typos) for search in work.searches}
+        queries = table.column("query").to_pylist()
         rewrites = table.column("rewrites").to_pylist()
         texts = self._texts(table, rewrites, queries)
         query_ids = table.column("query_id").to_pylist()
@@ -152,18 +151,16 @@ class Retrieve:
         ]
         return with_columns(table, self.ADDS, columns)
 
-    def _texts(
-        self, table: pa.Table, rewrites: Sequence[Any], queries: Mapping[TypoSettings | None, list[str]]
-    ) -> list[list[Text]]:
+    def _texts(self, table: pa.Table, rewrites: Sequence[Any], queries: Sequence[str]) -> list[list[Text]]:
         """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""
         only = filters_of(table, self._work.filters)
-        known: dict[tuple[int, TypoSettings | None, frozenset[str]], list[Text]] = {}
+        known: dict[tuple[int, frozenset[str]], list[Text]] = {}
         found = []
         for number, search in enumerate(self._work.searches):
-            key = search.reading, search.typos, self._work.strategies(number)
+            key = search.reading, self._work.strategies(number)
             if key not in known:
                 reading = self._work.readings[search.reading]
-                known[key] = _row_texts(queries[search.typos], rewrites, only, reading, key[2])
+                known[key] = _row_texts(queries, rewrites, only, reading, key[1])
             found.append(known[key])
         return found
 
@@ -182,7 +179,7 @@ class Retrieve:
         self,
         query_ids: list[str],
         routed: Sequence[Mapping[str, list[Text]]],
-        queries: Mapping[TypoSettings | None, list[str]],
+        queries: Sequence[str],
         alone: list[dict[tuple[str, int], SearchText]],
         spent: list[list[dict[str, Any]]],
         counts: Counter[str],
@@ -211,7 +208,7 @@ class Retrieve:
                 for name in (name for name, used in search.retrievers.items() if used == key and name in search.together):
                     for text in (one for one in of[name] if one.number and not len(lists[place[one.search]].scores)):
                         if name in search.route(ORIGINAL):
-                            original = SearchText(queries[search.typos][text.row], "query", text.search.only)
+                            original = SearchText(queries[text.row], "query", text.search.only)
                             alone[number][name, text.row] = original
                             stood_in[number].append(original)
                             vain.append(text.row)

@@ -21,7 +21,6 @@ from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.opened import OpenedBy, ScoredBy
 from jobs.chain.arms.shared_work import Answer
 from jobs.chain.fill import fill
-from jobs.chain.search_texts import originals
 from jobs.chain.stages.candidates import Candidates, OfArm
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import planned_documents
@@ -77,7 +76,7 @@ class Score:
         Raises:
             RetrieverError: a model or an index is missing, or documents were replaced.
         """
-        opened: dict[str, Reranker] = {}  # arms with typos share a model with those without
+        opened: dict[str, Reranker] = {}  # rerankers over other documents share a model
         for one in rerankers:
             if one.settings.model_dump_json() not in opened:
                 opened[one.settings.model_dump_json()] = self.opened(one, device)
@@ -105,10 +104,10 @@ class Score:
         charged: list[tuple[np.ndarray, np.ndarray, float]] = []
         counts: Counter[str] = Counter()
         documents, pages = self._texts(lists), document_pages(table)
-        stores: dict[str, StoredScores] = {}  # by space: arms with typos share some pairs
+        stores: dict[str, StoredScores] = {}  # by space
         for number, (one, opened) in enumerate(self._rerankers):
             began = time.perf_counter()
-            queries = list(zip(table.column("query_id").to_pylist(), originals(table, one.typos), strict=True))
+            queries = list(zip(table.column("query_id").to_pylist(), table.column("query").to_pylist(), strict=True))
             given = np.array([number in document["scored_by"] for of_row in lists for document in of_row], dtype=bool)
             digests, texts = documents[one.documents]
             keys: dict[int, Scored] = {}
@@ -143,7 +142,7 @@ class Score:
         for of in stores.values():
             of.save()
         for (one, opened), (fresh, reused, each) in zip(self._rerankers, charged, strict=True):  # after the last that may raise
-            queries_asked = originals(table, one.typos)
+            queries_asked = table.column("query").to_pylist()
             sent = sent_requests(opened, queries_asked)
             alone = len(self._rerankers) == 1  # then every query has an entry, also one without candidates
             for row in range(len(queries_asked)) if alone else np.flatnonzero(fresh + reused).tolist():
@@ -179,7 +178,7 @@ class Score:
         """Returns a query on which a reranker failed with the costs of the requests that were sent for it."""
         spent = []
         for one, by in self._rerankers:
-            if sent := sent_requests(by, originals(table, one.typos)).total():
+            if sent := sent_requests(by, table.column("query").to_pylist()).total():
                 spent.append(costs.entry("rerank", one.settings.counted_as, model=one.model, requests=sent, error="failed"))
         return with_appended(table, "costs", [spent])
 

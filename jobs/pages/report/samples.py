@@ -27,7 +27,6 @@ from jobs.runs.reading import database, files
 from jobs.runs.tally import Committed
 from jobs.tables import NOTES, ORIGINAL
 from jobs.try_one.trial import TextId, text_names
-from retrievers.typos import with_typos
 
 TOP = 10
 MOST_MISSED = 5
@@ -81,8 +80,6 @@ class Sample:
     """doc_id -> grade, of the judged documents."""
     least: int = 1
     """The lowest grade of a relevant one."""
-    searched: str | None = None
-    """The query with its typos, as it was searched and reranked; None: it has none."""
     asked_with: AskedWith = NOTHING
     """Its earlier turns, and its filters."""
     values: tuple[float, float | None] | None = None
@@ -146,10 +143,6 @@ def samples(
         found[query_id].requests = requests
     for query_id, with_it in asked_with(run, found).items():
         found[query_id].asked_with = with_it
-    if (typos := run.config.retrieve.typos) is not None:
-        for sample in found.values():
-            typed = with_typos(sample.query, sample.query_id, typos)
-            sample.searched = typed if typed != sample.query else None
     if judged is not None:
         for sample in found.values():
             sample.grades, sample.values = judged.grades.get(sample.query_id, {}), judged.values.get(sample.query_id)

@@ -131,4 +131,4 @@ class JobRequests:
 def _threshold(gate: RewriteGate) -> tuple[object, ...] | None:
     """Returns what the only threshold of a gate is of; None: it has two."""
     below, lead = (one is not None for one in (gate.settings.below, gate.settings.lead))
-    return None if below and lead else (gate.retriever, gate.typos and gate.typos.model_dump_json(), below)
+    return None if below and lead else (gate.retriever, below)

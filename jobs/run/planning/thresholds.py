@@ -16,13 +16,12 @@ from cluster.run.shards import read_plan
 from cluster.storage import Storage, open_storage
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.arms.thresholds import SampledThreshold, sampled_thresholds, with_thresholds
-from jobs.chain.search_texts import filters_of, originals
+from jobs.chain.search_texts import filters_of
 from jobs.chain.searches import IndexSearches
 from jobs.chain.store.files import NO_STORE, StoreFiles
 from jobs.job.opening import open_retriever
 from jobs.run.planning.sample import PlannedQueries, read_sample
 from retrievers.retriever import RankedList, Retriever, SearchText
-from retrievers.settings import TypoSettings
 from rewriters.scores.gate import best_of, decide, lead_of
 from rewriters.scores.thresholds import Quantile, at_quantile
 
@@ -39,20 +38,20 @@ class SampledLists:
         self._opened: dict[str, Retriever] = {}
         self._lists: dict[tuple[Any, ...], list[RankedList]] = {}
 
-    def lists(self, retriever: str, typos: TypoSettings | None, of: Quantile) -> list[RankedList]:
+    def lists(self, retriever: str, of: Quantile) -> list[RankedList]:
         """Returns the lists of the originals of a sample; `retriever` is a key of `SharedWork.retrievers`.
 
         Raises:
             RetrieverError: The index cannot be searched.
         """
-        key = retriever, typos, of.sample, of.seed
+        key = retriever, of.sample, of.seed
         if key not in self._lists:
             table, opened = self._sample(of), self._work.retrievers[retriever]
             if retriever not in self._opened:
                 settings = opened.settings.at(opened.identity)
                 self._opened[retriever] = open_retriever(opened.name, settings, expect_identity=opened.identity)
             only, ids = filters_of(table, self._work.filters), table.column("query_id").to_pylist()
-            texts = [SearchText(text, "query", one) for text, one in zip(originals(table, typos), only, strict=True)]
+            texts = [SearchText(text, "query", one) for text, one in zip(table.column("query").to_pylist(), only, strict=True)]
             wanted: dict[Any, list[str]] = {}
             for text, query_id in zip(texts, ids, strict=True):
                 wanted.setdefault(text, []).append(query_id)
@@ -76,7 +75,7 @@ def taken_thresholds(work: SharedWork, samples: SampledLists) -> dict[str, dict[
         RetrieverError: An index cannot be searched.
     """
     wanted = sampled_thresholds(work)
-    return {key: _taken(one, samples.lists(one.retriever, one.typos, one.settings)) for key, one in wanted.items()}
+    return {key: _taken(one, samples.lists(one.retriever, one.settings)) for key, one in wanted.items()}
 
 
 def _taken(one: SampledThreshold, lists: Sequence[RankedList]) -> dict[str, Any]:
@@ -140,6 +139,6 @@ def sampled_gate(
     below, lead = gate.settings.below, gate.settings.lead
     assert not isinstance(below, Quantile)
     assert not isinstance(lead, Quantile)
-    lists = samples.lists(gate.retriever, gate.typos, SHARE_SAMPLE)
+    lists = samples.lists(gate.retriever, SHARE_SAMPLE)
     sure = sum(decide(gate.settings.by, found.scores[:2].tolist(), below, lead).sure for found in lists)
     return SampledGate(taken, 1 - sure / max(1, len(lists)))

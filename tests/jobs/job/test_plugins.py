@@ -103,7 +103,7 @@ def test_what_is_wrong_is_one_line(load: Load, job: Values, settings: Values, li
 
 
 @pytest.mark.slow
-def test_an_entry_point_is_a_kind_and_typos_are_answered_with_it(load: Load, job: Values, tmp_path: Path) -> None:
+def test_an_entry_point_is_a_kind_and_misspellings_are_answered_with_it(load: Load, job: Values, tmp_path: Path) -> None:
     files = {"own_search/__init__.py": "", "own_search/overlap.py": page_file("overlap.py")}
     own = job["retrieve"]["retrievers"]["own"]
     with installed(tmp_path / "site", "own-search", files, "[dmqr.retrievers]\noverlap = own_search.overlap:OverlapSettings\n"):

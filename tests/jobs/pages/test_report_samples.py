@@ -19,8 +19,6 @@ from jobs.pages.report.figures import Figures
 from jobs.pages.report.judged_queries import Judged, judged_queries
 from jobs.pages.report.samples import Sample, samples
 from jobs.runs.folder import RunFolder
-from retrievers.settings import TypoSettings
-from retrievers.typos import with_typos
 from tests.support.jobs.report_runs import PRICES, QUERIES, Make, Page, Query, RunMaker, page, query_id, stored
 
 
@@ -138,18 +136,6 @@ def test_a_long_prompt_keeps_its_end_and_a_cut_answer_too(make: Make) -> None:
 
 
 # ---------------------------------------------------------------- failures of one answer
-
-
-def test_the_text_that_was_searched_is_shown_where_it_has_typos(make: Make) -> None:
-    settings = {"retrievers": {name: {"kind": "local", "index": "nowhere"} for name in ("bm25", "dense")}}
-    run = make([Query("alpha lighthouse")], retrieve=settings | {"typos": {"rate": 1}})
-    (sample,) = found_in(run)
-    assert sample.searched == with_typos("alpha lighthouse", query_id(0), TypoSettings(rate=1)) != sample.query
-    assert sample.searched in page(run).sections["samples"]
-    assert sample.searched not in page(run, texts=False).sections["samples"]
-    plain = make([Query("alpha lighthouse")])
-    assert found_in(plain)[0].searched is None
-    assert "typos" not in page(plain).sections["samples"]
 
 
 def test_an_answer_that_fails_for_several_strategies_counts_once(make: Make) -> None:

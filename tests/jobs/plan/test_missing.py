@@ -371,7 +371,6 @@ STEPS: dict[str, list[str]] = {
     "rules": ["rewrite.select=classified", "rewrite.strategies=[decompose, step_back, multi_query, hyde]"],
     "together": ["retrieve.retrievers.bm25.together=true"],
     "retries": ["rewrite.retries=1"],
-    "typos": ["retrieve.typos={seed: 1, rate: 0.2}"],
 }
 
 

@@ -20,8 +20,6 @@ from jobs.tune.objective import Objective, equal_weights, fuse_settings
 from jobs.tune.vectors import similarity
 from retrievers.fusion import fuse
 from retrievers.retriever import SearchText
-from retrievers.settings import TypoSettings
-from retrievers.typos import with_typos
 from tests.support.jobs.report_runs import Query, RunMaker, query_id, stored
 from tests.support.jobs.tuned_runs import half, judged_run, names_of
 
@@ -84,14 +82,12 @@ def test_the_original_is_encoded_as_it_was_searched(tmp_path: Path) -> None:
             heard.extend(one.text for one in texts)
             return super().encode(texts)
 
-    name, typos = "a lighthouse and its keeper", TypoSettings(rate=1)
+    name = "a lighthouse and its keeper"
     query = Query(name, {"general": "the lamp"}, hits={("original", "bm25"): ["a"], ("general", "bm25"): ["b"]})
-    retrieve = {"retrievers": {"bm25": {"kind": "local", "index": "nowhere"}}, "typos": typos.model_dump()}
+    retrieve = {"retrievers": {"bm25": {"kind": "local", "index": "nowhere"}}}
     run = RunMaker(tmp_path)([query], ("general",), retrieve=retrieve)
     gathered = gather(run, Judgements("q", {query_id(0): {"a": 1}}, "query_id"), Hearing(), None, 0)
-    searched = with_typos(name, query_id(0), typos)
-    assert searched != name
-    assert heard == [searched, "the lamp"]
+    assert heard == [name, "the lamp"]
     assert gathered.queries == (name,)
 
 

@@ -105,14 +105,13 @@ def same(arm: str, found: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]]) 
 
 RERANKED = {"rerank.kind": "bi_encoder"}
 ARMS = {
-    "typos reranked": {"retrieve.typos": {"rate": 0.5}, **RERANKED},
+    "reranked": RERANKED,
     "together, two": {"retrieve.retrievers.dense.together": True, "rewrite.strategies": ["general", "keyword"]},
     "routes": {"retrieve.routes": {"keyword": ["bm25"], "pseudo_answer": []}},
     "one by one": {"rewrite.guards.near_duplicates": "drop"},
     "replace": {**RERANKED, "rerank.combine": "replace", "rerank.keep": 3},
 }
 MORE_ARMS = {
-    "typos": {"retrieve.typos": {"rate": 0.5}},
     "two by chance": {"rewrite.select": {"kind": "random_k", "k": 2}},
     "never": {"rewrite.select": {"kind": "never"}},
     "together": {"retrieve.retrievers.bm25.together": True},
@@ -191,12 +190,16 @@ def test_requests_searches_and_pairs_are_made_once(make: Make) -> None:
 def test_a_second_ablation_pays_for_what_is_new(make: Make) -> None:
     kept = "retrieve.store=true"  # lists of local BM25 indexes, too
     done(make({"subsets": "leave_one_out"}, kept))
-    folder = done(make({"arms": {"typos": {"retrieve.typos": {"rate": 1}}, "reranked": {"rerank.kind": "bi_encoder"}}}, kept))
+    folder = done(
+        make(
+            {"arms": {"together": {"retrieve.retrievers.bm25.together": True}, "reranked": {"rerank.kind": "bi_encoder"}}}, kept
+        )
+    )
     costs = [row for row in rows(folder, "costs") if row["query_id"] and row["stage"] in ("rewrite", "retrieve")]
     made = Counter(row["component"] for row in costs for _ in range(row["searches"] + row["requests"]))
     typed = {row["query_id"] for row in rows(folder, "queries")}
     assert made["dmqr"] == len(QUERIES)  # recorded answers cost nothing, and are not stored
-    assert 0 < made["bm25"] <= len(typed)  # the originals with typos
+    assert 0 < made["bm25"] <= len(typed)  # texts that are searched as one
     again = done(make({"grid": {"rerank.combine": ["blend", "replace"], "rerank.kind": ["bi_encoder"]}}))
     spent = open_run(str(again)).spent["rerank"]
     assert sum(one.get("pairs", 0) for one in spent.values()) == 0

@@ -190,8 +190,7 @@ def test_scores_of_rerankers_with_one_model_are_told_apart(make: Callable[..., J
         "short": {"retrieve.retrievers.bm25.index": "short"},
         "asked": {"rerank.query_instruction": "Q: "},
         "faster": {"rerank.batch": 2},
-        "typos": {"retrieve.typos": {"rate": 0.1}},
-        "typos, too": {"retrieve.typos": {"rate": 0.1}, "fuse.method": "rrf"},
+        "rrf": {"fuse.method": "rrf"},
     }
     alone_folder, folder = done(make({})), done(make(arms, "name=several"))
     found = rows(folder, "scores")
@@ -199,8 +198,8 @@ def test_scores_of_rerankers_with_one_model_are_told_apart(make: Callable[..., J
     assert len(pairs) == len(set(pairs))
     assert len({row["model"] for row in found}) == 1
     noted = {arm["name"]: arm["reranker"] for arm in open_run(str(folder)).record["ablation"]["arms"]}
-    assert len(set(noted.values())) == 4
-    assert noted["typos"] == noted["typos, too"] != noted["full"] == noted["original"]
+    assert len(set(noted.values())) == 3
+    assert noted["rrf"] == noted["full"] == noted["original"]
     gains = [{one.strategy: one.reranker_gain for one in worth(open_run(str(one))) or ()} for one in (alone_folder, folder)]
     assert gains[0] == gains[1]
     reused = saved(open_run(str(folder))).reused
@@ -210,6 +209,5 @@ def test_scores_of_rerankers_with_one_model_are_told_apart(make: Callable[..., J
 @pytest.mark.slow
 def test_what_an_earlier_ablation_has_scored_counts_as_such_once(make: Callable[..., Job]) -> None:
     first = done(make({}))
-    typos = {"none": {"retrieve.typos": {"rate": 0.1}, "rerank.keep": 3}}
-    again = saved(open_run(str(done(make(typos)))))
+    again = saved(open_run(str(done(make({"few": {"rerank.keep": 3}})))))
     assert again.reused["pairs"] == len(rows(first, "scores"))

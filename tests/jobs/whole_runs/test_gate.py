@@ -167,7 +167,7 @@ def test_arms_are_their_runs_and_a_second_run_asks_nothing(job: str, server: Fak
         "never": {"rewrite.gate": None}, "lead": {"rewrite.gate": {"by": "bm25", "lead": LEAD}},
         "quantile": {"rewrite.gate.below": {"quantile": 0.5}}, "rrf": {"fuse.method": "rrf"},
         "separate": {"rewrite.calls": "separate"}, "one": {"rewrite.select": {"kind": "random_k", "k": 1}},
-        "typos": {"retrieve.typos": {"rate": 0.3}}, "joined": {"rewrite.gate": None, "retrieve.retrievers.bm25.together": True},
+        "joined": {"rewrite.gate": None, "retrieve.retrievers.bm25.together": True},
     }  # fmt: skip
     grid = {"rewrite.gate.below": [0.5, 2.0]}
     ablation = finished(prepared_work(job, [], {"arms": arms, "grid": grid}))

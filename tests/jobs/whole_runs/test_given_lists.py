@@ -184,10 +184,6 @@ def test_what_cannot_be_is_refused_in_one_line(config: Write, tmp_path: Path, ca
     log = {"path": "small/queries.jsonl", "query_column": "text"}
     for parts, words in (
         ({"retrieve": alone}, "have lists of the log's queries alone, so that no rewrite would be searched"),
-        (
-            {"retrieve": alone | {"typos": {}}, "rewrite": {"strategies": []}},
-            "typos: other has lists of queries as they were asked",
-        ),
         ({"retrieve": alone | {"routes": {"general": ["other"]}}}, "take it out of the route"),
         ({"ablate": {"runs": {"other": "lost.run"}}}, "lost.run: cannot be read: No such file or directory"),
         (

@@ -22,12 +22,12 @@ def one_arm(config: Config, cuts: Cuts | None = None, **changes: Any) -> SharedW
     planned, names = frozenset(config.rewrite.planned), {name: name for name in retrievers}
     search = Search(
         0, names, together, config.retrieve.routed(planned), config.fuse if together else FuseSettings(), cuts or Cuts(),
-        min(config.fuse.depth, config.retrieve.depth), config.dense_retriever, config.retrieve.typos,
+        min(config.fuse.depth, config.retrieve.depth), config.dense_retriever,
         planned if together else None, config.retrieve.collection_of,
     )  # fmt: skip
     reranked = config.rerank.kind != "none"
     documents = tuple(Corpus(of, name, None) for of, name in config.retrieve.text_retrievers.items())
-    scored = (ScoredBy(config.reranking, {}, documents, "", config.retrieve.typos),) if reranked else ()
+    scored = (ScoredBy(config.reranking, {}, documents, ""),) if reranked else ()
     keep = min(config.fuse.keep, config.rerank.keep) if reranked else config.fuse.keep
     values: dict[str, Any] = {
         "arm": RUN, "search": 0, "strategies": planned, "documents": documents, "reranker": 0 if reranked else None,

@@ -97,12 +97,11 @@ JOINT: dict[str, dict[str, Any]] = {
     "reranked deep": RERANKED,
     "several": {"rewrite.strategies": [*STRATEGIES, *OWN]},
     "two of three": {"rewrite.strategies": [{"rag_fusion": {"n": 2}}]},
-    "typos": {"retrieve.typos": {"rate": 0.5}},
     "together": {"retrieve.retrievers.bm25.together": True},
     "other model": {"rewrite.engine.path": "other.jsonl"},
     "by chance": {"rewrite.select": {"kind": "random_k", "k": 1}},
 }
-LEFT_OUT = ["shared", "reranked deep", "several", "typos", "together", "words"]
+LEFT_OUT = ["shared", "reranked deep", "several", "together", "words"]
 
 
 @pytest.fixture

@@ -65,8 +65,8 @@ def test_a_grid_is_the_product_named_by_its_values(arms: Make) -> None:
 
 
 def test_numbers_of_a_grid_are_no_truth_values(arms: Make) -> None:
-    found = arms({"grid": {"fuse.k": [1], "fuse.retriever_weights": [{"bm25": 0}], "retrieve.typos": [None]}})
-    assert "k=1 retriever_weights=bm25:0 typos=null" in found
+    found = arms({"grid": {"fuse.k": [1], "fuse.retriever_weights": [{"bm25": 0}], "rewrite.gate": [None]}})
+    assert "k=1 retriever_weights=bm25:0 gate=null" in found
     assert "together=true" in arms({"grid": {"retrieve.retrievers.bm25.together": [True, False]}})
 
 

@@ -44,7 +44,7 @@ JUDGED = {
     "elsewhere": {"d01": 1},  # not in the log
 }
 MEASURES = ["nDCG@10", "R@10", "P@5", "Success@1", "RR@10", "AP", "Rprec", "Judged@5"]
-ARMS = {"typos": {"retrieve.typos": {"rate": 1}}, "best": {"rewrite.select": {"kind": "oracle_k", "k": 1}}}
+ARMS = {"best": {"rewrite.select": {"kind": "oracle_k", "k": 1}}}
 ABLATE = {"subsets": "all", "arms": ARMS, "grid": {"fuse.method": ["rrf", "minmax", "weighted"], "fuse.depth": [1, 30]}}
 
 
