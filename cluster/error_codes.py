@@ -202,8 +202,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "lists-missing": ("The run kept no lists.", "Run it again with `keep_runs: true`."),
         "run-damaged": (
-            "A file of the run's folder is missing, was changed, or is of another version of dmqr; or the run is half removed.",
-            "Restore it; a damaged commit (commits/) may be removed: its shard is done again. Or `dmqr runs --prune` again.",
+            "A file of the run's folder is missing, was changed, or is of another version of dmqr.",
+            "Restore it; a damaged commit (commits/) may be removed: its shard is done again.",
         ),
         "run-changed": (
             "The run's log or index has changed since its start.",

@@ -23,7 +23,6 @@ from jobs.measure.measures import MEASURES
 from jobs.measure.notes import OWN_NUGGETS
 from jobs.runs.bill import Bill, bill
 from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, open_run
-from jobs.runs.old.removal import HALF_REMOVED, half_removed
 from jobs.runs.status import read_status
 from jobs.terminal.formats import figure, money, plain
 
@@ -196,8 +195,6 @@ def _progress(
     if finished and counted and "costs" in record:
         times = record.get("node_time") or []
         return "finished", counted, None if prices is None else bill(prices, record["starts"], times, record["costs"])
-    if not finished and half_removed(output, folder):
-        return HALF_REMOVED, {}, None
     path = output.url(folder)
     try:
         state: str = "finished" if finished else read_status(path).state

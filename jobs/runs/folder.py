@@ -24,7 +24,6 @@ from cluster.storage import Storage, open_storage, remote
 from cluster.storage.prefetch import prefetch
 from jobs.config.config import Config
 from jobs.runs.bill import Bill, bill
-from jobs.runs.old.removal import check_not_removed
 from jobs.runs.starts import Start, driver_spent, known_starts, node_time
 from jobs.runs.tally import Committed, Tally, kept
 from jobs.runs.traffic import covered_words
@@ -38,8 +37,6 @@ def find_runs(
     output: Storage,
     name: str | None = None,
     label: str | None = None,
-    *,
-    recorded: bool = True,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the folder and the record (`run.json`) of each run below an output, sorted by folder.
 
@@ -50,7 +47,6 @@ def find_runs(
         output: `output` of the config.
         name: of the config; None: any.
         label: the run's label or date; None: any.
-        recorded: whether a folder without a record is no run, where any name is meant.
     """
     start = name if label is None else f"{name}-{label}"
     folders = []
@@ -62,7 +58,7 @@ def find_runs(
     for folder, data in zip(folders, fetched, strict=True):
         record = _parsed(data)
         config = record.get("config", {})
-        if (name is None and (record or not recorded)) or (name is not None and config.get("name", name) == name):
+        if (name is None and record) or (name is not None and config.get("name", name) == name):
             yield folder, record
 
 
@@ -208,8 +204,6 @@ def open_run(path: str) -> RunFolder:
     except NotADirectoryError as error:
         raise ConfigError("run-missing", f"{path}: is a file; give a run's folder, the last line that `run` prints") from error
     finished = storage.stat(SUCCESS) is not None
-    if not finished:
-        check_not_removed(storage)
     if record is None:
         raise ConfigError(
             "run-missing",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import sha256
-from typing import Any
 
 from cluster.storage import Storage
 
@@ -34,11 +33,3 @@ def sample_logs(output: Storage) -> Iterator[str]:
     for folder in output.folders():
         if folder.endswith(ENDING):
             yield from (entry.key for entry in output.list(folder) if _LOG.fullmatch(entry.key))
-
-
-def log_of_sample(record: Mapping[str, Any]) -> str | None:
-    """Returns the key of a run's log below its output where the run is a sample's, else None; `record` is its `run.json`."""
-    config = record.get("config", {})
-    path = config.get("log", {}).get("path")
-    found = _LOG.fullmatch(path) if isinstance(path, str) else None
-    return found[1] if found and found[1].startswith(f"{config.get('name')}/") else None

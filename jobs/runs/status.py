@@ -11,7 +11,6 @@ from cluster.run.lease import Holder, holder
 from cluster.run.shards import SUCCESS, committed_shards, read_plan
 from cluster.storage import Storage, open_storage
 from jobs.runs.folder import find_runs, stored_json
-from jobs.runs.old.removal import check_not_removed
 from jobs.runs.starts import PROGRESS
 
 _AS_OF = ("work_done", "traffic_covered", "queries", "stages", "outages", "errors", "usd", "quantities")
@@ -56,8 +55,6 @@ def read_status(path: str, label: str | None = None) -> Status:
     """
     now = time.time()
     storage, last = _last_started(path, now, label)
-    if storage.stat(SUCCESS) is None:
-        check_not_removed(storage)
     progress = stored_json(storage, PROGRESS)
     if progress.get("start") != last.number:
         progress = {}  # written by an earlier start

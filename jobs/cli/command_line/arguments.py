@@ -182,14 +182,6 @@ def _runs(one: argparse.ArgumentParser) -> None:
     add_overrides(one)
     add(one, "--prices", metavar="FILE", help="default: prices.yaml beside the config")
     add(one, "--last", metavar="N", type=int, help="only the newest N runs (default: all)")
-    words = "in place of the list: its newest rewrites, and the runs that had it; in quotes"
-    add(one, "--query", metavar="QUERY", help=words)
-    words = (
-        "remove old runs: of every name that is listed all but the newest finished one, that of latest.json, and those at work"
-    )
-    add(one, "--prune", action="store_true", help=words)
-    add(one, "--keep", metavar="AGE", help="with --prune: how long a run stays after its last work: 30d, 12h, 8w")
-    add(one, "--dry-run", action="store_true", help="with --prune: say what would go, and remove nothing")
     add_json(one)
 
 
@@ -241,7 +233,7 @@ VERBS = {
         _status,
     ),
     "runs": Verb(
-        "list runs with date or label, state, queries, quality and cost, newest last; look a query up; remove old runs",
+        "list runs with date or label, state, queries, failures, quality and cost, newest last",
         f"dmqr runs {QUICKSTART}",
         _runs,
     ),

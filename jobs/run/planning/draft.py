@@ -18,7 +18,6 @@ from jobs.log.sets.names import left_out_words
 from jobs.run.planning.replayed import replayed_log
 from jobs.run.planning.sample import PlannedQueries
 from jobs.run.planning.thresholds import threshold_words
-from jobs.runs.old.removal import check_not_removed
 from jobs.terminal.logs import event
 
 UPLOADS_IN_FLIGHT = 4
@@ -61,7 +60,7 @@ def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:
 
 
 def check_unfinished(plan: Plan | None, storage: Storage) -> None:
-    """Checks that an unfinished run of before can be gone on with: it is of this version, and not half removed.
+    """Checks that an unfinished run can be continued: this version of dmqr has begun it.
 
     Args:
         plan: Its plan; None: it has none.
@@ -70,7 +69,6 @@ def check_unfinished(plan: Plan | None, storage: Storage) -> None:
     Raises:
         ClusterError, ConfigError: It cannot.
     """
-    check_not_removed(storage)
     where = storage.root
     if plan is not None and plan.version != VERSION:
         words = (

@@ -27,7 +27,6 @@ from jobs.plan.table import plan_table
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
 from jobs.runs.folder import open_run
-from jobs.runs.old.prune import prune
 from jobs.store.forget import WhatToForget, forget
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
@@ -577,21 +576,6 @@ def test_the_log_of_a_sample_goes_when_it_is_finished(night: Callable[..., Job],
     assert planned(night("one"), sample=20)["missing"]["sample"]["queries"] == 10  # it is missing again
     assert len(llm.bodies) > asked
     assert sample_logs() == []
-
-
-@pytest.mark.slow
-def test_old_samples_go_with_the_runs_of_their_name(night: Callable[..., Job]) -> None:
-    first = Path(planned(night("one"), sample=3)["missing"]["sample"]["folder"])
-    second = Path(planned(night("one"), sample=3)["missing"]["sample"]["folder"])
-    other = night("one", "name=small-sample")  # a config that has the name which samples have
-    newest = run_in_process(other)
-    log(NEW)
-    run_in_process(night("two", "name=small-sample"))
-    done = prune(open_storage("runs"), "small", 0.0, time.time() + 60, dry_run=False)
-    assert [one.run_id for one in done.going] == [first.name]
-    assert not first.exists()
-    assert second.exists()
-    assert newest.exists()
 
 
 @pytest.mark.slow

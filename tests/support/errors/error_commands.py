@@ -153,12 +153,6 @@ def a_spaced_id(_: Patch) -> None:
     Path("qrels.tsv").write_text(f"{query_id(0)}\td1\t1\n")
 
 
-def a_half_removed_run(patch: Patch) -> None:
-    a_run(patch)
-    Path(RUN, "_SUCCESS.json").unlink(missing_ok=True)
-    Path(RUN, "removing.json").write_text("{}")
-
-
 CONFIG = [
     typed("argument", "unknown verb 'rnu'", "rnu", "job.yaml"),
     typed("argument", "unknown argument '--sett'", "run", "job.yaml", "--sett", "a=b"),
@@ -170,8 +164,6 @@ CONFIG = [
     typed("argument", "give 0 or more", "diff", RUN, RUN, "--samples", "-1", spoil=a_run),
     typed("argument", "give one like configs/prices.yaml", "report", RUN, "--prices", "none.yaml", spoil=a_run),
     typed("argument", "--reason unparsable: no query of", "replay", RUN, "--reason", "unparsable", spoil=a_run),
-    typed("argument", "give one like 12h, 30d or 8w", "runs", "job.yaml", "--prune", "--keep", "soon"),
-    typed("argument", "--query ' ': has no words", "runs", "made", "--query", " ", spoil=a_run),
     typed("argument", "give 2 or more", "tune", RUN, "qrels.tsv", "--key", "query_id", "--folds", "1", spoil=a_spaced_id),
     typed("argument", "is not overwritten; give another name", "tune", RUN, "--out", "job.yaml", spoil=a_run),
     typed("argument", "give a name that ends in .yaml", "tune", RUN, "--out", "s3://a/b.yaml", spoil=a_run),
@@ -274,7 +266,6 @@ FOLDERS = [
     typed("lists-missing", "did not keep its lists", "tune", RUN, "qrels.tsv", "--key", "query_id", spoil=a_run_without_lists),
     typed("run-damaged", "another version of dmqr", "evaluate", "runs/a", "qrels.tsv", spoil=a_folder("{}")),
     typed("run-damaged", "put back what was changed there", "report", RUN, spoil=a_run_without_results),
-    typed("run-damaged", "is half removed", "report", RUN, spoil=a_half_removed_run),
     typed("run-damaged", "put back what was changed there", "diff", RUN, RUN, spoil=a_run_without_results),
     job("run-changed", "was started with another index", spoil=an_unfinished_run, verb="plan"),
     job(
