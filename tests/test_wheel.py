@@ -97,7 +97,8 @@ def test_the_wheel_has_the_packages_and_nothing_else(wheel: Path) -> None:
 
 @pytest.mark.slow
 def test_it_runs_the_sample_outside_of_the_clone(installed: Path, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    folder = typed(installed, tmp_path, "python", "-c", "import dmqr; print(*dmqr.__path__)").strip()
+    shutil.copytree(Path(folder) / "configs", tmp_path / "configs")
     where = "; ".join(["import cluster, jobs, retrievers, rewriters", "print(*(one.__file__ for one in (jobs, retrievers)))"])
     assert all(str(installed) in path for path in typed(installed, tmp_path, "python", "-c", where).split())
     assert typed(installed, tmp_path, "dmqr", "--version") == f"dmqr {VERSION}\n"
@@ -110,12 +111,3 @@ def test_it_runs_the_sample_outside_of_the_clone(installed: Path, tmp_path: Path
     folder = Path(shown.splitlines()[-1])
     assert folder.parent == tmp_path / "runs"
     assert (folder / "report.html").exists()
-
-
-@pytest.mark.slow
-def test_the_demo_needs_no_clone(installed: Path, tmp_path: Path) -> None:
-    shown = typed(installed, tmp_path, "dmqr", "demo", "--no-open", "--to", "demo")
-    assert "nDCG@10          0.8540  (original alone 0.7827)" in shown
-    assert Path(shown.splitlines()[-1]).parent == tmp_path / "demo" / "runs"
-    program = "import dmqr; print(dmqr.open('runs/quickstart').quality().values['measures']['nDCG@10']['results'])"
-    assert round(float(typed(installed, tmp_path / "demo", "python", "-c", program)), 4) == 0.8540

@@ -1,4 +1,4 @@
-"""The verbs logs and stop, and the job that they and `status` name: by its config, its run's folder, or its id."""
+"""The verbs logs and stop, and the job that they name: by its config, its run's folder, or its id."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def logs(options: argparse.Namespace) -> int:
     """Prints the log of a submitted job, and follows it to its end; returns 0, whatever its end, 1 if it is lost."""
     from jobs.submit.follow import follow
 
-    server, job = found_job(options)
+    server, job = _found_job(options)
     if options.no_follow:
         print(server.log(job.id), end="")
         return 0
@@ -40,7 +40,7 @@ def stop(options: argparse.Namespace) -> int:
     """Has a submitted job admit no more shards and commit those under way, and waits for its end."""
     from jobs.submit.follow import follow
 
-    server, job = found_job(options)
+    server, job = _found_job(options)
     worked = not job.ended
     if worked:
         print(f"dmqr stop: job {job.id} is told to stop; it commits the shards under way", file=sys.stderr)
@@ -53,7 +53,7 @@ def stop(options: argparse.Namespace) -> int:
     return 0
 
 
-def found_job(options: argparse.Namespace) -> tuple[JobServer, SubmittedJob]:
+def _found_job(options: argparse.Namespace) -> tuple[JobServer, SubmittedJob]:
     """Returns the job server, and the newest attempt of the job that the arguments name.
 
     Raises:
@@ -67,21 +67,10 @@ def found_job(options: argparse.Namespace) -> tuple[JobServer, SubmittedJob]:
     if not options.address:
         raise ConfigError("argument", "--address is missing: of the cluster's job server, like http://HEAD:8265")
     targets = [options.run]
-    if is_config(options):
-        config = load(with_config(options))
+    if named_config(options.run):
+        config = load(argparse.Namespace(**vars(options) | {"config": options.run}))
         targets = [submission(config, options.run, verb, "", {}).base for verb in VERBS]
+    else:
+        check_nothing_set(options, options.run)
     server = JobServer(options.address)
     return server, find_job(server.jobs(), *targets)
-
-
-def is_config(options: argparse.Namespace) -> bool:
-    """Returns whether a config was given; refuses what would change one, where none was given."""
-    named = named_config(options.run)
-    if not named:
-        check_nothing_set(options, options.run)
-    return named
-
-
-def with_config(options: argparse.Namespace) -> argparse.Namespace:
-    """Returns the options with RUN as `config`, for `load`."""
-    return argparse.Namespace(**vars(options) | {"config": options.run})

@@ -1,4 +1,4 @@
-"""The verb runs: the list of runs."""
+"""The verb runs: the list of runs, and how far one is, also one that another machine works on."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ from cluster.errors import ConfigError
 from cluster.storage import Storage, open_storage
 from jobs.cli.inputs import check_nothing_set, named_config
 from jobs.cli.log_verbs import load
-from jobs.cli.printing import show
+from jobs.cli.printing import show, width
 
 
 def runs(options: argparse.Namespace) -> int:
-    """Lists the runs of a config, or below an output."""
+    """Lists the runs of a config, or below an output; shows how far one run is, by its folder."""
     from jobs.measure.run_list import find_output
+    from jobs.pages.status import status_page
+    from jobs.runs.status import read_status, status_values
 
     if options.last is not None and options.last < 1:
         raise ConfigError("argument", f"--last {options.last}: is less than 1; give 1 or more")
     config = load(options) if named_config(options.config) else None
     if config is None:
         check_nothing_set(options, options.config)
+        if (status := read_status(options.config)) is not None:
+            if not options.json:
+                print(status.folder)
+            return show(options, lambda: status_values(status), lambda: status_page(status, width()))
     output, name = find_output(options.config) if config is None else (open_storage(config.output), config.name)
     config_file = None if config is None else options.config
     return _list(options, output, name, config_file)

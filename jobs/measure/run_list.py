@@ -197,8 +197,9 @@ def _progress(
         return "finished", counted, None if prices is None else bill(prices, record["starts"], times, record["costs"])
     path = output.url(folder)
     try:
-        state: str = "finished" if finished else read_status(path).state
-    except (ConfigError, ClusterError):
+        status = None if finished else read_status(path)
+        state = "finished" if finished else str(record.get("status")) if status is None else status.state
+    except ClusterError:
         state = str(record.get("status"))
     try:
         run = open_run(path)

@@ -1,4 +1,4 @@
-"""What `status` shows of a run."""
+"""What `runs` shows of one run."""
 
 from __future__ import annotations
 

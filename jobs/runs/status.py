@@ -6,11 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cluster.errors import ConfigError
 from cluster.run.lease import Holder, holder
 from cluster.run.shards import SUCCESS, committed_shards, read_plan
 from cluster.storage import Storage, open_storage
-from jobs.runs.folder import find_runs, stored_json
+from jobs.runs.folder import stored_json
 from jobs.runs.starts import PROGRESS
 
 _AS_OF = ("work_done", "traffic_covered", "queries", "stages", "outages", "errors", "usd", "quantities")
@@ -43,18 +42,12 @@ class Status:
         return bool(self.progress) and self.queries not in (None, self.progress["queries"]["committed"])
 
 
-def read_status(path: str, label: str | None = None) -> Status:
-    """Returns the status of a run; writes nothing.
-
-    Args:
-        path: the run's folder, or `<output>/<name>` for the last started run of that name.
-        label: with `<output>/<name>`: the run's label, or the date of its log.
-
-    Raises:
-        ConfigError: there is no run.
-    """
-    now = time.time()
-    storage, last = _last_started(path, now, label)
+def read_status(path: str) -> Status | None:
+    """Returns the status of the run in a folder, None where no run has begun; writes nothing."""
+    now, storage = time.time(), open_storage(path)
+    last = holder(storage, now)
+    if last is None:
+        return None
     progress = stored_json(storage, PROGRESS)
     if progress.get("start") != last.number:
         progress = {}  # written by an earlier start
@@ -102,28 +95,3 @@ def _state(
         if kept in ("stopped", "interrupted", "failed"):
             return kept, progress.get("reason")
     return "failed", None
-
-
-def _last_started(path: str, now: float, label: str | None) -> tuple[Storage, Holder]:
-    """Returns the run's folder and the holder of its last lease."""
-    storage = open_storage(path)
-    if (last := holder(storage, now)) is not None:
-        if label is not None:
-            words = f"{storage.root} is one run already; give a label or date with <output>/<name>"
-            raise ConfigError("argument", f"--label or --date {label}: {words}")
-        return storage, last
-    output, _, name = storage.root.rpartition("/")
-    beside = open_storage(output)
-    runs = [beside.url(folder) for folder, _ in find_runs(beside, name, label)]
-    leased = [(one, last) for one in map(open_storage, runs) if (last := holder(one, now)) is not None]
-    if not leased and label is not None:
-        raise ConfigError(
-            "run-missing", f"{storage.root}: no run of this name has the label or date {label}; see dmqr runs {output}"
-        )
-    if not leased:
-        raise ConfigError(
-            "run-missing",
-            f"{storage.root}: no run lies there; give a run's folder, which `run` says first on standard error, or "
-            "<output>/<name> for the run of that name that was started last",
-        )
-    return max(leased, key=lambda one: one[1].began)

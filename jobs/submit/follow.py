@@ -61,7 +61,7 @@ def follow(
                 note(f"the job server {server.address} does not answer; it is asked again for {patience:g} s")
             if time.monotonic() - away > patience:
                 words = f"--address {server.address}: no answer for {patience:g} s; the job {job_id} may work on"
-                raise Stopped("cluster-away", f"{words}; follow it again later, or see dmqr status RUN") from error
+                raise Stopped("cluster-away", f"{words}; follow it again later, or see dmqr runs RUN") from error
         else:
             away = None
             if job.ended:
@@ -71,7 +71,7 @@ def follow(
             silent = (silent or now) if failed and job.status == "RUNNING" else None
             if silent is not None and time.monotonic() - silent > LOST_SECONDS:
                 words = f"--address {server.address}: the job {job_id} is said to run, and its machine gives no log"
-                raise Stopped("cluster-away", f"{words}: its driver may be gone; see dmqr status RUN, and submit it again")
+                raise Stopped("cluster-away", f"{words}: its driver may be gone; see dmqr runs RUN, and submit it again")
         time.sleep(POLL_SECONDS)
 
 

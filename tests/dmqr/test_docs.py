@@ -1,4 +1,4 @@
-"""The examples of docs/python.md and the notebook, as they are written, in a folder as `dmqr demo` makes it."""
+"""The examples of docs/python.md and the notebook, as they are written, in a folder with the configs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobs.verbs.sample import write_sample
-from tests.support.jobs.small_sample import by_words_alone
+from tests.support.jobs.small_sample import by_words_alone, write_sample
 from tests.support.jobs.whole_runs import PATIENCE, ROOT
 
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")

@@ -70,13 +70,6 @@ def _typed(program: Path) -> str:
     return program.name if found and Path(found).absolute() == program.absolute() else str(program)
 
 
-def _demo(one: argparse.ArgumentParser) -> None:
-    words = "a folder for the sample, its index and its runs; files that are there stay (default: a temporary one)"
-    add(one, "--to", metavar="FOLDER", help=words)
-    add(one, "--no-open", action="store_true", help="say where the page lies, and open no browser")
-    add_json(one)
-
-
 def _index(one: argparse.ArgumentParser) -> None:
     add_config(one, nargs="?")
     words = (
@@ -144,16 +137,6 @@ def _plan(one: argparse.ArgumentParser) -> None:
     add(one, "--sample", metavar="N", type=int, default=0, help=f"{words} (default: 0, nothing is paid)")
 
 
-def _status(one: argparse.ArgumentParser) -> None:
-    words = "a run's folder, <output>/<name> for the run started last, or a config, for that of its date or label"
-    add(one, "run", metavar="RUN|CONFIG", help=words)
-    add_overrides(one, "what {date} stands for (default: yesterday, UTC); with <output>/<name>: the run of this date")
-    add_label(one, "with <output>/<name>: the run of this label or date")
-    words = "of a job server, like http://HEAD:8265: say what it knows of the run's job, too (default: storage alone)"
-    add(one, "--address", metavar="URL", help=words)
-    add_json(one)
-
-
 def _submit(one: argparse.ArgumentParser) -> None:
     add_config(one)
     add_label(one, "as of run: stands in the name of the run's folder and in the job's id")
@@ -178,7 +161,8 @@ def _stop(one: argparse.ArgumentParser) -> None:
 
 
 def _runs(one: argparse.ArgumentParser) -> None:
-    add(one, "config", metavar="CONFIG|OUTPUT", help="a config, for the runs of its name; or an output, or <output>/<name>")
+    words = "a config, for the runs of its name; an output, or <output>/<name>; or a run's folder, for how far it is"
+    add(one, "config", metavar="CONFIG|OUTPUT|RUN", help=words)
     add_overrides(one)
     add(one, "--prices", metavar="FILE", help="default: prices.yaml beside the config")
     add(one, "--last", metavar="N", type=int, help="only the newest N runs (default: all)")
@@ -202,7 +186,6 @@ def _store(one: argparse.ArgumentParser) -> None:
 
 QUICKSTART = "configs/quickstart.yaml"
 VERBS = {
-    "demo": Verb("run the sample in a folder of its own, and open its page", "dmqr demo --no-open", _demo),
     "index": Verb("build the index that the config's retrievers name", f"dmqr index {QUICKSTART}", _index),
     "try": Verb(
         "send one query through every stage and show what becomes of it, or one after the other; several configs side by side",
@@ -227,13 +210,8 @@ VERBS = {
     ),
     "logs": Verb("print what a submitted job prints, to its end", f"dmqr logs {QUICKSTART} --address {HEAD}", _logs),
     "stop": Verb("stop a submitted job; shards under way are committed", f"dmqr stop {QUICKSTART} --address {HEAD}", _stop),
-    "status": Verb(
-        "show how far a run is that another process or machine works on; nothing is written",
-        "dmqr status runs/quickstart",
-        _status,
-    ),
     "runs": Verb(
-        "list runs with date or label, state, queries, failures, quality and cost, newest last",
+        "list runs with date or label, state, queries, failures, quality and cost, newest last; show how far one is",
         f"dmqr runs {QUICKSTART}",
         _runs,
     ),

@@ -43,16 +43,12 @@ def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     [
         (
             ["rnu", "config.yaml"],
-            "dmqr: unknown verb 'rnu'; did you mean 'run'? "
-            "(known: demo, index, try, plan, run, ablate, submit, logs, stop, status, runs, replay, store, report, "
-            "evaluate, diff, tune, export)",
+            f"dmqr: unknown verb 'rnu'; did you mean 'run'? (known: {', '.join(VERBS)})",
         ),
         (["indx"], "dmqr: unknown verb 'indx'; did you mean 'index'?"),
         (
             ["zzz"],
-            "dmqr: unknown verb 'zzz' "
-            "(known: demo, index, try, plan, run, ablate, submit, logs, stop, status, runs, replay, store, report, "
-            "evaluate, diff, tune, export)",
+            f"dmqr: unknown verb 'zzz' (known: {', '.join(VERBS)})",
         ),
         (["run"], "dmqr run: CONFIG is missing: a YAML file, e.g. configs/quickstart.yaml; see dmqr run --help"),
         (["run", "a.yaml", "b.yaml"], "dmqr run: 'b.yaml' is one argument too many; see dmqr run --help"),
@@ -276,7 +272,7 @@ def test_a_run_is_done_even_if_its_report_cannot_be_written(
     assert (folder / "_SUCCESS.json").exists()
     (log,) = (folder / "logs").glob("*.jsonl")
     assert log.read_text() == printed.err
-    assert main(["status", str(folder)]) == 0
+    assert main(["runs", str(folder)]) == 0
     assert "finished" in capfd.readouterr().out
     monkeypatch.undo()
     assert main(["report", str(folder)]) == 0

@@ -93,14 +93,14 @@ def test_status_says_how_much_of_the_traffic_is_covered(
         fail_at_the_second(patch)
         root = begun(job, "cluster.shard_size=2").prepared.storage.root
     assert covered[-1] == pytest.approx(14 / 19, abs=1e-6)
-    assert main(["status", root, "--json"]) == 0
+    assert main(["runs", root, "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["traffic_covered"] == pytest.approx(14 / 19, abs=1e-6)
-    assert main(["status", root]) == 0
+    assert main(["runs", root]) == 0
     assert "traffic 73.7 % covered" in " ".join(capfd.readouterr().out.split())
     run_in_process(prepared_job(job, "cluster.shard_size=2"))
-    assert main(["status", root, "--json"]) == 0
+    assert main(["runs", root, "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["traffic_covered"] == 1
-    assert main(["status", root]) == 0
+    assert main(["runs", root]) == 0
     assert "covered" not in capfd.readouterr().out
 
 

@@ -1,4 +1,4 @@
-"""`progress.json` and `dmqr status`: what another process learns of a run, in every state."""
+"""`progress.json` and `dmqr runs RUN`: what another process learns of a run, in every state."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def folder(tmp_path: Path) -> FileStorage:
 
 @pytest.fixture
 def status(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What `dmqr status` prints."""
+    """What `dmqr runs RUN` prints."""
 
     def shown(path: str, *options: str) -> str:
-        assert main(["status", path, *options]) == 0
+        assert main(["runs", path, *options]) == 0
         printed = capfd.readouterr()
         assert printed.err == ""
         return printed.out
@@ -174,36 +174,6 @@ def test_what_an_earlier_start_has_put_is_not_this_ones_progress(folder: FileSto
     assert "queries" not in page
 
 
-def test_a_name_stands_for_the_run_that_was_started_last(
-    folder: FileStorage, tmp_path: Path, status: Callable[..., str]
-) -> None:
-    later, other = (open_storage(str(tmp_path / "runs" / name)) for name in ("night-ffffffffffff", "nightly-0123456789ab"))
-    leased(later, began=time.time() - 50)
-    leased(other, began=time.time())
-    assert status(str(tmp_path / "runs" / "night")).splitlines()[0] == later.root
-
-
-def test_a_label_chooses_among_the_runs_of_a_name(
-    folder: FileStorage, status: Callable[..., str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for label in ("2026-01-30", "2026-01-31"):
-        leased(FileStorage(str(tmp_path / "runs" / f"night-{label}-0123456789ab")))
-    name = str(tmp_path / "runs" / "night")
-    assert status(name, "--label", "2026-01-30").splitlines()[0] == f"{name}-2026-01-30-0123456789ab"
-    assert status(name, "--date", "2026-01-30").splitlines()[0] == f"{name}-2026-01-30-0123456789ab"
-    assert main(["status", name, "--date", "2026-01-30", "--label", "b"]) == 2
-    assert "give one" in capfd.readouterr().err
-    assert main(["status", name, "--label", "2026-02-01"]) == 2
-    assert f"no run of this name has the label or date 2026-02-01; see dmqr runs {tmp_path}/runs" in capfd.readouterr().err
-    assert main(["status", folder.root, "--label", "2026-01-30"]) == 2
-    assert "is one run already; give a label or date with <output>/<name>" in capfd.readouterr().err
-
-
-def test_where_no_run_lies(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", str(tmp_path / "runs" / "night")]) == 2
-    assert "/runs/night: no run lies there; give a run's folder" in capfd.readouterr().err
-
-
 def test_nothing_is_written(folder: FileStorage, status: Callable[..., str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in Path(folder.root).rglob("*")}
     status(folder.root)
@@ -215,7 +185,7 @@ def test_on_s3(s3: S3Server, status: Callable[..., str]) -> None:
     leased(storage)
     published(storage)
     assert line(status(storage.root), "state").startswith("running on far (process 4711)")
-    assert line(status(storage.root.rpartition("-")[0]), "shards") == "0 of 10 committed"
+    assert line(status(storage.root), "shards") == "0 of 10 committed"
 
 
 # ---------------------------------------------------------------- what the driver puts

@@ -1,4 +1,4 @@
-"""`dmqr status` from another machine, or as good as one: of a real run on S3, with nothing but its address."""
+"""`dmqr runs RUN` from another machine, or as good as one: of a real run on S3, with nothing but its address."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ ELSEWHERE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount
 
 
 def status_elsewhere(run: str, s3: S3Server, place: Path) -> dict[str, Any]:
-    """What `dmqr status RUN --json` prints there: another folder and environment, no config, no Ray."""
+    """What `dmqr runs RUN --json` prints there: another folder and environment, no config, no Ray."""
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(place), "PYTHONPATH": str(ROOT), "TZ": "Asia/Tokyo", **s3.environment}
-    command = [*ELSEWHERE, sys.executable, "-m", "jobs", "status", run, "--json"]
+    command = [*ELSEWHERE, sys.executable, "-m", "jobs", "runs", run, "--json"]
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     values: dict[str, Any] = json.loads(done.stdout)
@@ -66,19 +66,20 @@ def test_a_run_on_s3_seen_from_another_machine(
             return bool(found) and json.loads(storage.get(found[0]) or b"{}").get("phase") == "working"
 
         wait_until(driver, working)
-        seen = status_elsewhere(f"{output}/small", s3, elsewhere)
+        (run,) = (name for name in storage.folders() if name.startswith("small-"))
+        seen = status_elsewhere(f"{output}/{run}", s3, elsewhere)
         assert (seen["state"], seen["phase"], seen["pid"], seen["start"]) == ("running", "working", driver.pid, 1)
         assert seen["shards"]["planned"] == 2
         assert seen["queries"]["total"] == len(QUERIES)
         assert [stage["name"] for stage in seen["stages"]][:3] == ["read", "rewrite", "retrieve"]
-        assert seen["folder"].startswith(f"{output}/small-")
+        assert seen["folder"] == f"{output}/{run}"
         driver.kill()
         driver.communicate()
         assert status_elsewhere(seen["folder"], s3, elsewhere)["state"] == "running"  # as far as can be known there
         go_on.set()
         done = finish(start(command))
         assert done.code == 0, done.err
-        seen = status_elsewhere(f"{output}/small", s3, elsewhere)
+        seen = status_elsewhere(seen["folder"], s3, elsewhere)
     assert (seen["state"], seen["start"], seen["shards"]) == ("finished", 2, {"committed": 2, "planned": 2})
     assert (seen["queries"]["committed"], seen["errors"]["queries"]) == (len(QUERIES), 0)
     assert list(elsewhere.iterdir()) == []

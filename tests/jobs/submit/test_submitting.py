@@ -321,14 +321,6 @@ def test_a_stopped_job_ends_the_following_with_143(server: FakeJobServer, job: s
     assert submitted(server, job) == 143
 
 
-def test_status_of_a_job_that_has_no_folder_yet(server: FakeJobServer, job: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert submitted(server, job, "--detach") == 0
-    job_id = capsys.readouterr().out.strip()
-    assert main(["status", job, "--address", server.address]) == 0
-    assert capsys.readouterr().out == f"job {job_id}: running\n"
-    assert main(["status", job]) == 2
-
-
 # ---------------------------------------------------------------- refusals, before anything is sent
 
 

@@ -174,7 +174,7 @@ def test_a_finished_run_is_reported_and_read_without_the_code(
     (place / "overlap.py").unlink()
     forget("overlap")
     assert main(["report", str(folder)]) == 0
-    assert main(["status", str(folder)]) == 0
+    assert main(["runs", str(folder)]) == 0
     capsys.readouterr()
     assert main(["run", "own.yaml"]) == 2
     assert "there is no module overlap" in capsys.readouterr().err
