@@ -21,7 +21,6 @@ from jobs.store.contents import StoredSpace, abouts, stored_spaces
 from jobs.store.maintainer import maintaining
 
 UNUSED, OLD = "unused", "too old"
-DAY_SECONDS = 86_400.0
 
 
 class Collected(NamedTuple):

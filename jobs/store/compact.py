@@ -1,4 +1,4 @@
-"""`store compact`: many files that hold one range of query_ids become one.
+"""Compaction of the store: many files that hold one range of query_ids become one.
 
 Each night puts a file per shard, so that a shard of a later night reads one file of every night before. Merged files are put
 first, then a note that names them and what they replace; what is replaced stays for `GRACE_SECONDS`, for jobs that have listed

@@ -32,14 +32,9 @@ class StoredSpace:
     used: Sequence[str]
 
     @property
-    def replaced(self) -> set[str]:
-        """Returns the files that others replace, which stay for jobs that have listed them."""
-        return replaced(self.files, self.merges)
-
-    @property
     def read(self) -> list[str]:
         """Returns the files that a job reads."""
-        gone = self.replaced
+        gone = replaced(self.files, self.merges)
         return [name for name in self.files if name not in gone]
 
     def last_used(self, about: Mapping[str, Any]) -> str | None:

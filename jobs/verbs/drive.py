@@ -56,7 +56,7 @@ def drive(
                 told.about(prepared.run_id, where, new=prepared.storage.stat(SUCCESS) is None)
             job(progress, log)
             found = closed(progress, log)
-            _compact_store(prepared.config, progress, caller.program)
+            _compact_store(prepared.config, progress)
         except DmqrError as error:
             told.failed(error)
             event("end", str(error), logging.ERROR, code=error.exit_code)
@@ -86,7 +86,7 @@ def _stopped(error: Exception, log: LogFiles, again: str) -> Stopped:
     return Stopped("stopped-failure", words, graceful=False)
 
 
-def _compact_store(config: Config, progress: LiveDisplay, program: str) -> None:
+def _compact_store(config: Config, progress: LiveDisplay) -> None:
     """Compacts the store where many nights have put files of one range; a run is finished whether that succeeds or not."""
     from cluster.storage import open_storage
     from jobs.store.compact import compact_crowded
@@ -100,8 +100,7 @@ def _compact_store(config: Config, progress: LiveDisplay, program: str) -> None:
             on_begin=lambda one: progress.phase(f"compacting the store: {one.space.kind}"),
         )
     except (DmqrError, OSError) as error:
-        again_with = f"try again with: {program} store compact {shlex.quote(folder)}"
-        event("warning", f"the store was not compacted: {cause(error)}; {again_with}", logging.WARNING)
+        event("warning", f"the store was not compacted: {cause(error)}; the next run tries again", logging.WARNING)
         return
     for one in done:
         words = f"store: {one.space.kind} {one.space.name[:12]}: {one.files[0]:,} files are {one.files[1]:,} now"

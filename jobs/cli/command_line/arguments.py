@@ -221,8 +221,8 @@ VERBS = {
         _replay,
     ),
     "store": Verb(
-        "show what the store of a config has and saves, compact it, collect what is unused, forget a query, import and export",
-        f"dmqr store stats {QUICKSTART}",
+        "compact the store of a config and remove what is old or unused (gc); forget a query",
+        f"dmqr store gc {QUICKSTART} --unused 30d",
         _store,
     ),
     "report": Verb(

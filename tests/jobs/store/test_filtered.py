@@ -66,25 +66,3 @@ def test_they_are_no_other_queries(
     done = told(capsys, "forget", nights.path, QUERIES[0])
     assert (len(done["filtered"]), done["others"]) == (2, [])
     assert str(filtered) in done["runs"]
-
-
-def test_a_recording_is_not_imported(nights: Nights, filtered: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = stored_ids()
-    line = {"query": QUERIES[0], "completions": {"dmqr": {"text": json.dumps({"general": "a"})}}}
-    Path("recorded.jsonl").write_text(json.dumps(line) + "\n")
-    more = [word for one in FILTERED for word in ("--set", one)]
-    assert main(["store", "import", nights.path, "recorded.jsonl", *more]) == 2
-    assert "retrieve.filters: a recording has no values of them" in capsys.readouterr().err
-    assert stored_ids() == before
-    assert filtered.is_dir()
-
-
-@pytest.mark.slow
-def test_they_are_left_out_of_a_recording_and_counted_once(
-    nights: Nights, filtered: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    nights.run("two", *FILTERED)
-    done = told(capsys, "export", nights.path, "--out", "out.jsonl")
-    assert (done["queries"], done["without"], done["in_context"]) == (0, 0, 4)
-    assert Path("out.jsonl").read_text() == ""
-    assert filtered.is_dir()
