@@ -73,19 +73,6 @@ class MeasuredQuality:
             raise ConfigError("argument", f"write_trec {os.fspath(path)}: no list is judged; give judgements of results")
         return found
 
-    def write_latex(self, path: str | os.PathLike[str]) -> None:
-        """Writes the tables of an ablation's arms for LaTeX, as `dmqr evaluate --latex` does.
-
-        Raises:
-            ConfigError: it is a run, which has no arms.
-        """
-        from jobs.verbs.evaluate import MeasuredRun
-
-        if isinstance(self._measured, MeasuredRun):
-            what = f"{self._measured.folder.storage.root} is a run; such a table is of an ablation's arms"
-            raise ConfigError("argument", f"write_latex: {what}")
-        self._measured.write_latex(os.fspath(path))
-
     def to_pandas(self) -> pd.DataFrame:
         """Returns `table` as a pandas DataFrame.
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jobs.verbs.evaluate import MeasuredArms, MeasuredRun
 
 _OF_ONE = (
-    "key", "pairs", "answers", "calibration", "per_query", "trec", "latex", "rows", "arm",
+    "key", "pairs", "answers", "calibration", "per_query", "trec", "rows", "arm",
 )  # fmt: skip
 
 
@@ -38,8 +38,6 @@ def evaluate(options: argparse.Namespace) -> int:
         by.check_any(folder, "QRELS")
     if options.trec and by.judgements is None:
         raise ConfigError("argument", "--trec: writes the results of what is judged, and nothing is; give QRELS")
-    if options.latex and not folder.is_ablation:
-        raise ConfigError("argument", f"--latex: {folder.storage.root} is a run; such a table is of an ablation's arms")
     found = measured(folder, by, options.measures, how_compared(options, folder))
     _write(options, found)
     values = lambda: found.values() | ({"files": [one._asdict() for one in files]} if files else {})  # noqa: E731
@@ -77,5 +75,3 @@ def _write(options: argparse.Namespace, found: MeasuredRun | MeasuredArms) -> No
             tables.write_long(options.per_query, *found.frames)
     if options.trec:
         found.write_trec(options.trec)
-    if options.latex and not isinstance(found, MeasuredRun):
-        found.write_latex(options.latex)

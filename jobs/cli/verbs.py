@@ -123,7 +123,7 @@ def ablate(options: argparse.Namespace) -> int:
 
     config, measures = load(options), shown_by(options)
     with told_of(config, options, "ablate") as called:
-        job = prepare_ablation(config, options.config, building(called, "ablate"), measures)
+        job = prepare_ablation(config, options.config, building(called, "ablate"))
         found = whole_ablation(job, called, measures)
     return show(options, lambda: closing_values(found), lambda: closing_page(found), found.folder.storage.root)
 

@@ -65,27 +65,6 @@ class ReportSettings(Settings):
     one document which was graded; all: each, which makes a long page."""
 
 
-class TableSettings(Settings):
-    """The table of an ablation for a paper (table.tex, `evaluate --latex`)."""
-
-    arms: list[str] | dict[str, str] = []
-    """Arms in their order, or arm -> how it is called in the table; []: all, the baseline and then the best first."""
-    measures: list[str] = []
-    """Of `evaluate.measures`, in their order; []: all."""
-    digits: Annotated[int, Field(ge=1, le=6)] = 4
-    """Decimal places of the means."""
-    percent: bool = False
-    """Means times 100: 62.4 for .624, with `digits: 1`."""
-    marks: Literal["either", "direction", "none"] = "either"
-    """Of a difference to the baseline that is significant after correction: daggers in either direction; direction: arrows up
-    and down; none."""
-    caption: str | None = None
-    """As LaTeX has it, in place of one that says what was measured and tested; that stands below the table then. Further tables
-    of the file add what they are of."""
-    label: str | None = None
-    """Of the first table of one kind, to refer to; further ones end in what they are of, like -answers and -pairs."""
-
-
 Subsets = Literal["none", "all", "leave_one_out", "add_one"]
 
 
@@ -110,8 +89,6 @@ class AblateSettings(Settings):
     seeds: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=1)]] = 1
     """How often arms are answered, each time with a seed of its own, in place of `samples`: a number for all arms, or an arm or
     a family of arms like `bm25*` -> a number. Means, deviations and tests are over these answers."""
-    table: TableSettings = TableSettings()
-    """The table for a paper."""
     keep: Annotated[int, Field(gt=0)] | None = None
     """Documents written per query and arm: results, and in tails/ what stands behind them; null: to the deepest rank that a
     measure of `evaluate.measures` reads."""

@@ -43,14 +43,6 @@ def check_measures(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(printed)
 
 
-def printed(name: str) -> str:
-    """Returns a measure as ir_measures prints it; a name that it does not know as it is, like F1 of answers."""
-    try:
-        return str(_parsed(name))
-    except ConfigError:
-        return name
-
-
 def judged_measures(config: Config) -> tuple[str, ...]:
     """Returns the measures by a judge's grades, as deep as it judged: of a list, the share that is relevant, whether any is.
 
@@ -62,37 +54,6 @@ def judged_measures(config: Config) -> tuple[str, ...]:
     depth, relevant = settings.documents, settings.relevant
     rel = f"(rel={relevant})" if relevant > 1 else ""
     return f"nDCG@{depth}", f"P{rel}@{depth}", f"Success{rel}@{depth}"
-
-
-def check_table_measures(
-    config: Config, criteria: Sequence[str], measures: Sequence[str] | None = None, *, answers: bool = False
-) -> None:
-    """Checks the measures of `ablate.table` against what the arms of an ablation will be measured by.
-
-    Args:
-        config: Of the ablation. Where it names nothing to measure by, judgements may be given later, so that what they and
-            gold answers would be measured by is taken.
-        criteria: By which a judge grades answers.
-        measures: That lists are compared by in place of the config's.
-        answers: Whether an LLM answers in any arm.
-
-    Raises:
-        ConfigError: One will not be measured.
-    """
-    judge, by_list = config.judge, check_measures(measures or config.evaluate.measures)
-    known: list[str] = [*by_list] if config.evaluate.qrels else []
-    if judge is not None and judge.relevance is not None:
-        known += judged_measures(config) if config.evaluate.qrels or measures is None else by_list
-    if answers:
-        known += ANSWER_MEASURES if config.evaluate.answers else ()
-        mean = () if len(criteria) == 1 else ("criteria",)
-        of_kind = {"nuggets": NUGGET_MEASURES, "criteria": (*mean, *criteria)}
-        known += [name for kind in ([] if judge is None else judge.answer_kinds) for name in of_kind.get(kind, (kind,))]
-    known = known or [*by_list, *(ANSWER_MEASURES if answers else ())]
-    for name in config.ablate.table.measures:
-        if printed(name) not in known:
-            near = nearest(name, list(dict.fromkeys(known)))
-            raise ConfigError("config-value", f"ablate.table.measures: {name!r} will not be measured{near}")
 
 
 def depths(names: Sequence[str]) -> tuple[int, ...]:

@@ -173,11 +173,6 @@ def _judging(config: Config, kind: str) -> LlmStep:
     return step
 
 
-def criteria_of(config: Config) -> tuple[str, ...]:
-    """Returns the criteria by which the judge of a config grades answers; raises ConfigError."""
-    return () if config.judge is None or config.judge.criteria is None else _judging(config, "criteria").keys
-
-
 def ready_steps(config: Config, resolve: Resolve = engine.resolve) -> ReadySteps:
     """Returns the steps of a config that LLMs do after retrieval.
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from cluster.costs import Prices
 from cluster.storage.s3_duckdb import kept_duckdb
-from jobs.config.settings import EvaluateSettings, TableSettings
+from jobs.config.settings import EvaluateSettings
 from jobs.counts import QUANTITIES, by_arm
 from jobs.log.judgements import Judgements
 from jobs.measure.answers.comparison import compare_answers, compare_judged
@@ -23,7 +23,6 @@ from jobs.measure.compare.funnel import Funnel, funnel
 from jobs.measure.compare.gates import GatedArm, gated_arms
 from jobs.measure.compare.standing import standing
 from jobs.measure.compare.worth import Worth, worth
-from jobs.measure.export.latex import write_latex
 from jobs.measure.export.tables import write_long
 from jobs.measure.judged.family import judged_families, models_of
 from jobs.notify.message import Leading
@@ -37,7 +36,7 @@ from jobs.runs.traffic import covered_words
 from jobs.terminal.formats import known
 from jobs.terminal.tables import facts
 
-TABLE, PER_QUERY = "table.tex", "per_query.parquet"
+PER_QUERY = "per_query.parquet"
 
 
 @dataclass(frozen=True)
@@ -132,17 +131,14 @@ def compared(
     )
 
 
-def write_pages(found: ComparedArms, *, texts: bool, samples: int, table: TableSettings | None = None) -> None:
-    """Writes report.html into the ablation's folder, and, where arms were measured, table.tex and per_query.parquet.
-
-    `table`: of table.tex; None: that of the ablation's config.
+def write_pages(found: ComparedArms, *, texts: bool, samples: int) -> None:
+    """Writes report.html into the ablation's folder, and, where arms were measured, per_query.parquet.
 
     Raises:
         ConfigError: the table names an arm or a measure that does not exist, or tables cannot be read.
     """
     found.folder.storage.put(REPORT, ablation_report(found, texts=texts, samples=samples).encode())
     if found.measured:
-        write_latex(found.folder.storage.url(TABLE), *found.measured, table=table or found.folder.config.ablate.table)
         write_long(found.folder.storage.url(PER_QUERY), *(one.frame for one in found.measured))
 
 

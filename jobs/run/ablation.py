@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from cluster.errors import ConfigError, nearest
 from jobs.chain.arms.arms import Arm, arms_of
 from jobs.chain.arms.compile import Compiled, compile_arms
 from jobs.chain.arms.opened import digest
@@ -14,9 +13,8 @@ from jobs.config.config import Config
 from jobs.job.baselines import arm_baselines, check_pairs
 from jobs.job.given_lists import given_list_notes, with_given_lists
 from jobs.job.keys import SCHEMA_VERSION, VERSIONS, run_id
-from jobs.job.measure_checks import check_measures, check_table_measures, deepest_rank
+from jobs.job.measure_checks import check_measures, deepest_rank
 from jobs.job.prepare import Prepared, Ready, leave, log_columns, prepare
-from jobs.job.steps import criteria_of
 from jobs.log.check import has_values
 from jobs.run.job import Job
 from jobs.run.seeds import check_samples, with_seeds
@@ -25,14 +23,13 @@ from jobs.run.seeds import check_samples, with_seeds
 SLICES = ("query_type", "frequency", "difficulty", "words", "language")
 
 
-def prepare_ablation(config: Config, config_path: str, ready: Ready = leave, measures: Sequence[str] | None = None) -> Job:
+def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> Job:
     """Returns a checked ablation with the name of its folder; no table is written.
 
     Args:
         config: of the ablation, or of one set.
         config_path: its file.
         ready: may build indexes that are missing, also those of arms alone.
-        measures: that arms will be compared by; None: those of the config.
 
     Raises:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: it cannot be run.
@@ -41,8 +38,6 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave, mea
     check_measures(config.evaluate.measures)
     deepest = deepest_rank(config.evaluate.measures)
     _check_named(config, arms)
-    answers = any(arm.config.answer is not None for arm in arms)
-    check_table_measures(config, criteria_of(config), measures, answers=answers)
     prepared = prepare(config, config_path, lambda _: ready([arm.config for arm in arms]))
     looked = config.ablate.keep or deepest
     check_samples(config, prepared.rewriting)
@@ -111,8 +106,6 @@ def _check_named(config: Config, arms: Sequence[Arm]) -> None:
     names = [arm.name for arm in compared]
     arm_baselines(config.evaluate, names)
     check_pairs(config.evaluate, sum(not arm.members and arm.family != "samples" for arm in compared))
-    if wrong := next((arm for arm in config.ablate.table.arms if arm not in names), None):
-        raise ConfigError("config-value", f"ablate.table.arms: no arm {wrong!r}{nearest(wrong, names)}")
 
 
 def _warnings(arms: Sequence[Arm]) -> tuple[str, ...]:

@@ -147,12 +147,6 @@ class MeasuredArms:
 
         return [] if self.lists is None else list(write_trec(path, self.folder, self.lists.frame).values())
 
-    def write_latex(self, path: str) -> None:
-        """Writes the tables of the arms for LaTeX."""
-        from jobs.measure.export.latex import write_latex
-
-        write_latex(path, *self.found, table=self.folder.config.ablate.table)
-
 
 def measured(
     folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | None = None, compared: Mapping[str, Any] | None = None

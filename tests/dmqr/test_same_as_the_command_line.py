@@ -212,11 +212,6 @@ def test_run_files_are_read_by_ir_measures(here: Path, capfd: pytest.CaptureFixt
         assert {str(name): value for name, value in found.items()} == pytest.approx(
             {str(name): wanted[str(name)] for name in measures}
         )
-    ablation.quality().write_latex("table.tex")
-    assert main(["evaluate", ablation.folder, "--latex", "by_cli.tex"]) == 0
-    assert Path("table.tex").read_text() == Path("by_cli.tex").read_text()
-    with pytest.raises(dmqr.ConfigError, match="is a run; such a table is of an ablation's arms"):
-        run.quality().write_latex("table.tex")
     capfd.readouterr()
 
 

@@ -64,7 +64,6 @@ def add_evaluate(one: argparse.ArgumentParser) -> None:
     words = "write the run's results (not the original's; all that were kept) of what is judged as a TREC run file;"
     words += " a topic is the judged log_id, else the query_id"
     add(one, "--trec", metavar="FILE", help=words + "; of an ablation: a folder of one file per arm")
-    add(one, "--latex", metavar="FILE", help="write the table of an ablation's arms for LaTeX")
     words = "write each answered query with contexts, citations, gold answers and judgements: JSON lines"
     add(one, "--rows", metavar="FILE", help=words)
     add(one, "--arm", metavar="ARM", help="whose answers --rows has, of an ablation (default: the config itself)")

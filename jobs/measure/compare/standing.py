@@ -1,6 +1,6 @@
 """How the arms of a comparison stand to each other and to the baseline: places, corrected p-values, verdicts, marks.
 
-The report's page, the LaTeX table and the exports read them here, so that all say the same.
+The report's page and the exports read them here, so that all say the same.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _by_name(arms: Iterable[str], measures: Iterable[str], values: Floats) -> di
     return {arm: dict(zip(names, row, strict=True)) for arm, row in zip(arms, values.tolist(), strict=True)}
 
 
-def places(means: Mapping[str, float], noise: float = 0.0, digits: int = PLACES) -> tuple[frozenset[str], frozenset[str]]:
+def places(means: Mapping[str, float], noise: float = 0.0) -> tuple[frozenset[str], frozenset[str]]:
     """Returns the arms with the greatest and with the second greatest printed mean; no second where all are equal.
 
     Arms nearer to these than the judge's noise share their place: it does not order them.
@@ -109,9 +109,8 @@ def places(means: Mapping[str, float], noise: float = 0.0, digits: int = PLACES)
     Args:
         means: arm -> mean, of those that may be called best.
         noise: of the judge.
-        digits: of a printed mean.
     """
-    printed = {arm: round(value, digits) for arm, value in means.items()}
+    printed = {arm: round(value, PLACES) for arm, value in means.items()}
     found: list[frozenset[str]] = []
     for _ in range(2):
         greatest = max(printed.values(), default=0.0)
@@ -129,12 +128,6 @@ def pair_mark(compared: Difference | ArmPair) -> str:
     """Returns the mark of a significant difference of two arms, or nothing."""
     p = compared.deciding
     return "" if p is None else next((sign for level, sign in MARKS if p < level), "")
-
-
-def paired_arms(comparison: Comparison) -> list[str]:
-    """Returns the arms of which every two are compared, by the mean of the first measure, the best first."""
-    arms = {arm for one in comparison.pairs for arm in (one.arm, one.other)}
-    return [arm for arm in standing(comparison).ordered() if arm in arms]
 
 
 def cut_mark(difference: Difference) -> str:

@@ -1,1 +1,1 @@
-"""What a comparison gives to other tools: LaTeX, CSV, Parquet, TREC files, lists."""
+"""What a comparison gives to other tools: CSV, Parquet, TREC files, lists."""

@@ -75,7 +75,7 @@ def report_of(
     **options: Any,
 ) -> str:
     judgements = None if grades is None else Judgements("qrels.tsv", grades)
-    found = ComparedArms(run, None, saved(run), comparison, funnel, worth, None, costs, judgements)
+    found = ComparedArms(run, None, saved(run), comparison, funnel, worth, costs, judgements)
     return ablation_report(found, **options)
 
 

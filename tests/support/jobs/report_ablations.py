@@ -120,7 +120,7 @@ def funnel_of(strategies: Sequence[str] = STRATEGIES, scale: int = 1) -> Funnel:
 
 def worth_of(strategies: Sequence[str] = STRATEGIES) -> list[Worth]:
     """Returns invented worths."""
-    return [Worth(name, 0.31 - 0.1 * n, 4.2 - 0.5 * n, 0.42 - 0.05 * n, None) for n, name in enumerate(strategies)]
+    return [Worth(name, 0.31 - 0.1 * n, 4.2 - 0.5 * n, 0.42 - 0.05 * n) for n, name in enumerate(strategies)]
 
 
 def costs_of(arms: Sequence[ArmOf], comparison: Comparison | None = None, *, priced: bool = True) -> list[ArmCost]:

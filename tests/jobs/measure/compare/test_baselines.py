@@ -20,7 +20,6 @@ from jobs.job.baselines import MOST_PAIRED, arm_baselines, check_pairs
 from jobs.log.judgements import Judgements
 from jobs.measure.compare.comparison import Comparison, compare, differences, over_pairs
 from jobs.measure.compare.pairs import pairs_of
-from jobs.measure.export.latex import latex_pairs, latex_table, write_latex
 from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import ComparedArms
 from jobs.pages.comparison import comparison_table, comparison_values
@@ -167,30 +166,6 @@ def test_what_is_printed_says_what_was_compared_with_what(tmp_path: Path) -> Non
     assert header == "slices keys original both difference"
 
 
-def test_latex_has_each_baseline_before_its_arms_and_the_pairs(tmp_path: Path) -> None:
-    found = made(tmp_path, **FAMILIES, pairs=True)
-    table = latex_table(found)
-    rows = [line.partition(" &")[0] for line in table.splitlines() if line.endswith(r"\\")][1:]
-    assert (rows[0], set(rows[1:4])) == ("original", {"both", "k=1", "k=2"})
-    assert (rows[4], set(rows[5:])) == ("bm25 plain", {"bm25 more", "bm25 most"})
-    for words in ("against its baseline", "compared with bm25 plain: bm25 more, bm25 most", "over all pairs of arms of"):
-        assert words in table
-    pairs = latex_pairs(found)
-    body = [line.removesuffix(r" \\").split(" & ") for line in pairs.splitlines() if line.startswith("(")]
-    names = [row[0].partition(") ")[2] for row in body]
-    assert names[0] == "both"
-    for n, row in enumerate(body):
-        for m, cell in enumerate(row[1:]):
-            if n == m:
-                assert cell == "--"
-                continue
-            value = float(cell.partition("$^")[0].replace("$-$", "-"))
-            means = [values_of(found, names[place]).mean() for place in (n, m)]
-            assert value == pytest.approx(means[0] - means[1], abs=6e-5)
-    write_latex(str(tmp_path / "t.tex"), found)
-    assert (tmp_path / "t.tex").read_text() == table + "\n" + pairs
-
-
 @pytest.mark.slow
 def test_the_page_has_baselines_and_pairs(tmp_path: Path) -> None:
     plain = comparison_of(REPORTED, reported_values(REPORTED, 60))
@@ -201,7 +176,7 @@ def test_the_page_has_baselines_and_pairs(tmp_path: Path) -> None:
     own = over_pairs(differences(frame, bases, 0.01, families, frozenset()), pairs, {})
     found = replace(plain, baselines=bases, differences=tuple(own), pairs=tuple(pairs))
     run = ablation_at(tmp_path, REPORTED)
-    text = ablation_report(ComparedArms(run, None, saved(run), found, None, [], None, [], None))
+    text = ablation_report(ComparedArms(run, None, saved(run), found, None, [], [], None))
     page = Page(text)
     assert text.count("<small>baseline</small>") == 2
     assert page.row("arms", "without keyword against general")

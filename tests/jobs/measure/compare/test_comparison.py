@@ -17,7 +17,6 @@ from cluster.errors import ConfigError
 from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.compare.comparison import Comparison, compare
-from jobs.measure.export.latex import latex_table
 from jobs.measure.significance import holm
 from jobs.pages.comparison import BEST, MOST_ARMS, SECOND, comparison_table, comparison_values, marks
 from jobs.runs.folder import RunFolder
@@ -266,10 +265,6 @@ def test_further_names_of_an_arm_are_not_tested_and_parts_are_marked(compared: C
     assert "§ general: texts are parts of the answers to the joint request for general, keyword" in text
     assert "mine is keyword under another name" in text
     assert "full is also k=60" in text
-    table = latex_table(found)
-    assert "general$^{\\S}$ &" in table
-    assert "mine is keyword under another name" in table
-    assert "keyword &" in table
     assert compared(arms, baseline="k=60").baseline == "full"
 
 

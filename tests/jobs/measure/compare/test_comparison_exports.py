@@ -1,11 +1,10 @@
-"""What a comparison gives to other tools: LaTeX, CSV and Parquet, TREC run files."""
+"""What a comparison gives to other tools: CSV and Parquet, TREC run files."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,113 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import ConfigError
-from jobs.config.settings import TableSettings
 from jobs.measure.compare.comparison import Comparison
 from jobs.measure.export import trec
-from jobs.measure.export.latex import latex_table, write_latex
-from jobs.measure.export.latex_cells import latex
 from jobs.measure.export.tables import write_long
 from jobs.measure.export.trec import run_tags, write_trec
 from tests.support.jobs.report_ablations import ARMS, MEASURES, ArmOf, ablation_at, comparison_of, query_id, values_of
-
-# ---------------------------------------------------------------- LaTeX
-
-
-def unescaped(text: str, char: str) -> list[int]:
-    """The places of a character that no backslash takes its meaning from."""
-    return [
-        found.start()
-        for found in re.finditer(re.escape(char), text)
-        if not re.search(r"(?<!\\)(\\\\)*\\$", text[: found.start()])
-    ]
-
-
-def balanced(text: str) -> bool:
-    depth = 0
-    braces = dict.fromkeys(unescaped(text, "{"), 1) | dict.fromkeys(unescaped(text, "}"), -1)
-    for place in sorted(braces):
-        depth += braces[place]
-        if depth < 0:
-            return False
-    return depth == 0
-
-
-def test_the_table_has_the_means_with_best_second_and_daggers() -> None:
-    arms = [ArmOf("original", "always", ()), ArmOf("a_b & 50 %", effect=0.5), ArmOf("half", effect=0.1), ArmOf("no", "grid")]
-    values = np.zeros((4, len(MEASURES), 4))
-    values[:, :] = np.array([[0.1] * 4, [0.4, 0.4, 0.4, 0.5], [0.2] * 4, [0.1] * 4])[:, None, :]
-    comparison = comparison_of(arms, values)
-    daggers = {"a_b & 50 %": (0.001, None), "half": (0.04, None), "no": (None, 0.2)}
-    differences = tuple(
-        replace(one, p_holm=daggers[one.arm][0], q=daggers[one.arm][1]) if one.arm in daggers else one
-        for one in comparison.differences
-    )
-    table = latex_table(replace(comparison, differences=differences))
-    lines = table.splitlines()
-    assert r"a\_b \& 50 \% & \textbf{0.4250}$^{\ddagger}$" in table
-    assert r"half & \underline{0.2000}$^{\dagger}$" in table
-    assert "no & 0.1000 &" in table
-    rows = [line for line in lines if line.endswith(r"\\")]
-    assert [len(unescaped(row, "&")) for row in rows] == [len(MEASURES)] * 5
-    assert rows[1].startswith("original &")
-    assert lines.index(r"\toprule") < lines.index(r"\midrule") < lines.index(r"\bottomrule")
-    for words in ("against original", "paired $t$-test", "Holm", "Benjamini-Hochberg", "4 judged queries"):
-        assert words in table
-
-
-def test_arms_measures_digits_and_marks_of_a_table_are_by_choice() -> None:
-    comparison = comparison_of(ARMS, values_of(ARMS, 60))
-    chosen = TableSettings(
-        arms={"keyword": "Keywords", "original": "Query"}, measures=["R@10"], digits=1, percent=True, marks="direction",
-        caption="Ours.", label="tab:x",
-    )  # fmt: skip
-    table = latex_table(comparison, table=chosen)
-    rows = [line for line in table.splitlines() if line.endswith(r"\\")]
-    assert [row.split(" & ")[0] for row in rows] == ["Arm", "Keywords", "Query"]
-    mean = 100 * comparison.by_arm["original", "R@10"].mean
-    assert rows[2] == rf"Query & \textbf{{{mean:.1f}}} \\"
-    p = comparison.by_arm["keyword", "R@10"].corrected
-    assert p is not None
-    assert rows[1].count(r"\downarrow") == (p < 0.05) + (p < 0.01)
-    assert r"\caption{Ours.}" in table
-    assert r"\label{tab:x}" in table
-    assert "Holm" in table.partition(r"\end{tabular}")[2]
-    with pytest.raises(ConfigError, match=r"ablate\.table\.arms: 'nobody' is no arm"):
-        latex_table(comparison, table=TableSettings(arms=["nobody"]))
-    with pytest.raises(ConfigError, match=r"ablate\.table\.measures: 'AP' is not measured"):
-        latex_table(comparison, table=TableSettings(measures=["AP"]))
-
-
-def test_means_over_log_rows_are_said_to_be() -> None:
-    keyed = comparison_of(ARMS, values_of(ARMS, 20), key="log_id")
-    assert "Means over 20 judged log rows" in latex_table(keyed)
-
-
-def test_more_rows_than_asked_for_are_counted_in_the_caption() -> None:
-    table = latex_table(comparison_of(ARMS, values_of(ARMS, 20)), rows=4)
-    assert f"{len(ARMS) - 4} arms with lower nDCG@10 are left out" in table
-    assert table.count(r"\\" + "\n") == 5
-
-
-@given(st.text(max_size=40))
-def test_any_name_is_balanced_latex_in_one_line(name: str) -> None:
-    escaped = latex(name)
-    assert balanced(escaped)
-    assert "\n" not in escaped
-    for char in "&%#$_^~":
-        assert not unescaped(re.sub(r"\\text\w+\{\}", "", escaped), char)
-
-
-def test_the_whole_table_is_balanced_whatever_arms_are_called(tmp_path: Path) -> None:
-    arms = [ArmOf("original", "always", ()), ArmOf(r"a\b{c}$%&#_^~<>|", effect=0.1), ArmOf("}{", "grid", members=("original",))]
-    comparison = comparison_of(arms, values_of(arms, 10))
-    table = latex_table(comparison)
-    assert balanced(table)
-    assert len(unescaped(table, "$")) % 2 == 0
-    assert table.count(r"\begin{") == table.count(r"\end{") == 2
-    write_latex(str(tmp_path / "t.tex"), comparison)
-    assert (tmp_path / "t.tex").read_text() == table
-
 
 # ---------------------------------------------------------------- values
 

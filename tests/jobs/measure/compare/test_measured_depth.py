@@ -119,9 +119,6 @@ def test_a_measure_looks_as_deep_as_its_name_says_or_is_marked(done: Callable[..
     page = ablation_report(found, texts=True, samples=0)
     assert words in page
     assert "<sup>*</sup>" in page
-    table = (Path(found.folder.storage.root) / "table.tex").read_text()
-    assert words in table
-    assert "$^{*}$" in next(line for line in table.splitlines() if line.startswith("twice &"))
     values = json.loads(json.dumps(closing_values(found)))["comparison"]
     told = {arm["arm"]: arm["measures"][recall] for arm in values["arms"]}
     assert told["twice"]["looked"] == {"reads": READS, "documents": CANDIDATES, "keys": len(QUERIES)}

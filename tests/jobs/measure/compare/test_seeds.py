@@ -21,7 +21,6 @@ from jobs.log.judgements import Judgements
 from jobs.measure.arrays import Floats
 from jobs.measure.compare.comparison import Comparison, compare
 from jobs.measure.compare.standing import standing
-from jobs.measure.export.latex import latex_table
 from jobs.measure.export.tables import write_long
 from jobs.measure.export.trec import write_trec
 from jobs.measure.seeds import with_seeds
@@ -201,9 +200,6 @@ def test_every_table_says_the_deviation(tmp_path: Path) -> None:
     values = json.loads(json.dumps(comparison_values(found), allow_nan=False))
     general = next(arm for arm in values["arms"] if arm["arm"] == "general")["measures"]["nDCG@10"]
     assert (general["seeds"], general["deviation"], len(general["seed_means"])) == (3, one.deviation, 3)
-    table = latex_table(found)
-    assert rf"{{\scriptsize$\pm${one.deviation:.4f}}}" in table
-    assert r"$\pm$ full, general, rrf: mean and standard deviation of 3 seeds" in table
     write_long(str(tmp_path / "keys.parquet"), found.frame)
     rows = pq.read_table(tmp_path / "keys.parquet").to_pylist()
     by_arm = {
