@@ -204,9 +204,9 @@ def fatal_status(status: int, url: str, said: str, key: ApiKey) -> tuple[str, st
     """
     if status in (401, 403) and key.source:
         remedy = f"write one that it takes into {key.source}" if key.in_file else f"set {key.source} to one that it takes"
-        return "engine-access", f"{url} refuses the key in {key.source} ({said}); {remedy}"
+        return "server-access", f"{url} refuses the key in {key.source} ({said}); {remedy}"
     if status in (401, 403):
-        return "engine-access", f"{url} wants a key ({said}); name the environment variable that has it in api_key_env"
+        return "server-access", f"{url} wants a key ({said}); name the environment variable that has it in api_key_env"
     if status == 402:
-        return "engine-access", f"{url} wants to be paid first ({said}); look at the account of the key"
-    return "engine-away", f"{url} is not there ({said}); correct base_url, which usually ends in /v1"
+        return "server-access", f"{url} wants to be paid first ({said}); look at the account of the key"
+    return "server-away", f"{url} is not there ({said}); correct base_url, which usually ends in /v1"

@@ -195,7 +195,7 @@ def check_planned(where: str, planned: Mapping[str, Any] | None, identity: Mappi
     """Refuses an index, which `where` names, that has another identity than the planned one; None: any is good."""
     if planned is not None and dict(planned) != identity:
         raise RetrieverError(
-            "index-replaced",
+            "run-changed",
             f"{where} was replaced since this run was planned ({identity_differences(planned, identity)}); start a new run, or "
             "put the old index back",
         )

@@ -226,7 +226,7 @@ def check_border(where: str, found: pa.Schema, wanted: pa.Schema) -> None:
     other = [f"{n}: {found.field(n).type} instead of {wanted.field(n).type}" for n in wanted.names
              if n in found.names and found.field(n).type != wanted.field(n).type]  # fmt: skip
     raise ClusterError(
-        "stage-table",
+        "internal-error",
         f"{where} a table that is not its schema: missing {missing}, unknown {extra}, of another type {other}, "
         f"found {found.names}; report it: a stage is at fault",
     )

@@ -63,7 +63,7 @@ def link(stages: Sequence[Stage], source: pa.Schema) -> list[Stage]:
         worker: Any = stage.worker
         if missing := [name for name in worker.NEEDS if name not in schema.names]:
             raise ClusterError(
-                "stage-table",
+                "internal-error",
                 f"stage {stage.name} needs {missing}, which no stage before it adds, found {schema.names}; "
                 "report it: the chain of stages is at fault",
             )

@@ -93,7 +93,7 @@ def open_storage(url: str) -> Storage:
     if "://" in url and not url.startswith("file://"):
         scheme = url.split("://", 1)[0]
         raise ClusterError(
-            "storage-address", f"{url}: {scheme}:// is not supported; use s3://BUCKET/FOLDER, or a folder of the file system"
+            "storage-refused", f"{url}: {scheme}:// is not supported; use s3://BUCKET/FOLDER, or a folder of the file system"
         )
     from cluster.storage.files import FileStorage
 

@@ -97,11 +97,11 @@ def usable(folder: Path) -> Iterator[None]:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = cache_folder().parent
         if FOLDER not in os.environ and (own.is_symlink() or own.stat().st_uid != os.getuid()):  # all may write in /tmp
-            raise ClusterError("storage-cache", f"{own}: is another user's; set {FOLDER} to another folder")
+            raise ClusterError("disk-space", f"{own}: is another user's; set {FOLDER} to another folder")
         yield
     except OSError as error:
         what = f"{folder}: no copies can be put there: {error.strerror}"
-        raise ClusterError("storage-cache", f"{what}; set {FOLDER} to another folder") from error
+        raise ClusterError("disk-space", f"{what}; set {FOLDER} to another folder") from error
 
 
 @contextmanager
@@ -184,7 +184,7 @@ def _copy(
         free = shutil.disk_usage(part).free
         if wanted > free:
             raise ClusterError(
-                "storage-cache",
+                "disk-space",
                 f"{storage.root}: its copy on this machine takes {wanted:,} bytes, {folder.parent} has {free:,} free; "
                 f"free some, or set {FOLDER} to a folder on another disk",
             )

@@ -75,7 +75,7 @@ class S3Storage:
         """Sets the root, without a request. ClusterError if the address names no bucket."""
         bucket, _, prefix = root.removeprefix(SCHEME).partition("/")
         if not bucket:
-            raise ClusterError("storage-address", f"{root}: names no bucket; write s3://BUCKET/FOLDER")
+            raise ClusterError("storage-refused", f"{root}: names no bucket; write s3://BUCKET/FOLDER")
         self._bucket, self._prefix = bucket, prefix.strip("/")
         self.root = f"{SCHEME}{bucket}" + (f"/{self._prefix}" if self._prefix else "")
 

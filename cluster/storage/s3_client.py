@@ -187,7 +187,7 @@ def _translated(error: Exception, url: str, where: Any) -> Exception | None:
         (of.SSLError, _insecure(error, url, host)),
         (BrokenAnswer, _insecure(error, url, host)),  # botocore passes it on as it is, of a body
         (of.ParamValidationError | of.UnsupportedS3ArnError, ClusterError(
-            "storage-address", f"{url}: is not an address of S3; write s3://BUCKET/FOLDER"
+            "storage-refused", f"{url}: is not an address of S3; write s3://BUCKET/FOLDER"
         )),
         (of.PartialCredentialsError, ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")),
         (

@@ -152,9 +152,9 @@ def no_room(what: str, error: duckdb.Error, memory: str, remedy: str) -> LogErro
     """Returns the error of a query that ran out of memory, with that remedy, or of disk space (DuckDB has two for it)."""
     why = reason(error)
     if isinstance(error, duckdb.OutOfMemoryException) and "max_temp_directory_size" not in str(error):
-        return LogError("log-space", f"{what}: it needs more memory than its {memory} ({why}); {remedy}")
+        return LogError("disk-space", f"{what}: it needs more memory than its {memory} ({why}); {remedy}")
     where = tempfile.gettempdir()
-    return LogError("log-space", f"{what} (memory_limit {memory}, temporary files in {where}): {why}; free space there")
+    return LogError("disk-space", f"{what} (memory_limit {memory}, temporary files in {where}): {why}; free space there")
 
 
 def reason(error: Exception) -> str:

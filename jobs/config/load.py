@@ -26,8 +26,8 @@ from jobs.log.settings import day
 _CODES = {
     "extra_forbidden": "config-key",
     "union_tag_invalid": "config-key",
-    "missing": "config-missing",
-    "union_tag_not_found": "config-missing",
+    "missing": "config-key",
+    "union_tag_not_found": "config-key",
     NO_KIND: "config-key",
     NO_PLUGIN: "plugin",
 }

@@ -106,7 +106,7 @@ def check_indexes(corpora: Sequence[NamedCorpus], filters: Sequence[str]) -> Non
         for place in {built.place for built in index_builds(corpus.retrievers, filters).builds}:
             if (other := owners.setdefault(place, corpus)) is not corpus:
                 raise RetrieverError(
-                    "index-shared",
+                    "index-other",
                     f"index {place}: is of two corpora, {other.shown} and {corpus.shown}, and is built of one; give each an "
                     "index of its own, or build it with a config without collections",
                 )

@@ -47,7 +47,9 @@ def build_on_s3(index: FolderBuild, given: BuildInputs) -> IndexSummary:
     except RetrieverError:  # a damaged index is replaced
         old = None
     if old is None and (other := next((one.key for one in storage.list() if not one.key.startswith(_OURS)), None)):
-        raise RetrieverError("index-place", f"index {url}: is not empty and not an index (it has {other}); give another folder")
+        raise RetrieverError(
+            "storage-unwritable", f"index {url}: is not empty and not an index (it has {other}); give another folder"
+        )
     check_writable(storage, f"index {url}")
     try:
         lease = Lease.acquire(storage)

@@ -61,5 +61,5 @@ def corpus_file(name: SetName) -> str:
         raise ConfigError("test-collection", f"{_WHERE}: {name}: has queries alone; name the corpus that is searched")
     path = corpus_of(name.rest, _WHERE)
     if not is_there(path):
-        raise RetrieverError("corpus-missing", f"{_WHERE}: {name}: there is no {path}; correct it")
+        raise RetrieverError("corpus", f"{_WHERE}: {name}: there is no {path}; correct it")
     return path

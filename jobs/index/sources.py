@@ -111,7 +111,7 @@ def table_files(path: str, keys: Sequence[str]) -> list[str | Source]:
         if found := text_tables(inside, path):
             return [str(Path(path, name)) for name in found]
         raise RetrieverError(
-            "corpus-missing",
+            "corpus",
             f"corpus {path}: the folder holds no {_TABLES} file and no document ({', '.join(READERS)}); give another",
         )
     if object_at(path) is not None:
@@ -122,7 +122,7 @@ def table_files(path: str, keys: Sequence[str]) -> list[str | Source]:
     if found := text_tables(keys, path):
         return [storage.url(key) for key in found]
     raise RetrieverError(
-        "corpus-missing",
+        "corpus",
         f"corpus {path}: no such object, and no {_TABLES} or document below it; correct corpus.path or --corpus",
     )
 

@@ -61,7 +61,7 @@ def text_tables(names: Sequence[str], where: str) -> list[str]:
     forms = {form_of(name): name for name in found}
     if len(forms) > 1:
         raise RetrieverError(
-            "corpus-invalid",
+            "corpus",
             f"corpus {where}: holds lines of JSON and CSV, which may be the same rows ({', '.join(forms.values())}); "
             "name the files, or a folder of one form",
         )
@@ -115,18 +115,18 @@ def _reading(path: str) -> Iterator[None]:
     try:
         yield
     except CsvFault as fault:
-        raise RetrieverError("corpus-invalid", f"corpus {path}{fault.at}: {fault.words}") from None
+        raise RetrieverError("corpus", f"corpus {path}{fault.at}: {fault.words}") from None
     except UnavailableError:
         raise
     except (duckdb.Error, OSError, pa.ArrowException) as error:
         what = "CSV" if form_of(path) == "csv" else "lines of JSON, an object a line"
         raise RetrieverError(
-            "corpus-invalid", f"corpus {path}: cannot be read as {what}: {reason(error)}; correct it, or export it again"
+            "corpus", f"corpus {path}: cannot be read as {what}: {reason(error)}; correct it, or export it again"
         ) from None
 
 
 def _empty(path: str) -> RetrieverError:
-    return RetrieverError("corpus-invalid", f"corpus {path}: no documents in it; give another")
+    return RetrieverError("corpus", f"corpus {path}: no documents in it; give another")
 
 
 def _of_csv(path: str) -> _TextRows:
@@ -141,7 +141,7 @@ def _of_csv(path: str) -> _TextRows:
 def _check_distinct(path: str, names: Sequence[str]) -> None:
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
-        raise RetrieverError("corpus-invalid", f"corpus {path}: two columns are called {twice[0]!r}; rename one")
+        raise RetrieverError("corpus", f"corpus {path}: two columns are called {twice[0]!r}; rename one")
 
 
 def _of_json(path: str, columns: CorpusSettings) -> _TextRows:
@@ -190,7 +190,7 @@ def _check_mixed(path: str, name: str, *, whole_numbers: bool) -> None:
     if odd:
         wanted, kinds = "string or integer" if whole_numbers else "string", ", ".join(sorted(odd)).lower()
         raise RetrieverError(
-            "corpus-invalid", f"corpus {path}: column {name!r} must be {wanted}, found {kinds} in some rows; convert it"
+            "corpus", f"corpus {path}: column {name!r} must be {wanted}, found {kinds} in some rows; convert it"
         )
 
 

@@ -61,7 +61,7 @@ def _copied(storage: S3Storage, name: str) -> Path:
     entry = storage.stat(name)
     if entry is None:
         raise RewriterError(
-            "recording", f"recorded completions {storage.url(name)}: there is no such object; correct rewrite.engine.path"
+            "run-file", f"recorded completions {storage.url(name)}: there is no such object; correct rewrite.engine.path"
         )
     copy = copied(storage, [entry], f"{entry.etag} {entry.size}", name=name, on_progress=heartbeat)
     assert copy is not None

@@ -170,7 +170,7 @@ def _check_texts(
     if len({index.get("corpus") for index in searched.values()}) > 1:
         where = f"retrieve.collections.{collection}" if collection else "retrieve.retrievers"
         raise ConfigError(
-            "index-shared",
+            "index-other",
             f"{where}: {', '.join(searched)} search indexes of different corpora, but texts are taken from one; "
             "build all from one corpus for all, or set rerank.kind: none and fuse.duplicates: keep",
         )
@@ -178,7 +178,7 @@ def _check_texts(
     only = searched[name].get("filter")
     if only is not None and (others := [other for other, index in searched.items() if index.get("filter") != only]):
         raise ConfigError(
-            "index-shared",
+            "index-other",
             f"retrieve.retrievers.{name}: texts are taken from it, and its filter leaves out what {others[0]} may find; "
             f"give both one filter, put {others[0]} first, or set rerank.kind: none and fuse.duplicates: keep",
         )

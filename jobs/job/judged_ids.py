@@ -76,7 +76,7 @@ def _known(
             documents = open_documents(name, settings.at(identity), cached_only=True)
             there = getattr(documents, "entry", {}).get("corpus")
             if identity.get("corpus") and there and identity["corpus"] != there:
-                raise RetrieverError("index-replaced", "it holds other documents now")
+                raise RetrieverError("run-changed", "it holds other documents now")
             known = documents.known(doc_ids)
         except (RetrieverError, ClusterError, OSError) as error:
             raise ConfigError(

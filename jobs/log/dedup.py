@@ -174,14 +174,14 @@ def _check(files: Sequence[LogFile], columns: LogColumns, pieces: Sequence[PartF
     if sum(piece.total for piece in pieces) > MAX_TOTAL:
         where = f"log file {files[0].path}" + " and others" * (len(files) > 1)
         what = f"column {columns.count_column!r} (log.count_column)"
-        raise LogError("log-value", f"{where}: {what} adds up to more than {MAX_TOTAL:,}; correct it")
+        raise LogError("log-column", f"{where}: {what} adds up to more than {MAX_TOTAL:,}; correct it")
     found = sum((piece.rejected for piece in pieces), Counter())
     rejected = {reason: found[reason] for reason in REASONS if found[reason]}
     if not any(piece.texts.rows for piece in pieces):
         why = ", ".join(f"{n:,} {REASONS[reason].format(max_chars=columns.max_chars)}" for reason, n in rejected.items())
         where = files[0].path if len(files) == 1 else f"{len(files)} files"
         what = f"all {found.total():,} rows of {where} were rejected (column {columns.query_column!r}: {why})"
-        raise LogError("log-empty", f"the log has no usable query: {what}; name another column, or raise log.max_chars")
+        raise LogError("log-missing", f"the log has no usable query: {what}; name another column, or raise log.max_chars")
     return rejected
 
 

@@ -70,7 +70,7 @@ def versions(files: Sequence[LogFile]) -> list[dict[str, Any]]:
 
 def replaced(file: LogFile) -> LogError:
     """Returns the error that a file is not the one that was listed: the plan holds for that version only."""
-    return file.error("log-changed", "was replaced since it was listed; start again")
+    return file.error("run-changed", "was replaced since it was listed; start again")
 
 
 def check_file_version(file: LogFile, error: Exception) -> None:

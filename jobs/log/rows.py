@@ -203,7 +203,7 @@ def _log_ids(batch: pa.RecordBatch, file: LogFile, start: int, column: str | Non
         ids.validate(full=True)
     except pa.ArrowInvalid as error:
         words = f"column {column!r} (log.id_column) holds text that is not UTF-8; convert it"
-        raise file.error("log-value", words, _rows(start, batch)) from error
+        raise file.error("log-column", words, _rows(start, batch)) from error
     return pc.coalesce(ids, named)
 
 
@@ -229,10 +229,10 @@ def _counts(batch: pa.RecordBatch, file: LogFile, start: int, column: str | None
     except pa.ArrowInvalid as error:
         words = f"column {column!r} (log.count_column): {one_line(error)}; correct it"
         where = _rows(start, batch) if file.form == "parquet" else f", row {start + _no_number(_column(batch, file, column)):,}"
-        raise file.error("log-value", words, where) from error
+        raise file.error("log-column", words, where) from error
     negative = np.flatnonzero(counts.to_numpy() < 0)
     if len(negative):
         row, found = start + int(negative[0]), counts[int(negative[0])]
         words = f"column {column!r} (log.count_column) is {found}, wanted 0 or more; correct it"
-        raise file.error("log-value", words, f", row {row:,}")
+        raise file.error("log-column", words, f", row {row:,}")
     return counts

@@ -19,10 +19,9 @@ LIMITS = frozenset({"stopped-errors", "stopped-cost", "stopped-stall"})
 # Codes whose lines hold numbers, names of the config, paths and commands only. In other lines a cell of a table, or what a
 # server said of a prompt, may stand: of them the meaning of the code is told, and the line is in the log.
 _PLAIN = LIMITS | {
-    "interrupted", "stopped-lease", "stopped-open", "storage-address", "storage-refused", "storage-unwritable",
-    "storage-unshared", "storage-cache", "storage-away", "run-missing", "run-changed", "run-unbalanced", "index-missing",
-    "index-replaced", "index-busy", "index-place", "log-missing", "log-empty", "log-changed", "log-space", "cluster-away",
-    "cluster-small", "package-missing", "device", "prices", "elastic-version",
+    "interrupted", "stopped-lease", "storage-refused", "storage-unwritable", "disk-space", "storage-away", "run-missing",
+    "run-changed", "index-missing", "index-busy", "log-missing", "cluster-away", "cluster-small", "package-missing", "device",
+    "prices",
 }  # fmt: skip
 _TITLES = {
     "end": "finished",

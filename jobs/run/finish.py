@@ -140,7 +140,7 @@ def check_balances(storage: Storage, balances: Iterable[Balance]) -> None:
     for left, count, right, other in balances:
         if count != other:
             raise ClusterError(
-                "run-unbalanced",
+                "internal-error",
                 f"{storage.root}: {left} ({count:,}) are not {right} ({other:,}); the run is not closed; "
                 "start it anew under another name",
             )

@@ -295,7 +295,9 @@ class Driver:
         if committed < planned:
             left = planned - committed
             raise Stopped(
-                "stopped-open", f"{left} of {planned} shards came to no end; go on with: {self.resume_command}", graceful=False
+                "stopped-failure",
+                f"{left} of {planned} shards came to no end; go on with: {self.resume_command}",
+                graceful=False,
             )
 
     def _limit(self, watch: Watch, spending: RunMoney, *, halted: bool = False) -> Stopped | None:

@@ -105,7 +105,7 @@ def gather(
     where = run.storage.root
     if not run.config.retrieve.keep_runs or "runs" not in run.tables:
         why = "has no lists" if run.config.retrieve.keep_runs else "did not keep its lists"
-        raise ConfigError("lists-missing", f"{where}: {why}; run it again with retrieve.keep_runs: true, and tune that run")
+        raise ConfigError("run-missing", f"{where}: {why}; run it again with retrieve.keep_runs: true, and tune that run")
     with database(run) as connection:
         counted = counted_keys(connection, run, judgements)
         keys_of, notes = counted.of_query, _left_out(counted)
@@ -201,7 +201,7 @@ def _copy_scores(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> bool:
     several = "SELECT 1 FROM judged_scores GROUP BY query_id, doc_id HAVING count(*) > 1 LIMIT 1"
     if connection.execute(several).fetchone() is not None:
         why = "scored pages of the web by several texts, as its arms have them; tune a run of its config"
-        raise ConfigError("lists-missing", f"{run.storage.root}: {why}")
+        raise ConfigError("run-missing", f"{run.storage.root}: {why}")
     return True
 
 

@@ -79,7 +79,7 @@ def write_documents(
             if batch.column("doc_id").null_count:
                 row = rows + pc.index(batch.column("doc_id").is_null(), True).as_py()
                 raise RetrieverError(
-                    "corpus-invalid",
+                    "corpus",
                     f"corpus {file}: a null doc_id in row {row} of the corpus (counted from 0); give every row one",
                 )
             content = (content + _content_sum(batch)) % _MODULUS
@@ -91,7 +91,7 @@ def write_documents(
             rows += batch.num_rows
             progress("read", rows, total)
     if not rows:
-        raise RetrieverError("corpus-invalid", f"corpus {', '.join(map(str, files[:3]))}: no documents in it; give another")
+        raise RetrieverError("corpus", f"corpus {', '.join(map(str, files[:3]))}: no documents in it; give another")
     large = sum(part.nbytes for part in ids) > _MAX_STRING_BYTES
     doc_ids = pa.chunked_array(ids).cast(pa.large_string() if large else pa.string()).combine_chunks()
     # Arrow compares the bytes of strings, and the order of UTF-8 is that of code points
@@ -101,7 +101,7 @@ def write_documents(
     if pc.any(same, min_count=0).as_py():
         name = doc_ids[pc.index(same, True).as_py()].as_py()
         where = files[0] if len(files) == 1 else files[0].parent
-        raise RetrieverError("corpus-invalid", f"corpus {where}: doc_id {name!r} is there twice; keep one")
+        raise RetrieverError("corpus", f"corpus {where}: doc_id {name!r} is there twice; keep one")
     if np.array_equal(order, np.arange(rows)):
         staged.rename(folder / DOCUMENTS)
     else:

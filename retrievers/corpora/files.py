@@ -62,20 +62,20 @@ def corpus_files(paths: Paths) -> list[Path | Source]:
             continue
         if "://" in str(name):
             raise RetrieverError(
-                "corpus-missing", f"corpus {name}: is no file or folder of this machine; give one, or s3://BUCKET/FOLDER"
+                "corpus", f"corpus {name}: is no file or folder of this machine; give one, or s3://BUCKET/FOLDER"
             )
         path = Path(name)
         if path.is_dir():
             found = sorted(file for file in path.rglob("*.parquet") if is_corpus_file(file.as_posix()))
             if not found:
-                raise RetrieverError("corpus-missing", f"corpus {path}: the folder holds no *.parquet file; give another")
+                raise RetrieverError("corpus", f"corpus {path}: the folder holds no *.parquet file; give another")
             files += found
         elif path.is_file():
             files.append(path)
         else:
-            raise RetrieverError("corpus-missing", f"corpus {path}: no such file or folder; correct corpus.path or --corpus")
+            raise RetrieverError("corpus", f"corpus {path}: no such file or folder; correct corpus.path or --corpus")
     if not files:
-        raise RetrieverError("corpus-missing", "corpus: no path given; give a file or folder")
+        raise RetrieverError("corpus", "corpus: no path given; give a file or folder")
     return files
 
 
@@ -95,7 +95,7 @@ def reading(file: Path | Source) -> Iterator[None]:
         remedy = "copy it again"
         if not str(file).lower().endswith((".parquet", ".pq")):
             remedy = "let its name end as its form does: .parquet, .jsonl, .csv, or that of a document"
-        raise RetrieverError("corpus-invalid", f"corpus {file}: cannot be read as Parquet: {one_line(e)}; {remedy}") from None
+        raise RetrieverError("corpus", f"corpus {file}: cannot be read as Parquet: {one_line(e)}; {remedy}") from None
 
 
 def corpus_schema(files: Sequence[Path | Source], columns: CorpusSettings = COLUMNS) -> pa.Schema:
@@ -117,22 +117,20 @@ def corpus_schema(files: Sequence[Path | Source], columns: CorpusSettings = COLU
                 key = f"corpus.{column.removeprefix('doc_')}_column"
                 present = ", ".join(schema.names) or "none"
                 raise RetrieverError(
-                    "corpus-invalid",
+                    "corpus",
                     f"corpus {file}: no column {name!r}; it has: {present}; name one of them in the config: {key}",
                 )
             kind = schema.field(name).type
             if not any(check(kind) for check in kinds) and not pa.types.is_null(kind):
                 allowed = "string or integer" if column == "doc_id" else "string"
-                raise RetrieverError(
-                    "corpus-invalid", f"corpus {file}: column {name!r} must be {allowed}, found {kind}; convert it"
-                )
+                raise RetrieverError("corpus", f"corpus {file}: column {name!r} must be {allowed}, found {kind}; convert it")
         rest = [f for f in schema if f.name not in {*columns.read_as, *columns.read_as.values()}]
         others.append(pa.schema([pa.field(f.name, _value_type(f.type)) for f in rest]))
     try:
         rest_schema = pa.unify_schemas(others, promote_options="permissive")
     except pa.ArrowException as e:
         raise RetrieverError(
-            "corpus-invalid", f"corpus {files[0].parent}: its files differ in a column's type: {one_line(e)}; convert them"
+            "corpus", f"corpus {files[0].parent}: its files differ in a column's type: {one_line(e)}; convert them"
         ) from None
     return pa.schema([(name, pa.string()) for name in ("doc_id", "title", "text")] + list(rest_schema))
 

@@ -51,7 +51,7 @@ def read_access(where: str, settings: ElasticIndexSettings) -> Access:
     """
     if settings.ca_file and not Path(settings.ca_file).is_file():
         raise RetrieverError(
-            "elastic-access", f"{where}.ca_file: {settings.ca_file}: no such file; name the PEM file of the server's CA"
+            "server-access", f"{where}.ca_file: {settings.ca_file}: no such file; name the PEM file of the server's CA"
         )
     hosts, user = _hosts(where, settings.url_env)
     key, password = settings.api_key_env or settings.api_key_file, settings.password_env or settings.password_file
@@ -70,7 +70,7 @@ def _secret(where: str, key: str, source: str, in_file: bool) -> str:
     try:
         return secret_in(source, True, key)
     except ValueError as problem:
-        raise RetrieverError("elastic-access", f"{where}: {problem}") from None
+        raise RetrieverError("server-access", f"{where}: {problem}") from None
 
 
 def _hosts(where: str, name: str) -> tuple[list[str], tuple[str, str] | None]:
@@ -78,7 +78,7 @@ def _hosts(where: str, name: str) -> tuple[list[str], tuple[str, str] | None]:
     value = os.environ.get(name, "").strip()
     if not value:
         raise RetrieverError(
-            "elastic-access",
+            "server-access",
             f"{where}.url_env: the environment has no {name}; set it to the server's address, such as http://host:9200",
         )
     hosts, user = [], None
@@ -90,7 +90,7 @@ def _hosts(where: str, name: str) -> tuple[list[str], tuple[str, str] | None]:
             url, port = urlsplit(""), 0
         if url.scheme not in ("http", "https") or not url.hostname:
             raise RetrieverError(
-                "elastic-access", f"{where}.url_env: {name} holds no address; set it to one such as http://host:9200"
+                "server-access", f"{where}.url_env: {name} holds no address; set it to one such as http://host:9200"
             )
         if url.username and user is None:
             user = unquote(url.username), unquote(url.password or "")
@@ -103,6 +103,6 @@ def _variable(where: str, key: str, name: str) -> str:
     value = os.environ.get(name, "").strip()
     if not value:
         raise RetrieverError(
-            "elastic-access", f"{where}.{key}: the environment has no {shown_name(name)}; set it there, never in the config"
+            "server-access", f"{where}.{key}: the environment has no {shown_name(name)}; set it there, never in the config"
         )
     return value

@@ -139,7 +139,7 @@ def create_action(doc_id: str, fields: dict[str, Any]) -> Action:
     if not 0 < size <= _LONGEST_ID:
         what = "is empty" if not size else f"{doc_id[:40]!r}... has {size} bytes"
         raise RetrieverError(
-            "corpus-invalid",
+            "corpus",
             f"corpus: a doc_id {what}; Elasticsearch takes 1 to {_LONGEST_ID} bytes; give that document another",
         )
     source = orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS, default=str)

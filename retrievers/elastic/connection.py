@@ -163,7 +163,7 @@ class Connection:
     def unavailable(self, error: object) -> RetrieverError:
         """Returns the error for a server that stayed unavailable."""
         return RetrieverError(
-            "elastic-away",
+            "server-away",
             f"{self.where}: no good answer from {self.address}: {error}; start the server, or correct {self._url_env}",
         )
 
@@ -183,7 +183,7 @@ class Connection:
         major = version.partition(".")[0]
         if not major.isdigit():
             raise RetrieverError(
-                "elastic-version", f"{self.where}: {self.address} does not say its version; correct {self._url_env}"
+                "elastic-refused", f"{self.where}: {self.address} does not say its version; correct {self._url_env}"
             )
         if int(major) not in (client[0], client[0] + 1):  # a server answers clients of its own major version and the one before
             raise self._wrong_version(f"Elasticsearch {version}")
@@ -227,12 +227,12 @@ class Connection:
             return self._wrong_version("of another major version")
         if status == 403 and kind:
             return RetrieverError(
-                "elastic-access",
+                "server-access",
                 f"{self.where}: {self.address} does not allow {asked} with this key; give it the right: {reason}",
             )
         if status == 403 and not self._refusals.refused(status):  # in words that are not Elasticsearch's
             return RetrieverError(
-                "elastic-access",
+                "server-access",
                 f"{self.where}: what stands before {self.address} refuses {asked}: {reason or 'no words'}; have it passed on",
             )
         return RequestRefused(f"{self.where}: {self.address} refuses the request {asked}", status, kind, reason)
@@ -242,7 +242,7 @@ class Connection:
 
         install = "" if client[0] == _CLIENT_MAJOR else f", or the client of this package: {_INSTALL}"
         return RetrieverError(
-            "elastic-version",
+            "elastic-refused",
             f"{self.where}: the server at {self.address} is {server}, the client installed here is "
             f"{'.'.join(map(str, client[:3]))}, for servers {client[0]}.x and {client[0] + 1}.x; take such a server{install}",
         )
@@ -255,12 +255,12 @@ class Connection:
             return self._unavailable("the key, which was good before, is not accepted")
         if not self._access.keys:
             return RetrieverError(
-                "elastic-access",
+                "server-access",
                 f"{self.where}: {self.address} asks for a key; name its variable in api_key_env, or user_env and password_env",
             )
         keys = " and ".join(self._access.keys)
         return RetrieverError(
-            "elastic-access", f"{self.where}: {self.address} does not accept the key; correct {keys} in the environment"
+            "server-access", f"{self.where}: {self.address} does not accept the key; correct {keys} in the environment"
         )
 
     def _renewed(self) -> bool:
@@ -275,13 +275,13 @@ class Connection:
     def _tls_failure(self, error: Any) -> RetrieverError:
         words = redacted(transport_words(error), self._access.secrets, _TEXT)
         return RetrieverError(
-            "elastic-access",
+            "server-access",
             f"{self.where}: no secure connection to {self.address}: {words}; correct ca_file or {self._url_env}",
         )
 
     def _not_elasticsearch(self) -> RetrieverError:
         return RetrieverError(
-            "elastic-version", f"{self.where}: what answers at {self.address} is not Elasticsearch; correct {self._url_env}"
+            "elastic-refused", f"{self.where}: what answers at {self.address} is not Elasticsearch; correct {self._url_env}"
         )
 
     def close(self) -> None:

@@ -103,7 +103,7 @@ def elastic_indexes(retrievers: Mapping[str, RetrieverSettings], filters: Iterab
             keys = [key for key, attribute in compared.items() if getattr(there, attribute) != getattr(settings, attribute)]
             if keys:
                 raise RetrieverError(
-                    "index-shared",
+                    "index-other",
                     f"retrieve.retrievers.{name}.{keys[0]}: another retriever wants index {settings.index} otherwise: {other} "
                     f"and {name} share it, but not {keys[0]}; give each its own index, or both the same {keys[0]}",
                 )

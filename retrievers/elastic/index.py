@@ -126,7 +126,7 @@ def gone(connection: Connection, index: str, kind: str) -> RetrieverError | None
     if kind not in ("index_not_found_exception", "index_closed_exception"):
         return None
     where = f"{connection.where}: index {index} at {connection.address}"
-    return RetrieverError("index-replaced", f"{where} is gone ({kind}); put it back, or build it again and start a new run")
+    return RetrieverError("run-changed", f"{where} is gone ({kind}); put it back, or build it again and start a new run")
 
 
 def field_of(fields: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:

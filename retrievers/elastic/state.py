@@ -66,7 +66,7 @@ def _synonym_sets(connection: Connection, index: ElasticIndex) -> dict[str, str]
         try:
             answer = connection.request("GET", path, params=params, patience=connection.opening_patience).body
         except RetrieverError as error:
-            if error.code != "elastic-access":
+            if error.code != "server-access":
                 raise
             raise KeyError(name) from None
         rules = answer["synonyms_set"]

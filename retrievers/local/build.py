@@ -140,7 +140,7 @@ def build_local_index(
         if told:
             if not fields.weights.text and written.without_title == written.documents:
                 raise RetrieverError(
-                    "corpus-invalid",
+                    "corpus",
                     f"index {path}: fields.text is 0 and no document of the corpus has a title, so BM25 would find nothing; "
                     "give text a weight, or name corpus.title_column",
                 )

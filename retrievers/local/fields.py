@@ -61,7 +61,7 @@ def local_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, Inde
         first = owners.setdefault((path, "dense" if settings.encoder else "bm25"), name)
         if differs:
             raise RetrieverError(
-                "index-shared",
+                "index-other",
                 f"retrieve.retrievers.{name}: another retriever wants index {path} otherwise: {first} and {name} share "
                 f"the index {path} but not the {differs}; give each its own",
             )

@@ -103,7 +103,7 @@ class LocalDocuments:
         for doc_id, row in zip(doc_ids, rows_of(self.doc_ids, doc_ids), strict=True):
             if row is None:
                 raise RetrieverError(
-                    "document-missing",
+                    "index-damaged",
                     f"index {self.path}: no document {doc_id!r}; build the index again from the corpus that it was built from",
                 )
             rows.append(row)
@@ -176,7 +176,7 @@ def index_path(index: str) -> Path:
         RetrieverError: The index is a URL (`s3://`).
     """
     if "://" in index:
-        raise RetrieverError("storage-address", f"index {index}: is no folder of this machine; give one, or s3://BUCKET/FOLDER")
+        raise RetrieverError("storage-refused", f"index {index}: is no folder of this machine; give one, or s3://BUCKET/FOLDER")
     return Path(index).expanduser()
 
 

@@ -76,7 +76,7 @@ def write_passages(files: Sequence[TextFile], columns: CorpusSettings, path: Pat
     passages = _write(rows(), schema, path)
     if not passages:
         raise RetrieverError(
-            "corpus-invalid", f"corpus {files[0].name}: no text in its {len(files):,} documents; give another, or one with text"
+            "corpus", f"corpus {files[0].name}: no text in its {len(files):,} documents; give another, or one with text"
         )
     return Passages(len(files), passages, without_text)
 
@@ -97,7 +97,7 @@ def split_documents(files: Sequence[Path | Source], columns: CorpusSettings, pat
     schema = corpus_schema(files, columns)
     if CHUNK in schema.names:
         raise RetrieverError(
-            "corpus-invalid",
+            "corpus",
             f"corpus {files[0]}: has a column {CHUNK!r}, which corpus.split writes; rename it, or remove split",
         )
     keeps_source = SOURCE in schema.names
@@ -121,7 +121,7 @@ def split_documents(files: Sequence[Path | Source], columns: CorpusSettings, pat
     def of_one(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         doc_id, text = row[columns.id_column], row[columns.text_column] or ""
         if doc_id is None:
-            raise RetrieverError("corpus-invalid", f"corpus {files[0]}: a null doc_id; give every row one")
+            raise RetrieverError("corpus", f"corpus {files[0]}: a null doc_id; give every row one")
         if not text.strip():
             without_text.append(str(doc_id))
         for number, (begin, end) in enumerate(_spans(text, settings, starts), start=1):

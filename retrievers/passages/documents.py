@@ -110,12 +110,12 @@ def _pdf(name: str, data: bytes) -> PlainDocument:
     try:
         reader = PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):
-            raise RetrieverError("corpus-invalid", f"corpus {name}: needs a password; remove it, or leave the file out")
+            raise RetrieverError("corpus", f"corpus {name}: needs a password; remove it, or leave the file out")
         pages = [Page(number, _undivided(page.extract_text())) for number, page in enumerate(reader.pages, start=1)]
     except (PyPdfError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OSError) as error:
         said = one_line(error, 200) or type(error).__name__
         raise RetrieverError(
-            "corpus-invalid", f"corpus {name}: cannot be read as PDF: {said}; mend it, or leave the file out"
+            "corpus", f"corpus {name}: cannot be read as PDF: {said}; mend it, or leave the file out"
         ) from None
     return PlainDocument(None, pages)  # titles that PDFs have of their own are seldom those that they show
 
@@ -130,7 +130,7 @@ def _decoded(name: str, data: bytes) -> str:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise RetrieverError(
-            "corpus-invalid", f"corpus {name}: is not UTF-8 (byte {error.start}); convert it, or leave the file out"
+            "corpus", f"corpus {name}: is not UTF-8 (byte {error.start}); convert it, or leave the file out"
         ) from None
 
 

@@ -45,17 +45,17 @@ def served_facts(server: ModelServer, use: Use) -> ServedFacts:
         listed = server.ask(url, read=_listed, patience=server.opening_patience)
     except TextRefused as refused:
         raise server.error(
-            "engine-away", f"{url} answers {refused.words}; correct base_url, which usually ends in /v1"
+            "server-away", f"{url} answers {refused.words}; correct base_url, which usually ends in /v1"
         ) from None
     if server.model not in listed:
-        raise server.error("engine-model", f"the server has no such model{nearest(server.model, listed)}; name one of them")
+        raise server.error("model-missing", f"the server has no such model{nearest(server.model, listed)}; name one of them")
     return _of_listed(listed[server.model])
 
 
 def _of_tei(server: ModelServer, use: Use, info: Mapping[str, Any]) -> ServedFacts:
     if server.model != info["model_id"]:
         raise server.error(
-            "engine-model", f"the server has no such model{nearest(server.model, [str(info['model_id'])])}; name that one"
+            "model-missing", f"the server has no such model{nearest(server.model, [str(info['model_id'])])}; name that one"
         )
     (kind, details), *_ = info["model_type"].items()
     if kind != use:

@@ -136,7 +136,7 @@ class Server:
         try:
             self._key = ApiKey(settings.api_key_env, settings.api_key_file)
         except ValueError as problem:
-            raise self.error("engine-access", str(problem)) from None
+            raise self.error("server-access", str(problem)) from None
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         try:
             self._pool = connections(self.base, settings.max_in_flight)
@@ -189,7 +189,7 @@ class Server:
                 left = self._failed(failure, patience) + patience - now
                 if left <= 0 or failure.wait > left:
                     words = f"{self.what}: no good answer: {failure}; start the server, or correct base_url"
-                    raise ServerAway("engine-away", words, failure.reason) from None
+                    raise ServerAway("server-away", words, failure.reason) from None
                 if bad >= self._settings.attempts or now - first >= patience:
                     raise TextRefused(self.what, f"{failure}; sent {sends} times", reason=failure.reason) from None
                 if (stop or threading.Event()).wait(min(failure.wait + pause(sends), left)):

@@ -174,9 +174,9 @@ class Web:
     def _of_all(self, error: RetrieverError) -> RetrieverError:
         """Returns the error of a refusal that every search would get, with what to do about a search engine."""
         words = error.line.rpartition("; ")[0]
-        if error.code == "engine-access" and self._provider.forbidden and self._server.keyless:
+        if error.code == "server-access" and self._provider.forbidden and self._server.keyless:
             return RetrieverError(error.code, f"{words}; if that is no matter of a key, {self._provider.forbidden}")
-        if error.code == "engine-away":
+        if error.code == "server-away":
             return RetrieverError(error.code, f"{words}; correct base_url, which ends before the path of the search")
         return error
 

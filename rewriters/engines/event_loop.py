@@ -48,7 +48,7 @@ class EventLoopThread:
             while (batch := results.get()) is not None:
                 if isinstance(batch, asyncio.CancelledError):
                     raise RewriterError(
-                        "engine-died", "the engine was closed while requests were under way; run the same command again"
+                        "worker-died", "the engine was closed while requests were under way; run the same command again"
                     )
                 if isinstance(batch, BaseException):
                     raise batch

@@ -55,14 +55,12 @@ class RecordedEngine:
         self._path = fspath(path)
         self._lines: dict[bytes, tuple[_Line, ...]] = {}  # by the digest of the normalised query
         if self._path.startswith("s3://"):
-            raise RewriterError(
-                "recording", f"recorded completions {self._path}: is no file of this machine; give a copy of it"
-            )
+            raise RewriterError("run-file", f"recorded completions {self._path}: is no file of this machine; give a copy of it")
         try:
             self._file = open(self._path, "rb")  # noqa: SIM115 - kept until close()
         except OSError as error:
             raise RewriterError(
-                "recording", f"recorded completions {self._path}: cannot be read: {error.strerror}; correct rewrite.engine.path"
+                "run-file", f"recorded completions {self._path}: cannot be read: {error.strerror}; correct rewrite.engine.path"
             ) from error
         try:
             self._content = self._index()
@@ -171,7 +169,7 @@ class RecordedEngine:
         )
 
     def _error(self, number: int, problem: str) -> RewriterError:
-        return RewriterError("recording", f"recorded completions {self._path}, line {number}: {problem}")
+        return RewriterError("run-file", f"recorded completions {self._path}, line {number}: {problem}")
 
 
 def _digest(query: str) -> bytes:

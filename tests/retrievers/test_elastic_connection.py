@@ -276,7 +276,7 @@ def test_a_search_that_a_firewall_refuses_is_refused_alone(firewall: dict[str, A
 
     with pytest.raises(RetrieverError) as first:
         send(bad)
-    assert (first.value.code, type(first.value)) == ("elastic-access", RetrieverError)
+    assert (first.value.code, type(first.value)) == ("server-access", RetrieverError)
     send(b"{}\n{}\n")
     for _ in range(19):
         with pytest.raises(RequestRefused, match="refuses the request POST /docs/_msearch"):

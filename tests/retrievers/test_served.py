@@ -279,7 +279,7 @@ def test_a_server_that_stays_away_ends_the_run_and_is_shown_meanwhile(
     began = time.monotonic()
     with pytest.raises(RetrieverError, match="no good answer: HTTP 429: Model is overloaded; start the server") as away:
         encoder.encode(searches(*(f"text {n}" for n in range(30))))
-    assert away.value.code == "engine-away"
+    assert away.value.code == "server-away"
     assert time.monotonic() - began >= 0.6
     (shown,) = [one for one in outages.outages() if embedding.address in one.service]
     assert (shown.service, shown.patience) == (f"model server {embedding.address}", pytest.approx(0.6))
@@ -324,7 +324,7 @@ def test_a_server_that_is_not_there(form: str, monkeypatch: pytest.MonkeyPatch) 
     with FakeModels(form, embed=embed) as fake:
         pass
     code, words = said(refused(fake, encoder_at))
-    assert code == "engine-away"
+    assert code == "server-away"
     assert words.endswith("Connection refused; start the server, or correct base_url")
 
 
@@ -332,7 +332,7 @@ def test_a_server_that_is_not_there(form: str, monkeypatch: pytest.MonkeyPatch) 
 def test_a_model_that_is_not_served(form: str) -> None:
     with FakeModels(form, score=score, embed=embed) as fake:
         code, words = said(refused(fake, encoder_at, model="tinny"))
-    assert code == "engine-model"
+    assert code == "model-missing"
     assert "the server has no such model; did you mean 'tiny'? (known: tiny)" in words
 
 
@@ -362,7 +362,7 @@ def test_a_tei_that_refuses_long_texts() -> None:
 def test_an_address_without_models(embedding: FakeModels) -> None:
     with FakeModels("vllm", embed=embed) as fake:
         code, words = said(refused(fake, encoder_at, base_url=fake.address.removesuffix("/v1")))
-    assert code == "engine-away"
+    assert code == "server-away"
     assert "/models is not there (HTTP 404: Not Found); correct base_url, which usually ends in /v1" in words
 
 
@@ -378,9 +378,9 @@ def test_a_key_comes_from_the_environment_and_is_in_no_message(form: str, monkey
             encoder.encode(searches("b"))
         monkeypatch.setenv("MODEL_KEY", "sesame-2")
         code, words = said(refused(fake, encoder_at, api_key_env="MODEL_KEY"))
-        assert (code, "sesame" in words, "set MODEL_KEY to one that it takes" in words) == ("engine-access", False, True)
+        assert (code, "sesame" in words, "set MODEL_KEY to one that it takes" in words) == ("server-access", False, True)
         code, words = said(refused(fake, encoder_at))
-        assert (code, "name the environment variable that has it in api_key_env" in words) == ("engine-access", True)
+        assert (code, "name the environment variable that has it in api_key_env" in words) == ("server-access", True)
         monkeypatch.delenv("MODEL_KEY")
         assert "the environment variable MODEL_KEY (api_key_env) is not set" in str(
             refused(fake, encoder_at, api_key_env="MODEL_KEY")
@@ -464,7 +464,7 @@ def test_what_is_not_found_is_not_retried() -> None:
         fake.always = NOT_FOUND
         with pytest.raises(RetrieverError, match="is not there") as gone:
             encoder.encode(searches("a"))
-        assert (gone.value.code, len(fake.asked)) == ("engine-away", 3)  # the first request once more
+        assert (gone.value.code, len(fake.asked)) == ("server-away", 3)  # the first request once more
 
 
 @pytest.mark.parametrize("status", [403, 404, 405])

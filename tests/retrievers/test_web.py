@@ -191,7 +191,7 @@ def test_a_key_that_is_refused_ends_the_search_of_all(monkeypatch: pytest.Monkey
             RetrieverError, match=r"web: tavily at .* refuses the key in WEB_KEY \(HTTP 401: invalid key\)"
         ) as refused:
             answers(web(server, max_in_flight=1), "bread", "tide")
-        assert (refused.value.code, len(server.texts)) == ("engine-access", 1)
+        assert (refused.value.code, len(server.texts)) == ("server-access", 1)
         monkeypatch.delenv("WEB_KEY")
         with pytest.raises(RetrieverError, match="WEB_KEY"):
             retriever_identity("web", settings(**server.block()))

@@ -29,7 +29,7 @@ class Answers:
         try:
             await asyncio.sleep(3600 if request.query == "slow" else 0.01)
             if request.query == "broken":
-                raise RewriterError("engine-died", "the engine is gone")
+                raise RewriterError("worker-died", "the engine is gone")
         finally:
             self.now -= 1
         return Completion(request.query, "stop", "m")

@@ -49,7 +49,7 @@ def _opened(index: OpenedBy, identity: str | None) -> DocumentStore:
     found = getattr(documents, "entry", {}).get("corpus")
     if identity is not None and found is not None and found != identity:
         raise RetrieverError(
-            "index-replaced",
+            "run-changed",
             f"retrieve.retrievers.{index.name}: the documents of its index were replaced since this run was planned; "
             "start a new run, or put the old index back",
         )

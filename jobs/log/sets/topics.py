@@ -46,7 +46,7 @@ def topics(path: str) -> pa.Table:
     else:
         found = list(_of_lines(text, path))
     if not found:
-        raise LogError("log-empty", f"log file {path}: holds no topics; name another")
+        raise LogError("log-missing", f"log file {path}: holds no topics; name another")
     rows = [topic | {"text": next((topic[name] for name in _TEXTS if topic.get(name)), None)} for topic in found]
     table = table_of(rows)
     if table.column("text").null_count == len(table):  # so that the line about the column says which there are

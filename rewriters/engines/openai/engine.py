@@ -116,7 +116,7 @@ class OpenaiEngine:
         """Opens the event loop and the HTTP session. Returns no times, since nothing is loaded."""
         with self._lock:
             if self._closed:
-                raise RewriterError("engine-died", f"engine {self.kind!r} is closed; run the same command again")
+                raise RewriterError("worker-died", f"engine {self.kind!r} is closed; run the same command again")
             if self._event_loop is None:
                 self._event_loop = EventLoopThread(_PENDING_PER_PLACE * self._max_in_flight)
                 self._event_loop.run(self._server.open())

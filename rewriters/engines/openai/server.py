@@ -50,7 +50,7 @@ class ChatServer:
         try:
             self.key = ApiKey(settings.api_key_env, settings.api_key_file)
         except ValueError as problem:
-            raise self.error("engine-access", str(problem)) from None
+            raise self.error("server-access", str(problem)) from None
         try:
             self._proxy = proxy_of(self.base)
         except ValueError as problem:
@@ -77,7 +77,7 @@ class ChatServer:
             RewriterError: The session is closed.
         """
         if self._session is None or self._session.closed:
-            raise RewriterError("engine-died", f"engine {self._kind!r} is closed; run the same command again")
+            raise RewriterError("worker-died", f"engine {self._kind!r} is closed; run the same command again")
         while True:
             used, url = self.key.value, self._completions_url if path is None else self.base + path
             status, headers, answer = await self._exchange(
@@ -102,23 +102,23 @@ class ChatServer:
         status, content = await self._get(url)
         busy = status == 429 or status >= 500
         if isinstance(content, RequestFailure):
-            raise self.error("engine-away", f"{content.message}; {_remedy(content.message)}")
+            raise self.error("server-away", f"{content.message}; {_remedy(content.message)}")
         said = f"HTTP {status}: {error_text(content) or 'no more words'}"
         if is_fatal(status):
             raise self.fatal_error(status, said, url)
         if busy:
-            raise self.error("engine-away", f"{url} does not work now ({said}); try again when the server does")
+            raise self.error("server-away", f"{url} does not work now ({said}); try again when the server does")
         if status != 200:
-            raise self.error("engine-away", f"{url} answers {said}; correct base_url, which usually ends in /v1")
+            raise self.error("server-away", f"{url} answers {said}; correct base_url, which usually ends in /v1")
         names = _models(content)
         if names is None:
             raise self.error(
-                "engine-away",
+                "server-away",
                 f"{url} answers with something else than a list of models; correct base_url, which usually ends in /v1",
             )
         if model not in names and (self._protocol.lists_all or (await self._get(f"{url}/{quote(model)}"))[0] != 200):
             listed = nearest(model, names)
-            raise self.error("engine-model", f"no model {model!r} at {self.base}{listed}; name one of them")
+            raise self.error("model-missing", f"no model {model!r} at {self.base}{listed}; name one of them")
 
     async def _get(self, url: str) -> tuple[int, bytes | RequestFailure]:
         """Returns the status of a page and the page, or why there is none; asks a busy server again."""

@@ -110,7 +110,7 @@ class VllmEngine:
     def start(self) -> dict[str, float]:
         """Loads the model and lets it write a word; returns the seconds of both."""
         if self._closed:
-            raise RewriterError("engine-died", "engine 'vllm': it is closed; run the same command again")
+            raise RewriterError("worker-died", "engine 'vllm': it is closed; run the same command again")
         if self._event_loop is not None:
             return {}
         self.check()
@@ -253,7 +253,7 @@ class VllmEngine:
         except Exception as error:
             why = one_line(error)
             what = f"engine 'vllm': {self._weights} cannot be loaded: {type(error).__name__}"
-            raise RewriterError("engine-model", f"{what}: {why}; correct rewrite.engine") from error
+            raise RewriterError("model-missing", f"{what}: {why}; correct rewrite.engine") from error
         self._chat = Chat(self._engine.get_tokenizer(), self._weights, parser)
         if current_platform.is_cpu():
             self._cores.leave_to_workers()
@@ -271,7 +271,7 @@ class VllmEngine:
             try:
                 if self._deaths >= DEATHS:
                     raise RewriterError(
-                        "engine-died",
+                        "worker-died",
                         f"engine 'vllm': it died {self._deaths} times in a row without an answer ({message}); see its own "
                         "words in the logs of Ray's workers",
                     )

@@ -68,4 +68,4 @@ def test_texts_behind_a_filter_that_another_retriever_passes_by_are_refused(monk
     check_documents(config, {"here": INDEX, "there": public})  # the first one has all
     with pytest.raises(ConfigError, match=r"retrievers\.here: texts are taken from it, .* put there first") as refused:
         check_documents(config, {"here": public, "there": INDEX})
-    assert refused.value.code == "index-shared"
+    assert refused.value.code == "index-other"

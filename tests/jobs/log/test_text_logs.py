@@ -200,7 +200,7 @@ def test_csv_that_is_wrong_is_refused_with_its_line(text: str, words: str, tmp_p
 @pytest.mark.parametrize("text", ["", "query\n", "\n\n", "query,id\n\n\n"])
 def test_csv_without_rows_is_empty(text: str, tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(text)
-    assert refusal(str(tmp_path / "log.csv"), tmp_path / "out").code == "log-empty"
+    assert refusal(str(tmp_path / "log.csv"), tmp_path / "out").code == "log-missing"
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,12 @@ from jobs.notify.message import LIMITS, Away, Ending, JobFigures, Leading, Messa
 
 TEXT = "why does bread rise"
 SAFE = {
-    "stopped-errors", "stopped-cost", "stopped-stall", "stopped-lease", "stopped-open", "interrupted", "log-missing",
+    "stopped-errors", "stopped-cost", "stopped-stall", "stopped-lease", "interrupted", "log-missing",
     "storage-away", "run-changed", "index-missing", "cluster-small",
 }  # fmt: skip
 UNSAFE = {
-    "stopped-failure", "worker-died", "log-value", "log-column", "log-unreadable", "judgements", "guard-file", "engine-away",
-    "engine-access", "elastic-refused", "elastic-away", "corpus-invalid", "document-missing", "prompt", "recording", "run-file",
-    "stage-table", "plugin", "selection", "config-value",
+    "stopped-failure", "worker-died", "log-column", "log-unreadable", "judgements", "strategy", "server-away", "server-access",
+    "elastic-refused", "corpus", "index-damaged", "run-file", "prompt", "selection", "internal-error", "plugin", "config-value",
 }  # fmt: skip
 words = st.text(st.characters(codec=None), max_size=30)  # halves of surrogate pairs, too
 numbers = st.floats(allow_nan=True, allow_infinity=True)
@@ -53,10 +52,10 @@ def test_each_way_to_end() -> None:
     stays = "interrupted; what is committed stays"
     assert ending(KeyboardInterrupt()) == Ending("interruption", 130, "interrupted", stays)
     assert ending(SystemExit(signal.SIGTERM)) == Ending("interruption", 143, "interrupted", stays)
-    assert ending(LogError("log-empty", "a.parquet: has no rows; give another")) == Ending(
-        "failure", 2, "log-empty", "a.parquet: has no rows; give another"
+    assert ending(LogError("log-missing", "a.parquet: has no rows; give another")) == Ending(
+        "failure", 2, "log-missing", "a.parquet: has no rows; give another"
     )
-    refused, stopped = (ending(Stopped("log-value", TEXT, code)) for code in (2, 1))
+    refused, stopped = (ending(Stopped("log-column", TEXT, code)) for code in (2, 1))
     assert refused is not None
     assert refused.line.endswith("; standard error, or the exception, has the line")  # there may be no log
     assert stopped is not None

@@ -214,7 +214,7 @@ def test_refused_in_one_line(tmp_path: Path, alike: Judged) -> None:
     judged = judged_run(tmp_path, half, names_of(20), keep_runs=False)
     with pytest.raises(ConfigError, match=r"did not keep its lists; run it again with retrieve.keep_runs: true") as refused:
         tune(*judged)
-    assert refused.value.code == "lists-missing"
+    assert refused.value.code == "run-missing"
     with pytest.raises(ConfigError, match="none of 1 judged query_ids is in the log: the judgements say 'other', the log"):
         tune(alike.run, alike.judgements._replace(grades={"other": {"d": 1}}))
     few = dict(list(alike.judgements.grades.items())[:3])

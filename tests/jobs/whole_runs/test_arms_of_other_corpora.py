@@ -171,7 +171,7 @@ def test_an_arm_of_two_corpora_is_refused_by_its_name(make: Callable[..., Job]) 
     make({"fused": two | {"rerank.kind": "none"}})
     with pytest.raises(ConfigError, match=r"arm 'two'.*different corpora") as refused:
         make({"two": two})
-    assert refused.value.code == "index-shared"
+    assert refused.value.code == "index-other"
 
 
 def test_a_fault_of_an_arm_names_it_and_leaves_the_config_as_it_is(make: Callable[..., Job]) -> None:

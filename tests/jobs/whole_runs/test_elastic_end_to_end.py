@@ -107,6 +107,6 @@ def test_a_wrong_key_is_refused_before_any_request_to_an_engine(
         done = finish(dmqr(verb, output=tmp_path / "runs", **job, **engine))
         assert done.code == 2
         assert "retrieve.retrievers.bm25: http://127.0.0.1:" in done.err
-        assert done.err.strip().endswith("does not accept the key; correct ES_KEY in the environment [elastic-access]")
+        assert done.err.strip().endswith("does not accept the key; correct ES_KEY in the environment [server-access]")
         assert "Traceback" not in done.err
     assert not list((tmp_path / "runs").glob("*/run.json"))

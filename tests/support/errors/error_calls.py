@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import errno
 import os
 import signal
 import sys
@@ -20,40 +18,26 @@ from cluster.isolation import Isolation
 from cluster.run.meter import run_block
 from cluster.run.session import Session
 from cluster.run.settings import ClusterSettings
-from cluster.run.shards import check_inputs
 from cluster.run.snapshot import NOTHING, Snapshot
-from cluster.run.stage import Stage, link
-from cluster.shared_folder import check_shared
-from cluster.storage import Entry, copies, s3_client
+from cluster.run.stage import Stage
+from cluster.storage import s3_client
 from cluster.storage.files import FileStorage
-from cluster.storage.s3 import S3Storage
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.stages.write import Write
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.config.settings import LimitSettings
-from jobs.index import actors
 from jobs.job.pools import check_shares
-from jobs.log.check import LogColumns, check_log
-from jobs.log.files import LogFile
 from jobs.run.finish import check_balances, run_balances
 from jobs.run.limits import Signals, Stall, Sums, limit
 from jobs.run.planning.requests import JobRequests
 from jobs.runs.tally import Tally
-from jobs.tables import SHARD
-from retrievers import analyzer
 from retrievers.elastic import connection as elastic
-from retrievers.elastic.bulk import create_action
 from retrievers.elastic.connection import Connection, ServerResponse
 from retrievers.elastic.failures import RequestRefused
-from retrievers.elastic.settings import ElasticSettings
-from retrievers.local.index import open_documents, open_retriever
 from retrievers.rerankers.llm import LlmReranker
 from retrievers.retriever import retriever_identity
 from retrievers.settings import RerankSettings
-from rewriters.engines.settings import VllmSettings
-from rewriters.engines.vllm.arguments import adapter_folder
-from rewriters.engines.vllm.engine import VllmEngine
 from rewriters.rewriter import Rewriting
 from tests.support.errors.small_job import Patch, failing
 from tests.support.retrievers.blocks import typed
@@ -80,13 +64,6 @@ def storage() -> FileStorage:
 
 # ---------------------------------------------------------------- indexes, models, engines
 
-BM25 = typed({"kind": "local", "index": "index"})
-
-
-def without_stemmer(patch: Patch) -> None:
-    patch.setitem(sys.modules, "Stemmer", None)
-    analyzer.open_analyzer("english")
-
 
 def a_broken_device(_: Patch) -> None:
     def compute_score(pairs: object, batch_size: int) -> list[float]:
@@ -98,33 +75,14 @@ def a_broken_device(_: Patch) -> None:
     reranker.score(["a"], ["b"])
 
 
-def failing_workers(patch: Patch) -> None:
-    session = anything(pools={"load": anything(workers=1, gpus=0)}, close=lambda: None)
-    patch.setattr(actors, "Session", lambda *_: session)
-    failing(OSError("no room"), "jobs.index.actors.map_on_actors")(patch)
-    list(actors.ActorLoader(load_config("job.yaml"))({}, [pa.record_batch({"doc_id": ["a"]})]))
-
-
-def an_engine_that_dies(patch: Patch) -> None:
-    patch.setattr("rewriters.engines.vllm.engine.DEATHS", 1)
-    asyncio.run(VllmEngine(VllmSettings(kind="vllm", model="m"))._revive(0, "EngineDeadError"))
-
-
 MODELS = [
-    Call("index-replaced", "was replaced since", lambda _: open_retriever("bm25", BM25, "cpu", {"corpus": "another"})),
-    Call("index-failed", "a worker failed", failing_workers),
-    Call("document-missing", "no document 'nobody'", lambda _: open_documents("bm25", BM25).texts(["nobody"])),
-    Call("package-missing", "pip install bm25s PyStemmer", without_stemmer),
     Call("device", "not even one pair at a time", a_broken_device),
-    Call("engine-model", "no adapter_config.json there", lambda _: adapter_folder("index")),
-    Call("engine-died", "it died 1 times", an_engine_that_dies),
 ]
 
 # ---------------------------------------------------------------- Elasticsearch, without one
 
 BLOCK: dict[str, Any] = {"kind": "elastic", "index": "docs", "url_env": "HERE_URL"}
 VERSION = {"version": {"number": "8.19.0"}}
-SETTINGS = ElasticSettings(**BLOCK)
 TEXT = {"text": {"type": "text"}, "day": {"type": "date"}}
 FOUND = {"docs-1": {"aliases": {"docs": {}}, "mappings": {"properties": TEXT}, "settings": {"index": {"uuid": "u"}}}}
 
@@ -153,24 +111,12 @@ def answered(found: Any, status: int = 200, root: Any = VERSION, search: Any = N
     return call
 
 
-def without_client(patch: Patch) -> object:
-    patch.setitem(sys.modules, "elasticsearch", None)
-    return identity(patch)
-
-
 def elastic_config() -> Config:
     return load_config("job.yaml", ["retrieve.retrievers={bm25: {kind: elastic, index: docs}}"])
 
 
 ELASTIC = [
-    Call("elastic-access", ".url_env: the environment has no HERE_URL", lambda patch: identity(patch, None)),
-    Call("elastic-away", "no good answer from", identity),
-    Call("elastic-version", "does not say its version", answered(FOUND, root={})),
     Call("elastic-refused", "refuses the query", answered(FOUND, search="many", query={"minimum_should_match": "many"})),
-    Call("index-missing", "there is none; build it with", answered({}, 404)),
-    Call("config-value", "is no name of one index", answered(FOUND, index="docs*")),
-    Call("corpus-invalid", "give that document another", lambda _: create_action("", {})),
-    Call("package-missing", "pip install 'elasticsearch", without_client),
     Call(
         "cluster-small", "workers cannot share", lambda _: check_shares(elastic_config(), {"retrieve": anything(max_workers=9)})
     ),
@@ -201,32 +147,11 @@ def answers(code: str, status: int = 403) -> Callable[[Patch], object]:
     return meets(of.ClientError(answer, "PutObject"))
 
 
-def copied(patch: Patch, *entries: Entry) -> None:
-    patch.setenv(copies.FOLDER, "cache")
-    copies.copied(S3Storage("s3://bucket/index"), list(entries), "1")
-
-
-def a_log_that_changes(patch: Patch) -> None:
-    failing(OSError(errno.ESTALE, "was replaced since it was listed"), "jobs.log.check.open_file")(patch)
-    check_log([LogFile("s3://bucket/log.parquet", "log.parquet", 9, None, etag="0")], LogColumns("query"))
-
-
 S3 = [
-    Call("log-changed", "was replaced since it was listed", a_log_that_changes),
-    Call("storage-address", "is not an address of S3", meets(of.ParamValidationError(report="bucket"))),
     Call("storage-refused", "the credentials have expired", answers("ExpiredToken", 400)),
-    Call("storage-refused", "the clock of this machine", answers("RequestTimeTooSkewed")),
-    Call(
-        "storage-refused",
-        "set AWS_CA_BUNDLE",
-        meets(of.SSLError(endpoint_url="https://s3", error="[SSL: CERTIFICATE_VERIFY_FAILED]")),
-    ),
-    Call("storage-cache", "to a folder on another disk", lambda patch: copied(patch, Entry("a", 1 << 60))),
 ]
 
 # ---------------------------------------------------------------- the cluster and the run's folder
-
-PLANNED = [{"path": "/log/a.parquet", "size": 1, "mtime_ns": 1}]
 
 
 def no_ray(patch: Patch) -> None:
@@ -249,14 +174,7 @@ def a_shard_that_kills_every_worker(_: Patch) -> None:
 CLUSTER = [
     Call("cluster-away", "no Ray answers", no_ray),
     Call("worker-died", "workers died one after the other", a_shard_that_kills_every_worker),
-    Call(
-        "storage-unshared",
-        "node 10.0.0.2 does not see",
-        lambda _: check_shared(storage(), "output", lambda _: {"10.0.0.2": False}),
-    ),
-    Call("stage-table", "which no stage before it adds", lambda _: link([Stage("write", Write, {})], SHARD)),
-    Call("run-changed", "was started; put it back", lambda _: check_inputs(anything(inputs=PLANNED), [], "runs/a")),
-    Call("run-unbalanced", "is not closed", an_unbalanced_run),
+    Call("internal-error", "is not closed", an_unbalanced_run),
 ]
 
 # ---------------------------------------------------------------- a run that ends early
@@ -335,7 +253,6 @@ RUNNING = [
     Call("stopped-errors", "queries have errors (", a_limit(), 1),
     Call("stopped-cost", "are spent, limits.max_cost_usd", a_limit(error_rate=1, max_cost_usd=1), 1),
     Call("stopped-stall", "(limits.stall_minutes)", a_stall, 1),
-    Call("stopped-open", "came to no end", drive, 1),
     Call("stopped-lease", "taken this run over", lambda patch: drive(patch, lost=True), 1),
     Call("interrupted", "go on with: dmqr run", lambda patch: drive(patch, received=signal.SIGTERM), 143),
 ]
