@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.jobs.ubi_exports import search, ubi_config, write_lines
 
 from cluster.errors import LogError
 from cluster.run.shards import PLAN, read_plan
@@ -23,7 +24,6 @@ from jobs.log.check import LogColumns
 from jobs.log.dedup import LogSummary, dedup
 from jobs.log.files import find_log_files, log_files
 from jobs.run.planning.draft import draft_plan, store_plan
-from tests.support.jobs.ubi_exports import search, ubi_config, write_lines
 
 pytestmark = pytest.mark.slow
 

@@ -202,12 +202,6 @@ def test_what_is_not_committed_yet_is_counted_and_left_out_of_the_mean(run: Run)
     assert judged(run(0, 1, 2), grades).not_committed == 0
 
 
-def test_a_folder_named_relative_to_the_current_one(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(1)
-    monkeypatch.chdir(tmp_path)
-    assert judged(folder(FileStorage("./run"))).not_committed == 2
-
-
 def test_log_rows_of_one_query_count_each_in_the_mean_and_once_in_the_interval(run: Run) -> None:
     found = judged(run(0, 1, 2), {"l1": {"d1": 1}, "l1-again": {"d2": 1}})
     assert found.results["RR@10"] == pytest.approx((1 + 1 / 2) / 2)
@@ -359,28 +353,6 @@ def test_judgements_may_name_queries(run: Run, key: Key, names: tuple[str, str])
     assert evaluate(run(0, 1, 2), Judgements("", gone, key)).missing == 1
 
 
-@pytest.mark.parametrize(
-    ("key", "words"),
-    [
-        ("log_id", "none of 2 judged log rows is in the log: the judgements say 'a', the log '"),
-        ("query_id", "none of 2 judged query_ids is in the log: the judgements say 'a', the log 'q"),
-        ("query", "none of 2 judged queries is in the log: the judgements say 'a', the log 'query "),
-    ],
-)
-def test_nothing_judged_is_a_warning_and_no_row_of_dashes(run: Run, key: Key, words: str) -> None:
-    found = evaluate(run(0, 1, 2), Judgements("", {"a": {"d1": 1}, "b": {"d1": 1}}, key))
-    assert found.warning is not None
-    assert words in found.warning
-    assert "evaluate.key" in found.warning
-    shown = lines(found)
-    assert " ".join(shown) == f"warning: {found.warning}"
-    assert judged(run(0, 1, 2)).warning is None
-
-
-def test_nothing_committed_is_a_warning_of_its_own(run: Run) -> None:
-    assert "the queries of all 2 judged log rows of the log are not committed" in str(judged(run()).warning)
-
-
 # ---------------------------------------------------------------- what is shown
 
 SHOWN = Evaluation(
@@ -408,55 +380,6 @@ def lines(evaluation: Evaluation) -> list[str]:
     text = captured.get()
     assert all(len(line) <= 80 for line in text.splitlines())
     return [" ".join(line.split()) for line in text.splitlines()]
-
-
-def test_the_table_has_all_figures_and_what_they_are_of() -> None:
-    shown = lines(SHOWN)
-    assert shown[:2] == ["original alone,", "results fused, not reranked difference 95 % interval"]
-    names = ["nDCG@10", "R@10", "P@5", "Success@5 (H@5)", "RR@10"]
-    assert shown[2:7] == [f"{name} 0.7500 0.7000 +0.0500 +0.0000 to +0.1000" for name in names]
-    notes = " ".join(shown[7:])
-    for words in (
-        "judged: 1,166 log rows of 1,000 distinct queries in 990 clusters of near-duplicates (words 80 % alike); "
-        "left out: 30 not in the log, 4 of queries not committed yet",
-        "counted as zero: 3 without results, 2 rejected",
-        "80.0 % of the results' first 5, 70.0 % of the original's",
-        "original alone, fused, not reranked: the results are reranked, so the difference is of",
-        "lists end after 5 documents",
-        "difference: to the original alone; 95 % interval: paired t-test over clusters",
-    ):
-        assert words in notes
-    assert "rough" not in notes
-
-
-def test_where_nothing_is_reranked_nothing_is_said_of_it() -> None:
-    shown = lines(replace(SHOWN, reranked=False))
-    assert shown[0] == "results original alone difference 95 % interval"
-    assert "reranked" not in " ".join(shown)
-
-
-def test_what_is_not_known_is_a_dash() -> None:
-    shown = lines(replace(SHOWN, original=None, intervals=None, original_unjudged=None))
-    assert shown[2] == "nDCG@10 0.7500 - - -"
-    assert "retrieve.keep_runs is false" in " ".join(shown)
-    shown = lines(replace(SHOWN, intervals=None, queries=1, clusters=1))
-    assert shown[2] == "nDCG@10 0.7500 0.7000 +0.0500 -"
-    assert "no interval and no test: it takes two queries that are no near-duplicates" in " ".join(shown)
-
-
-def test_few_queries_are_said() -> None:
-    assert "of so few clusters a rough one" in " ".join(lines(replace(SHOWN, clusters=49)))
-
-
-def test_hostile_ids_are_escaped(run: Run) -> None:
-    made = run(0, 1, 2)
-    put(made.storage, "query_map", [{"log_id": "[red]\x1b[31m\u202e", "query_id": "q1"}], "a")
-    found = judged(made, {"[bold]\x07" + "x" * 5000: {"d1": 1}})
-    shown = lines(found)
-    assert shown[0].startswith("warning: nothing is measured: none of 1 judged log rows is in the log:")
-    assert all(line.isprintable() for line in shown)
-    assert "'[bold]\\x07xxx" in " ".join(shown)
-    assert "'[red]\\x1b[31m\\u202e'" in " ".join(shown)
 
 
 WHOLE = {"looked": None, "original_looked": None, "uneven": False, "detectable": None}

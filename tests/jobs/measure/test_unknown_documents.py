@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.errors import RetrieverError
 from jobs.config.load import load_config
 from jobs.index.index import index
 from jobs.log.judgements import Judgements
 from jobs.measure import unknown
 from jobs.measure.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
-from jobs.pages.closing import closing_values, compared
-from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
-from retrievers.corpora.files import corpus_schema
 from retrievers.retriever import open_documents
 from tests.support.jobs.in_process_runs import QUERIES, job_in_process, prepared_job, run_in_process
 from tests.support.retrievers.blocks import typed
@@ -57,16 +52,6 @@ def test_they_are_counted_and_said(path: str, monkeypatch: pytest.MonkeyPatch) -
     assert "1 of 2 judged documents drawn from 4 are not" in notes(folder, GRADES)[0]
 
 
-def test_an_ablation_says_it_too(path: str) -> None:
-    lines = [f"{query}\t{doc_id}\t{grade}\n" for query, grades in GRADES.items() for doc_id, grade in grades.items()]
-    Path("qrels.tsv").write_text("".join(lines))
-    config = load_config(path, ["evaluate.qrels=qrels.tsv", "evaluate.key=query"])
-    ablation = prepare_ablation(config, path)
-    run_in_process(ablation)
-    found = compared(open_run(ablation.prepared.storage.root), Judgements("qrels.tsv", GRADES, "query"), config.evaluate, None)
-    assert "2 of 4 judged documents are not in the index" in json.dumps(closing_values(found))
-
-
 def test_a_store_knows_its_documents(bm25: dict[str, Any]) -> None:
     assert open_documents("r", typed(bm25)).known(["d08", "", "d01", "zz", "d0"]) == [True, False, True, False, False]
 
@@ -91,12 +76,3 @@ def test_index_says_what_it_replaces_and_which_texts_are_missing(
     found = built(second)
     assert found["done"].startswith("built, in place of the index of another corpus (4 documents); analyzer english: ")
     assert (found["without_text"], found["replaced"]) == (0, 4)
-
-
-def test_a_corpus_that_is_no_parquet_is_told_what_is_read(tmp_path: Path) -> None:
-    (tmp_path / "corpus.dat").write_text("doc_id,text\na,the sea\n")
-    with pytest.raises(RetrieverError, match=r"corpus\.dat: cannot be read as Parquet: .*; let its name end as its form does"):
-        corpus_schema([tmp_path / "corpus.dat"])
-    (tmp_path / "corpus.parquet").write_text("cut")
-    with pytest.raises(RetrieverError, match="copy it again"):
-        corpus_schema([tmp_path / "corpus.parquet"])

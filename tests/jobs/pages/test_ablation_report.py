@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,19 +23,16 @@ from jobs.measure.compare.standing import mark, standing, verdict
 from jobs.measure.compare.worth import Worth
 from jobs.measure.significance import holm, paired_test
 from jobs.pages.ablation import ablation_report
-from jobs.pages.ablation.cost_chart import cost_chart, pareto_front
-from jobs.pages.ablation.query_chart import main_arms, query_chart
+from jobs.pages.ablation.cost_chart import pareto_front
 from jobs.pages.ablation.tables import arm_rows, left_out, noise
-from jobs.pages.charts import linear, spanning
+from jobs.pages.charts import linear
 from jobs.pages.closing import ComparedArms
 from jobs.plan.work import saved
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import p_words, shown, signed
-from retrievers.local.build import build_local_index
 from tests.support.jobs.report_ablations import (
     ARMS,
     MEASURES,
-    STRATEGIES,
     ArmOf,
     ablation_at,
     comparison_of,
@@ -48,7 +43,6 @@ from tests.support.jobs.report_ablations import (
     worth_of,
 )
 from tests.support.jobs.report_runs import Page
-from tests.support.retrievers.blocks import index_fields
 
 KEYS = 60
 HOSTILE = "</title></style></script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`&lt;\u202egnp\x00{{ 7*7 }}"
@@ -80,18 +74,6 @@ def report_of(
 
 
 # ---------------------------------------------------------------- figures
-
-
-def test_parts_and_further_names_stand_beside_the_arm(tmp_path: Path) -> None:
-    found = compared()
-    one, other, third = [arm for arm in found.frame.arms if arm != found.baseline and arm not in found.oracles][:3]
-    marked = replace(found, parts={one: ["general", "keyword"]}, same_as={other: one}, also={third: ["k=<7>"]})
-    text = html(tmp_path, marked)
-    assert Page(text).row("arms", f"{one}§")
-    assert Page(text).row("arms", f"{other} is {one}")
-    assert Page(text).row("arms", f"{third} = k=<7>")
-    assert "parts of the answers to the joint request" in text
-    assert "parts of the answers" not in html(tmp_path / "plain", found)
 
 
 def test_the_main_table_has_the_figures_of_the_comparison(tmp_path: Path) -> None:
@@ -178,22 +160,6 @@ def test_leave_one_out_is_the_loss_to_the_whole(tmp_path: Path) -> None:
     assert left_out(standing(compared(without_subsets))) is None
 
 
-def test_an_arm_that_is_there_under_another_name_keeps_its_row() -> None:
-    comparison = compared()
-    wanted = left_out(standing(comparison))
-    arm = next(one for one in comparison.frame.arms if one.startswith("without "))
-    arms = tuple("mine" if one == arm else one for one in comparison.frame.arms)
-    renamed = replace(
-        comparison,
-        frame=replace(comparison.frame, arms=arms),
-        families={"mine" if one == arm else one: family for one, family in comparison.families.items()} | {"mine": "arms"},
-        differences=tuple(replace(one, arm="mine" if one.arm == arm else one.arm) for one in comparison.differences),
-        also={"mine": (arm,)},
-    )
-    assert wanted is not None
-    assert left_out(standing(renamed)) == wanted
-
-
 def test_the_noise_floor_is_that_of_the_samples() -> None:
     comparison = compared()
     found = noise(standing(comparison))
@@ -207,37 +173,6 @@ def test_the_noise_floor_is_that_of_the_samples() -> None:
     for arm in found.within:
         assert abs(comparison.frame.values[comparison.frame.arms.index(arm), 0].mean() - whole) <= found.rows[0].greatest
     assert noise(standing(compared(ARMS[:-2]))) is None
-
-
-def test_the_funnel_costs_and_slices_are_those_given(tmp_path: Path) -> None:
-    slices = (Slice("words", "1 to 3", 29, {"original": (0.4, 0.0), "full": (0.45, 0.05)}, few=True),)
-    comparison = compared(slices=slices, notes=("Drawn over 55 clusters.",))
-    page = Page(html(tmp_path, comparison))
-    general, worth = funnel_of().strategies[0], worth_of()[0]
-    cells = page.row("strategies", "general")
-    for value in (
-        general.relevant_found,
-        general.found_alone,
-        general.survived_fusion,
-        general.survived_reranker,
-        general.in_top,
-    ):
-        assert str(value) in cells
-    assert signed(worth.reranker_gain or 0) in cells
-    cost = costs_of(ARMS, comparison)[0]
-    assert f"{cost.prompt_tokens:,}" in page.row("cost", "full")
-    assert page.row("slices", "1 to 3")[0] == "29*"
-    assert page.row("slices", "1 to 3")[2] == "0.4500+0.0500"
-    assert "Drawn over 55 clusters." in page.sections["method"]
-
-
-def test_a_survival_without_reranker_is_not_shown(tmp_path: Path) -> None:
-    comparison = compared()
-    funnel = funnel_of()
-    unranked = replace(funnel, strategies=tuple(replace(one, survived_reranker=None) for one in funnel.strategies))
-    page = Page(report_of(ablation_at(tmp_path), comparison, unranked))
-    assert "after fusion" in page.sections["strategies"]
-    assert "after the reranker" not in page.sections["strategies"]
 
 
 # ---------------------------------------------------------------- charts
@@ -272,43 +207,6 @@ def test_an_axis_holds_its_values_in_order(values: list[float], falling: bool) -
     assert places == sorted(places, reverse=falling)
     assert 2 <= len(axis.ticks) <= 9
     assert all(0 <= place <= 100 for place in map(axis.place, axis.ticks))
-
-
-@pytest.mark.parametrize(("values", "log"), [([0.01, 0.02, 0.05], False), ([0.01, 5.0], True), ([0.0, 5.0], False)])
-def test_an_axis_is_logarithmic_where_values_span_much(values: list[float], log: bool) -> None:
-    axis = spanning(values, 0.0, 100.0, str)
-    assert axis.log is log
-    places = [axis.place(value) for value in values]
-    assert places == sorted(places)
-    assert len(axis.ticks) >= 2
-
-
-def test_bounds_and_samples_are_not_on_the_cost_chart() -> None:
-    arms = [*ARMS, ArmOf("oracle", effect=0.2, members=("full", "general"))]
-    comparison = compared(arms)
-    costs = [*costs_of(ARMS, comparison), replace(costs_of(ARMS, comparison)[0], arm="oracle")]
-    chart = cost_chart(standing(comparison), costs)
-    assert chart is not None
-    assert chart.points.keys() == {arm.name for arm in ARMS if arm.family != "samples"}
-    assert "USD" in chart.across
-    unpriced = cost_chart(standing(comparison), costs_of(ARMS, priced=False))
-    assert unpriced is not None
-    assert "seconds" in unpriced.across
-
-
-@pytest.mark.slow
-def test_the_scatter_counts_all_queries_and_draws_at_most_two_thousand() -> None:
-    comparison = compared(keys=2500)
-    found = standing(comparison)
-    chart = query_chart(found, [f"label {n}" for n in range(2500)])
-    assert chart is not None
-    assert (chart.drawn, chart.keys, len(chart.data["labels"])) == (2000, 2500, 2000)
-    difference = next(one for one in comparison.differences if (one.arm, one.measure) == (chart.arm, MEASURES[0]))
-    assert chart.moved == (difference.wins, difference.losses, difference.ties)
-    assert chart.arm == found.leader == main_arms(found)[0]
-    assert chart.arms == main_arms(found)
-    gains = sum(after > before for before, after in zip(chart.data["base"], chart.data["arms"][0]["values"], strict=True))
-    assert gains <= chart.moved[0]
 
 
 # ---------------------------------------------------------------- many arms
@@ -388,64 +286,6 @@ def test_without_judgements_costs_and_worth_are_left(tmp_path: Path) -> None:
     assert set(page.sections) & {"arms", "left-out", "queries", "slices", "noise"} == set()
     assert page.row("cost", "full")
     assert page.row("strategies", "general")
-
-
-def test_the_queries_that_moved_most_come_with_the_rewrites_of_their_arm(tmp_path: Path) -> None:
-    arms = [
-        ArmOf("original", "always", ()),
-        ArmOf("full", "always"),
-        ArmOf("warm", changes={"rewrite.engine.temperature": 1.0}),
-    ]
-    values = values_of(arms, 12)
-    values[:] = 0.5
-    values[2, 0] = np.linspace(0, 1.1, 12)  # the arm `warm`: 5 lose, 6 gain
-    comparison = comparison_of(arms, values)
-    rewrites = [(query_id(n), "general", f"cold text {n}", "full") for n in range(12)]
-    rewrites += [(query_id(n), "general", f"warm text {n}", "warm") for n in range(12)]
-    page = Page(html(tmp_path, comparison, arms, rewrites=rewrites, samples=4))
-    words = page.sections["queries"]
-    for n in (11, 10, 1, 0):
-        assert f"warm text {n}" in words
-    assert "4 of 11 queries" in words
-    assert "cold text" not in words
-    assert "warm text 9" not in words
-    assert STRATEGIES[1] not in words
-
-
-RESULTS = {"original": ["d1", "d2", "d3"], "full": ["d4", "d1", "d3"]}
-GRADES = {"d4": 2, "d1": 0, "d9": 1, "d8": 3}
-
-
-def moved_page(folder: Path, retriever: dict[str, Any], *, texts: bool = True) -> Page:
-    """A page of one query that gained, with the documents of both arms."""
-    arms = [ArmOf("original", "always", ()), ArmOf("full", "always")]
-    values = np.zeros((2, len(MEASURES), 2))
-    values[1, :, 0] = 1
-    results = [(query_id(0), arm, doc_ids) for arm, doc_ids in RESULTS.items()]
-    run = ablation_at(folder, arms, results, retrieve={"retrievers": {"bm25": retriever}})
-    return Page(report_of(run, comparison_of(arms, values), grades={"k0": GRADES}, texts=texts))
-
-
-def test_documents_of_both_arms_stand_side_by_side(tmp_path: Path) -> None:
-    corpus = tmp_path / "corpus.parquet"
-    texts = [f"words of document {n} {'and more ' * 40}" for n in range(1, 5)]
-    pq.write_table(pa.table({"doc_id": [f"d{n}" for n in range(1, 5)], "text": texts}), corpus)
-    build_local_index(tmp_path / "index", corpus, index_fields("english"))
-    retriever = {"kind": "local", "index": str(tmp_path / "index"), "analyzer": "english"}
-    words = " ".join(moved_page(tmp_path, retriever).sections["queries"].split())
-    for said in (
-        "d1 now 2 judged not relevant words of document 1", "d2 gone words of document 2", "d3 now 3 words of document 3",
-        "d4 new ★ relevant 2 words of document 4", "d1 was 1 judged not relevant", "d3 was 3 words",
-        "Relevant, but in neither: d8 (3), d9 (1)",
-    ):  # fmt: skip
-        assert said in words
-    assert "and more " * 20 not in words  # cut
-    hidden = moved_page(tmp_path / "hidden", retriever, texts=False).sections["queries"]
-    assert "d4 new ★ relevant 2" in hidden
-    assert "words of document" not in hidden
-    gone = moved_page(tmp_path / "gone", retriever | {"index": str(tmp_path / "nothing")}).sections["queries"]
-    assert "d4 new ★ relevant 2" in gone
-    assert "Documents are shown by id only" in gone
 
 
 def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:

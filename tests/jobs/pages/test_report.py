@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ConfigError
-from jobs import pages
-from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
 from jobs.pages.report import report
 from jobs.terminal.formats import masked, shown
 from tests.support.jobs.report_runs import PRICES, QUERIES, Make, Page, Query, Row, RunMaker, page, query_id, stored
@@ -55,14 +53,6 @@ def test_the_page_is_whole_in_itself(make: Make) -> None:
     assert policy is not None
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:")
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in [each for _, each in found.tags]
-
-
-def test_links_of_the_page_lead_somewhere(make: Make) -> None:
-    found = page(make())
-    ids = {attributes["id"] for _, attributes in found.tags if "id" in attributes}
-    links = {str(attributes["href"])[1:] for _, attributes in found.tags if "href" in attributes}
-    assert len(links) == 10
-    assert links <= ids
 
 
 # ---------------------------------------------------------------- privacy, and strangers' texts
@@ -137,26 +127,12 @@ def test_a_run_of_which_nothing_is_committed(make: Make) -> None:
     assert "no results are committed" in found.sections["added"]
 
 
-def test_a_run_without_rewrites(make: Make) -> None:
-    queries = [Query("plain", hits={("original", "bm25"): ["d01"], ("original", "dense"): ["d02"]})]
-    found = page(make(queries, ()))
-    assert "none were planned" in found.sections["rewrites"]
-    assert found.row("added", "original")[0] == "1"
-    assert "there is one list of each retriever at most" in found.sections["added"]
-    assert "No query has an error" in found.sections["errors"]
-
-
 def test_a_run_without_results(make: Make) -> None:
     found = page(make([QUERIES[2]]))
     assert "no results are committed" in found.sections["added"]
     assert "No results." in found.sections["samples"]
     assert "No hits." in found.sections["samples"]
     assert "No list has a hit for 1 query" in found.sections["glance"]
-
-
-def test_too_many_errors_are_said(make: Make) -> None:
-    found = page(make(limits={"error_rate": 0.1}))
-    assert "33.3 % of the queries have errors; limits.error_rate is 10.0 %" in found.sections["glance"]
 
 
 def test_a_file_that_is_gone_is_one_line(make: Make) -> None:
@@ -168,43 +144,3 @@ def test_a_file_that_is_gone_is_one_line(make: Make) -> None:
 
 
 # ---------------------------------------------------------------- quality, and words
-
-
-def test_quality_with_its_interval(make: Make) -> None:
-    results, original = dict.fromkeys(MEASURES, 0.5), dict.fromkeys(MEASURES, 0.4)
-    intervals = dict.fromkeys(MEASURES, (0.02, 0.2)) | {"R@10": (-0.1, 0.2), "P@5": (-0.2, -0.1)}
-    found = page(make(), None, Evaluation(7, 2, results, original, intervals))
-    assert found.row("glance", "nDCG@10") == ["+0.1000", "+0.0200 to +0.2000", "better", "0.4000", "0.5000"]
-    assert found.row("glance", "R@10")[1:3] == ["−0.1000 to +0.2000", "no clear difference"]
-    assert found.row("glance", "P@5")[2] == "worse"
-    assert "5 log rows" in found.sections["glance"]
-    alone = page(make(), None, Evaluation(7, 2, results, None, None))
-    assert alone.row("glance", "nDCG@10") == ["–", "–", "", "–", "0.5000"]
-
-
-@pytest.mark.parametrize(("kind", "said"), [("none", "original alone"), ("bi_encoder", "original alone, fused, not reranked")])
-def test_what_the_results_are_compared_with(make: Make, kind: str, said: str) -> None:
-    same = dict.fromkeys(MEASURES, 0.5)
-    found = page(make(), None, Evaluation(7, 2, same, same, None, reranked=kind != "none"))
-    assert [cell.strip() for cell in found.rows["glance"][0]][-2:] == [said, "results"]
-    assert found.row("glance", "Success@5 (H@5)")[-2:] == ["0.5000", "0.5000"]
-
-
-def test_where_nothing_is_judged_the_page_says_why(make: Make) -> None:
-    nothing = dict.fromkeys(MEASURES, float("nan"))
-    found = page(make(), None, Evaluation(7, 7, nothing, nothing, None, unmatched=("<q1>", "log.parquet#0")))
-    assert "none of 7 judged log rows is in the log: the judgements say '<q1>'" in found.sections["glance"]
-    assert "nDCG@10" not in found.sections["glance"]
-
-
-def test_cores_longer_than_the_keywords_are_counted_where_both_are_planned(make: Make) -> None:
-    queries = [Query("one", {"keyword": "a, b", "core_content": "a b c"}), Query("two", {"keyword": "a", "core_content": "a"})]
-    assert "for 1 of 2 queries" in page(make(queries, ("keyword", "core_content"))).sections["rewrites"]
-    assert "longer" not in page(make()).sections["rewrites"]
-
-
-def test_the_style_and_the_script_are_packed(make: Make) -> None:
-    html = report(make(), None, None)
-    folder = Path(pages.__file__).parent / "templates"
-    for name in ("style.css", "script.js"):
-        assert (folder / name).read_text().strip() in html

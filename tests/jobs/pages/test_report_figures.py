@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -83,33 +82,6 @@ def test_a_strategy_pays_only_the_retrievers_it_goes_to(make: Make) -> None:
     assert found["keyword"]["searches"] == pytest.approx(9 * 2 / 8)
     assert found["general"]["searches"] == pytest.approx(9 * 3 / 8 + 9 * 3 / 6)
     assert found["keyword"]["device_seconds"] == 0
-
-
-def test_costs_on_the_page_with_and_without_prices(make: Make) -> None:
-    run = make()
-    with_money, without = page(run), page(run, None)
-    total = spending(Figures(run), PRICES).total.usd
-    assert total is not None
-    assert with_money.row("cost", "total")[0] == money(total)
-    assert without.row("cost", "total")[0] == "100.0 %"
-    assert "there are no prices" in without.sections["cost"]
-    assert "$" not in without.sections["cost"] + without.sections["glance"]
-    assert "not yet" in with_money.sections["cost"]  # run.json has no node time here
-    assert "add up to" in with_money.sections["cost"]
-
-
-def test_the_time_of_the_workers_is_reconciled(make: Make) -> None:
-    run = make()
-    tables = spending(Figures(run), None).seconds
-    nodes = {"start": 1, "wall_seconds": 75.0, "worker_seconds": 450.0, "attributed": tables - 4, "start_up": 4.0}
-    run.record["node_time"] = [nodes | {"lost": 0.0, "idle": 450.0 - tables}]
-    found = page(run)
-    assert "add up to the busy time and start-up of the tables above" in found.sections["cost"]
-    assert found.row("cost", "1")[3:] == ["7 min 30 s", duration(tables - 4), "4.0 s", "–", duration(450 - tables)]
-    run.record["node_time"] = [nodes | {"attributed": 1.0, "lost": 9.0, "idle": 0.0}]
-    found = page(run)
-    assert "Attributed and start-up come to 5.0 s, the tables above to" in found.sections["cost"]
-    assert "9.0 s of worker time were lost without a commit" in found.sections["glance"]
 
 
 # ---------------------------------------------------------------- lists
@@ -247,21 +219,6 @@ def test_texts_searched_together_have_no_list_of_the_original(make: Make, keep_r
             assert node.out == pytest.approx(node.size), node.label
 
 
-def test_saved_searches_are_shown_beside_those_that_were_made(make: Make) -> None:
-    run = make()
-    run.spent["retrieve"]["bm25@"]["saved"] = 12
-    text = page(run).sections
-    assert "18 searches, 12 saved" in " ".join(text.values())
-    assert "saved" in text["cost"]
-
-
-def test_a_part_of_a_long_run_is_measured_and_it_is_said(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["jobs.pages.report.lists"], "MOST_QUERIES", 2)
-    run = make()
-    assert (measured(run).queries, measured(run).of) == (2, 3)
-    assert "Measured on 2 of 3 queries" in page(run).sections["added"]
-
-
 def test_spreading_and_portions() -> None:
     assert spread(range(10), 10) == list(range(10))
     assert spread(range(10), 2) == [2, 7]
@@ -309,14 +266,6 @@ def test_a_reranker_counts_the_candidates(make: Make) -> None:
     assert "-1.5 (fused " in found.sections["samples"]
 
 
-def test_where_the_reranker_failed_nobody_counted_the_candidates(make: Make) -> None:
-    run = make(rerank={"kind": "cross_encoder", "keep": 2})
-    run.tally.counts["error/rerank//failed"] = 1
-    assert Figures(run).candidates is None
-    assert "candidates" not in {node.label for node in flow(Figures(run)).nodes}
-    assert page(run).row("flow", "rerank")[1].endswith("1 query failed")
-
-
 # ---------------------------------------------------------------- samples
 
 
@@ -337,20 +286,6 @@ def test_samples_show_rewrites_lists_and_results(make: Make, bm25: Row, passages
     assert passages["d05"] in text
     assert "keyword charlieword" in text
     assert "asked 3 ×" in text
-
-
-def test_documents_of_an_index_that_is_gone_are_shown_by_id(make: Make) -> None:
-    text = page(make()).sections["samples"]
-    assert "Documents are shown by id only: " in text
-    assert "nowhere" in text
-
-
-def test_documents_that_were_replaced_are_not_shown(make: Make, bm25: Row, passages: dict[str, str]) -> None:
-    run = make(index=bm25["index"])
-    run.record["indexes"]["bm25"]["corpus"] = "sha256:another"
-    text = page(run).sections["samples"]
-    assert "holds other documents now than those that were searched" in text
-    assert passages["d05"] not in text
 
 
 def test_samples_are_the_same_each_time_and_prefer_errors(make: Make) -> None:
@@ -396,14 +331,3 @@ def test_words() -> None:
 
 
 # ---------------------------------------------------------------- seconds of a shard
-
-
-def test_the_seconds_of_a_shard_have_percentiles(make: Make) -> None:
-    run = make()
-    assert len(run.manifests) == 3
-    for manifest, seconds in zip(run.manifests, (1.0, 2.0, 12.0), strict=True):
-        manifest.work_seconds |= {"retrieve": seconds, "write": 0.25}
-    found = Figures(run).shard_seconds
-    assert found["retrieve"] == pytest.approx((2.0, 11.0, 11.8))  # linear between the two nearest
-    assert found["write"] == pytest.approx((0.25, 0.25, 0.25))
-    assert page(run).row("flow", "retrieve")[-3:] == [duration(seconds) for seconds in (2.0, 11.0, 11.8)]

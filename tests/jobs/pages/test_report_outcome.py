@@ -83,11 +83,6 @@ def test_without_judgements_nothing_is_known(run: RunFolder) -> None:
     )
 
 
-def test_the_sentence_stands_first(run: RunFolder) -> None:
-    found = page(run, None, evaluation(0.2, 0.1), judged=judged())
-    assert " ".join(found.sections["glance"].split()).startswith("At a glance Rewriting helps, mostly by keyword")
-
-
 def test_quality_by_traffic(run: RunFolder) -> None:
     head, *rest, every = by_traffic(run, judged())
     assert (head.name, head.queries, head.asked, head.results, head.difference) == ("head", 1, 20, 0.0, -0.5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,16 +9,14 @@ import pytest
 
 from jobs.log.judgements import Judgements
 from jobs.measure import judged_rows
-from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
 from jobs.measure.frame import measure
 from jobs.measure.judged_rows import database
-from jobs.pages.report import report
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.judged_queries import Judged, judged_queries
 from jobs.pages.report.samples import Sample, samples
 from jobs.runs.folder import RunFolder
-from tests.support.jobs.report_runs import PRICES, QUERIES, Make, Page, Query, RunMaker, page, query_id, stored
+from tests.support.jobs.report_runs import QUERIES, Make, Query, RunMaker, page, query_id, stored
 
 
 @pytest.fixture
@@ -64,20 +61,6 @@ def test_the_most_asked_of_an_unfinished_run_are_committed_ones(make: Make) -> N
     assert [one.query for one in found_in(run, 5)] == ["query 3", "query 2", "query 1", "query 0"]
 
 
-def test_gain_and_order_are_on_the_page_where_queries_are_judged(make: Make) -> None:
-    run = make()
-    judged = Judged({query_id(0): {"d04": 2, "d02": 0, "d99": 1}}, {query_id(0): (0.25, 0.75)})
-    found = page(run, judged=judged)
-    assert [attributes["value"] for tag, attributes in found.tags if tag == "option"] == ["gain", "loss", "asked"]
-    assert [one["data-gain"] for _, one in found.tags if "data-gain" in one] == ["-0.500000"]
-    text = re.sub(r"\s+", " ", found.sections["samples"])
-    assert "▼ −0.50 asked 3 ×" in text
-    assert "nDCG@10: original alone 0.7500, results 0.2500" in text
-    assert re.search(r"d04 \S+ \+ new ★ relevant 2", text)
-    assert re.search(r"d02 \S* ?judged not relevant", text)
-    assert "Relevant, but not among these results: d99 (1)" in text
-
-
 def test_judged_queries_have_the_mean_of_their_rows(make: Make) -> None:
     run = make()
     judgements = Judgements("qrels", {query_id(0): {"d01": 1, "d05": -1}, query_id(1): {"d04": 3}}, "query_id")
@@ -110,31 +93,6 @@ def test_the_original_alone_is_the_one_that_is_measured(make: Make, fuse: dict[s
         assert [hit.doc_id for hit in one.alone] == measured.get(one.query_id, [])
 
 
-def test_results_of_a_reranker_stand_beside_as_many_documents_of_the_original(make: Make) -> None:
-    run = make(rerank={"kind": "cross_encoder", "keep": 2})
-    assert [len(one.alone) for one in found_in(run)][:2] == [2, 1]
-    assert "Original alone, fused, not reranked" in page(run, None, evaluation(reranked=True)).sections["samples"]
-
-
-def test_prompt_and_answer_are_shown_folded(make: Make) -> None:
-    text = re.sub(r"\s+", " ", page(make()).sections["samples"])
-    assert "Prompt and raw answer dmqr: 100 prompt tokens, 7 completion tokens, stop" in text
-    assert "Prompt prompt alpha lighthouse Answer of writer answer to alpha lighthouse" in text
-    closed = re.sub(r"\s+", " ", page(make(), texts=False).sections["samples"])
-    assert "dmqr: 100 prompt tokens, 7 completion tokens, stop" in closed
-    assert "lighthouse" not in closed
-
-
-def test_a_long_prompt_keeps_its_end_and_a_cut_answer_too(make: Make) -> None:
-    name = "needle" + " hay" * 4_000 + " haystack"
-    text = page(make([Query(name, {"general": "g"}, finish_reason="length")])).sections["samples"]
-    assert "cut by the token limit" in text
-    prompt, _, answer = text.partition("Answer of writer")
-    assert re.search(r"prompt needle hay.*\[… [\d,]+ characters …\].* haystack", prompt, re.DOTALL)
-    assert re.search(r"[\d,]+ characters before …", answer)
-    assert answer.partition("Original alone")[0].rstrip().endswith("haystack")
-
-
 # ---------------------------------------------------------------- failures of one answer
 
 
@@ -156,58 +114,4 @@ def test_an_answer_that_fails_for_several_strategies_counts_once(make: Make) -> 
     assert "rewrite, general, keyword: truncated cut off" in found.sections["samples"]
 
 
-def test_another_failed_answer_is_shown_from_its_beginning(make: Make) -> None:
-    rejected = [{"log_id": "r", "stage": "log", "reason": "empty", "message": "m", "raw": "first" + "x" * 700, "attempts": 1}]
-    text = page(make(rejected=rejected)).sections["errors"]
-    assert "first" in text
-    assert "105 more characters" in text
-
-
 # ---------------------------------------------------------------- the first screen
-
-
-def evaluation(**values: object) -> Evaluation:
-    results, original = dict.fromkeys(MEASURES, 0.5), dict.fromkeys(MEASURES, 0.4)
-    return Evaluation(7, 2, results, original, dict.fromkeys(MEASURES, (0.02, 0.2)), **values)  # type: ignore[arg-type]
-
-
-def test_quality_and_cost_come_first(make: Make) -> None:
-    run = make()
-    run.record["label"] = "2026-03-01"
-    judged = Judged({}, {query_id(0): (0.5, 0.25), query_id(1): (0.5, 0.5)})
-    found = page(run, PRICES, evaluation(), judged=judged)
-    assert "2026-03-01" in found.sections[""]
-    text = re.sub(r"\s+", " ", found.sections["glance"])
-    places = [text.index(words) for words in ("+0.1000 better", "cost per 1,000 queries", "distinct queries", "Quality of the")]
-    assert places == sorted(places)
-    assert "1 queries gained, 0 lost, 1 did neither" in text
-    drawn = next(one["style"] for tag, one in found.tags if tag == "i" and one.get("class") == "dot")
-    assert drawn == "left:50.00%"  # 0.1, in the middle of 0 and 0.2
-
-
-def test_without_judgements_and_prices_the_first_screen_says_so(make: Make) -> None:
-    text = re.sub(r"\s+", " ", page(make(), None).sections["glance"])
-    assert "not measured" in text
-    assert "--qrels FILE" in text
-    assert "worker time per 1,000 queries" in text
-    assert "there are no prices" in text
-    nothing = page(make(), None, Evaluation(7, 7, {}, None, None)).sections["glance"]
-    assert "none of 7 judged log rows is in the log" in nothing
-
-
-def test_every_table_can_be_downloaded_under_a_name_of_its_own(make: Make) -> None:
-    found = Page(report(make(), PRICES, evaluation()))
-    names = [attributes.get("data-csv") for tag, attributes in found.tags if tag == "table"]
-    assert len(names) == len(set(names)) > 10
-    assert None not in names
-
-
-def test_rounded_cells_carry_their_value(make: Make) -> None:
-    cells = [float(one["data-v"] or "") for tag, one in page(make()).tags if tag == "td" and "data-v" in one]
-    assert len(cells) > 20
-
-
-def test_the_flow_is_a_list_too_for_narrow_screens(make: Make) -> None:
-    found = page(make())
-    text = re.sub(r"\s+", " ", found.sections["flow"])
-    assert "planned original3 general3 keyword3" in text

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -20,19 +17,11 @@ from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.measure.evaluate.stored_evaluation import store_evaluation
 from jobs.measure.measures import MEASURES
 from jobs.pages.diff import diff_page
-from jobs.pages.report.all_and_selected import against
-from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures
-from jobs.pages.report.flow import flow
-from jobs.pages.report.samples import samples
-from jobs.pages.report.selection import NARROW, WIDTH, histogram
 from jobs.pages.report.spending import spending
-from jobs.pages.summary import closing_table
 from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.sums import Selected, selected_by_type
-from jobs.tables import COMPLETIONS
-from rewriters.outcome.retries import FIRST_TRY
-from tests.support.jobs.report_runs import PRICES, Make, Page, Query, RunMaker, page, query_id
+from tests.support.jobs.report_runs import PRICES, Make, Page, Query, RunMaker, page
 
 FUSION = "rag_fusion(n=3)"
 POOL = ("keyword", FUSION, "hyde")
@@ -101,40 +90,7 @@ def test_a_run_that_selects_nothing_has_none_of_it(make: Make) -> None:
     assert "not selected" not in "".join(found.sections.values())
 
 
-def test_the_closing_table_counts_texts_and_what_was_not_selected(make: Make) -> None:
-    console = Console(width=120, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(closing_table(chosen(make), None, None))
-    lines = [" ".join(line.split()) for line in captured.get().splitlines()]
-    assert "rewrites 5 texts for 3 of 9 planned, 5 not selected (json 5)" in lines
-    assert "keyword json 1; selected for 1 query" in lines
-    assert f"{FUSION} json 4; texts for 2 queries; selected for 2 queries" in lines
-    assert "hyde selected for 1 query" in lines
-
-
 # ---------------------------------------------------------------- flow
-
-
-def test_what_flows_in_flows_out(make: Make) -> None:
-    run = chosen(make)
-    drawn = flow(Figures(run))
-    for node in drawn.nodes:
-        if node.x > 1:
-            assert node.into == pytest.approx(node.size), node.label
-        if node.label in ("original", *POOL):
-            assert node.out == pytest.approx(node.size), node.label
-    counts = {node.label: node.count for node in drawn.nodes}
-    assert (counts["json"], counts["not selected"], counts["truncated"], counts["as it is"]) == (5, 5, 1, 3)
-    assert counts["bm25"] == 8  # three originals and five texts
-    found = page(run)
-    assert found.row("flow", "rewrite")[:2] == ["3 queries, 9 rewrites planned", "5 texts, 5 not selected, 1 failed"]
-    assert "for 3 of 9 planned, 5 not selected" in said(found, "glance")
-
-
-def test_many_texts_do_not_grow_out_of_the_drawing(make: Make) -> None:
-    queries = [Query("alpha", {FUSION: [f"text {n}" for n in range(20)]}, hits=HITS)]
-    for _, nodes in flow(Figures(make(queries, (FUSION,)))).columns:
-        assert sum(node.size for node in nodes) <= 250.001
 
 
 # ---------------------------------------------------------------- costs
@@ -170,85 +126,6 @@ def test_the_question_of_the_type_has_a_line_of_its_own(make: Make) -> None:
 
 
 # ---------------------------------------------------------------- the page
-
-
-def test_the_section_says_how_many_which_and_why(make: Make) -> None:
-    found = page(chosen(make))
-    text = said(found, "selection")
-    assert "By select: adaptive 1.33 of 3 strategies were selected for an average query, which has 1.67 rewrites" in text
-    assert found.row("selection", "simple") == ["2", "2.00", "2.50", "50.0 %", "100.0 %", "50.0 %"]
-    assert found.row("selection", "keywords") == ["1", "0.00", "0.00", "0.0 %", "0.0 %", "0.0 %"]
-    assert found.row("selection", "all") == ["3", "1.33", "1.67", "33.3 %", "66.7 %", "33.3 %"]
-    labels = [values["aria-label"] or "" for tag, values in found.tags if tag == "svg" and "aria-label" in values]
-    assert "selected strategies per query: 0: 1 queries, 33.3 %; 1: 0 queries, 0.0 %; 2: 2 queries, 66.7 %; 3: 0" in labels[0]
-    assert labels[1].startswith("rewrites per query: 0: 1 queries")
-    assert ("a", {"href": "#selection"}) in found.tags
-
-
-def test_reasons_are_shown_where_no_type_says_why_and_texts_may_be(make: Make) -> None:
-    queries = [Query(one.name, one.texts, hits=HITS, selected=(None, *one.selected[1:])) for one in CHOSEN if one.selected]
-    run = make(queries, POOL, select="adaptive")
-    text = said(page(run), "selection")
-    assert "charlie noneclear enough" in text
-    assert f"alpha keyword, {FUSION}why alphareason" in text
-    closed = page(run, texts=False)
-    assert "reason" not in said(closed, "selection")
-    assert "alphareason" not in "".join(closed.sections.values())
-    assert "not selected: hyde" in said(closed, "samples")
-
-
-def test_samples_show_every_text_and_what_was_not_selected(make: Make) -> None:
-    run = chosen(make)
-    alpha = next(
-        one for one in samples(Figures(run), failures(Figures(run), texts=True), 9, texts=True).queries if one.query == "alpha"
-    )
-    assert [row["name"] for row in alpha.rewrites] == ["keyword", f"{FUSION} 1", f"{FUSION} 2", f"{FUSION} 3"]
-    assert next(hit for hit in alpha.hits if hit.doc_id == "d02").sources == {f"{FUSION} 1": [("bm25", 1)]}
-    text = said(page(run), "samples")
-    assert f"{FUSION} 3 jsonalphathree" in text
-    assert "query type simple; not selected: hydewhy: why alphareason" in text
-    assert "query type keywords; not selected: keyword, rag_fusion(n=3), hyde" in text
-    assert f"{FUSION} jsonbravoone" in text  # the only one of its strategy has no number
-
-
-def test_every_sample_of_a_request_is_shown(make: Make) -> None:
-    run = chosen(make)
-    rows = [
-        {"query_id": query_id(0), "request": "r", "prompt": "p", "text": f"answer {n}", "finish_reason": "stop", "model": "m",
-         "prompt_tokens": 1, "completion_tokens": 1, "start": 1, "sample": n}
-        for n in (0, 1, FIRST_TRY + 1)
-    ]  # fmt: skip
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist([*rows, rows[0] | {"request": "classify"}], COMPLETIONS), sink)
-    run.storage.put("completions/000000/more.parquet", sink.getvalue().to_pybytes())
-    text = said(page(run), "samples")
-    assert "r 1: 1 prompt tokens" in text
-    assert "r 2: 1 prompt tokens" in text
-    assert "r 2, try 2: 1 prompt tokens" in text
-    assert text.index("classify: 1 prompt") < text.index("dmqr: 100 prompt") < text.index("r 1: 1 prompt")
-
-
-def test_the_strategies_table_counts_texts_beside_queries(make: Make) -> None:
-    found = page(chosen(make))
-    assert found.row("rewrites", FUSION) == ["4", "4", "2", "0", "1", "–"]
-    assert found.row("rewrites", "hyde") == ["0", "0", "0", "1", "2", "truncated"]
-
-
-BAR = r'<rect x="([^"]*)" y="[^"]*" width="([^"]*)" height="([^"]*)"'
-SHARE = r'class="share"[^>]*>([^<]*)<'
-
-
-def test_bars_are_as_high_as_their_share_and_named_where_there_is_room() -> None:
-    few, many = histogram("t", Counter({1: 1, 2: 3}), 4), histogram("t", Counter({20: 1}), 0)
-    bars = [[float(number) for number in bar] for bar in re.findall(BAR, few.svg)]
-    heights = [height for *_, height in bars]
-    assert heights == pytest.approx([0, heights[2] / 3, heights[2], 0, 0], abs=0.05)
-    assert re.findall(SHARE, few.svg) == ["25.0 %", "75.0 %"]
-    assert few.mean == 1.75
-    drawn = [[float(number) for number in bar] for bar in re.findall(BAR, many.svg)]
-    assert WIDTH / len(drawn) < NARROW
-    assert not re.findall(SHARE, many.svg)
-    assert all(x + width <= WIDTH for x, width, _ in drawn)
 
 
 # ---------------------------------------------------------------- all against selected
@@ -290,14 +167,6 @@ def test_a_run_that_differs_in_its_selection_alone_is_compared(pair: tuple[RunFo
     bars = [float(one["width"] or 0) for tag, one in found.tags if tag == "rect" and one.get("class") in ("all", "chosen")]
     assert bars[1] == pytest.approx(bars[0] / 2)
     assert bars[7] == pytest.approx(bars[6] * 5 / 9, abs=0.1)
-
-
-def test_bars_of_other_judgements_do_not_stand_side_by_side(pair: tuple[RunFolder, RunFolder]) -> None:
-    every, selects = pair
-    for stored, mine, compared in (("aaa", "aaa", True), ("aaa", "bbb", False), (None, "bbb", True)):  # None: of before
-        store_evaluation(every.storage, evaluation(0.5, judgements=stored))
-        found = against(selects, evaluation(0.25, judgements=mine))
-        assert (found is not None) == compared, (stored, mine)
 
 
 @pytest.mark.parametrize("change", ["identity", "judgements", "log", "unmeasured"])

@@ -12,7 +12,6 @@ import pytest
 from jobs.__main__ import main
 from jobs.chain.drift import DRIFT
 from jobs.runs.folder import open_run
-from jobs.tables import NOT_CHOSEN
 from rewriters.guards import preserve
 from rewriters.guards.guards import NEAR_DUPLICATE, NO_VOCABULARY, OVERRIDE, REPAIRED
 from rewriters.normalise import query_id
@@ -39,7 +38,6 @@ def test_the_pages_name_every_flag_of_a_text() -> None:
         CUT,
         OTHER_SCRIPT,
         DRIFT,
-        NOT_CHOSEN,
     } < set(FLAGS)
 
 

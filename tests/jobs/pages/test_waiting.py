@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +12,10 @@ import pyarrow as pa
 import pytest
 
 from jobs.chain.stages.retrieve import Retrieve
-from jobs.pages.report import report
-from jobs.pages.waiting import LEFT, WIDE, slowest, stage_times, waiting
+from jobs.pages.waiting import slowest, stage_times, waiting
 from jobs.runs.folder import RunFolder, open_run
 from tests.support.jobs.in_process_runs import job_in_process, prepared_work, run_in_process
-from tests.support.jobs.report_ablations import ablation_at
-from tests.support.jobs.report_runs import Make, Page, RunMaker
+from tests.support.jobs.report_runs import Make, RunMaker
 
 POOLS = {
     "rewrite": {"workers": 2, "cpus": 1, "gpus": 0.0, "most": None},
@@ -98,56 +95,6 @@ def test_a_run_of_before_has_no_queues_and_one_without_a_commit_no_picture(make:
     assert "shard waited" not in found.svg
     assert "shards waited" not in found.svg
     assert waiting(RunMaker(tmp_path / "empty")(commit=0, finished=False)) is None
-
-
-def test_the_bars_have_the_shares_of_the_time(make: Make) -> None:
-    run = with_starts(make(), {"wall_seconds": 10.0, "queued": {"retrieve": 6.0, "fuse": 3.0}})
-    found = waiting(run)
-    assert found is not None
-    worked = [float(width) for width in re.findall(r'class="attributed"[^>]* width="([\d.]+)"', found.svg)]
-    assert worked == pytest.approx([WIDE * REWRITE / 30, WIDE * RETRIEVE / 10], abs=0.05)
-    lines = [float(x) for x in re.findall(r"M([\d.]+) ", re.findall(r'class="start_up" d="([^"]*)"', found.svg)[0])]
-    first, last = LEFT + WIDE * REWRITE / 30, LEFT + WIDE * (REWRITE + UP) / 30
-    assert lines[0] == pytest.approx(first, abs=0.05)
-    assert last - 5.1 <= lines[-1] <= last + 0.05
-    queues = [float(width) for width in re.findall(r'class="queue"[^>]* width="([\d.]+)"', found.svg)]
-    assert queues == pytest.approx([WIDE / 2, WIDE / 4])
-    assert found.svg.count('class="box slowest"') == 1
-    assert found.svg.count('class="arrow"') == len(found.stages) - 1
-
-
-def test_it_can_be_read_without_seeing_it_or_its_colours(make: Make) -> None:
-    run = with_starts(make(), {"wall_seconds": 10.0, "queued": {"retrieve": 5.0}})
-    html = report(run, None, None)
-    page = Page(html)
-    drawing = next(attributes for tag, attributes in page.tags if tag == "svg" and attributes.get("class") == "waiting")
-    assert drawing["role"] == "img"
-    ids = str(drawing["aria-labelledby"]).split()
-    assert [tag for tag, attributes in page.tags if attributes.get("id") in ids] == ["title", "desc"]
-    assert "The others wait for retrieve." in re.search(r"<desc[^>]*>(.*?)</desc>", html)[1]  # type: ignore[index]
-    words = page.sections["waiting"]
-    assert "worked 4.5 s, started up 4.0 s, waited 22 s: 17.3 % busy" in words
-    assert "1 worker, the slowest" in words
-    assert "shards waited 5.0 s, 1.7 s each" in words
-    assert page.row("waiting", "retrieve") == ["1", "6.8 s", "–", "–", "3.2 s", "67.5 %", "5.0 s", "1.7 s"]
-    assert page.row("waiting", "rewrite")[:5] == ["3", "4.5 s", "4.0 s", "–", "22 s"]
-
-
-def test_an_ablation_has_it_too(tmp_path: Path) -> None:
-    folder = ablation_at(tmp_path)
-    folder.record["node_time"] = None
-    folder.record["starts"] = [
-        folder.record["starts"][0]
-        | {"start": 1, "pools": POOLS, "wall_seconds": 8.0, "status": "finished", "queued": {"rewrite": 1.0}}
-    ]
-    folder.tally.by_start[1] = {"rewrite": {"attributed": 18.0, "start_up": 2.0}}
-    found = waiting(folder)
-    assert found is not None
-    assert [(one.name, one.workers, one.idle, one.queued) for one in found.stages] == [
-        ("rewrite", 3, 4.0, 1.0),
-        ("retrieve", 1, 8.0, 0.0),
-    ]
-    assert found.words.startswith("The others wait for rewrite. Of their time, workers worked: rewrite 81.8 %, retrieve 0.0 %.")
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ import json
 import re
 import sys
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import Popen
@@ -253,32 +252,6 @@ def test_a_node_is_killed_in_the_middle(nodes: Simulated, engine: FakeServer, ca
     nodes.kill(spare)
 
 
-def test_a_pool_grows_when_a_node_joins(nodes: Simulated, engine: FakeServer, calm: Calm, dmqr: Verb, tmp_path: Path) -> None:
-    address, output = nodes.address, tmp_path / "runs"
-    added = [nodes.add(6)]  # room for one rewriting worker
-    engine.seconds = 2
-    timed = Timed()
-    pool = "cluster.rewrite={workers: {min: 1, max: 3}, cpus: 6}"
-    job = dmqr("submit", "night.yaml", "--address", address, "--set", pool)
-    wait_until(job, lambda: committed(output) >= 2)
-    timed.took("first commits")
-    assert rewriting(nodes) == 1
-    engine.seconds = 20  # a busy machine takes its time to start two workers
-    added.append(nodes.add(12))
-    wait_until(job, lambda: rewriting(nodes) == 3)
-    timed.took("three workers")
-    assert nodes.workers()["Rewrite", added[1]] == 2
-    few = committed(output)
-    engine.seconds = 0.2
-    folder = ended(job).folder
-    timed.took("the rest")
-    check_whole(folder, calm, timed, committed_when_grown=few)
-    assert few < SHARDS
-    assert set(engine.sends.values()) == {1}
-    for node in added:
-        nodes.kill(node)
-
-
 def rewriting(nodes: Simulated) -> int:
     return sum(number for (name, _), number in nodes.workers().items() if name == "Rewrite")
 
@@ -311,27 +284,3 @@ def test_the_head_is_killed_and_the_job_submitted_anew(
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
     """A head alone: raylets of one machine have one folder for packages, and disturb each other while they install."""
     yield from simulated(tmp_path_factory.mktemp("machine"), 0)
-
-
-def test_packages_are_installed_for_the_job(machine: Simulated, engine: FakeServer, dmqr: Verb, tmp_path: Path) -> None:
-    """A wheel of our own, which notes in a folder each interpreter that starts with it."""
-    seen, wheel = tmp_path / "seen", tmp_path / "tiny-1.0-py3-none-any.whl"
-    seen.mkdir()
-    files = {
-        "tiny.py": f"import os, sys; open(os.path.join({str(seen)!r}, str(os.getpid())), 'w').write(' '.join(sys.orig_argv))\n",
-        "tiny.pth": "import tiny\n",
-        "tiny-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
-        "tiny-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        "tiny-1.0.dist-info/RECORD": "",
-    }
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-    engine.seconds = 0
-    timed = Timed()
-    done = ended(dmqr("submit", "night.yaml", "--address", machine.address, "--pip", f"tiny @ {wheel.as_uri()}"))
-    timed.took("packages and the run")
-    commands = [path.read_text() for path in seen.iterdir()]
-    assert any("-m jobs run" in command for command in commands)  # the driver
-    assert any("default_worker.py" in command for command in commands)
-    print(json.dumps(timed.seconds | {"interpreters": len(commands), "rows": len(rows(done.folder, "results"))}))

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,14 +96,6 @@ def test_the_corpus_of_a_job_and_of_its_arms_is_found_from_where_it_is_sent(
     config = yaml.safe_load(server.sent(job_id)["submitted/config.yaml"])
     assert config["corpus"]["path"] == [str(tmp_path / "a.csv"), str(tmp_path / "b")]
     assert config["ablate"]["arms"]["other"]["corpus.path"] == str(tmp_path / "other.csv")
-
-
-def test_packages_are_installed_by_choice(server: FakeJobServer, job: str, tmp_path: Path) -> None:
-    (tmp_path / "more.txt").write_text("# ours\nsix==1.17.0  # small\n\n")
-    assert submitted(server, job, "--detach", "--pip", "more.txt", "attrs>=23") == 0
-    (one,) = server.jobs.values()
-    assert one.body["runtime_env"]["pip"]["packages"] == ["six==1.17.0", "attrs>=23"]
-    assert set(one.body["runtime_env"]) - {"_ray_commit"} == {"working_dir", "pip"}  # Ray notes its own version
 
 
 def test_no_secret_is_sent_listed_or_printed(
@@ -222,14 +213,6 @@ def test_the_log_goes_to_standard_error_and_the_closing_table_to_standard_output
     seen = capsys.readouterr()
     assert seen.out == TABLE
     assert '{"event": "commit"}\nwords of Ray\n' in seen.err
-
-
-def test_json_has_status_code_and_folder(server: FakeJobServer, job: str, capsys: pytest.CaptureFixture[str]) -> None:
-    server.play = finish
-    assert submitted(server, job, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["status"], found["code"], found["folder"]) == ("SUCCEEDED", 0, RUN)
-    assert found["job"] == next(iter(server.jobs))
 
 
 def test_a_broken_connection_is_made_again_and_nothing_is_shown_twice(
@@ -410,12 +393,3 @@ def test_tls_with_an_authority_of_ones_own(job: str, tmp_path: Path) -> None:
         assert "TLS failed" in unknown.stderr
         assert typed(job, server.address, RAY_AUTH_MODE="disabled", SSL_CERT_FILE=str(certificate)).returncode == 0
         assert len(server.jobs) == 1
-
-
-def test_following_is_prompt(server: FakeJobServer, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of a job is seen as the log's connection ends with it, and not when the job is asked for."""
-    monkeypatch.setattr(following, "ASK_SECONDS", 3600.0)
-    server.play = later(server, log=f"{END}\n{TABLE}")
-    began = time.monotonic()
-    assert submitted(server, job) == 0
-    assert time.monotonic() - began < 1800

@@ -55,21 +55,6 @@ def test_eighty_columns() -> None:
     ]
 
 
-def test_a_hundred_and_twenty_columns_show_the_same() -> None:
-    wide, narrow = shown(WORKING, 120), shown(WORKING, 80)
-    assert wide[2:] == narrow[2:]
-    assert cell_len(wide[0]) == 120
-    assert wide[1].startswith("━" * 22)
-
-
-def test_forty_columns_show_what_is_needed_most() -> None:
-    lines = shown(WORKING, 40)
-    assert lines[0] == "working           12,000 of 50,000  26 %"
-    assert lines[2:5] == ["            done  waiting", "read      15,000        0", "rewrite   13,400      600  slowest"]
-    assert lines[7] == "rerank    12,000      400  1 of 2"
-    assert lines[9:11] == ["errors    12 queries: 2 reasons", "cost      $0.520, 13 k requests"]
-
-
 @pytest.mark.parametrize("state", [WORKING, replace(WORKING, total=0), replace(WORKING, phase="stopping: " + "x" * 90)])
 @pytest.mark.parametrize("width", [10, 20, 39, 40, 59, 60, 80, 120, 200])
 def test_no_line_is_longer_than_the_terminal_is_wide(width: int, state: State) -> None:
@@ -79,43 +64,9 @@ def test_no_line_is_longer_than_the_terminal_is_wide(width: int, state: State) -
         assert len(lines) <= height - 1
 
 
-@pytest.mark.parametrize(
-    ("height", "names"),
-    [
-        (13, "night       read rewrite retrieve fuse rerank write errors cost tokens"),
-        (12, "night       read rewrite retrieve fuse rerank write errors cost"),
-        (9, "night       rewrite retrieve rerank errors cost"),
-        (7, "night       rewrite errors cost"),
-        (5, "night   errors cost"),
-        (3, "night  "),
-        (1, "night"),
-    ],
-)
-def test_in_few_lines_the_slowest_stage_goes_last(height: int, names: str) -> None:
-    words = [line.split()[0].split("-")[0] if line[:1].isalpha() else "" for line in shown(WORKING, 80, height)]
-    assert [word for word in words if word] == names.split()
-
-
-def test_before_the_first_commit_the_time_stands_where_the_rate_will() -> None:
-    starting = State("starting the workers", total=50_000, stages=[StageState("rewrite", 0, workers=2, there=0)])
-    assert shown(starting, 80) == [
-        "night-d31cfcc381ac  starting the workers                        0 of 50,000  0 %",
-        " " * 76 + "12 s",
-        "            done      rate  at work  waiting  busy",
-        "rewrite        0                  0        0        starting",
-        "errors    none",
-    ]
-    assert shown(State("reading the log"), 80) == ["reading the log (12 s)"]
-
-
 def test_what_stops_has_no_eta() -> None:
     (line,) = [line for line in shown(replace(WORKING, phase="stopping: committing in-flight shards"), 80) if "/s" in line][:1]
     assert line.endswith("40.0/s")
-
-
-def test_a_single_failure_and_no_prices() -> None:
-    state = replace(WORKING, errors=1, reasons={"refusal": 1}, usd=None)
-    assert shown(state, 80)[9:11] == ["errors    1 query: refusal 1", "work      13 k requests, 120 k searches"]
 
 
 def test_a_terminal_without_unicode_gets_ascii() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
@@ -121,27 +120,6 @@ def test_on_s3_the_files_are_put_now_and_then_and_at_the_end(
     assert list(elsewhere.iterdir()) == []
 
 
-def test_on_s3_a_long_log_is_put_less_often(
-    s3: S3Server, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    run = open_storage(s3.fresh("run"))
-    monkeypatch.setattr("jobs.terminal.log_files.STORED_SECONDS", 0)
-    with logged("run", "night-1") as (_, log):
-        log.keep(run)
-        assert log.url is not None
-        key = log.url.removeprefix(f"{run.root}/")
-        event("commit", "x" * 1000)
-        log.store()
-        event("commit", "shard 1")
-        monkeypatch.setattr("jobs.terminal.log_files.STORED_RATE", 1)  # some thousand seconds
-        log.store()
-        assert "shard 1" not in (run.get(key) or b"").decode()
-        monkeypatch.setattr("jobs.terminal.log_files.STORED_RATE", 1 << 40)
-        log.store()
-        assert "shard 1" in (run.get(key) or b"").decode()
-    assert (run.get(key) or b"").decode() == capfd.readouterr().err
-
-
 class Away(FileStorage):
     """A store that takes nothing."""
 
@@ -188,12 +166,3 @@ def test_a_terminal_gets_plain_lines_and_the_file_everything(tmp_path: Path, mon
     assert '"event"' not in shown
     assert "finished" not in shown
     assert [line["event"] for line in lines(kept(tmp_path, ".jsonl"))] == ["log", "resume", "commit", "phase", "end"]
-
-
-def test_a_stream_that_cannot_say_everything_says_what_it_can(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stderr", io.TextIOWrapper(io.FileIO(os.dup(2), "w"), "ascii"))
-    with logged("plan"):
-        event("warning", "Größe \u2192 \U0001f600")
-    assert lines(capfd.readouterr().err)[0]["message"] == "Gr??e ? ?"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -18,17 +16,9 @@ from cluster.errors import ConfigError
 from jobs.config.config import EvaluateSettings
 from jobs.job.baselines import MOST_PAIRED, arm_baselines, check_pairs
 from jobs.log.judgements import Judgements
-from jobs.measure.compare.comparison import Comparison, compare, differences, over_pairs
-from jobs.measure.compare.pairs import pairs_of
-from jobs.pages.ablation import ablation_report
-from jobs.pages.closing import ComparedArms
-from jobs.pages.comparison import comparison_table, comparison_values
-from jobs.plan.work import saved
+from jobs.measure.compare.comparison import Comparison, compare
+from jobs.pages.comparison import comparison_table
 from tests.support.jobs.arms_by_hand import Row, ablation, arm, ask
-from tests.support.jobs.report_ablations import ARMS as REPORTED
-from tests.support.jobs.report_ablations import ablation_at, comparison_of
-from tests.support.jobs.report_ablations import values_of as reported_values
-from tests.support.jobs.report_runs import Page
 
 KEYS = 45
 DOCS = [f"d{n}" for n in range(12)]
@@ -143,50 +133,6 @@ def test_every_two_arms_and_one_correction_over_all(tmp_path: Path) -> None:
     notes = " ".join(found.notes)
     assert f"p is Holm's, for {len(questions)} pairs of arms" in notes
     assert f"for {len(grid)} pairs with an arm of the grid" in notes
-
-
-def test_what_is_printed_says_what_was_compared_with_what(tmp_path: Path) -> None:
-    found = made(tmp_path, **FAMILIES, pairs=True, slices=["words"])
-    shown = lines(found)
-    text = " ".join(shown)
-    assert "compared with bm25 plain: bm25 more, bm25 most" in text
-    assert "compared with original: both, k=1, k=2" in text
-    assert "+ better, - worse than its baseline" in text
-    assert sum(line.endswith("baseline - -") for line in shown) == 2
-    begin = shown.index("better than nDCG@10 95 % interval p or q")
-    clear = [one for one in found.pairs if one.measure == "nDCG@10" and one.verdict]
-    assert clear
-    assert {line.split(" ")[0] for line in shown[begin + 1 : begin + 1 + len(clear)]} == {"both"}
-    assert f"{len(clear)} of 21 pairs of arms differ clearly by nDCG@10, " in text
-    values = json.loads(json.dumps(comparison_values(found), allow_nan=False))
-    assert values["baselines"] == OF
-    assert values["arms"][2]["measures"]["P@5"]["baseline"] == "bm25 plain"
-    assert [(one["arm"], one["other"]) for one in values["pairs"][:21]] == list(combinations(OF, 2))
-    header = next(line for line in shown if line.startswith("slices keys"))
-    assert header == "slices keys original both difference"
-
-
-@pytest.mark.slow
-def test_the_page_has_baselines_and_pairs(tmp_path: Path) -> None:
-    plain = comparison_of(REPORTED, reported_values(REPORTED, 60))
-    frame, families = plain.frame, plain.families
-    bases = {arm: "general" if arm.startswith("without") or arm == "general" else "original" for arm in frame.arms}
-    arms = [arm for arm in frame.arms if families[arm] != "samples"]
-    pairs = pairs_of(frame, arms, families, 0.01)
-    own = over_pairs(differences(frame, bases, 0.01, families, frozenset()), pairs, {})
-    found = replace(plain, baselines=bases, differences=tuple(own), pairs=tuple(pairs))
-    run = ablation_at(tmp_path, REPORTED)
-    text = ablation_report(ComparedArms(run, None, saved(run), found, None, [], [], None))
-    page = Page(text)
-    assert text.count("<small>baseline</small>") == 2
-    assert page.row("arms", "without keyword against general")
-    assert f"corrected over all {len(arms) * (len(arms) - 1) // 2} pairs" in text
-    questions = sum(families[arm] != "grid" for arm in arms)
-    assert f"Holm, over the {questions * (questions - 1) // 2} pairs of arms of the families always, arms and subsets" in text
-    best = max(arms, key=lambda arm: frame.values[frame.arms.index(arm), 0].mean())
-    cells = page.row("pairs", best)
-    assert cells[0] == "–"  # to itself
-    assert all(cell.startswith("+") for cell in cells[1:])
 
 
 def test_which_arm_has_which_baseline() -> None:

@@ -13,12 +13,11 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from cluster.errors import ConfigError
 from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.compare.comparison import Comparison, compare
 from jobs.measure.significance import holm
-from jobs.pages.comparison import BEST, MOST_ARMS, SECOND, comparison_table, comparison_values, marks
+from jobs.pages.comparison import BEST, SECOND, comparison_table, comparison_values, marks
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.arms_by_hand import Row, ablation, arm, ask
 
@@ -111,14 +110,6 @@ def test_the_grid_has_false_discovery_rates(compared: Compare) -> None:
     assert any(note.startswith("q is Benjamini and Hochberg's, for 6 arms of the grid") for note in found.notes)
 
 
-def test_another_baseline(compared: Compare) -> None:
-    one, other = compared(measures=["P@5"]), compared(measures=["P@5"], baseline="full")
-    assert other.by_arm["original", "P@5"].difference == pytest.approx(-one.by_arm["full", "P@5"].difference)
-    assert other.by_arm["original", "P@5"].p == pytest.approx(one.by_arm["full", "P@5"].p)
-    with pytest.raises(ConfigError, match=r"evaluate\.baseline: 'ful' is no arm; did you mean 'full'"):
-        compared(baseline="ful")
-
-
 def test_oracles_are_bounds_and_outside_the_families(compared: Compare) -> None:
     arms = [*ARMS, arm("best of two", "arms", k=1, members=["full", "general"])]
     found = compared(arms, measures=["nDCG@10"])
@@ -142,25 +133,6 @@ def test_near_duplicate_queries_are_one_cluster(tmp_path: Path) -> None:
     assert "60 distinct queries in 30 clusters of near-duplicates" in found.notes[0]
 
 
-def test_notes_say_what_the_figures_are_of(compared: Compare) -> None:
-    grades = GRADES | {"gone": {"d1": 1}}
-    arms = [one | {"cut_from": 8} for one in ARMS]
-    notes = "\n".join(compared(arms, grades=grades, measures=["nDCG@10", "P@5"]).notes)
-    for words in (
-        "judged: 60 log rows of 60 distinct queries; left out: 1 not in the log",
-        "without results, by arm (most: ",
-        "difference: to original; 95 % interval and p: paired t-test",
-        "checked by randomisation (10,000 sign flips): ",
-        "p is Holm's, for 3 arms (always, arms, subsets), each measure a family of its own",
-        "equivalent: within 0.01 of it",
-        "of the first 10 results; condensed means leave them out",
-        "noise floor: nDCG@10 of full and 1 more sample(s) of it lies between ",
-        "* nDCG@10 looked at ",
-    ):
-        assert words in notes
-    assert "Benjamini" not in notes
-
-
 def test_one_query_has_means_and_no_test(compared: Compare) -> None:
     found = compared(grades={"Q00": GRADES["Q00"]}, measures=["P@5"])
     one = found.by_arm["full", "P@5"]
@@ -169,16 +141,6 @@ def test_one_query_has_means_and_no_test(compared: Compare) -> None:
     assert any(note.startswith("no interval and no test") for note in found.notes)
     json.dumps(comparison_values(found), allow_nan=False)
     assert next(line for line in lines(found) if line.startswith("full ")).endswith("- -")
-
-
-def test_nothing_measured_is_a_warning(compared: Compare) -> None:
-    found = compared(grades={"gone": {"d1": 1}})
-    assert found.differences == found.slices == ()
-    shown = " ".join(lines(found))
-    assert shown.startswith("warning: nothing is measured: none of 1 judged log rows is in the log: the judgements say 'gone'")
-    values = json.loads(json.dumps(comparison_values(found), allow_nan=False))
-    assert values["arms"][0]["measures"] == {}
-    assert values["notes"] == list(found.notes)
 
 
 # ---------------------------------------------------------------- what is shown
@@ -214,17 +176,6 @@ def test_signs_are_of_the_adjusted_p_and_equivalence(tmp_path: Path) -> None:
     assert lines(found)[1].split()[-2] == "<.0001"
 
 
-def test_of_many_arms_the_best_are_shown(compared: Compare) -> None:
-    grid = [arm(f"k={n}", "grid") for n in range(30)]
-    found = compared([*ARMS, *grid], measures=["P@5"])
-    shown = lines(found)
-    assert shown[0].split()[-3:] == ["p", "or", "q"]
-    rows = shown[1 : shown.index("")]
-    assert len(rows) == MOST_ARMS
-    assert sum(row.startswith(("full ", "original ")) for row in rows) == 2
-    assert f"{35 - MOST_ARMS} more arms are not shown: --json and the report have them" in shown
-
-
 def test_values_are_json_and_say_the_same(compared: Compare) -> None:
     found = compared(measures=["nDCG@10", "P@5"], slices=["words"])
     values = json.loads(json.dumps(comparison_values(found), allow_nan=False))
@@ -237,12 +188,6 @@ def test_values_are_json_and_say_the_same(compared: Compare) -> None:
     assert full["measures"]["P@5"]["difference"] == one.difference
     assert full["measures"]["P@5"]["p_holm"] == one.p_holm
     assert values["slices"][0]["means"]["full"] == list(found.slices[0].means["full"])
-
-
-def test_hostile_names_are_made_printable(compared: Compare) -> None:
-    arms = [*ARMS, arm("[red]\x1b[31m\u202e" + "x" * 60, "arms")]
-    shown = lines(compared(arms, measures=["P@5"]))
-    assert any(line.startswith("[red]?[31m?xxx") for line in shown)
 
 
 @pytest.mark.slow

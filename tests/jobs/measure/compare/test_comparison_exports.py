@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from cluster.errors import ConfigError
 from jobs.measure.compare.comparison import Comparison
-from jobs.measure.export import trec
 from jobs.measure.export.tables import write_long
 from jobs.measure.export.trec import run_tags, write_trec
 from tests.support.jobs.report_ablations import ARMS, MEASURES, ArmOf, ablation_at, comparison_of, query_id, values_of
@@ -104,18 +103,6 @@ def test_run_files_give_the_same_measures(tmp_path: Path) -> None:
         assert {row.split()[-1] for row in rows} <= {Path(paths[arm]).stem}
 
 
-@pytest.mark.slow
-def test_many_rows_stay_in_order(tmp_path: Path) -> None:
-    arms = [ArmOf("original", "always", ()), ArmOf("b"), ArmOf("a")]
-    stored = [(query_id(n), arm.name, [f"d{place}" for place in range(100)]) for n in range(400) for arm in arms]
-    comparison = comparison_of(arms, values_of(arms, 400), keys=tuple(query_id(n) for n in range(400)))
-    paths = write_trec(str(tmp_path / "runs"), ablation_at(tmp_path, arms, stored), comparison.frame)
-    for path in paths.values():
-        rows = [line.split() for line in Path(path).read_text().splitlines()]
-        assert [(row[0], int(row[3])) for row in rows] == [(query_id(n), rank) for n in range(400) for rank in range(1, 101)]
-        assert all(row[2] == f"d{int(row[3]) - 1}" for row in rows)
-
-
 def test_where_keys_are_texts_a_topic_is_the_query(tmp_path: Path) -> None:
     arms = [ArmOf("original", "always", ())]
     further = {"keys": ("two words", "other words", "rejected"), "query_ids": (query_id(0), query_id(1), None), "key": "query"}
@@ -131,19 +118,6 @@ def test_an_id_with_white_space_is_refused_and_leaves_no_file(tmp_path: Path) ->
     with pytest.raises(ConfigError, match="'a doc' has white space"):
         write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 1)).frame)
     assert list((tmp_path / "runs").iterdir()) == []
-
-
-def test_where_a_file_cannot_be_written_none_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arms = [ArmOf("original", "always", ()), ArmOf("other", "always", ())]
-    run = ablation_at(tmp_path, arms, [(query_id(0), arm.name, ["d1"]) for arm in arms])
-
-    def full(*_: object) -> str:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(trec, "_placed", full)
-    with pytest.raises(OSError, match="No space"):
-        write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 1)).frame)
-    assert not list(tmp_path.glob("runs/*"))
 
 
 @given(st.lists(st.text(min_size=1, max_size=130), unique=True, max_size=8))

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
-from rich.console import Console
-from scipy import stats
 from statsmodels.stats.power import TTestPower
 
 from jobs.measure.compare.comparison import Comparison
 from jobs.measure.evaluate.evaluate import Evaluation, detectable_notes, evaluation_values
 from jobs.measure.power import detectable
 from jobs.measure.significance import ALPHA, paired_test
-from jobs.pages.ablation import ablation_report
-from jobs.pages.closing import ComparedArms
-from jobs.pages.comparison import comparison_table, comparison_values
-from jobs.plan.work import saved
-from tests.support.jobs.report_ablations import ARMS, MEASURES, ablation_at, comparison_of, values_of
-from tests.support.jobs.report_runs import Page
+from tests.support.jobs.report_ablations import ARMS, MEASURES, comparison_of, values_of
 
 
 @pytest.mark.parametrize("keys", [3, 8, 50, 2_000])
@@ -62,38 +52,6 @@ def solved(comparison: Comparison, arm: str, tests: int) -> float:
     return float(np.atleast_1d(effect)[0] * np.std(differences, ddof=1))
 
 
-def test_each_comparison_has_its_own_and_every_table_says_it(tmp_path: Path) -> None:
-    found = comparison_of(ARMS, values_of(ARMS, 60))
-    first = found.frame.measures[0]
-    questions = [arm.name for arm in ARMS if arm.family in ("always", "subsets") and arm.name != "original"]
-    for arm in ARMS:
-        one = found.by_arm[arm.name, first]
-        if arm.name in questions:
-            assert one.detectable == pytest.approx(solved(found, arm.name, len(questions)), rel=1e-3)
-        elif arm.family == "grid":
-            assert one.detectable == pytest.approx(solved(found, arm.name, 1), rel=1e-3)
-        else:
-            assert one.detectable is None
-    values = json.loads(json.dumps(comparison_values(found), allow_nan=False))
-    full = found.by_arm["full", first].detectable
-    assert values["arms"][0]["measures"][first]["detectable"] == full
-    console = Console(width=80, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(comparison_table(found))
-    assert all(len(line) <= 80 for line in captured.get().splitlines())
-    assert next(line for line in captured.get().splitlines() if line.startswith("full ")).split()[-2:][0] != "-"
-    assert f"{full:.4f}" in captured.get()
-    run = ablation_at(tmp_path)
-    html = ablation_report(ComparedArms(run, None, saved(run), found, None, [], [], None))
-    assert '<th scope="col">seen from</th>' in html
-    baseline = html.partition("<small>baseline</small>")[2].partition("</tr>")[0]  # its cells stand under the same headings
-    assert '<td>–</td><td class="drawn" data-parts=",">–</td><td>–</td><td class="verdict">' in baseline
-    assert '<td>–</td><td>–</td><td class="drawn"' not in baseline
-    page = Page(html)
-    assert len(page.row("arms", "original baseline")) == len(page.row("arms", "full"))
-    assert f">{full:.4f}</td>" in html
-
-
 def test_a_run_says_what_its_queries_show() -> None:
     found = comparison_of(ARMS[:2], values_of(ARMS, 40)[:2])
     test = found.frame.test(0, 1)
@@ -106,11 +64,3 @@ def test_a_run_says_what_its_queries_show() -> None:
     )
     assert evaluation_values(one)["measures"]["P@5"]["detectable"] == sizes["P@5"]
     assert detectable_notes(Evaluation(40, 0, {}, None, None)) == []
-
-
-def test_a_clear_difference_is_mostly_greater_than_it() -> None:
-    """A test that just finds a difference has an effect below the size that is found in four of five experiments."""
-    error, freedom = np.array([0.01]), np.array([49.0])
-    (size,) = detectable(error, freedom)
-    assert size is not None
-    assert size > stats.t.isf(ALPHA / 2, 49) * 0.01

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import ir_measures
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 import statsmodels.formula.api as smf
-from rich.console import Console
 from scipy import stats
 from statsmodels.stats.anova import anova_lm
 
@@ -20,13 +17,8 @@ from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.arrays import Floats
 from jobs.measure.compare.comparison import Comparison, compare
-from jobs.measure.compare.standing import standing
-from jobs.measure.export.tables import write_long
-from jobs.measure.export.trec import write_trec
 from jobs.measure.seeds import with_seeds
 from jobs.measure.significance import paired_test
-from jobs.pages.ablation.extremes import extremes
-from jobs.pages.comparison import comparison_table, comparison_values
 from tests.support.jobs.arms_by_hand import ablation, arm, ask
 
 KEYS = 40
@@ -181,45 +173,3 @@ def test_two_arms_are_paired_by_seed_and_those_of_other_numbers_are_not(tmp_path
         test = counted((of["rrf"] - of["general"])[:, mine])
         assert part.keys == len(mine)
         assert (part.tests["rrf"].p, part.tests["rrf"].low) == pytest.approx((test.p[0], test.low[0]))
-
-
-def test_every_table_says_the_deviation(tmp_path: Path) -> None:
-    found, run, lists = made(tmp_path)
-    one = found.by_arm["general", "nDCG@10"]
-    console = Console(width=80, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(comparison_table(found))
-    shown = [" ".join(line.split()) for line in captured.get().splitlines()]
-    assert all(len(line) <= 80 for line in captured.get().splitlines())
-    assert shown[0].startswith("nDCG@10 ± difference")
-    assert any(line.startswith(f"general {one.mean:.4f}") and f" {one.deviation:.4f} " in line for line in shown)
-    text = " ".join(shown)
-    assert "± full, general, rrf: mean and standard deviation of 3 seeds" in text
-    assert "± other: mean and standard deviation of 2 seeds" in text
-    assert "one seed: original" in text
-    values = json.loads(json.dumps(comparison_values(found), allow_nan=False))
-    general = next(arm for arm in values["arms"] if arm["arm"] == "general")["measures"]["nDCG@10"]
-    assert (general["seeds"], general["deviation"], len(general["seed_means"])) == (3, one.deviation, 3)
-    write_long(str(tmp_path / "keys.parquet"), found.frame)
-    rows = pq.read_table(tmp_path / "keys.parquet").to_pylist()
-    by_arm = {
-        name: [row["value"] for row in rows if (row["arm"], row["measure"]) == (name, "P@5")]
-        for name in ("general", "general #3")
-    }
-    assert np.mean(by_arm["general"]) == pytest.approx(found.by_arm["general", "P@5"].mean)
-    assert by_arm["general #3"] == pytest.approx(by_ir_measures(lists["general #3"], "P@5").tolist())
-    paths = write_trec(str(tmp_path / "trec"), run, found.frame)
-    third = list(ir_measures.read_trec_run(paths["general #3"]))
-    assert [row.doc_id for row in third if row.query_id == "Q00"] == lists["general #3"]["q00"]
-
-
-def test_example_queries_have_the_value_of_each_seed_and_show_the_first(tmp_path: Path) -> None:
-    comparison, run, lists = made(tmp_path)
-    found = extremes(run, standing(comparison), "other", 6, Judgements("", GRADES), texts=False)
-    keys, of = sorted(GRADES), np.stack([by_ir_measures(lists[one], "nDCG@10") for one in stored_as("other")])
-    assert len(found.queries) == 6
-    for one in found.queries:
-        assert one.of_seeds.keys() == {"other"}  # the baseline has one answer
-        assert one.of_seeds["other"] == pytest.approx(of[:, keys.index(one.query_id.upper())])
-        assert one.values["nDCG@10"][1] == pytest.approx(np.mean(one.of_seeds["other"]))
-        assert [hit.doc_id for hit in one.after] == lists["other"][one.query_id][:5]  # those of the first

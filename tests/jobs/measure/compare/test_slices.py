@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy import stats
 
 from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.compare.comparison import Comparison, compare
 from jobs.measure.compare.slices import MOST_VALUES, NONE, OTHERS, script, thirds
-from jobs.pages.comparison import comparison_table, comparison_values
+from jobs.pages.comparison import comparison_values
 from tests.support.jobs.arms_by_hand import Row, ablation, arm, ask
 
 ARMS = [arm("full"), arm("original")]
@@ -104,12 +103,6 @@ def test_frequency_is_by_thirds_of_the_whole_logs_traffic(tmp_path: Path) -> Non
     assert keys(judged) == {"torso": 1, "tail": 1}
 
 
-def test_a_log_without_frequencies_has_no_slices_by_them(tmp_path: Path) -> None:
-    found = sliced(tmp_path, [ask(f"q{n}", f"text{n}") for n in range(4)], ["frequency"])
-    assert found.slices == ()
-    assert "no slices by frequency: every query of the log was asked equally often" in found.notes
-
-
 @pytest.mark.parametrize("name", ["difficulty", "frequency", "words", "language"])
 def test_a_column_of_the_log_is_what_its_name_means(tmp_path: Path, name: str) -> None:
     queries = [ask(f"q{n}", f"text{n}", values=[(name, "low" if n < 2 else "high")]) for n in range(6)]
@@ -171,19 +164,3 @@ def test_a_rejected_row_has_no_value(tmp_path: Path) -> None:
     found = sliced(tmp_path, queries, ["words", "frequency"], grades, log_map=log_map)
     assert [(one.value, one.keys) for one in found.slices if one.name == "words"] == [("1-2", 2), (NONE, 1)]
     assert [one.keys for one in found.slices if one.value == NONE] == [1, 1]
-
-
-def test_slices_are_shown_and_few_keys_marked(tmp_path: Path) -> None:
-    queries = [ask(f"q{n:03d}", f"text{n}" if n < 60 else f"a text number{n}", values=[("c", "\x1b[31m")]) for n in range(70)]
-    console = Console(width=80, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(comparison_table(sliced(tmp_path, queries, ["words", "c"])))
-    lines = [" ".join(line.split()) for line in captured.get().splitlines()]
-    assert all(line.isprintable() for line in lines)
-    place = lines.index("slices keys original full difference")
-    assert lines[place + 1 : place + 5] == [
-        "words: 1-2 60 0.7500 1.0000 +0.2500",
-        "words: 3-5 10? 0.7500 1.0000 +0.2500",
-        "c: ?[31m 70 0.7500 1.0000 +0.2500",
-        "?: too few keys for the means to say much",
-    ]

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from cluster.storage import open_storage
 from jobs.__main__ import main
 from jobs.job.steps import OF_JUDGEMENTS, VARIABLES
 from jobs.log.judgements import JudgedBy
@@ -31,7 +30,6 @@ from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import COMPLETIONS
 from rewriters.steps.step import LlmStep
 from rewriters.strategy import template_hash
-from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.report_runs import PRICES, QUERIES, Query, RunMaker, query_id
 
 Side = Callable[..., RunFolder]
@@ -121,15 +119,6 @@ def test_models_indexes_versions_and_log(side: Side) -> None:
     assert found["log"] == [Change("rows.log_rows", 5, 6), Change("rows.queries", 3, 4)]
 
 
-def test_passwords_are_masked(side: Side) -> None:
-    engine = {"kind": "openai", "model": "m"}
-    urls = ("http://me:secret@a/v1", "http://me:secret@b/v1")
-    a, b = (side(url[-4], rewrite={"engine": engine | {"base_url": url}, "strategies": ["general"]}) for url in urls)
-    page = shown(a, b)
-    assert "secret" not in page
-    assert "http://***@a/v1" in page
-
-
 def test_which_strategies_changed(side: Side) -> None:
     a = recorded(side("a"), identity=asks("old {query}", "general", "keyword"))
     b = recorded(side("b"), identity=asks("new {query}", "general", "core_content", "pseudo_answer", weight=0.5))
@@ -141,21 +130,6 @@ def test_which_strategies_changed(side: Side) -> None:
         Change("general.weight", 1.0, 0.5),
         Change("general.prompt", *hashes),
     ]
-
-
-@pytest.mark.slow
-def test_the_lines_of_a_prompt_that_changed(side: Side) -> None:
-    old, new = "Rewrite.\nIn one line.\nQuery: {query}", "Rewrite.\nIn ten words.\nBriefly.\nQuery: {query}"
-    a, b = side("a"), side("b")
-    sent(a, old, QUERIES)
-    a, b = recorded(a, identity=asks(old)), recorded(b, identity=asks(new))
-    assert prompt_lines(a, b) == {}  # B has stored no answer yet
-    sent(b, "something else {query}", QUERIES)  # of another prompt: its hash is not that of the run
-    assert prompt_lines(a, b) == {}
-    sent(b, new, QUERIES, "000001/a")
-    assert prompt_lines(a, b) == {"dmqr": ["-In one line.", "+In ten words.", "+Briefly."]}
-    assert "+Briefly." in shown(a, b)
-    assert prompt_lines(a, a) == {}
 
 
 STEPS = [*VARIABLES, *(f"judge.{kind}" for kind in OF_JUDGEMENTS)]
@@ -207,16 +181,6 @@ def test_what_later_steps_are_asked_is_compared(side: Side) -> None:
             expected = {f"{key}.{PLANTED[of][2]}" for key, of in planted.items() if PLANTED[of][0] == section}
             assert {one.path for one in found[section]} == expected
         assert prompt_lines(a, b_run) == {key: PLANTED[of][3] for key, of in planted.items() if PLANTED[of][3]}
-
-
-def test_a_step_of_one_run_is_one_line(side: Side) -> None:
-    run = side("a")
-    a, b = with_steps(run, {"grade": of_step()}), with_steps(run, {"answer": of_step()})
-    assert changes(a, b)["prompts"] == [Change("grade", "asked for", None), Change("answer", None, "asked for")]
-    assert prompt_lines(a, b) == {}
-    old = replace(run, record={name: value for name, value in run.record.items() if name != "identity"})
-    assert changes(old, old)["prompts"] == []
-    assert Change("answer", None, "asked for") in changes(old, b)["prompts"]
 
 
 def test_gold_answers_the_search_engine_and_engines_of_strategies(side: Side) -> None:
@@ -333,12 +297,6 @@ def test_another_order_is_a_move_without_other_documents(side: Side) -> None:
     assert "q  (once; 100 % of the first 10 in both)" in shown(a, b)
 
 
-def test_the_shorter_run_says_how_many_documents_are_compared(side: Side) -> None:
-    a = side("a", [Query("q", hits={ORIGINAL: ["x", "y", "z"]})], ())
-    b = side("b", [Query("q", hits={ORIGINAL: ["x", "y", "w"]})], (), fuse={"keep": 2})
-    assert (moves(a, b, 10).depth, moves(a, b, 10).documents) == (2, Share(0, 0))
-
-
 @pytest.mark.parametrize("size", [1, 2])
 def test_what_is_not_committed_is_not_compared(side: Side, size: int) -> None:
     queries = [Query(name, {"general": name}, asked=n) for n, name in enumerate("abcd", start=1)]
@@ -398,30 +356,6 @@ def test_the_verb(side: Side, capfd: pytest.CaptureFixture[str]) -> None:
     assert printed.err == "dmqr diff: judgements nowhere.tsv are not here; nothing is measured (QRELS names others)\n"
     assert main(["diff", a.storage.root, b.storage.root, "--json", "--samples", "0"]) == 0
     assert json.loads(capfd.readouterr().out)["moved"] == []
-
-
-@pytest.mark.slow
-def test_runs_judgements_and_files_may_be_on_s3(
-    s3: S3Server, side: Side, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    queries = [Query(name, {"general": name}, hits={ORIGINAL: ["x", "y"]}) for name in "abcd"]
-    here = [side("a", queries), side("b", queries[1:], shard_size=2, commit=1, finished=False)]
-    there = [open_storage(s3.fresh(name)) for name in "ab"]
-    for run, storage in zip(here, there, strict=True):
-        for path in Path(run.storage.root).rglob("*.*"):
-            storage.upload(path, path.relative_to(run.storage.root).as_posix())
-    there[0].put("qrels.tsv", f"{query_id(1)}\ty\t1\n".encode())
-    found = []
-    for roots in ([run.storage.root for run in here], [storage.root for storage in there]):
-        assert main(["diff", *roots, there[0].url("qrels.tsv"), "--key", "query_id", "--json"]) == 0
-        found.append(json.loads(capfd.readouterr().out))
-        del found[-1]["a"], found[-1]["b"]
-    assert found[0] == found[1]
-    assert found[0]["quality"]["counted"] == found[0]["queries"]["both"]["queries"] - 1 == 1
-    written = [there[0].url("a.csv"), "--trec", there[0].url("a.run")]
-    assert main(["evaluate", there[0].root, there[0].url("qrels.tsv"), "--key", "query_id", "--per-query", *written]) == 0
-    assert (there[0].get("a.csv") or b"").startswith(b'"query_id","query","log_count","nDCG@10"')
-    assert (there[0].get("a.run") or b"").splitlines()[0].split()[2] == b"x"
 
 
 @pytest.mark.slow

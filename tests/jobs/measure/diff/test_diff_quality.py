@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from rich.console import Console
 from scipy import stats
 from statsmodels.stats.power import TTestPower
 
-from jobs.__main__ import main
 from jobs.log.judgements import Judgements
 from jobs.measure.diff import quality as quality_module
 from jobs.measure.diff.diff import diff, diff_values
@@ -113,17 +111,6 @@ def test_what_only_one_run_counts_is_left_out(side: Side) -> None:
     assert "1 not committed in A" in page(a, b, of_queries())
 
 
-def test_nothing_in_common_is_a_warning(side: Side) -> None:
-    a, b = side("a", ranked(fone=1)), side("b", ranked(fone=1))
-    found = quality(a, b, of_queries({"gone": {"d": 1}}), 2)
-    assert (found.counted, found.measures) == (0, {})
-    words = page(a, b, of_queries({"gone": {"d": 1}}))
-    assert "warning: nothing is measured: of 1 judged query_ids none counts in both runs: 1 are not in the log of A" in words
-    assert "nDCG@10" not in words
-    values = json.loads(json.dumps(diff_values(diff(a, b, of_queries({"gone": {"d": 1}}), None, 2)), allow_nan=False))
-    assert values["quality"]["warning"] == found.warning
-
-
 def made(keys: dict[str, tuple[str | None, float]], counts: dict[str | None, int]) -> Frame:
     """What `measure` finds: key -> query and the value of every measure."""
     order = sorted(keys, key=lambda key: (keys[key][0] is None, keys[key][0] or ""))
@@ -174,16 +161,3 @@ def test_a_row_that_one_run_rejected_counts_zero_there(monkeypatch: pytest.Monke
                    {"l1": (query_id(0), 1.0), "l2": (query_id(1), 1.0)})  # fmt: skip
     assert (found.counted, found.measures["P@5"].a, found.measures["P@5"].b) == (2, 0.5, 1.0)
     assert found.gained == [QueryChange(query_id(0), "one", 1, 0.0, 1.0)]
-
-
-def test_the_verb_reads_judgements_as_it_is_told(
-    two: tuple[RunFolder, RunFolder], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "qrels.tsv").write_text("".join(f"{name}\tright\t1\n" for name in GRADES))
-    words = ["diff", two[0].storage.root, two[1].storage.root, str(tmp_path / "qrels.tsv"), "--key", "query_id", "--json"]
-    assert main(words) == 0
-    values = json.loads(capfd.readouterr().out)["quality"]
-    assert (values["key"], values["counted"], values["warning"]) == ("query_id", 5, None)
-    assert values["measures"]["nDCG@10"]["difference"] == pytest.approx(
-        values["measures"]["nDCG@10"]["b"] - values["measures"]["nDCG@10"]["a"]
-    )
