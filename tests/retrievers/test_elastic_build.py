@@ -265,26 +265,6 @@ def many(write_corpus: Write) -> Path:
     return write_corpus({"doc_id": [f"d{i:04d}" for i in range(1200)], "text": [f"sea {i}" for i in range(1200)]})
 
 
-def test_documents_turned_away_are_sent_again_and_no_others(alias: str, write_corpus: Write, through: Any) -> None:
-    turned_away: list[bytes] = []
-    again: list[bytes] = []
-
-    def meddle(request: Request) -> Fault | None:
-        if len(request.items) <= 100:
-            again.extend(request.items)
-            return None
-        few = frozenset(range(0, len(request.items), 20))
-        turned_away.extend(request.items[place] for place in few)
-        return Fault(items=few, status=429)
-
-    proxy = through(meddle)
-    made = build(many(write_corpus), block(alias, url_env="PROXY_URL"))
-    assert made.documents == 1200
-    assert len(turned_away) >= 60
-    assert sorted(again) == sorted(turned_away)
-    assert proxy.items["_bulk"] == 1200 + len(turned_away)
-
-
 def test_a_build_that_another_process_has_finished_meanwhile(alias: str, write_corpus: Write, through: Any) -> None:
     corpus = many(write_corpus)
 
@@ -296,22 +276,6 @@ def test_a_build_that_another_process_has_finished_meanwhile(alias: str, write_c
     with pytest.raises(RetrieverError, match="another process has finished it meanwhile; run the same command again"):
         build(corpus, block(alias, url_env="PROXY_URL"))
     assert not build(corpus, block(alias, url_env="PROXY_URL")).built
-
-
-@pytest.mark.parametrize("kind", ["lost", "reset", "cut", "answer"])
-def test_requests_that_come_to_no_answer_are_sent_again(alias: str, write_corpus: Write, through: Any, kind: str) -> None:
-    proxy = through(lambda request: Fault(kind=kind, status=503) if request.number in (1, 2) else None)
-    name = build(many(write_corpus), block(alias, url_env="PROXY_URL")).name
-    assert proxy.items["_bulk"] > 1200
-    docs = ask("GET", f"/{name}/_stats/docs")["_all"]["primaries"]["docs"]
-    assert (docs["count"], docs["deleted"]) == (1200, 0)
-
-
-def test_a_server_that_is_full_for_too_long(alias: str, write_corpus: Write, through: Any) -> None:
-    through(lambda request: Fault(items=frozenset(range(len(request.items)))))
-    with pytest.raises(RetrieverError, match=r"no good answer from .*: documents were answered 429 es_rejected"):
-        build(many(write_corpus), block(alias, url_env="PROXY_URL", patience_minutes=0.005))
-    assert ask("GET", f"/{alias}")["status"] == 404
 
 
 def test_too_few_documents_are_not_shown_to_anybody(alias: str, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,14 +379,6 @@ def test_a_query_that_the_server_would_refuse_is_refused_at_once(
         retriever_identity("bm25", typed(elastic_blocks["bm25"] | {"query": query}))
 
 
-def test_facts_are_noted_beside_the_identity(elastic_blocks: dict[str, dict[str, Any]]) -> None:
-    facts = retriever_facts("r", typed(elastic_blocks["bm25"]), retriever_identity("r", typed(elastic_blocks["bm25"])))
-    assert (facts["documents"], facts["doc_id_type"]) == (13, "string")
-    assert facts["server"].startswith("8.")
-    assert facts["written_by_dmqr"]
-    assert not set(facts) & set(retriever_identity("r", typed(elastic_blocks["bm25"])))
-
-
 def test_an_index_that_others_have_built(alias: str) -> None:
     fields = {"body": {"type": "text"}, "v": {"type": "dense_vector", "dims": 3, "index_options": {"type": "flat"}}}
     ask("PUT", f"/{alias}", {"settings": {"number_of_replicas": 0}, "mappings": {"properties": fields}})
@@ -473,12 +429,3 @@ def test_every_type_of_vectors(alias: str, corpus: Path, encoder_block: dict[str
     found = open_retriever("dense", typed(dense)).search([SearchText("light of a lamp at sea"), SearchText("東京タワー")], 3)
     assert found.doc_ids.to_pylist()[0] == "d02"
     assert found.doc_ids.to_pylist()[3] == "d09"
-
-
-def test_an_analyzer_of_another_language_is_warned_of(alias: str, write_corpus: Write) -> None:
-    german = "Die Katze schläft im Garten, während die Kinder mit einem Ball spielen, der nicht ihrem Bruder gehört."
-    corpus = write_corpus({"doc_id": [f"d{n}" for n in range(30)], "text": [german] * 30})
-    for built in (True, False):
-        summary = build(corpus, block(alias))
-        assert (summary.built, summary.looks) == (built, "analyzer english, but 100 % of 30 documents look German")
-    assert build(corpus, block(alias, analyzer="german")).looks is None

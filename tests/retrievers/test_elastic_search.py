@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -19,7 +18,7 @@ from retrievers.elastic import search
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import text_field
 from retrievers.elastic.index import ElasticIndex
-from retrievers.elastic.query import MOST_HITS, bm25_query, envelope, header
+from retrievers.elastic.query import bm25_query, envelope, header
 from retrievers.elastic.search import MultiSearch, SearchRefused
 from retrievers.elastic.settings import QuerySettings
 from retrievers.retriever import JoinedText, RankedLists, Retriever, SearchText, open_documents, open_retriever
@@ -89,22 +88,6 @@ def test_items_turned_away_are_sent_again_and_no_others(behind: Any, calm: Any) 
     assert len(refused) == 10
     assert sorted(sent) == sorted([text.text for text in TEXTS] + list(refused))
     assert proxy.most_at_once <= 8
-
-
-@pytest.mark.slow
-def test_the_next_requests_are_smaller(behind: Any, calm: Any) -> None:
-    sizes: list[int] = []
-
-    def meddle(request: Request) -> Fault | None:
-        sizes.append(len(request.items))
-        return Fault(items=frozenset(range(len(request.items))), status=503) if len(sizes) <= 2 else None
-
-    retriever, _ = behind(only_searches(meddle), batch=64, max_in_flight=1)
-    assert rows(retriever.search(TEXTS, 5)) == calm
-    assert sizes[:2] == [64, 36]
-    assert max(sizes[2:]) == 32
-    retriever.search(TEXTS, 5)
-    assert max(sizes[-4:]) == 40  # and grow again, an eighth of the whole with each calm call
 
 
 @pytest.mark.slow
@@ -216,15 +199,6 @@ def test_a_worker_waits_for_the_server_from_the_beginning(
     assert rows(open_retriever("worker", typed(block), expect_identity=planned).search(TEXTS, 5)) == calm
 
 
-def test_whoever_watches_hears_that_it_goes_on(behind: Any) -> None:
-    heard: list[float] = []
-    retriever, proxy = behind(
-        only_searches(lambda request: Fault(kind="reset") if request.number <= 6 else None), max_in_flight=1
-    )
-    retriever.search(TEXTS, 5, alive=lambda: heard.append(time.monotonic()))
-    assert len(heard) >= proxy.seen["_msearch"] >= 7
-
-
 def test_a_search_that_is_refused_is_no_fault_of_the_server(elastic_blocks: Any) -> None:
     connection = Connection("here", typed(elastic_blocks["bm25"]), 2)
     index = next(iter(ask("GET", f"/{elastic_blocks['bm25']['index']}")))
@@ -245,13 +219,6 @@ def test_equal_texts_are_sent_once_and_blank_ones_never(behind: Any) -> None:
     assert found[0] == found[2] != []
     assert found[1] == found[3] == []
     assert proxy.items["_msearch"] == 1
-
-
-def test_texts_are_words_whatever_they_look_like(elastic_blocks: Any) -> None:
-    retriever = open_retriever("under_test", typed(elastic_blocks["bm25"]))
-    odd = ['moon" OR (', "title: moon AND *:*", '{"match_all": {}} moon', "moon\x00\u202e🌕\n", "/moon[/", "moon " * 3000]
-    for text, hits in zip(odd, rows(retriever.search([SearchText(text) for text in odd], 3)), strict=True):
-        assert {"d06", "d07"} <= {doc_id for doc_id, _ in hits}, text[:20]
 
 
 def test_documents_come_once_each_and_in_order(behind: Any, elastic_blocks: Any, elasticsearch: str) -> None:
@@ -309,11 +276,6 @@ def test_where_the_texts_of_an_index_of_others_lie(block: Any, source: Any, name
         return
     with pytest.raises(RetrieverError, match=r"here: index theirs keeps no text in the field '\w+'"):
         text_field("here", typed({"kind": "elastic", "index": "theirs"} | block), index)
-
-
-def test_more_hits_than_there_can_be_are_refused(elastic_blocks: Any) -> None:
-    with pytest.raises(RetrieverError, match=r"retrieve.depth: 10001 is more than the 10,000 hits"):
-        open_retriever("under_test", typed(elastic_blocks["bm25"])).search(TEXTS[:1], MOST_HITS + 1)
 
 
 # the form of a query
@@ -389,11 +351,3 @@ def test_the_same_text_goes_to_the_same_copy_and_texts_to_several() -> None:
     copies = {header(text.text)["preference"] for text in TEXTS}
     assert 10 < len(copies) <= 16
     assert all(re.fullmatch(r"dmqr-\d+", copy) for copy in copies)
-
-
-@pytest.mark.parametrize(("kind", "joined"), [("best_fields", "dis_max"), ("most_fields", "bool"), ("cross_fields", "bool")])
-def test_several_fields_are_joined_by_their_type_in_long_texts_too(kind: str, joined: str) -> None:
-    query = QuerySettings(fields={"text": 1, "title": 2}, max_terms=2, type=kind)
-    (how,) = bm25_query("light of a lamp", "text", query).items()
-    telling = how[1]["queries" if joined == "dis_max" else "should"]
-    assert (how[0], [one["more_like_this"]["fields"] for one in telling]) == (joined, [["text"], ["title"]])

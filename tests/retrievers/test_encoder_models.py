@@ -177,51 +177,6 @@ def test_modules_that_are_not_done(make: Make, change: dict[str, str], sentence:
         assert sentence in refused(act, str(model))
 
 
-@pytest.mark.parametrize(
-    ("pooling", "sentence"),
-    [
-        ({"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, "its pooling is cls + max, which is not done here"),
-        ({"pooling_mode": "weightedmean"}, "its pooling is weightedmean"),
-        ({"pooling_mode": "mean", "include_prompt": False}, "its pooling leaves out the prompt"),
-    ],
-)
-def test_poolings_that_are_not_done(make: Make, pooling: dict[str, Any], sentence: str) -> None:
-    model = Path(make("bert", prompts=PROMPTS))
-    (model / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-    assert sentence in refused(encoder_identity, str(model))
-
-
-def test_a_layer_whose_weights_are_of_another_shape(make: Make) -> None:
-    model = Path(make("bert", dense=[16]))
-    said = json.loads((model / "2_Dense" / "config.json").read_text())
-    (model / "2_Dense" / "config.json").write_text(json.dumps(said | {"out_features": 8}))
-    assert "its layer 2_Dense cannot be loaded" in refused(Encoder, str(model))
-    (model / "2_Dense" / "config.json").write_text(json.dumps(said | {"activation_function": "os.system"}))
-    assert "its layer 2_Dense has activation os.system" in refused(Encoder, str(model))
-
-
-def test_what_is_guessed_or_contradicts_is_said(make: Make) -> None:
-    model = make("bert", prompts=PROMPTS)
-    said = encoder_notes(EncoderSettings(model=model, pooling="cls", query_prefix="q: ", passage_prefix=""))
-    assert [words.partition(f"{model}: ")[2] for words in said] == [
-        "pooling is cls by the config, and mean by the model",
-        f"query_prefix is 'q: ' by the config, and {PROMPTS['query']!r} by the model",
-        "passage_prefix is '' by the config, and 'passage: ' by the model",
-    ]
-    config = Path(model) / "config_sentence_transformers.json"
-    config.write_text(json.dumps({"prompts": {"web": "Search: "}, "similarity_fn_name": "euclidean"}))
-    prompts, similarity = encoder_notes(EncoderSettings(model=model))
-    assert "has prompts (web) and none that is called query" in prompts
-    assert "made for the similarity 'euclidean'; here vectors have length 1" in similarity
-    (Path(model) / "modules.json").unlink()
-    assert encoder_notes(EncoderSettings(model=model)) == encoder_notes(EncoderSettings(model=model, pooling="mean"))
-    (Path(model) / "1_Pooling" / "config.json").unlink()
-    assert (
-        "do not say how the vectors of tokens become one, so pooling cls is taken"
-        in encoder_notes(EncoderSettings(model=model))[0]
-    )
-
-
 def test_layers_count_by_their_content(make: Make) -> None:
     from safetensors.torch import load_file, save_file
 

@@ -46,16 +46,6 @@ def test_blend_adds_both_ranks() -> None:
     assert [doc_id for doc_id, _ in hits] == ["b", "a", "c"]
 
 
-def test_equal_ones_stand_in_order_of_doc_id() -> None:
-    assert [doc_id for doc_id, _ in one([1.0, 1.0, 1.0], "replace", ["c", "a", "b"])] == ["a", "b", "c"]
-    # reranker the other way round than fusion: both blends are 1/21 + 1/22
-    assert [doc_id for doc_id, _ in one([1.0, 2.0], "blend", ["b", "a"])] == ["a", "b"]
-
-
-def test_scores_that_are_no_numbers_come_last() -> None:
-    assert one([math.nan, -7.0, math.nan], "replace") == [("b", -7.0), ("a", -math.inf), ("c", -math.inf)]
-
-
 @given(st.lists(candidates, max_size=4), st.sampled_from(["replace", "blend"]), st.integers(-1, 35))
 def test_a_block_equals_its_queries_one_by_one(queries: list[Hits], how: str, keep: int) -> None:
     wanted = [
@@ -67,13 +57,6 @@ def test_a_block_equals_its_queries_one_by_one(queries: list[Hits], how: str, ke
 
 def _columns(query: Hits) -> tuple[list[str], list[float], list[float]]:
     return [doc_id for doc_id, _ in query], [0.0] * len(query), [score for _, score in query]
-
-
-@given(st.lists(st.text(max_size=3), unique=True, max_size=20))
-def test_a_reranker_that_agrees_changes_nothing(ids: list[str]) -> None:
-    for how in ("replace", "blend"):
-        (found,) = ordered([[(doc_id, 1.0 / (1 + i)) for i, doc_id in enumerate(ids)]], how, 100)
-        assert [doc_id for doc_id, _ in found] == ids
 
 
 def test_refusals() -> None:

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from cluster import outages
 from cluster.errors import RetrieverError
-from retrievers.encoder import encoded_passages, encoder_differences, encoder_identity, open_encoder
-from retrievers.reranker import open_reranker, reranker_identity
+from retrievers.encoder import encoded_passages, encoder_differences, encoder_identity
+from retrievers.reranker import reranker_identity
 from retrievers.retriever import SearchText
-from retrievers.served.client import ModelServer, in_order
+from retrievers.served.client import ModelServer
 from retrievers.served.encoder import OpenaiEncoder
 from retrievers.served.reranker import ServerReranker
 from retrievers.served.server import TextRefused
@@ -145,11 +145,6 @@ def test_answers_in_another_order_are_put_in_order(form: str) -> None:
         straight = encoder.encode(searches("a", "bb", "c c"))
         fake.spoil = lambda answer: answer | {"data": answer["data"][::-1]}
         assert (encoder.encode(searches("a", "bb", "c c")) == straight).all()
-
-
-@given(st.permutations(range(5)))
-def test_items_are_ordered_by_their_index(places: list[int]) -> None:
-    assert [one["index"] for one in in_order([{"index": place} for place in places], 5, "scores")] == list(range(5))
 
 
 @given(st.lists(st.text(max_size=3), unique=True, min_size=1, max_size=9), st.integers(1, 4))
@@ -292,18 +287,6 @@ def test_a_server_that_stays_away_ends_the_run_and_is_shown_meanwhile(
     assert not [one for one in outages.outages() if embedding.address in one.service]
 
 
-def test_a_worker_waits_for_a_server_that_starts(embedding: FakeModels) -> None:
-    settings = OpenaiEncoderSettings(kind="openai", model="tiny", base_url=embedding.address)
-    embedding.__exit__()
-    again = FakeModels(embedding.form, embed=embed, port=int(embedding.address.split(":")[2].split("/")[0]))
-    starts = threading.Timer(0.3, again.__enter__)
-    starts.start()
-    assert open_encoder(settings, patient=True).dim == 3
-    starts.join()
-    again.__exit__()
-    embedding.__enter__()
-
-
 # ---------------------------------------------------------------- what is refused before a run
 
 
@@ -354,18 +337,6 @@ def test_a_length_that_the_model_does_not_have(embedding: FakeModels) -> None:
     assert "its vectors have 3 dimensions, not 4; remove dimensions" in words
 
 
-def test_a_tei_that_refuses_long_texts() -> None:
-    with FakeModels("tei", embed=embed, info={"auto_truncate": False}) as fake:
-        assert said(refused(fake, encoder_at))[0] == "engine-setting"
-
-
-def test_an_address_without_models(embedding: FakeModels) -> None:
-    with FakeModels("vllm", embed=embed) as fake:
-        code, words = said(refused(fake, encoder_at, base_url=fake.address.removesuffix("/v1")))
-    assert code == "server-away"
-    assert "/models is not there (HTTP 404: Not Found); correct base_url, which usually ends in /v1" in words
-
-
 @FORMS
 def test_a_key_comes_from_the_environment_and_is_in_no_message(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODEL_KEY", "sesame-1")
@@ -385,13 +356,6 @@ def test_a_key_comes_from_the_environment_and_is_in_no_message(form: str, monkey
         assert "the environment variable MODEL_KEY (api_key_env) is not set" in str(
             refused(fake, encoder_at, api_key_env="MODEL_KEY")
         )
-
-
-def test_keys_of_weights_are_refused_for_a_reranker_at_a_server(reranking: FakeModels) -> None:
-    settings = RerankSettings(kind="server", model="tiny", base_url=reranking.address, dtype="float16")
-    for act in (open_reranker, reranker_identity):
-        with pytest.raises(RetrieverError, match=r"rerank\.dtype is a key of a cross-encoder, and kind is server; remove it"):
-            act(settings)
 
 
 def test_a_passage_that_is_refused_ends_the_build(embedding: FakeModels) -> None:
@@ -425,14 +389,6 @@ def test_a_folder_of_the_server_is_no_identity() -> None:
         fake.card["root"] = "/models/tiny"
         assert there["weights"] == "hub/tiny"
         assert "weights" not in encoder_at(fake).identity()
-
-
-def test_a_proxy_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "socks5://proxy:1")
-    monkeypatch.setenv("no_proxy", "")
-    settings = OpenaiEncoderSettings(kind="openai", model="m", base_url="http://host/v1")
-    with pytest.raises(RetrieverError, match="the proxy in http_proxy is no http proxy"):
-        ModelServer("encoder", settings)
 
 
 def test_a_proxy_is_told_its_user_and_password_and_left_out_by_host_and_port(monkeypatch: pytest.MonkeyPatch) -> None:

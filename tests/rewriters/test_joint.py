@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from cluster.errors import RewriterError
-from rewriters.joint import JOINT_PROMPT, check_joint_prompt, joint_schema, joint_template
+from rewriters.joint import joint_schema, joint_template
 from rewriters.pool import load_pool
 from rewriters.strategy import EXAMPLE_QUERY, Strategy, render
 
@@ -66,18 +61,3 @@ def test_a_prompt_of_one_s_own_is_filled_with_the_strategies() -> None:
     methods = "\n".join(f"- {s.name} ({s.label}): {s.definition}." for s in FOUR[:2])
     example = json.dumps({s.name: s.example for s in FOUR[:2]})
     assert template == f'Do:\n{methods}\nA {{"json": {{}}}} with {{}}.\n{EXAMPLE_QUERY}\n{example}\n{methods}\n{{query}}'
-
-
-@given(st.text("ab {}\n", max_size=20), st.text("ab{}", max_size=5))
-def test_text_without_variables_stays_as_it_is(before: str, query: str) -> None:
-    prompt = f"{before}\n{{query}}"
-    try:
-        check_joint_prompt(prompt)
-    except RewriterError:
-        return
-    assert render(joint_template(FOUR, prompt), {"query": query}) == f"{before}\n{query}"
-
-
-@pytest.mark.parametrize("prompt", [JOINT_PROMPT, "{query}", '{"a": 1} {example}\n{query}'])
-def test_a_good_prompt_passes(prompt: str) -> None:
-    check_joint_prompt(prompt)

@@ -127,26 +127,11 @@ def test_a_line_that_is_no_record_is_refused_with_its_number(path: Path, line: s
     assert "\n" not in str(refused.value)
 
 
-def test_bytes_that_are_no_utf8_are_refused_with_their_line(path: Path) -> None:
-    path.write_bytes(b'{"query": "ok", "completions": {}}\n{"query": "caf\xe9", "completions": {}}\n')
-    with pytest.raises(RewriterError, match=r"line 2: is not UTF-8: .* at byte 14"):
-        RecordedEngine(path)
-
-
 @pytest.mark.parametrize("content", ["", "\n \n"])
 def test_a_file_without_a_record_is_refused(path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(RewriterError, match="the file ends without a record"):
         RecordedEngine(path)
-
-
-def test_a_path_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RewriterError, match=r"nothing\.jsonl: cannot be read: No such file"):
-        RecordedEngine(tmp_path / "nothing.jsonl")
-    with pytest.raises(RewriterError, match="cannot be read: Is a directory"):
-        RecordedEngine(tmp_path)
-    with pytest.raises(RewriterError, match="is no file of this machine"):
-        RecordedEngine("s3://bucket/completions.jsonl")
 
 
 def test_a_byte_order_mark_and_windows_line_ends_do_not_count(opened: Callable[[Path], RecordedEngine], path: Path) -> None:

@@ -72,11 +72,6 @@ def test_lines_in_whatever_form_they_come(answer: str, parsed_as: str) -> None:
     assert texts("multi_query", answer) == all_as(parsed_as)
 
 
-def test_brackets_within_a_line_are_no_json() -> None:
-    lines = ['read ["a", "b"] in python', "parse {x} and [y]"]
-    assert texts("multi_query", "\n".join(lines), 'python ["a"]') == [(1, lines[0], "lines"), (2, lines[1], "lines")]
-
-
 def test_an_array_has_no_schema_since_not_every_server_takes_one_whose_root_is_an_array() -> None:
     strategy = a_file(output="array", n=3, max_chars=80)
     (request,) = Rewriter(Rewriting((strategy,))).requests(Query("id1", QUERY))
@@ -118,13 +113,6 @@ def test_of_broken_json_closed_strings_count(answer: str, expected: int) -> None
     assert {text for _, text, _ in found} <= set(TEXTS)
     assert len(found) == expected
     assert {parsed_as for _, _, parsed_as in found} == {"salvage"}
-
-
-@pytest.mark.parametrize("form", [NUMBERED, BARE, json.dumps(TEXTS)])
-def test_a_cut_answer_has_whole_texts_or_none(form: str) -> None:
-    for end in range(len(form)):
-        found = texts("multi_query", cut(form[:end]))
-        assert found in ("truncated", "unparsable", "cut_reasoning") or {text for _, text, _ in found} <= set(TEXTS)  # type: ignore[misc]
 
 
 def test_a_cut_text_is_left_out_with_a_note() -> None:
@@ -176,12 +164,6 @@ def test_an_engine_s_failure_is_one_also_where_the_original_stands_in() -> None:
     assert texts(a_file(output="lines", n=3, fallback="original"), broken) == "timed_out"
 
 
-def test_another_language_is_refused_unless_the_strategy_may_have_any() -> None:
-    assert texts(a_file(output="lines", n=2), "сколько кофеина\nчай или кофе") == "wrong_language"
-    found = texts(a_file(output="lines", n=2, any_language=True), "сколько кофеина\nчай или кофе")
-    assert found == [(1, "сколько кофеина", "lines"), (2, "чай или кофе", "lines")]
-
-
 def test_the_original_before_a_text_stands_there_once() -> None:
     twice = a_file(include_original=2)
     assert texts(twice, "camellia sinensis") == [(1, f"{QUERY} {QUERY} camellia sinensis", "salvage")]
@@ -199,11 +181,3 @@ def test_what_an_answer_s_texts_are(case: dict[str, Any]) -> None:
     answer = cut(case["answer"]) if case.get("cut") else case["answer"]
     found = texts("rag_fusion", answer, case.get("query", TABLE["query"]))
     assert (found if isinstance(found, str) else [text for _, text, _ in found]) == case.get("expected", TABLE["texts"])
-
-
-def test_tags_of_the_query_and_comparisons_are_texts() -> None:
-    query = "what does <br/> do in html"
-    assert texts("multi_query", "meaning of <br/> in html\nhtml line break tag", query) == [
-        (1, "meaning of <br/> in html", "lines"), (2, "html line break tag", "lines"),
-    ]  # fmt: skip
-    assert texts("multi_query", "caffeine < 5 mg and > 1 mg\ncoffee") != "unparsable"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-
-import pyarrow.parquet as pq
 
 from cluster.storage.files import FileStorage
 from jobs.chain.completions import CompletionRecord, Completions, uncommitted
 from jobs.chain.fill import Portion
-from jobs.chain.journal import JournalKeeper, Key, read_journal
+from jobs.chain.journal import JournalKeeper, Key
 from rewriters.engines import Completion
 from rewriters.outcome.replays import FIRST_REPLAY
 
@@ -83,16 +80,3 @@ def test_answers_that_replays_have_asked_for_are_samples_of_the_request(tmp_path
     assert {key: of.completion.text for key, of in stored.samples([A])[A].items()} == {A: "zero", first: "one", second: "two"}
     found = {key: of.completion.text for key, of in stored.get([A, second, B, C]).items()}
     assert found == {A: "zero", second: "two", B: "other"}  # of a request without its first answer the last one
-
-
-def test_rows_of_before_samples_and_variables_are_still_found(tmp_path: Path) -> None:
-    put(store(tmp_path), [(A, made("one"))])
-    (path,) = tmp_path.rglob("*.parquet")
-    pq.write_table(pq.read_table(path).drop_columns(["sample", "variables"]), path)
-    assert set(store(tmp_path).get([A, A._replace(sample=1)])) == {A}
-    journal = path.with_suffix(".jsonl")
-    row = {"query_id": "b", "request": "dmqr", "prompt_hash": "h", "attempts": 1}
-    lines: list[dict[str, object]] = [{"sent": ["b", "dmqr", "h"]}, {"row": row}, {"sent": ["c", "dmqr", "h"]}]
-    journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    rows, sends = read_journal(journal)
-    assert (set(rows), sends) == ({B}, {B: 1, C: 1})

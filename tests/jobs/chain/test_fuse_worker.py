@@ -14,7 +14,6 @@ from cluster.costs import entry
 from jobs.measure.original import fuse_original
 from jobs.tables import STORED
 from retrievers.settings import FuseSettings
-from tests.support.jobs.in_flight import FUSED
 from tests.support.jobs.workers import fuser, plain, retrieved
 from tests.support.jobs.workers import rewrite as text_of
 from tests.support.retrievers.fusion_oracle import Candidate, RunList, Similarity, Source
@@ -102,29 +101,6 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"method": "rrf", "redundancy": "none"},
-        {"method": "rrf", "redundancy": "overlap", "k": 1},
-        {"method": "weighted"},
-        {"method": "best", "weights": {"keyword": 3.0}},
-        {"depth": 1},
-        {"keep": 2},
-        {"weights": {"original/bm25": 0.0}},
-        {"weights": {"keyword": 1.0, "together/bm25": 5.0}},
-        {"redundancy": "overlap", "retriever_weights": {"bm25": 0.5}},
-        {"method": "best", "retriever_weights": {"dense": 0.0}},
-    ],
-    ids=str,
-)
-def test_each_row_is_fused_as_by_hand(options: dict[str, Any]) -> None:
-    result = fuser(**options)(retrieved(*ROWS))
-    assert result.schema == FUSED
-    assert [candidates(row) for row in plain(result)] == [by_hand(row, **options) for row in ROWS]
-
-
 @given(
     st.lists(
         st.lists(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 3)), max_size=4, unique_by=lambda hit: hit[0]),
@@ -146,17 +122,6 @@ def test_any_block_however_cut_is_fused_as_by_hand(lists: list[list[list[Any]]],
     cut = min(cut, len(rows) - 1)
     result = fuser(depth=depth)(pa.concat_tables([retrieved(*rows[:cut]), retrieved(*rows[cut:])]))
     assert [candidates(row) for row in plain(result)] == [by_hand(row, depth=depth) for row in rows]
-
-
-def test_a_block_without_a_row() -> None:
-    assert fuser()(retrieved()) == FUSED.empty_table()
-
-
-def test_similarity_may_be_missing_in_single_rows() -> None:
-    """A query that a retriever failed on has none."""
-    rows = [ROWS[0] | {"similarity": None}, *ROWS]
-    result = fuser()(retrieved(*rows))
-    assert [candidates(row) for row in plain(result)] == [by_hand(row) for row in rows]
 
 
 def test_a_strategy_may_give_several_texts() -> None:
@@ -183,23 +148,6 @@ def test_a_list_whose_text_is_not_in_similarity_is_a_mistake() -> None:
     odd = run("general", "bm25", [("a", 1.0)]) | {"text": 2}
     with pytest.raises(ValueError, match="a list of general, text 2 of query 0: there are 2 texts in similarity"):
         fuser()(retrieved(query("a", [rewrite("keyword")], [odd], [[1, 0.5], [0.5, 1]])))
-
-
-def test_position_weights_multiply_whatever_the_config_says_of_the_strategy() -> None:
-    lists = [run("general", "bm25", [("y", 2.0), ("z", 1.0)]), run("keyword", "bm25", [("w", 2.0)])]
-    row = query("a", [rewrite("general", 2.0, 0.5), rewrite("keyword", 3.0, 0.0)], lists)
-    for weights, best in (({}, 2.0 * 0.5), ({"general": 3.0, "keyword": 7.0}, 3.0 * 0.5)):
-        (after,) = plain(fuser(weights=weights, redundancy="none")(retrieved(row)))
-        assert {one["doc_id"]: one["score"] for one in after["candidates"]} == {"y": best, "z": 0.0}
-
-
-def test_sources_say_which_list_which_rank_and_which_score() -> None:
-    (row,) = plain(fuser()(retrieved(ROWS[0])))
-    sources = {one["doc_id"]: one["sources"] for one in row["candidates"]}
-    assert sources["a"] == [
-        {"strategy": "keyword", "position": 1, "retriever": "bm25", "rank": 2, "score": 1.0},
-        {"strategy": "original", "position": 1, "retriever": "bm25", "rank": 1, "score": 3.0},
-    ]
 
 
 def test_every_query_has_a_cost_and_keeps_the_earlier_ones() -> None:
@@ -230,11 +178,6 @@ def test_the_original_stands_in_where_nothing_else_is_left() -> None:
     assert [one["doc_id"] for one in plain(result)[0]["candidates"]] == ["a", "b"]
 
 
-def test_an_original_that_has_nothing_to_stand_in_with_is_a_query_without_hits() -> None:
-    row = query("a", [rewrite("keyword")], [run("original", "bm25", []), run("keyword", "bm25", [])])
-    assert notes(fuser(weights={"original": 0})(retrieved(row))) == [[("fuse", "no_hits")]]
-
-
 def test_a_text_that_is_routed_nowhere_takes_no_part() -> None:
     """`similarity` has every text; lists are there only where the routes lead."""
     cosines = [[1.0, 0.9, 0.1], [0.9, 1.0, 0.2], [0.1, 0.2, 1.0]]
@@ -243,13 +186,6 @@ def test_a_text_that_is_routed_nowhere_takes_no_part() -> None:
     (after,) = plain(fuser()(retrieved(row)))
     without = query("a", [rewrite("keyword")], lists, [[1.0, 0.1], [0.1, 1.0]])
     assert candidates(after) == by_hand(row) == by_hand(without)
-
-
-def test_an_original_that_is_routed_nowhere_leaves_the_rewrites() -> None:
-    row = query("a", [rewrite("keyword")], [run("keyword", "bm25", [("c", 5.0)])], [[1.0, 0.5], [0.5, 1.0]])
-    result = fuser()(retrieved(row))
-    assert notes(result) == [[]]
-    assert [one["doc_id"] for one in plain(result)[0]["candidates"]] == ["c"]
 
 
 # ---------------------------------------------------------------- the original alone
@@ -272,7 +208,3 @@ def test_the_original_alone_is_the_fusion_of_its_lists() -> None:
     assert found == {
         name: [candidate.doc_id for candidate in wanted][:3] for name, wanted in zip(("one", "two"), alone, strict=True)
     }
-
-
-def test_the_original_alone_of_no_rows_is_nothing() -> None:
-    assert fuse_original(stored(), FuseSettings()) == {}

@@ -12,21 +12,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster import costs
-from cluster.storage.files import FileStorage
-from jobs.chain.completions import CompletionRecord, Completions
+from jobs.chain.completions import CompletionRecord
 from jobs.chain.journal import Key
 from jobs.chain.stages.rewrite import Rewrite
 from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
 from jobs.chain.store.files import Space, open_store
 from jobs.pages.report.figures import Figures
-from jobs.pages.report.outcome import latency
 from jobs.pages.report.outcome.latency import latencies
 from jobs.tables import QUERIES
 from rewriters.engines import Completion
 from rewriters.engines.settings import OpenaiSettings
 from rewriters.pool import load_pool
 from rewriters.rewriter import Rewriting
-from tests.support.jobs.report_runs import Make, Query, RunMaker, page, stored
+from tests.support.jobs.report_runs import Make, Query, RunMaker, page
 from tests.support.jobs.workers import rewriter
 from tests.support.rewriters.fake_server import FAULTS, FakeServer
 
@@ -116,18 +114,6 @@ def test_a_request_that_is_given_up_has_those_of_its_last_send(worker: Callable[
 KEY = Key("a" * 64, "keyword", "h")
 
 
-def test_completions_of_before_have_none(tmp_path: Path) -> None:
-    record = CompletionRecord(Completion("one", "stop", "m", latency=0.25), "Ask.")
-    store = Completions(FileStorage(str(tmp_path)), 3, 1, 0.0)
-    store.put([(KEY, record)])
-    store.merge()
-    (path,) = tmp_path.rglob("*.parquet")
-    assert Completions(FileStorage(str(tmp_path)), 3, 2, 0.0).get([KEY])[KEY].completion.latency == 0.25
-    pq.write_table(pq.read_table(path).drop_columns(["latency"]), path)
-    found = Completions(FileStorage(str(tmp_path)), 3, 2, 0.0).get([KEY])[KEY].completion
-    assert (found.text, found.latency) == ("one", None)
-
-
 def test_a_reused_completion_has_none(tmp_path: Path) -> None:
     spaces, asked = {Space("completions", "engine"): {}}, EngineRequest("engine", KEY, "Ask.")
     made = CompletionRecord(Completion("one", "stop", "m", latency=0.25), "Ask.")
@@ -169,32 +155,3 @@ def test_percentiles_by_request_and_by_type(make: Make) -> None:
     assert one.percentiles == pytest.approx([2.5, 8.95, 9.79])
     assert [(row.name, row.requests, row.percentiles[0]) for row in found.by_type] == [("keywords", 2, 6.5), ("simple", 2, 1.5)]
     assert page(run).row("cost", "keywords") == ["2", "6.500 s", "9.650 s", "9.930 s"]
-
-
-def test_requests_that_are_not_timed_are_counted_and_a_sample_is_said(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = timed(make, [1.0, 2.0, None, None])
-    found = latencies(Figures(run))
-    assert found is not None
-    assert (found.by_request[0].requests, found.by_type, found.unknown) == (2, [], 2)
-    assert "Of 2 requests it is not known" in " ".join(page(run).sections["cost"].split())
-    monkeypatch.setattr(latency, "MOST_QUERIES", 2)
-    assert "Of 2 of 4 queries" in " ".join(page(run).sections["cost"].split())
-
-
-def test_a_run_without_timed_requests_has_no_such_table(make: Make) -> None:
-    run = timed(make, [None] * 4)
-    assert latencies(Figures(run)) is None
-    for path in run.tables["costs"]:  # as an earlier version has written them
-        pq.write_table(pq.read_table(path).drop_columns(["latency"]), path)
-    assert len(stored(run, "costs")) > 4
-    assert latencies(Figures(run)) is None
-    assert "Seconds in flight" not in page(run).sections["cost"]
-
-
-def test_an_earlier_version_s_shards_beside_new_ones(make: Make) -> None:
-    run = timed(make, [1.0, 2.0, 3.0, 4.0])
-    first = sorted(run.tables["costs"])[0]
-    pq.write_table(pq.read_table(first).drop_columns(["latency"]), first)
-    found = latencies(Figures(run))
-    assert found is not None
-    assert (found.by_request[0].requests, found.unknown) == (3, 1)

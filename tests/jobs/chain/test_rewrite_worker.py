@@ -207,32 +207,6 @@ def test_an_answer_to_another_prompt_is_not_taken(
     assert reasons(other) == [{"general": "not_recorded", "core_content": "not_recorded"}]
 
 
-def test_another_shard_has_completions_of_its_own(
-    worker: Callable[..., Rewrite], record: Callable[..., str], nothing: str
-) -> None:
-    worker(record({"q one": answer("q one")}))(block("q one", shard=3))
-    assert reasons(worker(nothing)(block("q one", shard=30)))[0]["general"] == "not_recorded"
-
-
-def test_a_temporary_that_a_kill_left_is_no_completion(
-    worker: Callable[..., Rewrite], record: Callable[..., str], tmp_path: Path
-) -> None:
-    folder = tmp_path / "run" / "completions" / "000003"
-    folder.mkdir(parents=True)
-    (folder / ".a.parquet.0f.tmp").write_bytes(b"PAR1 half of")
-    assert texts(worker(record({"q one": answer("q one")}))(block("q one"))) == [
-        {"general": "about q one", "keyword": "q one, words"}
-    ]
-
-
-def test_the_same_shown_form_under_two_ids_is_asked_for_twice(
-    worker: Callable[..., Rewrite], record: Callable[..., str], tmp_path: Path
-) -> None:
-    rows = block("q one", "q one").set_column(1, "query_id", pa.array(["a", "b"]))
-    assert [row["general"] for row in texts(worker(record({"q one": answer("q one")}))(rows))] == ["about q one"] * 2
-    assert [row["query_id"] for row in stored(tmp_path)] == ["a", "b"]
-
-
 def test_a_worker_says_how_far_its_shard_is(
     worker: Callable[..., Rewrite], record: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,18 +135,6 @@ def test_documents_of_one_text_are_one_pair(dense: Block, tmp_path: Path, monkey
     assert [one["pairs"] for one in result.column("costs").to_pylist()[0]] == [2]
 
 
-def test_a_block_without_any_candidate(worker: Callable[[], Score]) -> None:
-    result = worker()(block(query("a"), query("b")))
-    assert result.schema == SCORED
-    assert scores(result) == [[], []]
-    assert hits(orderer("blend", 1)(result)) == [[], []]
-
-
-def test_a_block_in_pieces_is_scored_like_a_whole_one(worker: Callable[[], Score]) -> None:
-    pieces = pa.concat_tables([block(ROWS[2]), block(ROWS[0]), block(*ROWS[1:])]).slice(1)
-    assert scores(worker()(pieces)) == scores(worker()(block(*ROWS)))
-
-
 def test_a_candidate_that_the_index_does_not_have_is_refused(worker: Callable[[], Score]) -> None:
     with pytest.raises(RetrieverError, match="no document 'd99'"):
         worker()(block(query("a", ("d99", 1.0))))

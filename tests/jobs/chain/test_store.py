@@ -48,50 +48,6 @@ def test_a_second_night_pays_for_what_is_new(nights: Nights) -> None:
 
 
 @pytest.mark.slow
-def test_answers_and_prompts_of_a_second_night_stand_in_its_folder(nights: Nights) -> None:
-    def said(folder: Path) -> list[Any]:
-        files = (folder / "completions").glob("*/*.parquet")
-        return sorted((one["query_id"], one["request"], one["prompt"], one["text"]) for file in files
-                      for one in pq.read_table(file).to_pylist())  # fmt: skip
-
-    first, second = nights.run("one")[0], nights.run("two")[0]
-    assert said(second) == said(first)
-    assert len(said(first)) == 6
-
-
-@pytest.mark.slow
-def test_another_form_of_a_query_asks_nothing(nights: Nights) -> None:
-    """Which form is shown moves from night to night."""
-    first = nights.run("one")[0]
-    log([query.upper() for query in QUERIES])
-    second, sent, _ = nights.run("two")
-    assert sent == 0
-    assert {one["query"] for one in rows(second, "queries")} == {query.upper() for query in QUERIES}
-    texts = [sorted((one["query_id"], one["text"]) for one in rows(folder, "rewrites")) for folder in (first, second)]
-    assert texts[0] == texts[1]
-
-
-@pytest.mark.slow
-def test_another_fusion_asks_nothing(nights: Nights) -> None:
-    nights.run("one")
-    assert nights.run("two", "fuse.method=rrf")[1] == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("arms", [{"rrf": {"fuse.method": "rrf"}}, {"without": {"rewrite.strategies": []}}])
-def test_an_ablation_over_the_log_of_a_night_asks_nothing(nights: Nights, arms: dict[str, Any]) -> None:
-    first = nights.run("one")[0]
-    ablate = json.dumps({"arms": arms})
-    job = prepare_ablation(load_config(nights.path, ["label=arms", f"ablate={ablate}"]), nights.path)
-    folder, sent, _ = nights.counted(job)
-    assert sent == 0
-    full = [one for one in rows(folder, "results") if one["arm"] == "full"]
-    assert sorted((one["query_id"], one["rank"], one["doc_id"], one["score"]) for one in full) == results(first)
-    again = nights.run("two")
-    assert again[1:] == (0, 0)
-
-
-@pytest.mark.slow
 def test_scores_outlive_an_index(nights: Nights, corpus: Path) -> None:
     """A new index of the same documents under other names, and one more: only its pairs are scored."""
     first, _, scored = nights.run("one")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -66,14 +66,6 @@ def test_the_same_files_and_rows_as_in_a_folder(both: tuple[Path, Storage]) -> N
         ]
         assert [group[1:] for group in check_log(remote, COLUMNS)] == [group[1:] for group in check_log(local, COLUMNS)]
         assert texts(url) == texts(path)
-
-
-def test_rows_without_an_id_are_named_alike(both: tuple[Path, Storage]) -> None:
-    here, there = both
-    columns = dataclasses.replace(COLUMNS, id_column=None)
-    assert texts(there.root, columns) == texts(str(here), columns)
-    file = "date=2026-01-30/tld=%2Eorg/part-0.parquet"
-    assert texts(there.url(file), columns)[0][0] == "part-0.parquet#0"
 
 
 def test_a_list_of_paths_names_files_from_what_they_share(both: tuple[Path, Storage]) -> None:
@@ -212,38 +204,6 @@ def test_another_version_is_a_changed_log(both: tuple[Path, Storage]) -> None:
     there.put(key, bytes(data))
     with pytest.raises(ClusterError, match=r"part-0\.parquet has changed since run was started"):
         check_inputs(plan, [file.version for file in find_log_files(there.root)], "run")
-
-
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        (lambda data: b"", "not a Parquet file: it is empty (0 bytes); copy it again, or remove it"),
-        (lambda data: b"id,query\n1,sea\n" * 9, "not a Parquet file: it starts with 'id,query"),
-        (lambda data: data[:-100], "truncated Parquet: the footer at the end of its "),
-        (lambda data: data[:-30] + b"\xff" * 22 + data[-8:], "damaged Parquet: "),
-    ],
-)
-def test_what_is_no_parquet_is_said_as_of_a_file(
-    both: tuple[Path, Storage], spoil: Callable[[bytes], bytes], words: str
-) -> None:
-    _, there = both
-    key = "date=2026-01-31/tld=%2Eorg/part-0.parquet"
-    there.put(key, spoil(there.get(key) or b""))
-    with pytest.raises(LogError) as refused:
-        check_log(find_log_files(there.root), COLUMNS)
-    assert str(refused.value).startswith(f"log file {there.url(key)}: {words}")
-    assert "\n" not in str(refused.value)
-
-
-def test_a_folder_without_parquet_says_what_is_in_it(s3: S3Server) -> None:
-    there = open_storage(s3.fresh("log"))
-    with pytest.raises(
-        LogError, match=r"log.path s3://.*: no Parquet, JSON lines or CSV file .* in this folder, it is empty; name another"
-    ):
-        find_log_files(there.root)
-    there.put("a.dat", b"x")
-    with pytest.raises(LogError, match=r"found a\.dat; name another"):
-        find_log_files(f"{there.root}/")
 
 
 def test_judgements_on_s3(s3: S3Server) -> None:

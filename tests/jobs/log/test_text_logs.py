@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -249,17 +248,6 @@ def test_two_forms_in_a_folder_are_refused(tmp_path: Path) -> None:
         f"log.path {tmp_path}: holds lines of JSON and CSV, which may be the same rows (a.csv, a.jsonl); "
         "name the files, or a folder of one form"
     )
-
-
-def test_a_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "log.csv"
-    path.write_bytes(as_csv(ROWS))
-    files = find_log_files(str(path))
-    check_log(files, COLUMNS)
-    path.write_bytes(as_csv(ROWS[:1]))
-    os.utime(path, ns=(1, 1))
-    with pytest.raises(LogError, match="was replaced since it was listed"):
-        dedup(files, COLUMNS, open_storage(str(tmp_path / "out")), 10)
 
 
 def test_a_log_on_s3(s3: S3Server, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from jobs.__main__ import main
 from jobs.notify import recipient
 from tests.support.jobs.in_process_runs import QUERIES, job_in_process
 from tests.support.jobs.webhook import Webhook
-from tests.support.params import rest_slow
 from tests.support.rewriters.fake_server import FAULTS, FakeServer, Reply
 
 KEYS = [
@@ -163,23 +162,6 @@ def test_a_run_that_another_driver_works_on_is_not_told(job: str, hook: Webhook)
     assert hook.bodies == []
 
 
-@pytest.mark.slow
-def test_only_what_was_asked_for_is_told(job: str, hook: Webhook) -> None:
-    assert main(["run", job, "--set", "notify=[{webhook_env: HOOK, events: [failure, limit]}]"]) == 0
-    assert hook.bodies == []
-
-
-@pytest.mark.slow
-def test_slack_gets_a_text(job: str, hook: Webhook, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", job, "--set", "notify=[{webhook_env: HOOK, format: slack}]"]) == 0
-    folder = capfd.readouterr().out.splitlines()[-1]
-    (told,) = hook.bodies
-    assert list(told) == ["text"]
-    assert told["text"].splitlines() == [
-        f"*{Path(folder).name}*: finished", "6 of 6 queries, 100.0 % of the traffic", folder,
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("answers", "tries", "why"),
     [
@@ -234,34 +216,6 @@ def test_an_address_that_hangs_delays_no_run_beyond_its_bound(job: str, monkeypa
 
 
 @pytest.mark.slow
-def test_an_answer_that_drips_is_given_up(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The timeout of a socket is that of each step: a server that sends a byte now and then is bounded by the wait alone."""
-    monkeypatch.setattr("jobs.notify.recipient.deliver", lambda *_: time.sleep(30))
-    monkeypatch.setattr("jobs.notify.recipient.Recipient.longest", 0.2)
-    monkeypatch.setenv("HOOK", "http://127.0.0.1:9/")
-    began = time.monotonic()
-    assert main(["run", job]) == 0
-    assert time.monotonic() - began < 15
-    (said,) = logged(only_folder(), "notification", "warning")
-    assert said["message"].startswith("notify: HOOK: may not have been told: no end within 0 s")
-
-
-NO_ADDRESSES = ["", "hooks.example/x", "ftp://h/x", "https://me:s3cr3tpath@h/x", "http://h/s3cr3tpath x"]
-
-
-@pytest.mark.parametrize("address", rest_slow(NO_ADDRESSES, NO_ADDRESSES[3:4]))
-def test_what_is_no_address_is_said_at_the_start_and_fails_nothing(
-    job: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], address: str
-) -> None:
-    monkeypatch.setenv("HOOK", address)
-    assert main(["run", job]) == 0
-    printed = capfd.readouterr().err
-    assert "notify: the environment variable HOOK (webhook_env) " in printed
-    assert "until then nobody is told there" in printed
-    assert "s3cr3tpath" not in printed
-
-
-@pytest.mark.slow
 def test_a_command_gets_the_json(job: str, tmp_path: Path) -> None:
     told = [sys.executable, "-c", "import sys; open('told.json', 'w').write(sys.stdin.read()); print('not for the table')"]
     assert main(["run", job, "--set", f"notify=[{{command: {json.dumps(told)}}}]"]) == 0
@@ -289,14 +243,6 @@ def test_a_command_that_fails_or_hangs(job: str, tmp_path: Path, command: list[s
         child = int((tmp_path / "child").read_text())
         stat = Path(f"/proc/{child}/stat")
         assert not stat.exists() or stat.read_text().split(")")[1].split()[0] == "Z"
-
-
-@pytest.mark.slow
-def test_a_command_that_is_not_there(job: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", job, "--set", "notify=[{command: [./no-such-program]}]"]) == 0
-    assert "notify: there is no program ./no-such-program; correct notify.command" in capfd.readouterr().err
-    (said,) = logged(only_folder(), "warning")[-1:]
-    assert said["message"] == "notify: ./no-such-program: was not told (end): it cannot be started: No such file or directory"
 
 
 @pytest.mark.slow

@@ -407,21 +407,6 @@ def test_where_all_results_are_stored_it_is_known_what_is_asked_about_them(night
 
 
 @pytest.mark.slow
-def test_the_table_says_what_is_missing_and_why(night: Callable[..., Job]) -> None:
-    run_in_process(night("one"))
-    log([*QUERIES, *NEW])
-    table = plan_table(planned(night("two")))
-    names, cells = (list(map(str, column.cells)) for column in table.columns)
-    said = dict(zip(names, cells, strict=True))
-    assert said["missing"] == "of the 15 queries that are left"
-    assert said["  generations"].startswith("3, 12 are stored; ")
-    assert cells[names.index("  generations") + 1] == "new queries 3"
-    assert "tokens of prompts" in said["  generations"]
-    assert " are stored" in said["  pairs"]
-    assert said["  together"].startswith("about $")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("shards", [2, 3])
 def test_of_a_large_log_some_shards_are_looked_at(
     night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, shards: int

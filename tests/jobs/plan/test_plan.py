@@ -26,7 +26,6 @@ from jobs.config.load import load_config
 from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared, prepare
 from jobs.job.rewriting import read_rewriting
-from jobs.plan.budget import over_budget
 from jobs.plan.estimate import estimate
 from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
@@ -255,62 +254,6 @@ def test_accelerators_are_spoken_of_where_there_are_some(
     assert plan(prepared, LiveDisplay(io.StringIO()))["there"].endswith(words)
 
 
-def test_the_table_says_what_is_expected() -> None:
-    planned = {
-        "run_id": "small-1", "folder": "runs/small-1", "log": {"rows": 5, "files": 1, "rejected": 0}, "queries": 4,
-        "shards": {"all": 2, "committed": 1}, "state": "begun",
-        "left": {"queries": 2, "requests": 2, "requests_per_query": 1, "searches": 20, "pairs": 0, "files": 6},
-        "expected": {
-            "basis": "by 1 shards that are committed", "prompt_tokens": 1200, "cached_tokens": 900, "completion_tokens": 80,
-            "at_most": False, "seconds": 90.0, "usd": 0.25, "wall_seconds": 60.0, "pools": "rewrite 2", "waited": 0.0,
-            "by_run": True, "around_usd": 0.05,
-        },
-        "missing": {
-            "queries": 2, "looked": 2, "kinds": {}, "wall_seconds": None, "usd": {"low": 0.1, "expected": 0.2, "high": 0.3},
-        },
-        "max_cost_usd": 0.2,
-        "pools": {
-            "rewrite": {"workers": 2, "cpus": 1.0, "gpus": 1.0, "most": None},
-            "retrieve": {"workers": 1, "cpus": 1.0, "gpus": 0.0, "most": 3},
-        }, "there": "2 cores here",
-    }  # fmt: skip
-    table = plan_table(planned)
-    cells = dict(zip(*(list(column.cells) for column in table.columns), strict=True))
-    assert cells["state"] == "1 of 2 shards committed: 2 queries left"
-    assert str(cells["as before"]) == (
-        "about $0.250; about 1 min 30 s of all workers together; about 1 min 00 s on the wall with its workers (rewrite 2); "
-        "by 1 shards that are committed"
-    )
-    assert not {"tokens", "cost", "work", "wall time", "searches", "pairs"} & cells.keys()
-    over = "about $0.250 ($0.100 to $0.350) are expected with $0.0500 of nodes and driver, limits.max_cost_usd is"
-    assert str(cells["warning"]) == f"the run may stop before its end: {over} $0.200"
-    assert over_budget(planned | {"max_cost_usd": 0.09}) == f"the run will stop before its end: {over} $0.0900"
-    assert over_budget(planned | {"max_cost_usd": 0.14}) == f"the run may stop before its end: {over} $0.140"
-    assert over_budget(planned | {"max_cost_usd": 0.35}) is None
-    assert over_budget(planned | {"missing": None}) is over_budget(planned | {"max_cost_usd": None}) is None
-    assert cells["  rewrite"] == "2 x (1 CPU, 1 GPU)"
-    assert cells["  retrieve"] == "1 to 3 x (1 CPU)"
-
-
-def test_the_table_names_the_engines_of_a_worker_that_opens_several(
-    prepared: Prepared, values: Values, config_file: Callable[[Any], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Job, "check_engines", lambda _: None)
-    monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: 2.0)
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "config.json").write_text("{}")
-    (tmp_path / "own" / "model.safetensors").write_bytes(b"none")
-    own = {"kind": "vllm", "model": str(tmp_path / "own"), "args": {"tensor_parallel_size": 2}}
-    values["rewrite"]["strategies"] = ["general", {"hyde": {"engine": own}}]
-    values["cluster"] = {"address": "none"}
-    path = config_file(values)
-    planned = plan(prepare(load_config(path), path), LiveDisplay(io.StringIO()))
-    assert planned["engines"] == {"rewrite": ["tiny", f"{tmp_path / 'own'} (2 GPU)"]}
-    assert planned["pools"]["rewrite"]["gpus"] == 2
-    cells = [str(cell) for column in plan_table(planned).columns for cell in column.cells]
-    assert f"each with 2 engines: tiny, {tmp_path / 'own'} (2 GPU)" in cells
-
-
 def counted(prepared: Prepared, prompt: str, passages: dict[str, str], n: int) -> float:
     """Tokens of a built-in step's prompt whose query is `sea`, without what else it shows, and with n documents on average."""
     fields = yaml.safe_load((Path(steps.__file__).parent / f"{prompt}.yaml").read_text())
@@ -390,24 +333,6 @@ def test_grades_of_rounds_and_hits_of_the_web_are_in_what_later_steps_may_take(
 
 def mean_tokens(passages: dict[str, str]) -> float:
     return sum(map(TokenCounter("tiny").count, passages.values())) / len(passages)
-
-
-def test_the_plan_says_what_each_later_step_may_take(
-    prepared: Prepared, values: Values, config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Job, "check_engines", lambda _: None)
-    values["answer"], values["judge"] = {"documents": 2}, {"relevance": {"documents": 3}}
-    path = config_file(values)
-    planned = plan(prepare(load_config(path), path), LiveDisplay(io.StringIO()))
-    cells = dict(zip(*(list(map(str, column.cells)) for column in plan_table(planned).columns), strict=True))
-    of, kinds = planned["expected"]["of_steps"], planned["missing"]["kinds"]
-    for stage, kind in (("answer", "answers"), ("judge", "judgements")):
-        for name in ("prompt_tokens", "completion_tokens"):
-            assert kinds[kind][name]["expected"] == pytest.approx(of[stage][name], rel=0.02)
-        assert kinds[kind]["completion_tokens"]["high"] == of[stage]["completion_tokens"]
-        assert f"{kinds[kind]['completion_tokens']['high']:,.0f}) written" in cells[f"  {kind}"]
-    assert planned["missing"]["unpriced"] == []
-    assert not [name for name, cell in cells.items() if "up to" in cell and name != "files"]
 
 
 def test_where_no_document_can_be_read_later_steps_stay_apart(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from cluster.storage.files import FileStorage
 from jobs.config.config import Config
 from jobs.job.prepare import Prepared
 from jobs.log.check import LogColumns
-from jobs.run.finish import check_balances, committed_files, finish, put_latest, run_balances
+from jobs.run.finish import check_balances, finish, put_latest, run_balances
 from jobs.tables import STORED
 
 # 5 log rows, 1 rejected, 3 distinct queries, 2 strategies: 5 rewrites and 1 error; one query without hits.
@@ -102,13 +101,6 @@ def test_pairs_that_a_guard_left_out_are_accounted_for(prepared: Prepared) -> No
         check_balances(prepared.storage, run_balances(prepared, PLAN, counts | {"guarded": 0}, tables(rewrites=4)))
 
 
-def test_rejected_rows_must_have_their_errors(prepared: Prepared) -> None:
-    plan = copy.deepcopy(PLAN)
-    plan.tables["errors"] = []
-    with pytest.raises(ClusterError, match=r"rejected log rows \(1\) are not their errors \(0\)"):
-        check_balances(prepared.storage, run_balances(prepared, plan, COUNTS, tables()))
-
-
 # ---------------------------------------------------------------- closing
 
 
@@ -176,11 +168,6 @@ def test_a_run_that_does_not_balance_is_left_as_it_is(prepared: Prepared, commit
     assert prepared.storage.get(SUCCESS) is None
     assert prepared.output.get("small/latest.json") is None
     assert prepared.storage.get(orphan.key) is not None
-
-
-def test_runs_that_were_not_kept_are_no_table(values: dict[str, Any], prepared: Prepared, committed: Plan) -> None:
-    assert set(committed_files(prepared.storage, committed, ["queries"])) == {"queries"}
-    assert committed_files(prepared.storage, committed)["runs"] == []
 
 
 def test_latest_points_to_what_finished_last(prepared: Prepared, committed: Plan) -> None:

@@ -168,13 +168,6 @@ def test_rows_do_not_depend_on_the_shards(make: Make, calm: Path, size: int) -> 
     check_same_rows(done(make("output=other", f"cluster.shard_size={size}")), calm)
 
 
-@pytest.mark.slow
-def test_lists_that_are_not_kept_change_no_result(make: Make, calm: Path) -> None:
-    folder = done(make("output=other", "retrieve.keep_runs=false"))
-    assert not (folder / "runs").exists()
-    assert rows(folder, "results") == rows(calm, "results")
-
-
 def test_with_a_reranker_every_pair_has_a_score(make: Make, served_dense: dict[str, Any]) -> None:
     encoder = json.dumps(served_dense["encoder"])
     folder = done(make("rerank.kind=bi_encoder", f"rerank.encoder={encoder}", "rerank.keep=2", "fuse.keep=3"))

@@ -29,10 +29,8 @@ from jobs.pages.try_one import page
 from jobs.try_one.stages import LoadedConfig
 from jobs.try_one.trial import Trial, document_counts
 from retrievers.local.build import build_local_index
-from rewriters.outcome.retries import FIRST_TRY
 from rewriters.strategy import template_hash
 from tests.support.retrievers.blocks import index_fields
-from tests.support.rewriters.fake_server import Body, FakeServer
 
 Values = dict[str, Any]
 QUERY = "how does a lighthouse lamp work"
@@ -80,14 +78,6 @@ def test_a_query_goes_through_every_stage(job: Callable[..., str], tmp_path: Pat
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_page_says_what_was_rewritten_found_and_fused(job: Callable[..., str]) -> None:
-    text = shown(tried(job()))
-    for words in (QUERY, "lighthouse lamp lens", "1 request", "original", "minmax over 5 lists", "not reranked", "fell away"):
-        assert words in text
-    assert "not found by the original" not in text.split("results")[0]
-    assert max(map(len, text.splitlines())) <= 80
-
-
 def test_why_a_rewrite_is_missing_is_said_and_the_original_is_searched_all_the_same(job: Callable[..., str]) -> None:
     trial = tried(job(), "bread and yeast")
     assert trial.row["rewrites"] == []
@@ -132,14 +122,6 @@ def test_texts_searched_together_are_one_list(job: Callable[..., str], bm25: Val
     assert [(one["strategy"], one["hits"]) for one in tried(path, "zzz").row["lists"]] == [("original", [])] * 2
 
 
-def test_a_list_without_a_hit_is_shown_as_such(job: Callable[..., str]) -> None:
-    trial = tried(job(), "zzz")
-    assert [(one["strategy"], one["hits"]) for one in trial.row["lists"]] == [("original", [])]
-    text = shown(trial)
-    assert "nothing" in text
-    assert "minmax over 1 list" in text
-
-
 def test_a_query_that_a_run_would_reject_is_refused(job: Callable[..., str]) -> None:
     with pytest.raises(ConfigError, match="the query is only white space; a run would reject such a log row as 'empty'"):
         tried(job(), "  \n ")
@@ -169,26 +151,6 @@ def test_several_configs_stand_side_by_side(job: Callable[..., str], tmp_path: P
     assert max(map(len, text.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("width", [80, 120])
-def test_beside_each_result_stands_where_it_was_found(job: Callable[..., str], bm25: Values, width: int) -> None:
-    both = {"retrievers": {"bm25": bm25, "unicode": bm25}, "routes": {"keyword": ["bm25"]}}
-    trial = tried(job(retrieve=both))
-    text = shown(trial, width=width)
-    assert max(map(len, text.splitlines())) <= width
-    lines = text.split("results  ")[1].splitlines()
-    head = next(line for line in lines if line.split()[-2:] in (["bm25", "unicode"], ["pseudo_answer", "core_content"]))
-    across = head.split()[0] == "original"
-    assert across == (width == 120)
-    first = lines.index(head) + 1
-    ranks = {(one["strategy"], one["retriever"]): str(one["rank"]) for one in trial.row["hits"][0]["sources"]}
-    ranks = {(s, r): "·" for s in ["original", *ANSWER] for r in ("bm25", "unicode")} | ranks
-    del ranks["keyword", "unicode"]  # is not searched
-    for number, name in enumerate(["bm25", "unicode"] if across else ["original", *ANSWER]):
-        cells = [rank for of, rank in ranks.items() if name in of]
-        assert lines[first + number].split(name)[-1].split() == cells
-    assert "numbers: rank in each list; ·: not among its first 30" in text
-
-
 FUSED = "1. lens of a lamp\n2. lamp of a lighthouse\n3. light at sea"
 
 
@@ -212,81 +174,6 @@ def pool(job: Callable[..., str], values: Values, tmp_path: Path) -> Callable[..
     return write
 
 
-def test_texts_of_one_strategy_have_a_line_each_and_their_ranks_stand_in_one(pool: Callable[..., str]) -> None:
-    trial = tried(pool())
-    assert [(one["strategy"], one["position"]) for one in trial.row["rewrites"]][2:] == [("rag_fusion", n) for n in (1, 2, 3)]
-    before, after = shown(trial, width=70).split("results  ")
-    lines = [" ".join(line.split()) for line in before.splitlines()]
-    assert "rag_fusion 1 lens of a lamp numbered" in lines
-    assert "rag_fusion 3 light at sea numbered" in lines
-    (found,) = [line for line in before.split("lists  ")[1].splitlines() if line.strip().startswith("rag_fusion 2")]
-    assert found.rstrip().endswith(")")
-    first = trial.row["hits"][0]
-    ranks = {one["position"]: str(one["rank"]) for one in first["sources"] if one["strategy"] == "rag_fusion"}
-    row = next(line for line in after.splitlines() if "rag_fusion" in line and "keyword" not in line)
-    assert row.split("rag_fusion")[1].split() == [ranks.get(n, "·") for n in (1, 2, 3)]
-    assert "several numbers: of the strategy's texts, in order" in " ".join(after.split())
-    wide = shown(trial, width=100).split("results  ")[1].splitlines()
-    place = next(place for place, line in enumerate(wide) if line.split() == ["original", "keyword", "hyde", "rag_fusion"])
-    assert wide[place + 1].split()[-3:] == [ranks.get(n, "·") for n in (1, 2, 3)]
-
-
-def test_what_was_not_selected_is_said_with_the_reason(pool: Callable[..., str]) -> None:
-    trial = tried(pool(select="adaptive"))
-    assert [request["request"] for request in trial.requests] == ["dmqr_adaptive"]
-    assert "lighthouse lens" in trial.requests[0]["answer"]
-    text = shown(trial)
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert "not selected hyde" in lines
-    assert "why short\N{REPLACEMENT CHARACTER} and clear" in lines
-    beside = [" ".join(line.split()) for line in shown(tried(pool()), trial, width=100).splitlines()]
-    assert "hyde A lens. not selected" in beside
-    assert "rag_fusion 3 light at sea -" in beside
-    assert "why - short\N{REPLACEMENT CHARACTER} and clear" in beside
-    assert "not selected" not in shown(tried(pool()))
-
-
-def test_the_question_of_the_type_and_the_requests_that_it_led_to_are_shown(
-    pool: Callable[..., str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    rules = {
-        "rules": [{"type": "keywords", "at_most_words": 99}], "otherwise": "how_to",
-        "descriptions": {"keywords": "words", "how_to": "how"}, "strategies": {"keywords": "none", "how_to": ["hyde"]},
-    }  # fmt: skip
-    (tmp_path / "rules.yaml").write_text(json.dumps(rules))
-    select = {"kind": "classified", "rules": str(tmp_path / "rules.yaml")}
-    trial = tried(pool(select=select | {"by": "llm"}))
-    assert [(one["request"], one["answer"]) for one in trial.requests] == [("classify", "how_to"), ("hyde", "A lens.")]
-    assert "not selected keyword, rag_fusion why how_to: hyde" in " ".join(shown(trial).split())
-    alone = tried(pool(select=select))  # the rules say otherwise
-    assert (alone.requests, alone.row["rewrites"]) == ([], [])
-    assert "no request was made" in shown(alone)
-    assert main(["try", pool(select=select | {"by": "llm"}), QUERY, "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)[0]["selection"] == {
-        "query_type": "how_to", "strategies": ["hyde"], "reason": "how_to: hyde", "not_selected": ["keyword", "rag_fusion"],
-    }  # fmt: skip
-
-
-def test_every_sample_of_a_strategy_is_a_request_with_its_own_answer(pool: Callable[..., str], tmp_path: Path) -> None:
-    own = tmp_path / "own.yaml"
-    own.write_text(
-        json.dumps(
-            {"label": "Own", "prompt": "Say it.\n{query}", "n": 2, "decoding": {"temperature": 0.7}, "aliases": ["mine"]}
-        )
-    )
-    line = {"query": QUERY, "completions": {"own": ["lamp lens", "sea light"]}}
-    (tmp_path / "recorded.jsonl").write_text(json.dumps(line) + "\n")
-    trial = tried(pool(strategies=[str(own), "hyde"]))
-    assert [(one["request"], one["sample"], one["answer"]) for one in trial.requests] == [
-        ("hyde", 0, None), ("own", 0, "lamp lens"), ("own", 1, "sea light"),
-    ]  # fmt: skip
-    assert [one["decoding"]["seed"] for one in trial.requests[1:]] == [0, 1]
-    text = shown(trial, prompts=True, width=120)
-    assert "request own 1 of 2" in text
-    assert "request own 2 of 2" in text
-    assert "has no completion 'hyde'" in " ".join(text.split())  # lines break where the path of the file ends
-
-
 def test_prompts_and_raw_answers_are_shown_by_choice(job: Callable[..., str]) -> None:
     trial = tried(job())
     assert "Reply with one JSON object" not in shown(trial)
@@ -296,29 +183,6 @@ def test_prompts_and_raw_answers_are_shown_by_choice(job: Callable[..., str]) ->
     assert f"Query: {QUERY}" in text
     assert json.dumps(ANSWER) in text
     assert shown(trial, trial, width=200, prompts=True).count("request dmqr") == 2
-
-
-def test_another_try_is_shown_after_the_first(job: Callable[..., str]) -> None:
-    def said(body: Body) -> str:
-        return json.dumps(ANSWER) if body["seed"] >= FIRST_TRY else "I'm sorry, but I can't help with that request."
-
-    with FakeServer(text=said) as server:
-        engine = {"kind": "openai", "model": "tiny", "base_url": server.address}
-        trial = tried(job(rewrite={"engine": engine, "retries": 1}))
-    text = shown(trial, width=200, prompts=True)
-    places = [text.index(words) for words in ("request dmqr ", "I'm sorry", "request dmqr, try 2", json.dumps(ANSWER))]
-    assert places == sorted(places)
-    assert "requests made again, as an answer did not serve: 1; of these read: 1" in text
-    assert [one["sample"] for one in trial.requests] == [0, FIRST_TRY]
-
-
-def test_the_request_of_an_answer_that_is_missing_is_shown_with_the_reason(job: Callable[..., str]) -> None:
-    trial = tried(job(), "bread and yeast")
-    (request,) = trial.requests
-    assert (request["request"], request["answer"], request["error"]) == ("dmqr", None, "not_recorded")
-    assert request["prompt"].endswith("Query: bread and yeast")
-    (answer,) = [line for line in shown(trial, width=300, prompts=True).splitlines() if "none: " in line]
-    assert "has no completion 'dmqr'" in answer
 
 
 def test_models_are_loaded_once_for_many_queries(job: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,19 +286,6 @@ def test_json_has_prompt_and_raw_answer_of_each_request(job: Callable[..., str],
     assert list(request["schema"]["properties"]) == list(ANSWER)
 
 
-def test_columns_progress_and_json_use_one_name_for_each_config(
-    job: Callable[..., str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    one = Path(job())
-    other = one.with_name("other.yaml")
-    other.write_text(one.read_text())
-    assert main(["try", str(one), "--set", "fuse.k=50", str(other), "--json", QUERY]) == 0
-    printed = capfd.readouterr()
-    assert [trial["config"] for trial in json.loads(printed.out)] == ["config", "other"]
-    phases = [json.loads(line)["phase"] for line in printed.err.splitlines()]
-    assert {phase.partition(":")[0] for phase in phases} == {"config", "other"}
-
-
 def test_lines_of_standard_input_are_tried_one_after_the_other(
     job: Callable[..., str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -471,13 +322,6 @@ def test_at_a_terminal_it_asks_until_the_end_of_input(
     assert "Type a query; Ctrl-D ends." in printed.err
     assert f"config: the rewrites of 1 query are recorded: {QUERY}" in " ".join(printed.err.split())
     assert printed.err.count("query> ") == 5
-
-
-def test_missing_prices_are_said(job: Callable[..., str]) -> None:
-    path = job()
-    trial = tried(path)
-    assert trial.usd is None
-    assert f"not in money: there is no prices.yaml beside {path}" in " ".join(shown(trial, width=300).split())
 
 
 @pytest.mark.slow
