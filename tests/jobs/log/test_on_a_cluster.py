@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from jobs.job.prepare import Prepared
 from jobs.log import dedup as dedup_module
 from jobs.log.check import LogColumns
 from jobs.log.dedup import LogSummary, dedup
-from jobs.log.files import find_log_files, log_files
+from jobs.log.files import find_log_files
 from jobs.run.planning.draft import draft_plan, store_plan
 
 pytestmark = pytest.mark.slow
@@ -97,9 +98,11 @@ def test_the_tables_are_those_of_one_process(
 def test_lines_of_json_are_read_on_all_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dedup_module, "PART_ROWS", 1)
     for number in range(4):
-        rows = [search(f"{number}-{n}", None if n == 7 else f"Query {n % 31}") for n in range(300)]
-        write_lines(tmp_path / "log" / f"ubi_queries-{number}.json", rows, wrapped=number % 2 == 0)
-    files, columns = log_files(ubi_config(tmp_path / "log").log), LogColumns("user_query", "query_id")
+        rows = [{"id": f"{number}-{n}", "query": None if n == 7 else f"Query {n % 31}"} for n in range(300)]
+        path = tmp_path / "log" / f"{number}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files, columns = find_log_files(str(tmp_path / "log")), LogColumns("query", "id")
     found = []
     for local, out in ((True, tmp_path / "here"), (False, tmp_path / "there")):
         summary = dedup(files, columns, open_storage(str(out)), 10, local=local)
