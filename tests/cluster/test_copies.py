@@ -125,21 +125,6 @@ def test_an_old_copy_goes_when_nobody_holds_it(store: S3Storage) -> None:
     assert len(folders(store)) == 2, "this process holds version 2 itself"
 
 
-@pytest.mark.slow
-def test_copies_of_one_folder_stay_beside_each_other_until_nobody_has_asked_for_a_month(store: S3Storage) -> None:
-    entries = {entry.key: entry for entry in store.list("data")}
-    old = child(store, "1")
-    assert old.stdout is not None
-    first = Path(old.stdout.readline().strip())
-    old.communicate("", timeout=300)
-    copied(store, [entries["data/a"]], "1", name="data/a")
-    assert first.is_dir()
-    os.utime(first.with_suffix(".lock"), (0, 0))
-    copied(store, [entries["data/b/c"]], "1", name="data/b/c")
-    assert not first.exists()
-    assert (copies.place(store, "data/a")).is_dir()
-
-
 def test_an_object_that_is_gone_leaves_no_copy(store: S3Storage) -> None:
     entries = list(store.list("data"))
     store.delete("data/b/c")
@@ -152,21 +137,6 @@ def test_too_little_space_is_said_before_anything_is_fetched(store: S3Storage) -
     entries = [entry._replace(size=1 << 60) for entry in store.list("data")]
     with pytest.raises(ClusterError, match=r"takes 2,305,843,009,213,693,952 bytes, .* free; free some, or set DMQR_CACHE"):
         copied(store, entries, "1")
-
-
-@pytest.mark.skipif(os.getuid() == 0, reason="root writes where it may not")
-def test_a_folder_that_cannot_be_written(store: S3Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tmp_path.chmod(0o500)
-    monkeypatch.setenv(copies.FOLDER, str(tmp_path / "no"))
-    with pytest.raises(ClusterError, match="set DMQR_CACHE to another folder"):
-        copied(store, list(store.list("data")), "1")
-
-
-def test_a_cache_that_is_a_file(store: S3Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv(copies.FOLDER, str(tmp_path / "file"))
-    with pytest.raises(ClusterError, match="set DMQR_CACHE to another folder"):
-        copied(store, list(store.list("data")), "1")
 
 
 WORK = """

@@ -266,14 +266,6 @@ def test_an_account_has_the_entries_of_its_own_stage() -> None:
     assert block_totals("write", given, pa.table({"n": [1]}), {}) == NOTHING
 
 
-def test_an_account_has_what_the_stage_has_added() -> None:
-    first, second = entry("rewrite", "dmqr", 2.0, model="m", requests=1), entry("rewrite", "dmqr", 0.5, model="n", requests=3)
-    given = pa.table({"costs": pa.array([[], [first], [first, first], [first]], COSTS)}).slice(1)
-    table = pa.table({"costs": pa.array([[first], [first, first, second], [first, second]], COSTS)})
-    assert block_totals("rewrite", given, table, {}).spent == {"rewrite": {"dmqr@n": {"seconds": 1.0, "requests": 6}}}
-    assert block_totals("rewrite", table, table, {}) == NOTHING
-
-
 # ---------------------------------------------------------------- money, outages, retries
 
 
@@ -349,24 +341,6 @@ def test_a_shard_waits_from_the_end_of_a_stage_to_the_begin_of_the_next(tracker:
     now[0] += 7
     tracker.mark_committed(0)
     assert queued(tracker) == {"read": 0, "rewrite": 3, "rerank": 2}  # nothing waits behind the last stage
-
-
-def test_a_shard_whose_worker_died_waits_again(tracker: ProgressTracker, now: list[float]) -> None:
-    passed(tracker, "read", 0, 10)
-    tracker.block_started("rewrite", 0, 10, "a")
-    now[0] += 4
-    tracker.worker_started("rewrite", "a")  # anew
-    now[0] += 6
-    tracker.block_started("rewrite", 0, 10, "b")
-    assert queued(tracker) == {"read": 0, "rewrite": 6, "rerank": 0}
-
-
-def test_a_restarted_tracker_does_not_know_since_when_shards_wait(tracker: ProgressTracker, now: list[float]) -> None:
-    tracker.block_finished("rewrite", 0, 10, 1, NOTHING)  # begun before
-    now[0] += 4
-    passed(tracker, "rerank", 0, 10)
-    passed(tracker, "rerank", 1, 10)  # as if it came from nowhere
-    assert queued(tracker) == {"read": 0, "rewrite": 0, "rerank": 4}
 
 
 @pytest.mark.parametrize("seed", range(20))

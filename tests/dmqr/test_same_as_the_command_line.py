@@ -166,31 +166,6 @@ def test_an_ablation(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-def test_a_finished_job_is_shown_by_other_measures(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    asked = ["R@1", "AP"]
-    run = dmqr.run("job.yaml", IN_PROCESS)
-    evaluated = printed(capfd, "evaluate", run.folder, "--measures", ",".join(asked))["measures"]
-    shown = printed(capfd, "run", "job.yaml", *FLAGS, "--measures", ",".join(asked))
-    assert shown["folder"] == run.folder
-    assert shown["evaluation"]["measures"] == evaluated
-    assert list(evaluated) == asked
-    edited = printed(capfd, "run", "job.yaml", *FLAGS, "--set", "evaluate.measures=[AP]")
-    assert list(edited["evaluation"]["measures"]) == ["AP"]
-    arms = ["--set", 'ablate={"arms": {"rrf": {"fuse.method": "rrf"}}}', *FLAGS]
-    by_config = printed(capfd, "ablate", "job.yaml", *arms)
-    by_others = printed(capfd, "ablate", "job.yaml", *arms, "--measures", ",".join(asked))
-    assert by_others["folder"] == by_config["folder"]
-    assert by_others["comparison"]["measures"] == asked
-    compared = printed(capfd, "evaluate", by_config["folder"], "--measures", ",".join(asked))
-    assert by_others["comparison"]["arms"] == compared["arms"]
-    folders = sorted(Path("runs").iterdir())
-    for verb in ("run", "ablate"):
-        assert main([verb, "job.yaml", *FLAGS, "--set", "name=other", "--measures", "nDGC@10"]) == 2
-        assert "ir_measures knows no 'nDGC'" in capfd.readouterr().err
-    assert sorted(Path("runs").iterdir()) == folders
-
-
-@pytest.mark.slow
 def test_run_files_are_read_by_ir_measures(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arms = {"ablate": {"arms": {"rrf": {"fuse.method": "rrf"}}}, **IN_PROCESS}
     ablation, run = dmqr.ablate("job.yaml", arms), dmqr.run("job.yaml", IN_PROCESS)
@@ -213,44 +188,6 @@ def test_run_files_are_read_by_ir_measures(here: Path, capfd: pytest.CaptureFixt
             {str(name): wanted[str(name)] for name in measures}
         )
     capfd.readouterr()
-
-
-@pytest.mark.slow
-def test_baselines_of_families_and_pairs(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    arms = {
-        "arms": {"fused a": {"fuse.method": "rrf"}, "fused b": {"fuse.method": "best"}, "short": {"retrieve.depth": 1}},
-        "leave_out": ["full", "general"],
-    }
-    by_config = {"ablate": arms, "evaluate.baselines": {"fused*": "fused a"}, "evaluate.pairs": True, **IN_PROCESS}
-    ablation = dmqr.ablate("job.yaml", by_config)
-    assert ablation.arms[0] == "full"  # whose lists are kept
-    found = ablation.quality()
-    compared = {row["arm"]: row["baseline"] for row in found.table.to_pylist()}
-    assert "full" not in compared
-    assert "general" not in ablation.arms
-    assert (compared["fused b"], compared["short"], compared["fused a"]) == ("fused a", "original", "fused a")
-    assert as_json(found.pairs.to_pylist()) == as_json(found.values["pairs"])
-    assert {(row["arm"], row["other"]) for row in found.pairs.to_pylist()} >= {("original", "fused a")}
-    page = Path(ablation.folder, "report.html").read_text()
-    assert 'data-csv="pairs"' in page
-    assert "arms were not measured" not in page
-    plain = dmqr.ablate("job.yaml", {"ablate": arms, **IN_PROCESS})
-    assert plain.folder == ablation.folder  # what is compared with what changes nothing that is stored
-    assert plain.quality(baselines={"fused*": "fused a"}, pairs=True).values == found.values
-    words = ["--baseline", "fused*=fused a", "--baseline", "original", "--pairs"]
-    assert printed(capfd, "evaluate", plain.folder, *words) == as_json(found.values)
-    capfd.readouterr()
-    assert main(["report", plain.folder, "--baseline", "short", "--out", "other.html"]) == 0
-    assert "against <bdi>short</bdi>" in Path("other.html").read_text()
-    for wrong in ("--baseline", "shrt"), ("--baseline", "fused*=fused c"):
-        assert main(["evaluate", plain.folder, *wrong]) == 2
-        assert "is no arm; did you mean" in capfd.readouterr().err
-    run = dmqr.run("job.yaml", IN_PROCESS)
-    for flag in ("--pairs",), ("--baseline", "full"):
-        assert main(["evaluate", run.folder, *flag]) == 2
-        assert "is a run, which has no arms" in capfd.readouterr().err
-    with pytest.raises(dmqr.ConfigError, match=r"pairs: .* is a run, which has no arms"):
-        run.quality(pairs=True)
 
 
 def test_an_index_is_built_once(here: Path) -> None:

@@ -143,14 +143,3 @@ def test_the_texts_are_those_behind_marks_of_texts_whatever_stands_around(
     if truncated and wanted and parts[-1][0] in TOKENS["texts"] and parts[-1][1].strip():
         wanted.pop()
     assert [one.text for one in read if isinstance(one, Parsed)] == wanted
-
-
-@given(
-    answer=st.text(alphabet=st.sampled_from(list('[]S_QueryEOSlexvc: ;\n<answer>{}"/')), max_size=200), truncated=st.booleans()
-)
-def test_no_answer_raises(answer: str, truncated: bool) -> None:
-    for strategy in (
-        a_file(marks=TOKENS, output="lines", n=3), a_file(marks=LINES), a_file(separator=";", output="lines"),
-        a_file(marks=TAGS, output="object", keys=["query"]), a_file(marks=TAGS, output="array", n=2),
-    ):  # fmt: skip
-        assert parse_texts(answer, QUERY, strategy, strategy.prompt, truncated)

@@ -228,34 +228,6 @@ def test_what_no_request_can_survive_is_raised(server: FakeServer, opened: Opene
         list(opened(server).complete([ask(other) for other in OTHERS]))
 
 
-@pytest.mark.parametrize(
-    ("field", "complaint"),
-    [
-        ("response_format", refusal(400, "response_format of type json_schema is not supported")),
-        ("response_format", refusal(404, "No endpoints found that can handle json_schema")),
-        ("chat_template_kwargs", refusal(400, "Unrecognized request argument supplied: chat_template_kwargs")),
-        ("chat_template_kwargs", refusal(422, "body.stop is fine, another is not", param="chat_template_kwargs")),
-        ("seed", refusal(501, "Sampling with a seed is not implemented")),
-        ("stop", Reply(422, b'{"detail": [{"loc": ["body", "stop"], "msg": "extra", "input": {"seed": 1}}]}')),
-    ],
-)
-def test_a_field_that_a_server_does_not_know_is_left_out(
-    server: FakeServer, opened: Opened, caplog: pytest.LogCaptureFixture, field: str, complaint: Reply
-) -> None:
-    server.answer = lambda body: complaint if field in body else None
-    engine = opened(server)
-    full = ask("tea", SCHEMA, stop=["x"], chat_template_kwargs={"enable_thinking": False})
-    assert [(done.text, done.attempts) for done in (one(engine, full), one(engine, full))] == [
-        ("answer to: tea", 2),
-        ("answer to: tea", 1),
-    ]
-    assert [field in body for body in server.bodies] == [True, False, False]
-    assert server.bodies[0] == server.bodies[1] | {field: server.bodies[0][field]}
-    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
-        f"{server.address} does not take {field}; from now on it is left out"
-    ]
-
-
 def test_the_younger_name_of_max_tokens(server: FakeServer, opened: Opened) -> None:
     message = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
     server.answer = lambda body: refusal(400, message, param="max_tokens") if "max_tokens" in body else None
@@ -263,15 +235,6 @@ def test_the_younger_name_of_max_tokens(server: FakeServer, opened: Opened) -> N
     assert [one(engine, ask("tea")).attempts, one(engine, ask("tea")).attempts] == [2, 1]
     assert server.bodies[2]["max_completion_tokens"] == DECODING["max_tokens"]
     assert "max_tokens" not in server.bodies[2]
-
-
-def test_what_did_not_help_is_not_remembered(server: FakeServer, opened: Opened) -> None:
-    server.fail("tea", refusal(400, "the seed of the tea plant, and 'max_completion_tokens', and no json_schema"))
-    engine = opened(server)
-    done = one(engine, ask("tea", SCHEMA))
-    assert (done.error_reason, done.attempts) == ("bad_request", 4)  # one field after the other
-    one(engine, ask("coffee", SCHEMA))
-    assert {"seed", "max_tokens", "response_format", "temperature"} <= server.bodies[-1].keys()
 
 
 def test_a_field_that_was_taken_once_is_left_out_of_no_other_request(server: FakeServer, opened: Opened) -> None:

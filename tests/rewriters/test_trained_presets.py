@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cluster.errors import RewriterError
 from rewriters.pool import Entry, load, load_pool
@@ -121,12 +119,3 @@ def test_a_text_that_the_token_limit_cut_is_not_searched(name: str, answer: str,
     assert [one.reason for one in made.failures] == (
         [] if name == "qmd_passage" else ["texts_dropped" if read else "truncated"]
     )
-
-
-@pytest.mark.slow
-@settings(max_examples=60)
-@given(answer=st.text(max_size=120))
-def test_no_answer_raises(answer: str) -> None:
-    for entry in TRAINED.values():
-        made = answered(own(entry), QUERY, answer)
-        assert len(made.rewrites) + len(made.failures) > 0

@@ -10,11 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from jobs.__main__ import main
 from jobs.log.judgements import Judgements
-from jobs.measure.diff.diff import diff, diff_values
 from jobs.measure.evaluate.evaluate import evaluate, evaluation_table, evaluation_values
-from jobs.pages.diff import diff_page
 from jobs.pages.summary import closing_table
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.report_runs import Query, RunMaker, query_id
@@ -70,35 +67,3 @@ def test_a_list_that_was_cut_above_a_measure_marks_it(side: Side) -> None:
     value = json.loads(json.dumps(evaluation_values(found)))["measures"]["R@20"]
     assert value["looked"] == {"reads": 20, "documents": 5.0, "keys": 1}
     assert not value["uneven"]
-
-
-def test_two_runs_of_other_depths_are_marked(side: Side) -> None:
-    a, b = side("a", 50), side("b", 5)
-    found = diff(a, b, JUDGED, None, 2)
-    assert found.quality is not None
-    assert found.quality.measures["nDCG@10"].uneven
-    assert not found.quality.measures["P@5"].uneven
-    words = shown(diff_page(found))
-    assert "of A's first 10 results" in words
-    assert "of B's first 5 results" in words
-    assert "* nDCG@10, R@10, RR@10 looked at 5 of 10 for 1 of 2 judged: B" in words
-    assert "* at a difference by nDCG@10 or R@10 or RR@10: lists of A and B end at different depths" in words
-    assert "difference: B - A, paired by query; 95 % interval: paired t-test; of so few clusters a rough one" in words
-    value = json.loads(json.dumps(diff_values(found)))["quality"]["measures"]["nDCG@10"]
-    assert (value["looked"]["a"], value["looked"]["b"]["documents"], value["uneven"]) == (None, 5.0, True)
-    assert list(diff(a, b, JUDGED, None, 2, ["R@20"]).quality.measures) == ["R@20"]  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("verb", ["evaluate", "diff"])
-def test_measures_may_be_given_afterwards(side: Side, tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run = side("a", 50).storage.root
-    qrels = tmp_path / "qrels.tsv"
-    qrels.write_text("".join(f"{key}\t{doc}\t{grade}\n" for key, of in GRADES.items() for doc, grade in of.items()))
-    words = [run] if verb == "evaluate" else [run, run]
-    given = ["--key", "query_id", "--measures", "nDCG(dcg='exp-log2')@5,R@20", "--json"]
-    assert main([verb, *words, str(qrels), *given]) == 0
-    values = json.loads(capsys.readouterr().out)
-    measures = values["measures"] if verb == "evaluate" else values["quality"]["measures"]
-    assert list(measures) == ["nDCG(dcg='exp-log2')@5", "R@20"]
-    assert main([verb, *words, str(qrels), "--key", "query_id", "--measures", "nDGC@10"]) == 2
-    assert "ir_measures knows no 'nDGC'; did you mean" in capsys.readouterr().err
