@@ -17,11 +17,11 @@ ROOT = Path(__file__).resolve().parents[1]
 NAVIGATION = {
     "Use": (
         "docs/install", "docs/python", "docs/notebook", "docs/strategies", "docs/strategy-files", "docs/settings",
-        "docs/config", "docs/plugins", "docs/coming-from",
+        "docs/config", "docs/plugins",
     ),
     "Operate": (
         "docs/operations", "docs/notifications", "docs/publishing",
-        "docs/cluster", "docs/kubernetes", "docs/store", "docs/tables", "docs/metrics", "docs/errors",
+        "docs/cluster", "docs/kubernetes", "docs/store", "docs/tables", "docs/errors",
     ),
     "Stages by choice": (
         "docs/answers", "docs/corrective", "docs/judges", "docs/collections", "docs/recipes",

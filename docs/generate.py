@@ -2,7 +2,6 @@
 
 config.md             from the models of a config
 errors.md             from `cluster/error_codes.py`
-metrics.md            from the table of `cluster/metrics/table.py`
 strategy-files.md     from the models of strategies, rules and demonstrations
 
 """
@@ -22,7 +21,6 @@ from cluster.settings import FROZEN, Settings
 for _inherited in (FROZEN, Settings.model_config):
     _inherited["use_attribute_docstrings"] = True
 
-from cluster.metrics.table import METRICS, RUN_LABELS, exposed  # noqa: E402
 from jobs.config.config import Config  # noqa: E402
 from rewriters.adaptive import Demonstration  # noqa: E402
 from rewriters.classifier import Rule, Rules  # noqa: E402
@@ -90,35 +88,6 @@ of these lines ends the work. What to do when a night stopped, by cause: [operat
 """
 
 
-_METRICS = """# Metrics
-
-Generated from `cluster/metrics/table.py` by `docs/generate.py`. Where they are, and how to scrape them:
-[operations.md](operations.md#metrics).
-
-The names are those that Prometheus finds; all have the labels RUN_LABELS (the config's `name`, and the name of the run's
-folder), and those of Ray (`NodeAddress`, `WorkerId` and others): sum over these. No label holds a query or a document, and
-`query_type` is empty in a run that selects no strategies by type. `stage` is the stage's name, in `ray_dmqr_errors_total`
-and `ray_dmqr_failed_queries_total` that of `errors/` (`rerank`, where the stage is `score`).
-
-What counters hold:
-
-- A shard counts when a stage has finished it, before its commit. Over the committed shards the counters are the sums of the
-  columns of `costs/` and of the rows of `errors/` to the unit (rows that dedup rejected are no part of a stage).
-- What a stage does again, since its worker or node has died, counts once, as in the tables. What the killed worker had done
-  is counted where it is known: its requests without an answer that was kept are in `ray_dmqr_requests_total` as in
-  `costs/`, with the error `lost`; its time is *lost* in `run.json`.
-- Every start of a run counts from 0: a start that goes on counts the shards that it finishes, with the answers that an
-  earlier start has paid for. Shards that were in flight when a start was killed may so stand in the counters of both.
-- If the process that counts is restarted, its counters go on as series with another `WorkerId`; up to 10 s are lost,
-  and what a stage does again for a shard that was in flight counts once more.
-- The `_sum` of a histogram is of the middles of its buckets: Ray passes on no other. Money, tokens and requests are counters.
-- Figures of queries (`_bucket_total`) are counters with the buckets of a histogram, cumulative by `le`; `histogram_quantile`
-  reads them. A bucket without a value has no series.
-
-Gauges vanish from the endpoint 20 s after the run has ended; counters and histograms stay until Ray's agent on that node ends.
-"""
-
-
 def main() -> int:
     """Writes the files, or says which are stale; returns the exit code."""
     generated = {f"docs/{name}": text for name, text in pages().items()}
@@ -138,7 +107,6 @@ def pages() -> dict[str, str]:
     return {
         "config.md": config_page(Config.model_json_schema()),
         "errors.md": errors_page(),
-        "metrics.md": metrics_page(),
         "strategy-files.md": files_page(),
     }
 
@@ -150,28 +118,6 @@ def errors_page() -> str:
         rows = [f"| `{code}` | {means} | {remedy} |" for code, (means, remedy) in codes.items()]
         parts.append(f"## {title}\n\n| code | means | what to do |\n|---|---|---|\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
-
-
-def metrics_page() -> str:
-    """Returns every metric as tables, one of each kind."""
-    parts = [_METRICS]
-    for kind in ("counter", "gauge", "histogram"):
-        bounded = kind == "histogram"
-        rows = [
-            f"## {kind.capitalize()}s\n",
-            "| name | labels |" + " upper bounds |" * bounded + " |",
-            "|---|---|" + "---|" * bounded + "---|",
-        ]
-        for name, metric in METRICS.items():
-            if metric.kind == kind:
-                labels = ", ".join(f"`{label}`" for label in metric.labels)
-                bounds = ", ".join(f"{bound:g}" for bound in metric.buckets)
-                about = metric.about + f" `le`: {bounds}, +Inf." * ("le" in metric.labels)
-                rows.append(
-                    f"| {', '.join(f'`{one}`' for one in exposed(name))} | {labels} |{f' {bounds} |' * bounded} {about} |"
-                )
-        parts.append("\n".join(rows) + "\n")
-    return "\n".join(parts).replace("RUN_LABELS", " and ".join(f"`{label}`" for label in RUN_LABELS))
 
 
 def files_page() -> str:

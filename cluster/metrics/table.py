@@ -1,4 +1,4 @@
-"""The metrics that a run exports, written once: `METRICS`. docs/metrics.md is generated from it.
+"""The metrics that a run exports, written once: `METRICS`.
 
 No label has a value of a query or a document, so the number of series does not grow with the log. Blocks are counted in
 `tracked.py`, queries by type in `jobs/chain/metric_samples.py`; `jobs/run/progress.py` sets what the driver knows.
