@@ -29,18 +29,18 @@ def report(options: argparse.Namespace) -> int:
     shown |= {} if options.samples is None else {"samples": options.samples}
     shown |= {"requests": "all"} if options.all_requests else {}
     if folder.is_ablation:
-        shown.pop("requests")
-        if options.all_requests:
-            what = f"{folder.storage.root} is an ablation, whose page shows no requests"
-            raise ConfigError("argument", f"--all-requests: {what}; leave it out")
+        for flag, given_flag in (("--samples", options.samples is not None), ("--all-requests", options.all_requests)):
+            if given_flag:
+                what = f"{folder.storage.root} is an ablation, whose page shows no sample queries"
+                raise ConfigError("argument", f"{flag}: {what}; leave it out")
         settings = measured_by(compared_by(folder.config.evaluate, arms), judgements, options.measures)
         found = compared(folder, judgements, settings, prices, gold)
         if judgements is not None and found.comparison is not None and (options.qrels or options.key):
             check_matched(judgements, found.comparison.warning, found.comparison.frame.not_committed)
         if options.out is None:
-            write_pages(found, **shown)
+            write_pages(found, texts=shown["texts"])
         else:
-            write_page(options.out, ablation_report(found, **shown))
+            write_page(options.out, ablation_report(found, texts=shown["texts"]))
         print(options.out or folder.storage.url(REPORT))
         return 0
     evaluation, judged = measured(folder, judgements, options.measures)

@@ -50,13 +50,10 @@ class ComparedArms:
     funnel: Funnel | None
     worth: Sequence[Worth]
     costs: Sequence[ArmCost]
-    judgements: Judgements | None
     answers: Comparison | None = None
     """By F1 and exact match; None without gold answers, or if no arm answers."""
     judged: Sequence[Comparison] = ()
     """By what a judge says: of the lists, where people have judged them, too, and of the answers in each kind of judgement."""
-
-    """How many strategies the selecting arms chose."""
 
     gates: Sequence[GatedArm] = ()
     """Of the arms that have one, what it saves and loses."""
@@ -124,20 +121,19 @@ def compared(
         None if judgements is None or judgements.judge is not None else funnel(folder, judgements),
         worth(folder) or (),
         arm_costs(folder, prices, gains),
-        judgements,
         compare_answers(folder, gold, settings),
         compare_judged(folder, settings, lists=judgements is not None and judgements.judge is None) if by_judge else (),
         gated_arms(folder, prices, comparison),
     )
 
 
-def write_pages(found: ComparedArms, *, texts: bool, samples: int) -> None:
+def write_pages(found: ComparedArms, *, texts: bool) -> None:
     """Writes report.html into the ablation's folder, and, where arms were measured, per_query.parquet.
 
     Raises:
         ConfigError: the table names an arm or a measure that does not exist, or tables cannot be read.
     """
-    found.folder.storage.put(REPORT, ablation_report(found, texts=texts, samples=samples).encode())
+    found.folder.storage.put(REPORT, ablation_report(found, texts=texts).encode())
     if found.measured:
         write_long(found.folder.storage.url(PER_QUERY), *(one.frame for one in found.measured))
 

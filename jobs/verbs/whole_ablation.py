@@ -48,7 +48,7 @@ def whole_ablation(ablation: Job, caller: Caller, measures: Sequence[str] | None
         progress.phase("writing the report")
         with finished(folder, log, caller, "the report was not written"):
             shown = prepared.config.report
-            write_pages(found, texts=shown.texts, samples=shown.samples)
+            write_pages(found, texts=shown.texts)
         return found
 
     return drive("ablate", prepared, caller, lambda progress, log: run(ablation, progress, caller.again, log), closed)

@@ -143,7 +143,7 @@ def one(verb: str, config: str) -> Figures:
     folder = open_run(prepared.storage.root)
     if verb == "ablate":
         found = timed("compare", lambda: compared(folder, prepared.judgements, loaded.evaluate, prepared.prices))
-        timed("report", lambda: write_pages(found, texts=True, samples=loaded.report.samples))
+        timed("report", lambda: write_pages(found, texts=True))
         figures["arms"] = len(folder.record["ablation"]["arms"])
     for kind, stage in (("requests", "rewrite"), ("searches", "retrieve"), ("pairs", "rerank")):
         entries = folder.spent.get(stage, {})

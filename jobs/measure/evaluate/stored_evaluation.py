@@ -1,9 +1,9 @@
-"""The evaluation that a run's report shows, stored beside it for `runs` and for the reports of later nights."""
+"""The evaluation that a run's report shows, stored beside it for `runs`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cluster.storage import Storage
@@ -37,16 +37,3 @@ def stored_evaluation(output: Storage, folder: str, *, finished: bool) -> dict[s
     if not isinstance(values, dict) or not values.keys() & {"measures", "answers", "judged_answers"}:
         return None
     return None if finished and not values.get("finished", True) else values
-
-
-def judged_alike(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Returns whether the means of two evaluations compare: by the same judgements, or by one LLM that was asked alike.
-
-    An evaluation of an earlier version lacks what tells its judgements from others; then their number stands for them, and the
-    LLM's name for what it was asked.
-    """
-    if any(a.get(name) != b.get(name) for name in ("key", "judged_by")):
-        return False
-    known, instead = ("judge_asked", "judged_by") if "judged_by" in a else ("judgements", "judged")
-    of_both = a.get(known), b.get(known)
-    return of_both[0] == of_both[1] if None not in of_both else a.get(instead) == b.get(instead)

@@ -14,7 +14,6 @@ from jobs.measure.compare.standing import Standing, standing
 from jobs.measure.notes import EXPLAINED, HEADINGS, TITLES
 from jobs.pages.ablation import headline
 from jobs.pages.ablation.cost_chart import cost_chart
-from jobs.pages.ablation.extremes import extremes
 from jobs.pages.ablation.pair_table import pair_table
 from jobs.pages.ablation.query_chart import main_arms, query_chart
 from jobs.pages.ablation.strategies import strategies
@@ -33,26 +32,24 @@ _COSTED = ("requests", "searches", "pairs")  # that every arm has columns of; th
 MOST_COSTS = 32  # arms whose costs are shown at once
 # The variables that need judgements; None each without them.
 _MEASURED = (
-    "lead", "rows", "marked", "families", "outcomes", "unjudged", "left_out", "chart", "scatter", "extremes", "slices", "noise",
-    "pairs",
+    "lead", "rows", "marked", "families", "outcomes", "unjudged", "left_out", "chart", "scatter", "slices", "noise", "pairs",
 )  # fmt: skip
 
 
-def ablation_report(found: ComparedArms, *, texts: bool = True, samples: int = 20) -> str:
+def ablation_report(found: ComparedArms, *, texts: bool = True) -> str:
     """Returns the report of an ablation as one HTML page.
 
     Args:
         found: all that is known of the arms.
-        texts: False leaves out every query, rewrite and text of a document; ids, names and numbers stay.
-        samples: the most queries of those that gained and lost most.
+        texts: False leaves out every query; ids, names and numbers stay.
 
     Raises:
         ConfigError: the ablation's tables cannot be read.
     """
-    return render("ablation.html.j2", found.folder, lambda: _values(found, texts, samples))
+    return render("ablation.html.j2", found.folder, lambda: _values(found, texts))
 
 
-def _values(found: ComparedArms, texts: bool, samples: int) -> dict[str, Any]:
+def _values(found: ComparedArms, texts: bool) -> dict[str, Any]:
     """Returns the variables of the templates."""
     comparison = found.comparison
     stand = standing(comparison) if comparison is not None and comparison.frame.keys else None
@@ -79,15 +76,15 @@ def _values(found: ComparedArms, texts: bool, samples: int) -> dict[str, Any]:
     }
     if stand is None:
         return values | dict.fromkeys(_MEASURED) | {"main_costs": list(found.costs)[:MOST_COSTS]}
-    return values | _measured(found, stand, texts, samples)
+    return values | _measured(found, stand, texts)
 
 
-def _measured(found: ComparedArms, stand: Standing, texts: bool, samples: int) -> dict[str, Any]:
+def _measured(found: ComparedArms, stand: Standing, texts: bool) -> dict[str, Any]:
     """Returns the variables that need judgements."""
     comparison, frame = stand.comparison, stand.comparison.frame
     ids = [query_id or "rejected log row" for query_id in frame.query_ids]
     labels = [query or name for query, name in zip(frame.queries, ids, strict=True)] if texts else ids
-    scatter, chart, graded = query_chart(stand, labels), cost_chart(stand, found.costs), found.judgements
+    scatter, chart = query_chart(stand, labels), cost_chart(stand, found.costs)
     shown = {*comparison.of_baselines, *main_arms(stand), *(chart.front if chart else ())}
     return {
         "lead": headline.lead(stand),
@@ -100,7 +97,6 @@ def _measured(found: ComparedArms, stand: Standing, texts: bool, samples: int) -
         "chart": chart,
         "main_costs": _main_costs(found.costs, shown),
         "scatter": scatter,
-        "extremes": None if scatter is None else extremes(found.folder, stand, scatter.arm, samples, graded, texts=texts),
         "slices": slice_tables(comparison.slices, main_arms(stand), comparison.of_baselines),
         "noise": noise(stand),
         "pairs": pair_table(comparison.pairs, stand.first, stand.ordered(), comparison.min_effect),

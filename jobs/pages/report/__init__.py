@@ -18,7 +18,6 @@ from jobs.pages.charts import around_zero
 from jobs.pages.render import as_yaml, render
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures
-from jobs.pages.report.flow import flow
 from jobs.pages.report.glance import headline, notices, quality, remarks, stages, tiles
 from jobs.pages.report.guards import guards
 from jobs.pages.report.judged_queries import Judged
@@ -103,14 +102,13 @@ def _values(
         "judged": judged is not None,
         "moved": None if judged is None else judged.moved(),
         "reranked": run.config.rerank.kind != "none",
-        "flow": flow(figures),
         "waiting": waiting(run),
         "stages": stages(figures, spent),
         "spending": spent,
         "latencies": latencies(figures),
         "storage_quantities": STORAGE,
         "failures": failed,
-        "selection": selection(figures, evaluation, texts=texts),
+        "selection": selection(figures, texts=texts),
         "gate": saving_of_run(run, prices),
         "lists": added,
         "collections": by_collection(run),

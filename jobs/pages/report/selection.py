@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.measure.query_context import NOTHING, AskedWith, asked_with
 from jobs.pages.charts import drawing, element
-from jobs.pages.report.all_and_selected import Against, against, selected_by
 from jobs.pages.report.figures import Figures
 from jobs.runs.reading import database, files, queries_of, spread
 from jobs.runs.sums import Selected
@@ -48,17 +46,15 @@ class Selection:
     """What was selected for the committed queries."""
 
     kind: str
-    """As `selected_by` has it."""
+    """`gate` alone, or the config's `rewrite.select.kind`."""
     all: Selected
     by_type: dict[str, Selected]
     """Query type -> what was selected; empty where queries have no type."""
     histograms: list[Histogram]
     reasons: list[SelectionReason]
-    against: Against | None
-    """The same run with all strategies."""
 
 
-def selection(figures: Figures, evaluation: Evaluation | None, *, texts: bool) -> Selection | None:
+def selection(figures: Figures, *, texts: bool) -> Selection | None:
     """Returns what was selected, and with `texts` why; None for a run that does not select, or without a committed query."""
     chosen, run = figures.selected, figures.run
     if chosen is None:
@@ -70,7 +66,8 @@ def selection(figures: Figures, evaluation: Evaluation | None, *, texts: bool) -
     # a type says why, and so does chance
     told = texts and not by_type and run.config.rewrite.select.kind != "random_k"
     reasons = _reasons(figures) if told else []
-    return Selection(selected_by(run.config.rewrite), chosen, by_type, histograms, reasons, against(run, evaluation))
+    rewrite = run.config.rewrite
+    return Selection(rewrite.select.kind if rewrite.chooses else "gate", chosen, by_type, histograms, reasons)
 
 
 def histogram(title: str, numbers: Counter[int], most: int) -> Histogram:

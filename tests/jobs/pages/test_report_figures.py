@@ -1,4 +1,4 @@
-"""The figures of a report by hand: costs, what the lists brought, the flow, samples, words."""
+"""The figures of a report by hand: costs, what the lists brought, the stages, samples, words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from cluster.run.shards import manifests
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures
-from jobs.pages.report.flow import flow
 from jobs.pages.report.lists import ListStatistics, lists
 from jobs.pages.report.sample_choice import _quotas
 from jobs.pages.report.samples import samples
@@ -210,13 +209,6 @@ def test_texts_searched_together_have_no_list_of_the_original(make: Make, keep_r
     alpha = samples(Figures(run), failures(Figures(run), texts=True), 9, texts=True).queries[0]
     assert alpha.alone == []
     assert not any(hit.new for hit in alpha.hits)
-    drawn = flow(Figures(run))
-    last = max(node.x for node in drawn.nodes)
-    for node in drawn.nodes:
-        if node.x > 1:
-            assert node.into == pytest.approx(node.size), node.label
-        if node.x < last and node.kind == "kept":
-            assert node.out == pytest.approx(node.size), node.label
 
 
 def test_spreading_and_portions() -> None:
@@ -228,41 +220,17 @@ def test_spreading_and_portions() -> None:
     assert list(portions([], "runs", 10)) == []
 
 
-# ---------------------------------------------------------------- flow
-
-
-@pytest.mark.parametrize("keep_runs", [True, False])
-@pytest.mark.parametrize("strategies", [(), ("general", "keyword")])
-def test_what_flows_in_flows_out(make: Make, keep_runs: bool, strategies: tuple[str, ...]) -> None:
-    queries = QUERIES if strategies else [Query(one.name, hits={("original", "bm25"): ["d01"]}) for one in QUERIES]
-    run = make(queries, strategies, keep_runs=keep_runs)
-    drawn = flow(Figures(run))
-    last = max(node.x for node in drawn.nodes)
-    for node in drawn.nodes:
-        if node.x > 1:
-            assert node.into == pytest.approx(node.size), node.label
-        if node.x < last and node.kind == "kept":
-            assert node.out == pytest.approx(node.size), node.label
-    for one, other in zip(drawn.nodes, drawn.nodes[1:], strict=False):
-        assert one.x != other.x or other.slot - one.slot >= 17, (one.label, other.label)
-    counts = {node.label: node.count for node in drawn.nodes}
-    assert counts["distinct queries"] == 3
-    assert counts["results"] == len(stored(run, "results"))
-    if strategies:
-        assert (counts["json"], counts["labelled"], counts["truncated"]) == (3, 2, 1)
-        assert (counts["bm25"], counts["dense"]) == (8, 8)
+# ---------------------------------------------------------------- stages
 
 
 def test_a_reranker_counts_the_candidates(make: Make) -> None:
     run = make(rerank={"kind": "cross_encoder", "keep": 2})
     candidates = sum(row["pairs"] for row in stored(run, "costs"))
     results = len(stored(run, "results"))
-    counts = {node.label: node.count for node in flow(Figures(run)).nodes}
-    assert counts["candidates"] == candidates > counts["results"] == results
-    assert counts["below the cut"] == candidates - results
+    assert Figures(run).candidates == candidates > results
     found = page(run)
-    assert found.row("flow", "fuse")[1] == f"{candidates} candidates"
-    assert found.row("flow", "rerank")[:2] == [f"{candidates} pairs", f"{results} results"]
+    assert found.row("stages", "fuse")[1] == f"{candidates} candidates"
+    assert found.row("stages", "rerank")[:2] == [f"{candidates} pairs", f"{results} results"]
     assert "-1.5 (fused " in found.sections["samples"]
 
 

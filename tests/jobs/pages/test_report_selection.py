@@ -13,9 +13,6 @@ from rich.console import Console
 from cluster.storage import open_storage
 from jobs.measure.diff.changed_queries import Share, moves
 from jobs.measure.diff.diff import diff, diff_values
-from jobs.measure.evaluate.evaluate import Evaluation
-from jobs.measure.evaluate.stored_evaluation import store_evaluation
-from jobs.measure.measures import MEASURES
 from jobs.pages.diff import diff_page
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import spending
@@ -90,9 +87,6 @@ def test_a_run_that_selects_nothing_has_none_of_it(make: Make) -> None:
     assert "not selected" not in "".join(found.sections.values())
 
 
-# ---------------------------------------------------------------- flow
-
-
 # ---------------------------------------------------------------- costs
 
 
@@ -125,17 +119,9 @@ def test_the_question_of_the_type_has_a_line_of_its_own(make: Make) -> None:
     assert lines[FUSION]["requests"] == 2
 
 
-# ---------------------------------------------------------------- the page
-
-
-# ---------------------------------------------------------------- all against selected
+# ---------------------------------------------------------------- two runs
 
 IDENTITY = {"config": {"rewrite": {"engine": {"kind": "recorded"}}}, "rewrite": {"rewriter": {"strategies": [{"name": "s"}]}}}
-
-
-def evaluation(value: float, **more: Any) -> Evaluation:
-    values = dict.fromkeys(MEASURES, value)
-    return Evaluation(3, 0, values, values, None, queries=3, **more)
 
 
 def beside(tmp_path: Path, folder: str, queries: list[Query], select: str, identity: dict[str, Any] = IDENTITY) -> RunFolder:
@@ -153,37 +139,7 @@ def pair(tmp_path: Path) -> tuple[RunFolder, RunFolder]:
     """A run with all strategies, and the same with selected ones."""
     every = [Query(one.name, dict.fromkeys(POOL, "text"), hits=HITS) for one in CHOSEN]
     run = beside(tmp_path, "small-0123456789aa", every, "all")
-    store_evaluation(run.storage, evaluation(0.5))
     return run, beside(tmp_path, "small-0123456789ab", CHOSEN, "adaptive")
-
-
-def test_a_run_that_differs_in_its_selection_alone_is_compared(pair: tuple[RunFolder, RunFolder]) -> None:
-    found = page(pair[1], None, evaluation(0.25))
-    text = said(found, "selection")
-    assert "All strategies against adaptive selection" in text
-    for words in ("nDCG@10 −0.2500", "Success@5 (H@5) −0.2500", "P@5 −0.2500", "rewrites per query −1.33"):
-        assert words in text
-    assert "small-0123456789aa is the newest finished run of this name" in text
-    bars = [float(one["width"] or 0) for tag, one in found.tags if tag == "rect" and one.get("class") in ("all", "chosen")]
-    assert bars[1] == pytest.approx(bars[0] / 2)
-    assert bars[7] == pytest.approx(bars[6] * 5 / 9, abs=0.1)
-
-
-@pytest.mark.parametrize("change", ["identity", "judgements", "log", "unmeasured"])
-def test_other_runs_are_not_compared(pair: tuple[RunFolder, RunFolder], change: str) -> None:
-    every, selects = pair
-    mine: Evaluation | None = evaluation(0.25)
-    if change == "identity":
-        every.storage.put("run.json", json.dumps(every.record | {"identity": IDENTITY | {"rerank": "other"}}).encode())
-    elif change == "judgements":
-        mine = evaluation(0.25, rejected=0, key="query")
-    elif change == "log":
-        plan = json.loads(every.storage.get("shards.json") or b"")
-        every.storage.put("shards.json", json.dumps(plan | {"inputs": []}).encode())
-    else:
-        mine = None
-    text = said(page(selects, None, mine), "selection")
-    assert "All strategies against" not in text
 
 
 # ---------------------------------------------------------------- diff

@@ -182,7 +182,7 @@ def test_all_measures_stand_side_by_side(job: str) -> None:
               for kind, names in (("lists", judgements.judge.measures), ("answers", ("F1", "EM")), ("accuracy", ("accuracy",)),
                                   ("criteria", ("criteria",))) for name in names]  # fmt: skip
     assert shown == pytest.approx(wanted, abs=1e-6)
-    write_pages(found, texts=True, samples=2)
+    write_pages(found, texts=True)
     long = pq.read_table(Path(run.storage.root, "per_query.parquet")).to_pylist()
     of_long = [row["value"] for row in long if (row["measure"], row["arm"]) == ("accuracy", "one")]
     assert sum(of_long) / len(of_long) == pytest.approx(means["accuracy"].by_arm["one", "accuracy"].mean)
@@ -335,7 +335,7 @@ def test_judged_results_stand_beside_what_people_judged(job: str, capsys: pytest
     assert "Arms by judged results" in page
     assert closing_values(found)["judged_results"]["judged_by"] == "judge-70b"
     assert closing_values(found)["judged_answers"].keys() == {"accuracy", "criteria"}
-    write_pages(found, texts=True, samples=1)
+    write_pages(found, texts=True)
     long = pq.read_table(Path(run.storage.root, "per_query.parquet")).to_pylist()
     values = [row["value"] for row in long if (row["arm"], row["measure"]) == ("short", "judged nDCG@2")]
     assert sum(values) / len(values) == pytest.approx(alone.by_arm["short", "nDCG@2"].mean)

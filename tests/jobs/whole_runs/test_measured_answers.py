@@ -210,7 +210,7 @@ def test_each_arm_is_measured_as_its_run_alone(job: str, tmp_path: Path) -> None
     assert 'id="answers-slices"' in page
     assert "Answers by slice" in page
     assert len(re.findall(r'\bid="([^"]+)"', page)) == len(set(re.findall(r'\bid="([^"]+)"', page)))
-    write_pages(both, texts=True, samples=2)
+    write_pages(both, texts=True)
     long = pq.read_table(Path(run.storage.root, "per_query.parquet")).to_pylist()
     of_long = {(row["arm"], row["key"]): row["value"] for row in long if row["measure"] == "F1"}
     assert of_long == pytest.approx({pair: f1 for pair, (f1, _) in found.items()})

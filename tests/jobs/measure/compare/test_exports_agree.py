@@ -78,7 +78,7 @@ def done(
     prepared = ablation.prepared
     run_in_process(ablation)
     found = compared(open_run(prepared.storage.root), prepared.judgements, prepared.config.evaluate, None)
-    write_pages(found, texts=False, samples=0)
+    write_pages(found, texts=False)
     return found
 
 
@@ -161,7 +161,7 @@ def test_an_exported_arm_is_an_arm_again_with_the_same_values(
     again = compared(
         open_run(ablation.prepared.storage.root), ablation.prepared.judgements, ablation.prepared.config.evaluate, None
     )
-    write_pages(again, texts=False, samples=0)
+    write_pages(again, texts=False)
     before, after = values_of(done), values_of(again)
     for name in own:
         for measure in MEASURES:

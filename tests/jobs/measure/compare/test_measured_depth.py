@@ -111,12 +111,12 @@ def test_a_measure_looks_as_deep_as_its_name_says_or_is_marked(done: Callable[..
     assert twice.looked.documents == CANDIDATES
     assert all(of[arm, f"nDCG@{RESULTS}"].looked is None for arm in comparison.frame.arms)
     assert of["twice", "P@5"].looked is not None
-    write_pages(found, texts=True, samples=0)
+    write_pages(found, texts=True)
     words = f"{recall} looked at {CANDIDATES} of {READS}: twice"
     screen = Console(width=200, record=True, file=io.StringIO())
     screen.print(closing_page(found))
     assert words in screen.export_text()
-    page = ablation_report(found, texts=True, samples=0)
+    page = ablation_report(found, texts=True)
     assert words in page
     assert "<sup>*</sup>" in page
     values = json.loads(json.dumps(closing_values(found)))["comparison"]
