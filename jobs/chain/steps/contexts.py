@@ -9,12 +9,10 @@ from typing import NamedTuple
 
 from jobs.chain.arms.generations import Generation
 from rewriters.engines.openai.token_count import TokenCounter
-from rewriters.reading.words.sentences import split_sentences
 from rewriters.steps.settings import LABELS
 from rewriters.strategy import render
 
 _CITED = re.compile(r"\[\s*(\d{1,3}(?:\s*[-–,;]\s*\d{1,3})*)\s*\]")  # [2020] is a year
-_BEHIND_END = re.compile(rf"([.!?])((?:\s*{_CITED.pattern})+)(?=\s|$)")
 NO_DOCUMENTS = "(none was found)"
 
 
@@ -143,35 +141,6 @@ def citations(answer: str, documents: Sequence[str]) -> Citations:
             numbers |= dict.fromkeys(range(ends[0], ends[-1] + 1) if ends[0] < ends[-1] else ends)
     right = tuple(documents[number - 1] for number in numbers if 1 <= number <= len(documents))
     return Citations(right, tuple(number for number in numbers if not 1 <= number <= len(documents)))
-
-
-class CitedSentence(NamedTuple):
-    """A sentence of an answer, and what it cites.
-
-    Attributes:
-        text: Without its citations.
-        places: Of the documents of the context, from 0, distinct, in order of their first citation.
-    """
-
-    text: str
-    places: tuple[int, ...]
-
-
-def cited_sentences(answer: str, documents: Sequence[str]) -> list[CitedSentence]:
-    """Returns the sentences of an answer with their citations of `documents`.
-
-    A citation behind a full stop is of the sentence before. What has no words but citations is no sentence.
-    """
-    found = []
-    for sentence in split_sentences(_BEHIND_END.sub(r" \2\1 ", answer)):
-        cited = citations(sentence, documents).doc_ids
-        text = re.sub(r"\s+([.!?,;:])", r"\1", " ".join(without_citations(sentence).split()))
-        if re.search(r"\w", text):
-            found.append(CitedSentence(text, tuple(documents.index(doc_id) for doc_id in cited)))
-        elif found and cited:
-            more = tuple(dict.fromkeys((*found[-1].places, *(documents.index(doc_id) for doc_id in cited))))
-            found[-1] = found[-1]._replace(places=more)
-    return found
 
 
 def without_citations(answer: str) -> str:
