@@ -93,9 +93,3 @@ METRICS: dict[str, Metric] = {
         (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1200, 3600),
     ),
 }
-
-
-def exposed(name: str) -> list[str]:
-    """Returns the names under which Prometheus finds a metric."""
-    suffixes = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}[METRICS[name].kind]
-    return [f"ray_{name}{suffix}" for suffix in suffixes]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from cluster.metrics.table import METRICS, RUN_LABELS, exposed
+from cluster.metrics.table import METRICS, RUN_LABELS
+from tests.support.cluster.metric_names import exposed
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "cluster" / "dashboards"

@@ -16,10 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.metrics import tracked
 from cluster.metrics.exporter import Exporter
-from cluster.metrics.table import METRICS, RUN_LABELS, MetricSample, exposed
+from cluster.metrics.table import METRICS, RUN_LABELS, MetricSample
 from cluster.metrics.tracked import TrackedMetrics
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
+from tests.support.cluster.metric_names import exposed
 
 STAGES = {"read": 0, "rewrite": 2, "rerank": 1}
 SCRAPE = Path(__file__).parent / "metrics_scrape.txt"  # of a run of the sample: tests/jobs/run/test_metrics_scraped.py
