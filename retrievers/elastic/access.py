@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from cluster.errors import RetrieverError
-from cluster.http import secret_in, shown_name
+from cluster.http import shown_name
 from retrievers.elastic.settings import ElasticIndexSettings
 
 
@@ -19,15 +19,13 @@ class Access(NamedTuple):
         hosts: Addresses without user and password.
         api_key: None: there is none.
         basic_auth: User and password.
-        keys: Names of the variables and files that hold secrets.
-        in_file: Whether the key or password is in a file, where another may be put while a job runs.
+        keys: Names of the variables that hold secrets.
     """
 
     hosts: list[str]
     api_key: str | None
     basic_auth: tuple[str, str] | None
     keys: list[str]
-    in_file: bool = False
 
     @property
     def options(self) -> dict[str, Any]:
@@ -54,23 +52,9 @@ def read_access(where: str, settings: ElasticIndexSettings) -> Access:
             "server-access", f"{where}.ca_file: {settings.ca_file}: no such file; name the PEM file of the server's CA"
         )
     hosts, user = _hosts(where, settings.url_env)
-    key, password = settings.api_key_env or settings.api_key_file, settings.password_env or settings.password_file
-    if key:
-        return Access(hosts, _secret(where, "api_key", key, not settings.api_key_env), None, [key], not settings.api_key_env)
-    if settings.user_env and password:
-        in_file = not settings.password_env
-        user = _variable(where, "user_env", settings.user_env), _secret(where, "password", password, in_file)
-        return Access(hosts, None, user, [settings.user_env, password], in_file)
+    if key := settings.api_key_env:
+        return Access(hosts, _variable(where, "api_key_env", key), None, [key])
     return Access(hosts, None, user, [settings.url_env] if user else [])
-
-
-def _secret(where: str, key: str, source: str, in_file: bool) -> str:
-    if not in_file:
-        return _variable(where, f"{key}_env", source)
-    try:
-        return secret_in(source, True, key)
-    except ValueError as problem:
-        raise RetrieverError("server-access", f"{where}: {problem}") from None
 
 
 def _hosts(where: str, name: str) -> tuple[list[str], tuple[str, str] | None]:

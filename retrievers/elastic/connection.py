@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from cluster.cause import redacted
@@ -57,7 +57,6 @@ class Connection:
         """Seconds of retries of the first requests."""
         self._authenticated = patient  # a server that starts answers 401 until it can read its own list of keys
         self._refusals = Refusals(patient)
-        self._settings = settings
         self._access = access = read_access(where, settings)
         self.address, self._url_env = ", ".join(access.hosts), settings.url_env
         self._service = f"{PRODUCT} at {self.address}"
@@ -249,28 +248,17 @@ class Connection:
 
     def _unauthorized(self) -> RetrieverError | ServerUnavailable:
         """The error for a 401; one to retry if the server has accepted the key before."""
-        if self._renewed():
-            return self._unavailable("the key was replaced in its file")
         if self._authenticated and self._access.keys:
             return self._unavailable("the key, which was good before, is not accepted")
         if not self._access.keys:
             return RetrieverError(
                 "server-access",
-                f"{self.where}: {self.address} asks for a key; name its variable in api_key_env, or user_env and password_env",
+                f"{self.where}: {self.address} asks for a key; name its variable in api_key_env",
             )
         keys = " and ".join(self._access.keys)
         return RetrieverError(
             "server-access", f"{self.where}: {self.address} does not accept the key; correct {keys} in the environment"
         )
-
-    def _renewed(self) -> bool:
-        """Returns whether the file of the key has another one now, which the next request sends."""
-        with suppress(RetrieverError):  # it is being replaced
-            access = read_access(self.where, self._settings) if self._access.in_file else self._access
-            if access != self._access:
-                self._client, self._access = self._client.options(**access.options), access
-                return True
-        return False
 
     def _tls_failure(self, error: Any) -> RetrieverError:
         words = redacted(transport_words(error), self._access.secrets, _TEXT)

@@ -14,9 +14,7 @@ from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
 from retrievers.kinds import RetrieverSettings
 from retrievers.settings import AnyEncoderSettings
 
-_SHARED = {key: key for key in (
-    "shards", "replicas", "url_env", "api_key_env", "user_env", "password_env", "ca_file", "api_key_file", "password_file",
-)}  # fmt: skip
+_SHARED = {key: key for key in ("shards", "replicas", "url_env", "api_key_env", "ca_file")}
 _OF_A_FIELD = {  # key of the config -> attribute
     "field": "searched_field", "analyzer": "analyzer", "similarity": "bm25_constants", "encoder": "encoder",
     "vector": "vectors",
@@ -79,7 +77,7 @@ class Fields(NamedTuple):
                 "dims": dim,
                 "index": True,
                 "similarity": "dot_product",
-                "index_options": self.dense[1].vectors.model_dump(exclude_none=True),
+                "index_options": self.dense[1].vectors,
             }
         return {"dynamic": False, "properties": properties}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -71,22 +70,15 @@ def bm25_query(text: str, field: str, query: QuerySettings) -> dict[str, Any]:
 
     A text of more than `max_terms` different words is searched with its words of highest tf-idf only, selected by each
     shard: a search's cost grows with its words, and a pseudo-answer has hundreds. Such a query searches each field
-    separately, so `cross_fields` and `combined_fields` act as `most_fields`.
+    separately, so `cross_fields` acts as `most_fields`.
     """
     fields = dict(query.fields) or {field: 1.0}
-    least = query.minimum_should_match
     if len(set(words(text))) > query.max_terms:
-        return _over_fields(
-            [_top_terms(text, name, boost, query.max_terms, least) for name, boost in fields.items()], query.type
-        )
-    asked: dict[str, Any] = {"query": text}
-    if least is not None:
-        asked["minimum_should_match"] = least
+        return _over_fields([_top_terms(text, name, boost, query.max_terms) for name, boost in fields.items()], query.type)
     if not query.fields:
-        return {"match": {field: asked}}
-    if query.type == "combined_fields":
-        return _combined(fields, asked)
-    return {"multi_match": asked | {"fields": _boosted(fields), "type": query.type}}
+        return {"match": {field: {"query": text}}}
+    boosted = [f"{name}^{boost:g}" for name, boost in fields.items()]
+    return {"multi_match": {"query": text, "fields": boosted, "type": query.type}}
 
 
 def joined_bm25_query(text: JoinedText, field: str, query: QuerySettings) -> dict[str, Any]:
@@ -97,16 +89,13 @@ def joined_bm25_query(text: JoinedText, field: str, query: QuerySettings) -> dic
     least that a server allows. Longer texts are searched as `bm25_query` would: the original, boosted by its repetitions, and
     the rewrites with their most telling words, each counted once.
 
-    Words are separated by white space and analysed by the server; as for long texts, each field is searched separately, but for
-    `combined_fields`, and `minimum_should_match` is of the different words.
+    Words are separated by white space and analysed by the server; as for long texts, each field is searched separately.
     """
     fields = dict(query.fields) or {field: 1.0}
     counts = Counter(joined_text(text).split())
     most_words = query.max_terms * len(text.texts)
     if len(counts) <= most_words and sum(_most_terms(word) for word in counts) <= MOST_CLAUSES:
-        if query.fields and query.type == "combined_fields":
-            return _any_of([_combined(fields, {"query": word, "boost": count}) for word, count in counts.items()], query)
-        return _over_fields([_counted_words(counts, name, boost, query) for name, boost in fields.items()], query.type)
+        return _over_fields([_counted_words(counts, name, boost) for name, boost in fields.items()], query.type)
     rewrites = bm25_query(" ".join(rewrite.text for rewrite in text.rewrites), field, query)
     if text.original is None:
         return rewrites
@@ -114,21 +103,9 @@ def joined_bm25_query(text: JoinedText, field: str, query: QuerySettings) -> dic
     return {"bool": {"should": [original, rewrites]}}
 
 
-def _counted_words(counts: Counter[str], field: str, boost: float, query: QuerySettings) -> dict[str, Any]:
-    return _any_of([{"match": {field: {"query": word, "boost": count * boost}}} for word, count in counts.items()], query)
-
-
-def _any_of(clauses: list[dict[str, Any]], query: QuerySettings) -> dict[str, Any]:
-    least = query.minimum_should_match
-    return {"bool": {"should": clauses, "minimum_should_match": 1 if least is None else least}}
-
-
-def _combined(fields: Mapping[str, float], asked: dict[str, Any]) -> dict[str, Any]:
-    return {"combined_fields": asked | {"fields": _boosted(fields)}}
-
-
-def _boosted(fields: Mapping[str, float]) -> list[str]:
-    return [f"{name}^{boost:g}" for name, boost in fields.items()]
+def _counted_words(counts: Counter[str], field: str, boost: float) -> dict[str, Any]:
+    clauses = [{"match": {field: {"query": word, "boost": count * boost}}} for word, count in counts.items()]
+    return {"bool": {"should": clauses, "minimum_should_match": 1}}
 
 
 def _most_terms(word: str) -> int:
@@ -143,7 +120,7 @@ def _over_fields(parts: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     return {"dis_max": {"queries": parts}} if kind == "best_fields" else {"bool": {"should": parts}}
 
 
-def _top_terms(text: str, field: str, boost: float, terms: int, least: Any) -> dict[str, Any]:
+def _top_terms(text: str, field: str, boost: float, terms: int) -> dict[str, Any]:
     return {
         "more_like_this": {
             "fields": [field],
@@ -151,7 +128,7 @@ def _top_terms(text: str, field: str, boost: float, terms: int, least: Any) -> d
             "min_term_freq": 1,
             "min_doc_freq": 1,
             "max_query_terms": terms,
-            "minimum_should_match": 1 if least is None else least,
+            "minimum_should_match": 1,
             "boost": boost,
         }
     }
@@ -161,15 +138,14 @@ def knn_query(
     field: str,
     vector: np.ndarray,
     depth: int,
-    candidates: int | None,
     oversample: float | None,
     only: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns a kNN query over `field`; `candidates` per shard are compared (None: three times the depth, at least 100).
+    """Returns a kNN query over `field`; three times the depth, at least 100, are compared per shard.
 
     `oversample` is that of quantised vectors; the filter `only` leaves its documents before the nearest are taken.
     """
-    compared = max(depth, candidates or max(100, 3 * depth))
+    compared = max(100, 3 * depth)
     asked: dict[str, Any] = {"field": field, "query_vector": vector, "k": depth, "num_candidates": min(MOST_HITS, compared)}
     if oversample is not None:
         asked["rescore_vector"] = {"oversample": oversample}

@@ -111,9 +111,9 @@ class ElasticDense(_ElasticSearch):
         vectors = search_vectors(once, self.embed)
         size = _size(depth, False)  # kNN does not select among equal scores by doc_id, even where the hits are ordered
         shape = envelope(size, self._ordered)
-        field, candidates, oversample = self._settings.searched_field, self._settings.num_candidates, self._settings.rescored
+        field, oversample = self._settings.searched_field, self._settings.rescored
         bodies = [
-            _lines(joined_text(text), {"knn": knn_query(field, vector, size, candidates, oversample, only)} | shape)
+            _lines(joined_text(text), {"knn": knn_query(field, vector, size, oversample, only)} | shape)
             for text, vector, only in zip(once, vectors, (restricted(self._only, text.only) for text in once), strict=True)
         ]
         found = self._multi_search.run(bodies, alive)
@@ -231,7 +231,7 @@ def _identity(
             built = {key: float(value) for key, value in constants.items() if key in ("k1", "b")}  # its numbers are texts
             _check_built(where, "similarity.", built, settings.bm25_constants.model_dump())
         _try_query(connection, index, settings)
-        return same | {"query": settings.bm25_query.model_dump()}
+        return same | {"query": settings.bm25_query.model_dump() | {"minimum_should_match": None}}
     with error_context(f"retrieve.retrievers.{name}.encoder"):
         stored = index.note["encoder"] if index.note else None
         encoder = encoder_identity(settings.encoder, patient=patient, built=stored)
@@ -242,8 +242,8 @@ def _identity(
             f"{settings.encoder.model} ({differ}); set the encoder it was built with, or build it again: {BUILD}",
         )
     if index.note:
-        _check_built(where, "vector.", mapped.get("index_options") or {}, settings.vectors.model_dump())
-    return same | {"encoder": encoder, "num_candidates": settings.num_candidates, "oversample": settings.rescored}
+        _check_built(where, "vector.", mapped.get("index_options") or {}, {"type": settings.vectors["type"]})
+    return same | {"encoder": encoder, "num_candidates": None, "oversample": settings.rescored}
 
 
 def _check_built(where: str, section: str, built: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

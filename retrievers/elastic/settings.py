@@ -15,7 +15,7 @@ TEXT_FIELD, VECTOR_FIELD = "text", "vector"
 FOREIGN = "elastic:"
 """Begins the identity of a corpus whose index was not built here."""
 _COARSE = ("int4_flat", "bbq_flat", "int4_hnsw", "bbq_hnsw")
-_OVERSAMPLE = 3.0  # of the coarse types, where the config says nothing: Elasticsearch's own for bbq
+_OVERSAMPLE = 3.0  # of the coarse types: Elasticsearch's own for bbq
 _MOST_HITS = 10_000
 _GRAPH = {"m": 16, "ef_construction": 100}  # Elasticsearch's own
 
@@ -25,20 +25,10 @@ class QuerySettings(Settings):
 
     fields: dict[str, Annotated[float, Field(gt=0)]] = {}
     """Field -> boost; {}: the retriever's `field` alone."""
-    type: Literal["best_fields", "most_fields", "cross_fields", "combined_fields"] = "best_fields"
-    """How the scores of several fields become one; combined_fields: as those of one text in which each field stands as often as
-    its boost says (BM25F). Of texts beyond `max_terms` cross_fields and combined_fields are as most_fields."""
-    minimum_should_match: int | str | None = None
-    """How many of its words a document must hold; null: one."""
+    type: Literal["best_fields", "most_fields", "cross_fields"] = "best_fields"
+    """How the scores of several fields become one. Of texts beyond `max_terms` cross_fields is as most_fields."""
     max_terms: Annotated[int, Field(gt=0, le=1024)] = 100
     """Texts with more different words are searched with this many of the most telling ones."""
-
-    @model_validator(mode="after")
-    def _boosts_of_combined_fields(self) -> QuerySettings:
-        for name, boost in self.fields.items():
-            if self.type == "combined_fields" and boost < 1:
-                raise ValueError(f"fields.{name} is {boost:g}, and combined_fields takes boosts of 1 and more; raise them all")
-        return self
 
 
 class VectorSettings(Settings):
@@ -46,17 +36,6 @@ class VectorSettings(Settings):
 
     type: Literal["flat", "int8_flat", "int4_flat", "bbq_flat", "hnsw", "int8_hnsw", "int4_hnsw", "bbq_hnsw"] = "int8_hnsw"
     """flat: exact; hnsw: by a graph; int8, int4, bbq: quantised."""
-    m: Annotated[int, Field(gt=1, le=512)] | None = None
-    """Neighbours of a node of the graph; null: 16."""
-    ef_construction: Annotated[int, Field(gt=1, le=3200)] | None = None
-    """Candidates for them while it is built; null: 100."""
-
-    @model_validator(mode="after")
-    def _keys_of_the_type(self) -> VectorSettings:
-        for key in ("m", "ef_construction"):
-            if self.type.endswith("flat") and getattr(self, key) is not None:
-                raise ValueError(f"{key} is of a graph, and type {self.type} has none; take a type with hnsw, or remove {key}")
-        return self
 
 
 class ElasticIndexSettings(RetrieverSettings):
@@ -66,17 +45,9 @@ class ElasticIndexSettings(RetrieverSettings):
     index: Annotated[str, Field(min_length=1), NOT_IDENTITY]
     """An alias; `dmqr index` lets it stand for the index that it has built. An index of others can be searched, too."""
     url_env: Annotated[str, NOT_IDENTITY] = "ELASTICSEARCH_URL"
-    """Name of the environment variable with the address, or several, separated by commas."""
+    """Name of the environment variable with the address, or several, separated by commas; it may have user and password."""
     api_key_env: Annotated[str | None, NOT_IDENTITY] = None
     """Name of the environment variable that holds an API key; null: the server asks for none."""
-    user_env: Annotated[str | None, NOT_IDENTITY] = None
-    """With password_env, in place of a key."""
-    password_env: Annotated[str | None, NOT_IDENTITY] = None
-    """With user_env: names of the environment variables that hold both."""
-    api_key_file: Annotated[str | None, NOT_IDENTITY, Names.KEY] = None
-    """In place of api_key_env: a file on every node that holds the key; read anew when the server refuses it."""
-    password_file: Annotated[str | None, NOT_IDENTITY, Names.KEY] = None
-    """In place of password_env: a file on every node that holds the password; read anew when the server refuses it."""
     ca_file: Annotated[str | None, NOT_IDENTITY, Names.FILE] = None
     """PEM file of the authority that has signed the server's certificate; null: the usual ones."""
     score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
@@ -93,17 +64,6 @@ class ElasticIndexSettings(RetrieverSettings):
     """For one request."""
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
     """How long a search waits for a server that is overloaded or away."""
-
-    @model_validator(mode="after")
-    def _one_key(self) -> Self:
-        passwords = [key for key in ("password_env", "password_file") if getattr(self, key) is not None]
-        given = [key for key in ("api_key_env", "api_key_file", "user_env") if getattr(self, key) is not None]
-        if (self.user_env is None) != (not passwords):
-            raise ValueError("user_env and password_env belong together, or user_env and password_file; give both, or neither")
-        for several in (given, passwords):
-            if len(several) > 1:
-                raise ValueError(f"has {several[0]} and {several[1]}; give one of them")
-        return self
 
     def own_limits(self) -> list[tuple[str | None, int]]:
         """Returns the limit of its requests."""
@@ -148,16 +108,11 @@ class ElasticSettings(ElasticIndexSettings):
     """All texts of a query are searched as one: docs/strategies.md."""
     vector: VectorSettings | None = None
     """Of dense search."""
-    num_candidates: Annotated[int, Field(gt=0, le=10_000)] | None = None
-    """Neighbours looked at per shard; null: three times the depth, 100 at least."""
-    oversample: Annotated[float, Field(ge=1, lt=10)] | None = None
-    """Of quantised vectors: this many times the depth are scored again with the vectors as they were; null: 3 for int4
-    and bbq, else none."""
 
     @model_validator(mode="before")
     @classmethod
     def _bm25_or_dense(cls, values: Any) -> Any:
-        checked = bm25_or_dense(values, ("analyzer", "query", "similarity"), ("vector", "num_candidates", "oversample"))
+        checked = bm25_or_dense(values, ("analyzer", "query", "similarity"), ("vector",))
         if isinstance(checked, dict) and checked.get("encoder") is None and checked.get("analyzer") is None:
             return checked | {"analyzer": "english"}
         return checked
@@ -191,12 +146,12 @@ class ElasticSettings(ElasticIndexSettings):
         return self.similarity or Bm25Settings()
 
     @property
-    def vectors(self) -> VectorSettings:
-        """How the index keeps vectors, with m and ef_construction where there is a graph."""
-        vector = self.vector or VectorSettings()
-        return vector if vector.type.endswith("flat") else VectorSettings(**(_GRAPH | vector.model_dump(exclude_none=True)))
+    def vectors(self) -> dict[str, Any]:
+        """How the index keeps vectors, as Elasticsearch's `index_options`."""
+        kind = (self.vector or VectorSettings()).type
+        return {"type": kind} | ({} if kind.endswith("flat") else _GRAPH)
 
     @property
     def rescored(self) -> float | None:
         """How many times the depth is scored again with the vectors as they were; None: nothing."""
-        return _OVERSAMPLE if self.oversample is None and self.vectors.type in _COARSE else self.oversample
+        return _OVERSAMPLE if self.vectors["type"] in _COARSE else None

@@ -53,17 +53,14 @@ def test_a_key_from_the_environment(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setenv("SAFE_URL", secured_server.url)
-    monkeypatch.setenv("SAFE_USER", "elastic")
-    monkeypatch.setenv("SAFE_PASSWORD", PASSWORD)
-    block = BLOCK | {"index": new_name(), "replicas": 0, "user_env": "SAFE_USER", "password_env": "SAFE_PASSWORD"}
+    monkeypatch.setenv("SAFE_URL", secured_server.url.replace("//", f"//elastic:{PASSWORD}@"))
+    block = BLOCK | {"index": new_name(), "replicas": 0}
     (fields,) = elastic_indexes({"bm25": typed(block)}).values()
     build_elastic_index(fields, corpus)
     key = secured_server.key(block["index"])
     monkeypatch.setenv("SAFE_KEY", key)
-    reader = {name: value for name, value in block.items() if not name.startswith(("user", "pass"))} | {
-        "api_key_env": "SAFE_KEY"
-    }
+    monkeypatch.setenv("SAFE_URL", secured_server.url)
+    reader = block | {"api_key_env": "SAFE_KEY"}
     found = open_retriever("bm25", typed(reader)).search([SearchText("Fresnel")], 3).doc_ids.to_pylist()
     assert found == ["d02"]
     assert open_documents("bm25", typed(reader)).texts(["e1"]) == ["Blank. "]
@@ -286,37 +283,3 @@ def test_a_search_that_a_firewall_refuses_is_refused_alone(firewall: dict[str, A
     send(b"{}\n{}\n")
     with pytest.raises(RequestRefused):
         send(bad)
-
-
-def test_a_key_that_is_replaced_in_its_file_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import http.server
-    import threading
-
-    file, wanted, sent = tmp_path / "key", ["first"], list[str]()
-    file.write_text("first")
-
-    class Answers(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            sent.append(str(self.headers["Authorization"]))
-            status = 200 if sent[-1] == f"ApiKey {wanted[0]}" else 401
-            self.send_response(status)
-            for name, value in (("Content-Type", "application/json"), ("Content-Length", "2")):
-                self.send_header(name, value)
-            self.send_header("X-Elastic-Product", "Elasticsearch")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    monkeypatch.setenv("SAFE_URL", f"http://127.0.0.1:{server.server_address[1]}")
-    connection = Connection("bm25", typed(BLOCK | {"api_key_file": str(file)}))
-    assert connection.request("GET", "/docs").status == 200
-    wanted[0] = "second"
-    file.write_text("second")
-    assert connection.request("GET", "/docs").status == 200
-    assert sent == ["ApiKey first", "ApiKey first", "ApiKey second"]
-    server.shutdown()
-    server.server_close()

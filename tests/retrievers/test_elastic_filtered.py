@@ -72,7 +72,7 @@ def test_a_filtered_alias_is_searched_and_read_with_its_filter(foreign: str, new
 
 def test_dense_search_takes_the_nearest_of_what_the_filter_leaves(foreign: str) -> None:
     vector = np.array([1.0, 19.0, 0.5, 0.25])  # that of d2, which is hidden
-    query = knn_query("vector", vector, 1, None, None, PUBLIC) | {"query_vector": vector.tolist()}
+    query = knn_query("vector", vector, 1, None, PUBLIC) | {"query_vector": vector.tolist()}
     hits = ask("POST", f"/{foreign}/_search", {"knn": query, "_source": False})["hits"]["hits"]
     assert [hit["_id"] for hit in hits] == ["d1"]
 

@@ -61,7 +61,7 @@ def job(alias: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: Val
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table({"query": ["sea"]}), "log.parquet")
     same = {"kind": "elastic", "index": alias, "replicas": 0}
-    values["retrieve"]["retrievers"] = {"bm25": same, "strict": same | {"query": {"minimum_should_match": 2}}}
+    values["retrieve"]["retrievers"] = {"bm25": same, "strict": same | {"query": {"max_terms": 2}}}
     return values | {"rewrite": {"strategies": []}, "rerank": {"kind": "none"}}
 
 

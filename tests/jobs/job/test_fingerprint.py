@@ -35,7 +35,7 @@ APART = {
         "tokenizer",
     },
     "ElasticSettings": {
-        "url_env", "api_key_env", "user_env", "password_env", "api_key_file", "password_file", "ca_file", "replicas",
+        "url_env", "api_key_env", "ca_file", "replicas",
         "max_in_flight", "batch",
         "timeout_seconds", "patience_minutes",
     },

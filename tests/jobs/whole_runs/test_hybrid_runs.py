@@ -30,7 +30,6 @@ from jobs.runs.folder import open_run
 from jobs.submit.sent_config import sent_config
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.stages import LoadedConfig
-from retrievers.elastic.settings import ElasticSettings
 from retrievers.local.build import build_local_index
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import OpenaiSettings
@@ -176,9 +175,8 @@ def test_files_of_keys_are_absolute_for_workers(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "key").write_text("secret")
     at_server = {"base_url": "http://host:8000/v1", "model": "m", "api_key_file": "key"}
     served = RerankSettings.model_validate({"kind": "server", **at_server})
-    elastic = ElasticSettings.model_validate({"kind": "elastic", "index": "docs", "user_env": "U", "password_file": "key"})
     engine, _ = resolve(OpenaiSettings.model_validate({"kind": "openai", **at_server}))
-    assert (absolute(served).api_key_file, absolute(elastic).password_file) == (f"{tmp_path}/key", f"{tmp_path}/key")
+    assert absolute(served).api_key_file == f"{tmp_path}/key"
     assert isinstance(engine, OpenaiSettings)
     assert engine.api_key_file == f"{tmp_path}/key"
 

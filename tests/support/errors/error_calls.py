@@ -116,7 +116,7 @@ def elastic_config() -> Config:
 
 
 ELASTIC = [
-    Call("elastic-refused", "refuses the query", answered(FOUND, search="many", query={"minimum_should_match": "many"})),
+    Call("elastic-refused", "refuses the query", answered(FOUND, search="many")),
     Call(
         "cluster-small", "workers cannot share", lambda _: check_shares(elastic_config(), {"retrieve": anything(max_workers=9)})
     ),
