@@ -17,7 +17,7 @@ from cluster.errors import RetrieverError
 from cluster.http import encodable
 from cluster.isolation import KilledWorkerError
 from jobs.llm_tables import ANSWER, ASSIGNMENT, CORRECTION, GRADE, JUDGEMENT, NUGGET, ROUND
-from rewriters.reasons import FELL_BACK, GUARDED, MASKED, REPLAYED, SENT_WITHOUT, TRIED_AGAIN
+from rewriters.reasons import FELL_BACK, GUARDED, MASKED, SENT_WITHOUT, TRIED_AGAIN
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
 ITERATE = "iterate"  # that of the refined queries of further rounds; their position is the round
@@ -56,7 +56,6 @@ NOTES = (
     MASKED,
     SENT_WITHOUT,
     TRIED_AGAIN,
-    REPLAYED,
     WRONG_CITATION,
     REPEATED_QUERY,
     *GUARDED,

@@ -59,8 +59,6 @@ SENT_WITHOUT = "sent_without"
 """The reason of a note on a query whose requests were sent without what the server does not take."""
 TRIED_AGAIN = "tried_again"
 """The reason of a note on a query of which a request was made again, as its answer did not serve."""
-REPLAYED = "replayed"
-"""The reason of a note on a query of which an answer is read that a replay has asked for."""
 FELL_BACK = "fell_back"
 """The reason of a note on an answer that could not be used, for which the original query stands in."""
 

@@ -19,7 +19,7 @@ from rewriters.guards.guards import OVERRIDDEN, OVERRIDE, GuardRules, Guards, Ov
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.joint import JOINT_PROMPT
 from rewriters.outcome.notes import failures_of, notes_on_sends
-from rewriters.outcome.retries import FIRST_TRY, RETRIES_VERSION, Asked, Outcome, Pair, again, read_one, settled
+from rewriters.outcome.retries import FIRST_TRY, RETRIES_VERSION, Asked, again, settled
 from rewriters.pool import labelled, shipped
 from rewriters.query import Query
 from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_own
@@ -161,14 +161,6 @@ class Rewriter:
             return []
         choice = self.choose(query) if choice is None else choice
         return again(answered, self.asked_one(query, choice), self._of.retries, self._of.answer_once)
-
-    def outcome(self, query: Query, pair: Pair, choice: Choice) -> Outcome:
-        """Returns what one answer of a query is worth."""
-        return read_one(self.asked_one(query, choice), pair)
-
-    def asked_for(self, request: Request) -> frozenset[str]:
-        """Returns the strategies that a request asks for."""
-        return frozenset(one.name for call in self._calls if call.name == request.name for one in call.strategies)
 
     def samples(self, choice: Choice) -> dict[str, int]:
         """Returns the requests whose answers have texts of the chosen strategies, and how many answers each needs."""

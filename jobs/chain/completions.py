@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -25,7 +25,6 @@ from jobs.chain.journal import (
     write_rows,
 )
 from rewriters.engines import Completion, Request
-from rewriters.outcome.replays import FIRST_REPLAY, first_sample
 
 REUSED = -1  # the start that made a completion of the store: none of this run
 _ROW_ONLY = (*Key._fields, "lost")  # columns of a row that are no fields of a CompletionRecord
@@ -43,11 +42,6 @@ class CompletionRecord(NamedTuple):
 def key_of(request: Request) -> Key:
     """Returns the key of a request's completion."""
     return Key(request.query_id, request.name, request.prompt_hash, request.sample, request.variables)
-
-
-def first_key(key: Key) -> Key:
-    """Returns the key of a request's first answer, from that of one which a replay may have asked for."""
-    return key if key.sample < FIRST_REPLAY else key._replace(sample=first_sample(key.sample))
 
 
 class Completions:
@@ -73,29 +67,10 @@ class Completions:
         """How often each request was sent, by attempts that were killed, without an answer that was kept."""
 
     def get(self, keys: Sequence[Key]) -> dict[Key, CompletionRecord]:
-        """Returns the stored completions of these keys, of earlier attempts at the shard as well.
-
-        Where a request has only answers that replays have asked for, it is the last of them.
-        """
-        samples = self.samples(keys)
-        found: dict[Key, CompletionRecord] = {}
-        for key in keys:
-            of = samples.get(first_key(key), {})
-            if key in of:
-                found[key] = of[key]
-            elif of and key == first_key(key):
-                found[key] = of[max(of)]
-        return found
-
-    def samples(self, keys: Iterable[Key]) -> dict[Key, dict[Key, CompletionRecord]]:
-        """Returns the key of each request's first answer -> all its stored answers by their own keys."""
+        """Returns the stored completions of these keys, of earlier attempts at the shard as well."""
         merged, found = self._known
-        wanted = {first_key(key) for key in keys}
-        samples: dict[Key, dict[Key, CompletionRecord]] = {}
-        for key, row in (found | merged).items():
-            if (first := first_key(key)) in wanted and row["text"] is not None:
-                samples.setdefault(first, {})[key] = record_of(row)
-        return samples
+        rows = found | merged
+        return {key: record_of(rows[key]) for key in keys if key in rows and rows[key]["text"] is not None}
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns all stored completions of the shard, as rows of COMPLETIONS."""

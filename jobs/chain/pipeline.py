@@ -185,8 +185,7 @@ def _asked_for(prepared: Prepared, start: int, store: StoreFiles, pool: Pool | N
     limits = prepared.config.limits
     prices = prepared.prices if limits.max_cost_usd is not None else None
     gpus = 0.0 if pool is None else pool.gpus
-    reasons = None if prepared.replay is None else frozenset(prepared.replay.reasons)
-    return AskedFor(prepared.storage.root, store, start, gpus, prices, limits.unsaved_seconds, reasons)
+    return AskedFor(prepared.storage.root, store, start, gpus, prices, limits.unsaved_seconds)
 
 
 def _arms_of(work: SharedWork, reading: Reading) -> list[tuple[str, frozenset[str]]]:

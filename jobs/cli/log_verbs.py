@@ -65,4 +65,5 @@ def command_words(options: argparse.Namespace, verb: str, *first: str) -> list[s
 
         words += ["--date", options.date or yesterday()]
     words += ["--label", options.label] if options.label else []
+    words += ["--retry", reason] if (reason := getattr(options, "retry", None)) else []
     return words + (["--measures", ",".join(measures)] if (measures := getattr(options, "measures", None)) else [])

@@ -105,12 +105,15 @@ def plan(options: argparse.Namespace) -> int:
 def run(options: argparse.Namespace) -> int:
     """Brings a run to its end, measures it and writes its report."""
     from jobs.job.prepare import prepare
+    from jobs.runs.retry import prepare_retry
     from jobs.verbs.building import building
     from jobs.verbs.whole_run import whole_run
 
     config, measures = load(options), shown_by(options)
     with told_of(config, options, "run") as called:
-        found = whole_run(prepare(config, options.config, building(called, "run")), called, measures=measures)
+        prepared = prepare(config, options.config, building(called, "run"))
+        prepared = prepared if options.retry is None else prepare_retry(prepared, options.retry)
+        found = whole_run(prepared, called, measures)
     return show(options, found.values, found.page, found.folder.storage.root)
 
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs.config.config import Config
-from jobs.job.replay import NOTED
 from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.corpora.collections import MERGE_VERSION
 from retrievers.corpora.duplicates import DUPLICATES_VERSION
@@ -85,10 +84,6 @@ def run_id(config: Config, identified_by: Mapping[str, Any]) -> str:
 
 
 def settings_fingerprint(identified_by: Mapping[str, Any]) -> str:
-    """Returns the fingerprint of a run's identity without its log and its indexes, which change from night to night.
-
-    Which queries a replay does is no setting, either.
-    """
+    """Returns the fingerprint of a run's identity without its log and its indexes, which change from night to night."""
     config = {key: value for key, value in identified_by.get("config", {}).items() if key != "log"}
-    settings = {key: value for key, value in identified_by.items() if key != NOTED}
-    return fingerprint({**settings, "config": config, "indexes": None})
+    return fingerprint({**identified_by, "config": config, "indexes": None})

@@ -12,7 +12,7 @@ from cluster.costs import Prices, load_prices, prices_version
 from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
 from cluster.shared_folder import check_shared
 from cluster.storage import Storage, check_writable, open_storage
-from jobs.config.config import MOST_LABEL, Config
+from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.given_lists import given_list_notes, with_given_lists
 from jobs.job.indexes import (
@@ -27,7 +27,6 @@ from jobs.job.keys import identity, run_id
 from jobs.job.measure_checks import named_judgements
 from jobs.job.opening import retriever_facts
 from jobs.job.pools import opened_engines, requested_pools, step_engines, with_precisions
-from jobs.job.replay import NOTED, Replay, replay_label
 from jobs.job.rewriting import config_error, read_rewriting
 from jobs.job.searched import SearchedIndex, searched_indexes
 from jobs.job.steps import ReadySteps, ready_steps
@@ -70,7 +69,6 @@ class Prepared:
     prices_file: Mapping[str, str] | None = None  # its name and SHA-256
     steps: ReadySteps = field(default_factory=ReadySteps)  # that LLMs do after retrieval
     began: float = field(default_factory=time.time, compare=False)  # seconds since the epoch
-    replay: Replay | None = None  # the queries of another run that it does again, in place of a log's
 
     @property
     def storage(self) -> Storage:
@@ -100,19 +98,6 @@ def prepare(config: Config, config_path: str, ready: Ready = leave) -> Prepared:
     check_log(files, log_columns(config, rewriting))
     prepared = _with_output(config, config_path, files, rewriting, ready)
     return replace(prepared, warnings=prepared.warnings + problems(config.notify))
-
-
-def prepare_replay(config: Config, config_path: str, replay: Replay) -> Prepared:
-    """Returns a checked replay, whose queries are those of its parent: the log is not read.
-
-    Raises:
-        RewriterError, RetrieverError, ClusterError, ConfigError: It cannot be run.
-    """
-    config = config.model_copy(update={"label": replay_label(config.shown_label, MOST_LABEL)})
-    prepared = _with_output(config, config_path, [], read_rewriting(config), leave)
-    identified_by = prepared.identity | {NOTED: replay.identity}
-    name, notes = run_id(config, identified_by), {**prepared.notes, NOTED: replay.noted}
-    return replace(prepared, identity=identified_by, run_id=name, notes=notes, replay=replay)
 
 
 def _with_output(config: Config, config_path: str, files: list[LogFile], rewriting: Rewriting, ready: Ready) -> Prepared:

@@ -17,12 +17,12 @@ from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
 from jobs.chain.arms.judging import NUGGETS
-from jobs.job.replay import NOTED
 from jobs.measure.evaluate.stored_evaluation import stored_evaluation
 from jobs.measure.measures import MEASURES
 from jobs.measure.notes import OWN_NUGGETS
 from jobs.runs.bill import Bill, bill
 from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, open_run
+from jobs.runs.retry import RETRY
 from jobs.runs.status import read_status
 from jobs.terminal.formats import figure, money, plain
 
@@ -50,8 +50,8 @@ class ListedRun:
     """Of the committed shards; None: there are no prices."""
     evaluation: dict[str, Any] | None
     """As its report shows it (`jobs.measure.evaluate.whole.evaluated_values`)."""
-    replays: dict[str, Any] | None = None
-    """Of which run a replay does queries again, and why; None: it is none."""
+    retry: dict[str, Any] | None = None
+    """Of which run a retry does queries again, and why; None: it is none."""
     arms: int = 0
     """Of an ablation; 0: it is a run."""
 
@@ -154,7 +154,7 @@ def runs_table(runs: list[ListedRun]) -> Table:
         measured += [run.of_answers.get(name) for name in of_answers]
         figures = ["-" if value is None else figure(value) for value in measured]
         cost = "-" if run.usd is None else money(run.usd)
-        words = [] if run.replays is None else [f"  replay of {run.replays['of']}: {', '.join(run.replays['reasons'])}"]
+        words = [] if run.retry is None else [f"  retry of {run.retry['of']}: {', '.join(run.retry['reasons'])}"]
         began = run.began[:16].replace("T", " ")
         table.add_row(
             "\n".join(map(plain, [run.run_id, *words])), began, run.state, f"{run.queries:,}", f"{run.failed:,}", *figures, cost
@@ -181,7 +181,7 @@ def _listed(output: Storage, folder: str, record: dict[str, Any], prices: Prices
         failed=counts.get("failed_queries", 0),
         usd=None if billed is None else billed.usd,
         evaluation=evaluation,
-        replays=record.get(NOTED),
+        retry=record.get(RETRY),
         arms=len(arms),
     )
 

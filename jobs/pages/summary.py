@@ -24,7 +24,6 @@ from jobs.counts import (
     counts_of,
 )
 from jobs.job.indexes import encoder_words
-from jobs.job.replay import NOTED
 from jobs.log.sets.names import left_out_words
 from jobs.measure.answers.quality import AnswerQuality, answers_values, in_words
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
@@ -32,9 +31,9 @@ from jobs.measure.judged.family import judged_families, models_of
 from jobs.measure.measures import title
 from jobs.measure.notes import marked
 from jobs.run.planning.thresholds import threshold_words
-from jobs.runs.failed import replay_words
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.gate import saving_of_run
+from jobs.runs.retry import RETRY, retry_words
 from jobs.runs.starts import unknown_losses
 from jobs.runs.sums import (
     Selected,
@@ -72,8 +71,8 @@ def _rows(
     yield "log", f"{planned['log_rows']:,} rows{rejected}{left_out_words(planned)}"
     committed = "" if run.finished else f"; {counts['queries']:,} committed{covered_words(run.plan, counts)}"
     yield "queries", f"{planned['queries']:,} distinct{committed}"
-    if (replayed := replay_words(run)) is not None:
-        yield "replay", replayed
+    if (retried := retry_words(run)) is not None:
+        yield "retry", retried
     yield "rewrites", _rewrites(counts)
     if (saving := saving_of_run(run, prices)) is not None:
         yield "gate", saving.words
@@ -147,7 +146,7 @@ def closing_values(
     return {
         "run_id": run.record["run_id"],
         "folder": run.storage.root,
-        "replay": run.record.get(NOTED),
+        "retry": run.record.get(RETRY),
         "log": run.plan.counts,
         "counts": dict(run.counts),
         "costs": run.spent,

@@ -55,12 +55,10 @@ def finish(
 
 
 def put_latest(prepared: Prepared) -> None:
-    """Points `latest.json` to this finished run, unless it is a replay, or `latest.json` points to one that finished later.
+    """Points `latest.json` to this finished run, unless `latest.json` points to one that finished later.
 
     Called on resume, too, since a kill may have come between `_SUCCESS.json` and `latest.json`.
     """
-    if prepared.replay is not None:  # of a few queries
-        return
     latest = f"{prepared.config.name}/latest.json"
     finished = json.loads(prepared.storage.get(SUCCESS) or b"{}").get("finished_at", 0.0)
     if json.loads(prepared.output.get(latest) or b"{}").get("finished_at", -1.0) < finished:

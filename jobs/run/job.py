@@ -88,7 +88,7 @@ class Job:
     @cached_property
     def requests(self) -> JobRequests:
         """The requests to LLMs of a query, with all their tries: the loop asks for them twice a second."""
-        return JobRequests(self.compiled.work, replays=self.prepared.replay is not None)
+        return JobRequests(self.compiled.work)
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:
@@ -144,18 +144,14 @@ class Job:
     def take_thresholds(self, queries: PlannedQueries) -> dict[str, dict[str, Any]]:
         """Returns the thresholds that are quantiles of a sample of the queries, as a plan keeps them; {}: there are none.
 
-        Those of a replay are its parent's.
-
         Raises:
             RetrieverError, ClusterError: An index, or the store, cannot be used.
         """
         if self.thresholds is not None:
             return {key: dict(one) for key, one in self.thresholds.items()}
-        wanted, replay = sampled_thresholds(self.compiled.work), self.prepared.replay
+        wanted = sampled_thresholds(self.compiled.work)
         if not wanted:
             return {}
-        if replay is not None and wanted.keys() <= replay.thresholds.keys():  # its few queries are no sample of a night's
-            return {key: dict(replay.thresholds[key]) for key in wanted}
         return taken_thresholds(self.compiled.work, SampledLists(self.compiled.work, queries, self.open_store()))
 
     def stages(

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs.chain.arms.requests import key_in_reading
 from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.completions import REUSED, Completions, first_key
+from jobs.chain.completions import REUSED, Completions
 from jobs.chain.journal import row_key
 from jobs.chain.pipeline import ASKING
 from jobs.chain.steps.asked_about import asked_about
@@ -40,7 +40,7 @@ def all_requests(
         texts: doc_id -> text, of the results in order.
     """
     of_rewriting, answered = _of_rewriting(rewriter, work, store, row)
-    made = [one for one in store.rows() if first_key(row_key(one)) not in answered]
+    made = [one for one in store.rows() if row_key(one) not in answered]
     return of_rewriting + _of_steps(config, row, texts, made) + list(_failed(row))
 
 

@@ -38,12 +38,11 @@ def exported(
     from jobs.config.load import changed_config
     from jobs.export.checks import DoneExport, checks, not_promoted
     from jobs.export.versions import current, export_version, open_target, promote
-    from jobs.job.replay import NOTED
     from jobs.log.judgements import check_here
     from jobs.verbs.inputs import judged_or_named
 
-    if run.is_ablation or NOTED in run.record:
-        what = "an ablation, with results of several arms" if run.is_ablation else "a replay of some queries"
+    if run.is_ablation:
+        what = "an ablation, with results of several arms"
         raise ConfigError("argument", f"{run.storage.root}: is {what}; run the config as a whole run, and export that")
     if not run.finished:
         raise ConfigError("argument", f"{run.storage.root}: is not finished ({run.state}); run it to its end first")

@@ -1,4 +1,4 @@
-"""A run that is brought to its end, measured and reported: of a log (`run`), or of another run's queries (`replay`)."""
+"""A run that is brought to its end, measured and reported."""
 
 from __future__ import annotations
 
@@ -64,13 +64,12 @@ class WholeRun:
         return closing_table(self.folder, self.prices, self.evaluation, self.said, self.answers)
 
 
-def whole_run(prepared: Prepared, caller: Caller, verb: str = "run", measures: Sequence[str] | None = None) -> WholeRun:
+def whole_run(prepared: Prepared, caller: Caller, measures: Sequence[str] | None = None) -> WholeRun:
     """Brings a checked run to its end, measures it and writes its report.
 
     Args:
         prepared: the run.
         caller: who called it.
-        verb: what was called: `run`, or `replay`.
         measures: to measure by; None: those of its config.
 
     Raises:
@@ -108,4 +107,4 @@ def whole_run(prepared: Prepared, caller: Caller, verb: str = "run", measures: S
                 write_report(folder, prepared.prices, evaluation, judged, answers=answers)
         return WholeRun(folder, prepared.prices, evaluation, said, answers)
 
-    return drive(verb, prepared, caller, lambda progress, log: run(run_of(prepared), progress, caller.again, log), closed)
+    return drive("run", prepared, caller, lambda progress, log: run(run_of(prepared), progress, caller.again, log), closed)

@@ -32,8 +32,7 @@ class Request:
     engine: the strategy whose own engine answers it ("": the common one). variables: the hash of the values of the
     template's variables other than the query and its context ("": there are none). shared: how many characters the prompt
     begins with that those of other queries begin with, too. as_text: whether the model goes on with the prompt as it is, in
-    place of answering it as a message. marks: texts that stay in the answer though they be special tokens. known_by: the
-    decoding by which its answer is known, where that is not its own (None: it is).
+    place of answering it as a message. marks: texts that stay in the answer though they be special tokens.
     """
 
     query_id: str
@@ -51,7 +50,6 @@ class Request:
     system: str = ""
     as_text: bool = False
     marks: tuple[str, ...] = ()
-    known_by: Mapping[str, Any] | None = None
 
     @property
     def form(self) -> dict[str, Any]:

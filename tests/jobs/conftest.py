@@ -18,7 +18,6 @@ import pytest
 import yaml
 
 from retrievers.local.build import build_local_index
-from tests.support.jobs import replayed_runs
 from tests.support.jobs.in_process_runs import one_at_a_time
 from tests.support.jobs.nights import QUERIES, Nights, log, score
 from tests.support.jobs.whole_runs import finish, flags, start
@@ -153,21 +152,3 @@ def nights(
     with FakeModels("vllm", "reranker", score=score) as reranker:
         values["rerank"] = {"kind": "server", "model": "reranker", "base_url": reranker.address, "keep": 3, "attempts": 2}
         yield Nights(config_file(values), llm, reranker)
-
-
-@pytest.fixture
-def told() -> Iterator[replayed_runs.Llm]:
-    """The server of an LLM that is told what to say of a query."""
-    made = replayed_runs.Llm()
-    with made.server:
-        yield made
-
-
-@pytest.fixture
-def told_nights(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str], told: replayed_runs.Llm,
-    monkeypatch: pytest.MonkeyPatch,
-) -> replayed_runs.Nights:  # fmt: skip
-    """Nights with that LLM, and their replays, in this process."""
-    monkeypatch.chdir(tmp_path)
-    return replayed_runs.Nights(replayed_runs.job_with(told, values, bm25, config_file), told)

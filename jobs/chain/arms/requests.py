@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,12 +35,7 @@ def as_made(reading: Reading, request: Request) -> Request:
 
 def made_with(request: Request, made_by: str) -> str:
     """Returns the hash of what decides an answer beside the prompt; `made_by`: the hash of the engine's identity."""
-    return digest([made_by, dict(decoding_of(request)), request.schema, *([request.form] if request.form else [])])
-
-
-def decoding_of(request: Request) -> Mapping[str, Any]:
-    """Returns the decoding by which a request's answer is known."""
-    return request.decoding if request.known_by is None else request.known_by
+    return digest([made_by, dict(request.decoding), request.schema, *([request.form] if request.form else [])])
 
 
 def request_key(request: Request, made_with: str) -> Key:

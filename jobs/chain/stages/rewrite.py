@@ -6,9 +6,9 @@ Completions are stored as soon as they are made.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,21 +25,16 @@ from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.gate import gated_rows
 from jobs.chain.stages.users import Users
 from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
-from jobs.chain.steps.replays import type_outcome
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
 from jobs.counts import GateQueries, MadeWork, arm_key
 from jobs.tables import error_row, with_appended
 from rewriters.classifier import REQUEST_NAME
 from rewriters.engines import Completion, Request
-from rewriters.outcome.retries import Outcome, tries_so_far
 from rewriters.query import Query
-from rewriters.reasons import REPLAYED
 from rewriters.results import RewriteFailure
 from rewriters.rewriter import Rewriter
 from rewriters.scores.gate import Gated
 from rewriters.selection import Choice
-
-_UNSAID = frozenset({"unparsable"})  # faults of an answer that only its place beside the query's others shows
 
 
 class ToRead(NamedTuple):
@@ -123,22 +118,14 @@ class Rewrite:
             [self._question(place, query, said) for query, said in zip(queries, of, strict=True)]
             for place, of in enumerate(gated)
         ]
-        answers.add_steps(
-            (one, partial(type_outcome, self._choosers[place], query))
-            for place, of in enumerate(questions)
-            for query, one in zip(queries, of, strict=True)
-            if one
-        )
+        answers.add(one for of in questions for one in of if one)
         asked = [
             [self._asked(place, *one, made) for one in zip(queries, of, gated[place], strict=True)]
             for place, of in enumerate(questions)
         ]
-        outcome = partial(self._outcome, asked)
-        answers.add((one for of in asked for of_query in of for one in of_query.requests), outcome)
+        answers.add(one for of in asked for of_query in of for one in of_query.requests)
         while again := self._again(asked, made):
-            answers.add(again, outcome)
-        if self._asking.reasons:
-            answers.replay(self._at_fault(asked, made), outcome)
+            answers.add(again)
         answers.close()
         read = self._read(len(queries), asked, answers)
         spent = [self._costs([of[row] for of in asked], answers) for row in range(len(queries))]
@@ -155,27 +142,6 @@ class Rewrite:
     def _question(self, place: int, query: Query, gated: Gated | None) -> Request | None:
         question = None if gated is not None and gated.sure else self._choosers[place].question(query)
         return None if question is None else as_made(self._readings[place].reading, question)
-
-    def _outcome(self, asked: Sequence[Sequence[_QueryRequests]], request: Request, made: Completion) -> Outcome:
-        """Returns what an answer is worth to the first reading that asks for it."""
-        place, of = next(
-            (place, of)
-            for place, of_reading in enumerate(asked)
-            for of in of_reading
-            if of.query.query_id == request.query_id and any(one is request for one in of.requests)
-        )
-        return self._rewriters[place].outcome(of.query, (request, made), of.choice)
-
-    def _at_fault(self, asked: Sequence[Sequence[_QueryRequests]], made: Answered) -> Iterator[tuple[Request, frozenset[str]]]:
-        """Yields the requests, of those without their tries, whose answers are why a strategy fails as a replay is to mend."""
-        for rewriter, of_reading in zip(self._rewriters, asked, strict=True):
-            for of in of_reading:
-                answered = self._answered(of, made)
-                failures = rewriter.read(of.query, answered, of.choice).failures
-                failed = {one.strategy for one in failures if one.reason in self._asking.reasons}
-                for request, completion in answered:
-                    if failed & rewriter.asked_for(request) and not tries_so_far(request):
-                        yield request, rewriter.outcome(of.query, (request, completion), of.choice).faults or _UNSAID
 
     def _asked(self, place: int, query: Query, question: Request | None, gated: Gated | None, made: Answered) -> _QueryRequests:
         """Returns what a reading asks of a query, for which the LLM may have said of which type it is, and the gate no."""
@@ -218,7 +184,6 @@ class Rewrite:
                 answer = made[self._key(of.question)].completion if of.question else None
                 failures = [replace(one, strategy=names.get(one.strategy, one.strategy)) for one in written.failures]
                 known = {_known_as(one) for one in read.errors[row]}
-                failures += _replay_notes(sum(answers.is_replayed(self._key(one)) for one in of.requests))
                 errors = [_error(one) for one in [*_choice_notes(answer, of.choice), *failures]]
                 read.errors[row] += [one for one in errors if _known_as(one) not in known]
         return read
@@ -307,12 +272,6 @@ def _choice_notes(answer: Completion | None, choice: Choice) -> list[RewriteFail
     if choice.note:
         notes.append(RewriteFailure("select", "wrong_cell", choice.note, None, 0))
     return notes
-
-
-def _replay_notes(answers: int) -> list[RewriteFailure]:
-    """Returns the note on a query of which so many answers are read that replays have asked for; none: no note."""
-    words = f"answers that a replay has asked for: {answers}"
-    return [RewriteFailure("", REPLAYED, words, None, 0)] if answers else []
 
 
 def _known_as(error: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.costs import TOKENS
-from jobs.chain.completions import REUSED, CompletionRecord, first_key
+from jobs.chain.completions import REUSED, CompletionRecord
 from jobs.chain.fill import Portion, Value
 from jobs.chain.journal import Key
 from jobs.chain.store.files import Space, StoreFiles
@@ -25,6 +25,7 @@ from rewriters.normalise import normalise
 
 _OF_THE_JOB = ("start", "lost", "tier")  # columns that are no facts about an answer
 _COMPLETION = pa.schema([field for field in COMPLETIONS if field.name not in _OF_THE_JOB])
+_NO_FIELDS = (*Key._fields, "prompt", "device_seconds", "latency")  # columns that are no fields of a Completion
 _FREE = {"seconds": 0.0, "attempts": 0} | dict.fromkeys(TOKENS, 0)
 
 
@@ -37,32 +38,19 @@ class EngineRequest(NamedTuple):
 
 
 def stored_completions(files: StoreFiles, asked: Sequence[EngineRequest]) -> dict[Key, CompletionRecord]:
-    """Returns the stored completions of these requests by their own keys, without what they once cost.
-
-    Where replays have asked for further answers, they are among them, under keys of which `first_key` is the request's.
-    """
-    return {key: record_of_fact(row) for key, row in stored_rows(files, asked).items()}
-
-
-def record_of_fact(row: Mapping[str, Any]) -> CompletionRecord:
-    """Returns a row of `stored_rows`, without what it once cost."""
-    values = {name: value for name, value in row.items() if name not in (*Key._fields, "prompt", "device_seconds", "latency")}
-    return CompletionRecord(Completion(**values | _FREE), row["prompt"], REUSED)
-
-
-def stored_rows(files: StoreFiles, asked: Sequence[EngineRequest]) -> dict[Key, dict[str, Any]]:
-    """Returns the rows of the stored completions of these requests, as `stored_completions` does, with what they once cost."""
+    """Returns the stored completions of these requests by their keys, without what they once cost."""
     by_space: dict[str, dict[Key, str]] = defaultdict(dict)
     for one in asked:
-        by_space[one.space][first_key(one.key)] = one.prompt
-    found: dict[Key, dict[str, Any]] = {}
+        by_space[one.space][one.key] = one.prompt
+    found: dict[Key, CompletionRecord] = {}
     for name, prompts in by_space.items():
         rows = files.rows(Space("completions", name), _COMPLETION, [key.query_id for key in prompts])
         keys = [Key(*values) for values in zip(*(rows.column(name).to_pylist() for name in Key._fields), strict=True)]
-        places = [place for place, key in enumerate(keys) if first_key(key) in prompts]
+        places = [place for place, key in enumerate(keys) if key in prompts]
         for place, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
-            if _alike(row["prompt"], prompts[first_key(keys[place])]):
-                found[keys[place]] = row
+            if _alike(row["prompt"], prompts[keys[place]]):
+                values = {name: value for name, value in row.items() if name not in _NO_FIELDS}
+                found[keys[place]] = CompletionRecord(Completion(**values | _FREE), row["prompt"], REUSED)
     return found
 
 

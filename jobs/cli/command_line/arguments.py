@@ -22,7 +22,6 @@ from jobs.cli.command_line.measure_arguments import (
     add_json,
     add_measures,
     add_report,
-    add_run,
     add_tune,
 )
 from jobs.cli.command_line.parser import PROGRAM, REQUIRED, Parser
@@ -126,6 +125,12 @@ def _work(one: argparse.ArgumentParser) -> None:
     add_json(one)
 
 
+def _run(one: argparse.ArgumentParser) -> None:
+    _measured_work(one)
+    words = "ask the queries again whose errors have this reason (all: any), as a run labelled retry-1, retry-2, ..."
+    add(one, "--retry", metavar="REASON", help=f"{words}; everything else comes from the store")
+
+
 def _measured_work(one: argparse.ArgumentParser) -> None:
     _work(one)
     add_measures(one)
@@ -169,15 +174,6 @@ def _runs(one: argparse.ArgumentParser) -> None:
     add_json(one)
 
 
-def _replay(one: argparse.ArgumentParser) -> None:
-    add_run(one)
-    words = "a reason of its errors/: queries that have it are done again; may be given several times"
-    add(one, "--reason", action="append", required=True, metavar="REASON", help=words)
-    words = "override one key of the run's config; limits.error_rate is 1 unless it is set"
-    add(one, "--set", action="append", default=[], metavar="A.B=VALUE", help=words)
-    add_json(one)
-
-
 def _store(one: argparse.ArgumentParser) -> None:
     add_store(one)
     add_overrides(one)
@@ -196,7 +192,7 @@ VERBS = {
     "run": Verb(
         "do what is missing of the job; a killed run goes on, a finished one is shown again",
         f"dmqr run {QUICKSTART}",
-        _measured_work,
+        _run,
     ),
     "ablate": Verb(
         "compare variants of a config (arms): gather once what they share, answer each, test the differences",
@@ -214,11 +210,6 @@ VERBS = {
         "list runs with date or label, state, queries, failures, quality and cost, newest last; show how far one is",
         f"dmqr runs {QUICKSTART}",
         _runs,
-    ),
-    "replay": Verb(
-        "do queries of a run again that failed for a reason, as a run of its own: answers at fault are asked for anew",
-        "dmqr replay runs/quickstart --reason truncated",
-        _replay,
     ),
     "store": Verb(
         "compact the store of a config and remove what is old or unused (gc); forget a query",

@@ -18,7 +18,7 @@ from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import Spending
 from jobs.pages.summary import grade_words, round_words, web_words
 from jobs.run.planning.thresholds import threshold_words
-from jobs.runs.failed import replay_words
+from jobs.runs.retry import retry_words
 from jobs.runs.starts import unknown_losses
 from jobs.runs.sums import many_fallbacks
 from jobs.runs.traffic import covered_words
@@ -122,8 +122,8 @@ def notices(figures: Figures) -> list[str]:
     sentences = []
     if not run.finished:
         sentences.append(f"This run is not finished ({run.state}). All figures are of the committed shards only.")
-    if (replayed := replay_words(run)) is not None:
-        sentences.append(f"This run is a replay, of few queries: {replayed}.")
+    if (retried := retry_words(run)) is not None:
+        sentences.append(f"This run is a retry: {retried}.")
     limit = run.config.limits.error_rate
     if figures.queries and figures.error_rate > limit:
         sentences.append(f"{percent(figures.error_rate)} of the queries have errors; limits.error_rate is {percent(limit)}.")

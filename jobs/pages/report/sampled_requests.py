@@ -9,7 +9,6 @@ from jobs.pages.report.failures import Excerpt
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database
 from rewriters.classifier import REQUEST_NAME as CLASSIFY
-from rewriters.outcome.replays import first_sample, replays_so_far
 from rewriters.outcome.retries import FIRST_TRY
 
 PROMPT_CHARACTERS = 6_000
@@ -47,8 +46,8 @@ class SampledRequest:
 
     @property
     def name(self) -> str:
-        """Returns what is asked, with its number among samples, its document or place among others, its try, and its replay."""
-        tries, number = divmod(first_sample(self.sample), FIRST_TRY)
+        """Returns what is asked, with its number among samples, its document or place among others, and its try."""
+        tries, number = divmod(self.sample, FIRST_TRY)
         words = f"{self.request} {number + 1}" if self.samples > 1 else self.request
         if self.document is not None:
             words += f" about {self.document}"
@@ -56,8 +55,7 @@ class SampledRequest:
             words += f", one of {self.alike}"
         elif self.alike > 1 and self.document is None:
             words += f", {self.place} of {self.alike}"
-        words += f", try {tries + 1}" if tries else ""
-        return words + (f", replay {replays}" if (replays := replays_so_far(self.sample)) else "")
+        return words + (f", try {tries + 1}" if tries else "")
 
 
 def sampled_requests(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -15,7 +15,6 @@ from cluster.storage.prefetch import prefetch
 from jobs.job.prepare import Prepared
 from jobs.log.dedup import LogSummary, dedup
 from jobs.log.sets.names import left_out_words
-from jobs.run.planning.replayed import replayed_log
 from jobs.run.planning.sample import PlannedQueries
 from jobs.run.planning.thresholds import threshold_words
 from jobs.terminal.logs import event
@@ -30,8 +29,6 @@ class Draft(NamedTuple):
     log: LogSummary
     folder: tempfile.TemporaryDirectory[str] | None
     """The temporary folder of its files, deleted with the draft; None: they are in the run's folder already."""
-    answers: Sequence[File] = ()
-    """Files in it of what a replay's parent was answered."""
 
     def queries(self, prepared: Prepared) -> PlannedQueries:
         """Returns its queries."""
@@ -40,7 +37,7 @@ class Draft(NamedTuple):
 
 
 def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:
-    """Returns the log reduced to distinct queries; of a replay, those of its parent that it does again.
+    """Returns the log reduced to distinct queries.
 
     Args:
         prepared: the job.
@@ -49,10 +46,7 @@ def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:
 
     Raises:
         LogError: the log has no usable query, or cannot be read.
-        ConfigError: the parent of a replay is gone, or damaged.
     """
-    if prepared.replay is not None:
-        return Draft(*replayed_log(prepared.replay, prepared.config.cluster.shard_size))
     folder = tempfile.TemporaryDirectory(prefix="dmqr-plan-") if local else None
     storage = open_storage(folder.name) if folder else prepared.storage
     log = dedup(prepared.files, prepared.columns, storage, prepared.config.cluster.shard_size, local=local)
@@ -89,7 +83,7 @@ def store_plan(prepared: Prepared, draft: Draft, thresholds: Mapping[str, dict[s
             storage.upload(Path(folder.name, file.key), file.key)
 
     files = [file for files in log.tables.values() for file in files]
-    for _ in prefetch(upload, [*files, *draft.answers], UPLOADS_IN_FLIGHT):
+    for _ in prefetch(upload, files, UPLOADS_IN_FLIGHT):
         pass
     size, taken = prepared.config.cluster.shard_size, dict(thresholds)
     plan = put_plan(storage, Plan(prepared.inputs, log.counts, size, log.tables, log.shards, VERSION, taken, log.head))

@@ -62,9 +62,9 @@ def asked_steps(work: SharedWork) -> Iterator[AskedStep]:
 class JobRequests:
     """The requests of a job, with all their tries."""
 
-    def __init__(self, work: SharedWork, *, replays: bool = False) -> None:
-        """Counts nothing yet; `work`: of all arms. `replays`: it is a replay, which may ask for each answer once more."""
-        self._work, self._more = work, int(replays)
+    def __init__(self, work: SharedWork) -> None:
+        """Counts nothing yet; `work`: of all arms."""
+        self._work = work
 
     def of_query(self, counts: Mapping[str, int]) -> Requests:
         """Returns the requests of a query; `counts`: of the shards that are committed, with what gates have said."""
@@ -81,20 +81,20 @@ class JobRequests:
         tries, made_by = dict[Key, int](), dict[Key, list[int]]()
         for place, reading in enumerate(self._work.readings):
             for key in asked_at_most(reading):
-                tries[key] = max(tries.get(key, 0), 1 + self._more + tries_per_request(reading.asked))
+                tries[key] = max(tries.get(key, 0), 1 + tries_per_request(reading.asked))
                 made_by.setdefault(key, []).append(place)
         return [(tries[key], made_by[key]) for key in tries]
 
     @cached_property
     def _after_rewriting(self) -> int:
-        return (1 + self._more) * sum(step.most for step in asked_steps(self._work))
+        return sum(step.most for step in asked_steps(self._work))
 
     @cached_property
     def _varies(self) -> bool:
         """Whether queries may need fewer requests, whatever gates say."""
         work = self._work
         chosen = any(one.rewriting.select.kind in VARYING or tries_per_request(one.asked) for one in work.readings)
-        return bool(self._more) or chosen or bool(work.generating("iteration") or work.corrections or work.judging)
+        return chosen or bool(work.generating("iteration") or work.corrections or work.judging)
 
     @cached_property
     def _verdicts(self) -> dict[int, tuple[str, str]]:

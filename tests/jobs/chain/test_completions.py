@@ -10,7 +10,6 @@ from jobs.chain.completions import CompletionRecord, Completions, uncommitted
 from jobs.chain.fill import Portion
 from jobs.chain.journal import JournalKeeper, Key
 from rewriters.engines import Completion
-from rewriters.outcome.replays import FIRST_REPLAY
 
 
 def made(text: str, error: str | None = None) -> CompletionRecord:
@@ -70,13 +69,3 @@ def test_samples_and_values_of_variables_are_completions_of_their_own(tmp_path: 
     put(store(tmp_path), [(key, made(str(number))) for number, key in enumerate(keys)])
     found = store(tmp_path).get([*keys, A._replace(sample=2)])
     assert {key: kept.completion.text for key, kept in found.items()} == {key: str(number) for number, key in enumerate(keys)}
-
-
-def test_answers_that_replays_have_asked_for_are_samples_of_the_request(tmp_path: Path) -> None:
-    first, second = (A._replace(sample=number * FIRST_REPLAY) for number in (1, 2))
-    put(store(tmp_path), [(A, made("zero")), (first, made("one")), (B._replace(sample=FIRST_REPLAY), made("other"))])
-    put(store(tmp_path, start=2), [(second, made("two"))])
-    stored = store(tmp_path)
-    assert {key: of.completion.text for key, of in stored.samples([A])[A].items()} == {A: "zero", first: "one", second: "two"}
-    found = {key: of.completion.text for key, of in stored.get([A, second, B, C]).items()}
-    assert found == {A: "zero", second: "two", B: "other"}  # of a request without its first answer the last one

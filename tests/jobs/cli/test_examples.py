@@ -102,6 +102,6 @@ def test_json_of_a_finished_run(done: Done, folder: Path) -> None:
 def test_completion_in_a_real_shell(folder: Path) -> None:
     script = typed("dmqr --print-completion bash", folder).stdout
     (folder / "completion").write_text(script)
-    asked = 'source completion; COMP_WORDS=(dmqr re); COMP_CWORD=1; _shtab_dmqr; echo "${COMPREPLY[@]}"'
+    asked = 'source completion; COMP_WORDS=(dmqr ru); COMP_CWORD=1; _shtab_dmqr; echo "${COMPREPLY[@]}"'
     found = subprocess.run(["bash", "-c", asked], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=True)
-    assert sorted(found.stdout.split()) == ["replay", "report"]
+    assert sorted(found.stdout.split()) == ["run", "runs"]

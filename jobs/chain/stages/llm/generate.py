@@ -20,12 +20,10 @@ from jobs.chain.stages.llm.first_results import ShownResults, corrected_results
 from jobs.chain.stages.users import request_counts
 from jobs.chain.steps.asking import AskedFor, Asking
 from jobs.chain.steps.contexts import Context, FoundText, citations, context_of, token_counter
-from jobs.chain.steps.replays import StepOutcome, outcome_of_reason
 from jobs.chain.tables import ARM_ANSWER
 from jobs.tables import WRONG_CITATION, error_row, with_appended, with_columns, with_failure
-from rewriters.engines import Completion, Request
+from rewriters.engines import Request
 from rewriters.guards.mask import Mask, unmasked
-from rewriters.outcome.retries import Outcome
 from rewriters.query import Query
 from rewriters.steps.reading import StepResult, read_step
 
@@ -75,7 +73,7 @@ class Generate:
         """Returns the block with the answers of all arms, errors and costs."""
         asked = self._asked(table)
         answers = self._asking.open(shard_of(table))
-        answers.add_steps((one.request, self._outcome(number, one)) for number, of in asked.items() for one in of)
+        answers.add(one.request for of in asked.values() for one in of)
         answers.close()
         results: dict[tuple[Key, str], StepResult] = {}
         rows: list[list[dict[str, Any]]] = [[] for _ in range(table.num_rows)]
@@ -134,18 +132,6 @@ class Generate:
         context = context_of(of, documents, self._counters[self._work.answers[number].generation or 0])
         request = of.step.request(query, {"documents": context.text}, mask, of.decoding, of.engine.key)
         return _AnswerAsked(request, context, documents[: len(context.documents)], mask, self._asking.key(request))
-
-    def _outcome(self, number: int, one: _AnswerAsked) -> StepOutcome:
-        """Returns what tells the worth of a completion for one query: one that cites what it was not shown is worth less."""
-
-        def outcome(made: Completion) -> Outcome:
-            result = read_step(self._generation(number).step, made, one.request.query)
-            if result.text is None:
-                return outcome_of_reason(result.reason)
-            wrong = citations(unmasked(result.text, one.mask.values), one.context.documents).wrong
-            return outcome_of_reason(WRONG_CITATION if wrong else None, worth=1)
-
-        return outcome
 
     def _generation(self, number: int) -> Generation:
         place = self._work.answers[number].generation

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from math import isnan
 from typing import Any, NamedTuple
 
@@ -30,14 +29,12 @@ from jobs.chain.stages.llm.paid_before import PaidBefore, answered
 from jobs.chain.steps.asked_about import numbered_sentences
 from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
 from jobs.chain.steps.grading import document_values, grade_of
-from jobs.chain.steps.replays import outcome_of_reason
 from jobs.chain.tables import ARM_CORRECTION, ARM_GRADE, ASKED
 from jobs.counts import GradedDocuments, arm_key
 from jobs.job.steps import ANSWER_KEYS
 from jobs.tables import error_row, with_appended, with_columns, with_failure
-from rewriters.engines import Completion, Request
+from rewriters.engines import Request
 from rewriters.guards.mask import Mask, unmasked
-from rewriters.outcome.retries import Outcome
 from rewriters.query import Query
 from rewriters.reading.words.sentences import split_sentences
 from rewriters.steps.reading import MESSAGES, StepResult, read_step
@@ -247,12 +244,7 @@ class _Graded:
 
         `serves` returns whether a result that was read is one for a place.
         """
-
-        def outcome(at: Any, one: _GradeAsked, made: Completion) -> Outcome:
-            result = read_step(one.task.step, made, one.request.query)
-            return outcome_of_reason(result.reason or (None if serves(at, result) else "unparsable"))
-
-        self._answers.add_steps((one.request, partial(outcome, at, one)) for at, one in asked.items())
+        self._answers.add(one.request for one in asked.values())
         for (number, row, *_), one in asked.items():
             made = self._made(one)
             if (one.key, one.task.key) not in self._results:  # another prompt file may name other grades in the same words

@@ -10,7 +10,6 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,13 +36,11 @@ from jobs.chain.stages.score import Score
 from jobs.chain.stages.users import request_counts
 from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
 from jobs.chain.steps.contexts import Context, context_of, token_counter
-from jobs.chain.steps.replays import outcome_of_reason
 from jobs.chain.tables import ARM_REWRITE, ARM_ROUND, ASKED, COUNT
 from jobs.counts import RoundQueries, arm_key
 from jobs.tables import ERROR, ITERATE, error_row, with_appended, with_columns, with_failure
-from rewriters.engines import Completion, Request
+from rewriters.engines import Request
 from rewriters.guards.mask import Mask
-from rewriters.outcome.retries import Outcome
 from rewriters.scores.thresholds import Quantile
 from rewriters.steps.settings import LABEL_VARIABLES
 
@@ -117,7 +114,7 @@ class Iterate:
             if not due:
                 break
             asked = self._asked(results, due, state, answers)
-            answers.add_steps((one.request, partial(self._outcome, place, one, state)) for place, one in asked.items())
+            answers.add(one.request for one in asked.values())
             if texts := self._texts(asked, answers, state, number):
                 table = self._searched(table, texts, state, number)
                 before, results = results, ShownResults(table, self._work)
@@ -186,10 +183,6 @@ class Iterate:
             request = of.step.request(state.queries[row], values, mask, of.decoding, of.engine.key)
             found[arm, row] = _Due(request, mask, self._asking.key(request), context)
         return found
-
-    def _outcome(self, place: Place, one: _Due, state: RoundState, made: Completion) -> Outcome:
-        step = self._generation[place[0]].step
-        return outcome_of_reason(refined(step, made, one.request, one.mask, state.searched(*place)).reason)
 
     def _texts(self, asked: Mapping[Place, _Due], answers: ShardAnswers, state: RoundState, number: int) -> dict[Place, str]:
         """Returns the refined queries that are to be searched; what cannot be read, or was searched before, ends the rounds."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -24,7 +23,6 @@ from jobs.chain.stages.llm.paid_before import PaidBefore
 from jobs.chain.stages.stored_rows import Rankings
 from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
 from jobs.chain.steps.contexts import NO_DOCUMENTS, beginning
-from jobs.chain.steps.replays import read_outcome
 from jobs.chain.web.texts import document_pages
 from jobs.counts import NUGGETS_LEFT_OUT, WITHOUT_GOLD
 from jobs.job.steps import GRADE_KEYS
@@ -136,7 +134,7 @@ class Judge:
             things = self._of_documents if judging.kind == RELEVANCE else self._of_answers
             for row, one in things(judging, table, queries):
                 asked[row].append(one)
-        answers.add_steps((one.request, partial(read_outcome, one.judging.step, one.request)) for of in asked for one in of)
+        answers.add(one.request for of in asked for one in of)
         found = _Judged([[] for _ in queries], [[] for _ in queries], [{} for _ in queries], {}, [{} for _ in queries])
         results: dict[Key, StepResult] = {}
         for row, of_query in enumerate(asked):

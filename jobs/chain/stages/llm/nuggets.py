@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from jobs.chain.arms.judging import Judging, NuggetJudging
 from jobs.chain.journal import Key
 from jobs.chain.steps.asking import ShardAnswers
-from jobs.chain.steps.replays import outcome_of_reason
 from jobs.tables import error_row
 from rewriters.engines import Completion, Request
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.normalise import normalise
-from rewriters.outcome.retries import Outcome
 from rewriters.query import Query
 from rewriters.steps.reading import MESSAGES, StepResult, read_step
 from rewriters.strategy import render
@@ -206,7 +203,7 @@ class NuggetJudge:
         """Yields what was asked with its result and model, of results that can be read; the others are errors."""
         masks = [Mask(one.judging.mask) for one in asked]
         requests = [self._request(queries[one.row], one, mask) for one, mask in zip(asked, masks, strict=True)]
-        answers.add_steps((request, partial(_outcome, one, request)) for one, request in zip(asked, requests, strict=True))
+        answers.add(requests)
         for one, request, mask in zip(asked, requests, masks, strict=True):
             key, name = self._key(request), one.judging.name
             made = answers.made[key].completion
@@ -235,10 +232,6 @@ def _read(asked: _NuggetsAsked, request: Request, made: Completion) -> StepResul
     if result.text is not None and asked.before and not result.texts:
         return StepResult(None, reason="unparsable", message=EMPTIED)
     return result
-
-
-def _outcome(asked: _NuggetsAsked, request: Request, made: Completion) -> Outcome:
-    return outcome_of_reason(_read(asked, request, made).reason)
 
 
 def judge_error(component: str, about: str, result: StepResult, made: Completion) -> Row:

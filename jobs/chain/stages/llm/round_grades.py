@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 from jobs.chain.arms.generations import LlmTask
@@ -15,7 +14,6 @@ from jobs.chain.stages.llm.round_state import RoundState
 from jobs.chain.steps.asking import ShardAnswers
 from jobs.chain.steps.contexts import FoundText
 from jobs.chain.steps.grading import document_values, grade_of
-from jobs.chain.steps.replays import read_outcome
 from jobs.tables import error_row
 from rewriters.engines import Request
 from rewriters.guards.mask import Mask
@@ -50,7 +48,7 @@ class RoundGrades:
                 values = document_values(one.text, self._graded[arm].document_chars)
                 request = task.step.request(state.queries[row], values, Mask(task.mask), task.decoding, task.engine.key)
                 asked[(arm, row), number] = _RoundGradeAsked(task, request, self._key(request))
-        answers.add_steps((one.request, partial(read_outcome, one.task.step, one.request)) for one in asked.values())
+        answers.add(one.request for one in asked.values())
         found = {place: list(documents) for place, documents in shown.items()}
         for (place, number), (task, request, key) in asked.items():
             made, (arm, row) = answers.made[key].completion, place

@@ -1,0 +1,114 @@
+"""Retries: the queries of a run whose errors have a reason are asked again, in another run of the same config.
+
+What the store has of these queries is marked as forgotten. So the retry makes their facts anew, takes those of all other
+queries from the store, and later runs take what it was answered. It is labelled `retry-1`, the retry of that one `retry-2`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from cluster.errors import ConfigError, nearest
+from cluster.run.shards import SUCCESS
+from cluster.storage import open_storage
+from jobs.chain.store.forgotten import mark_forgotten
+from jobs.chain.store.layout import milliseconds
+from jobs.config.config import MOST_LABEL
+from jobs.counts import ErrorQueries, counts_of
+from jobs.job.keys import run_id
+from jobs.job.prepare import Prepared
+from jobs.runs.folder import RunFolder, open_run, stored_json
+from jobs.runs.reading import database
+from jobs.runs.status import read_status
+from jobs.tables import NOTES
+from jobs.terminal.formats import queries
+
+ALL = "all"
+"""The reason that stands for every error; notes are none."""
+RETRY = "retry"
+"""Key of `run.json`: of which run it is a retry, its reasons with their queries, and the number of queries."""
+_BY_REASON = """
+SELECT reason, count(DISTINCT (query_id, stage)) FROM rows_of($files) WHERE query_id IS NOT NULL
+GROUP BY reason ORDER BY 2 DESC, 1
+"""
+_OF_REASONS = """
+SELECT DISTINCT query_id FROM rows_of($files) WHERE query_id IS NOT NULL AND reason IN (SELECT unnest($reasons))
+ORDER BY query_id
+"""
+
+
+def prepare_retry(prepared: Prepared, reason: str) -> Prepared:
+    """Returns the next retry of a checked run, or the last one if that is not finished.
+
+    Args:
+        prepared: The run, as without a retry.
+        reason: A reason of its errors/, or `ALL`.
+
+    Raises:
+        ConfigError: There is no store, no run, no query with this reason, or another retry is not finished.
+    """
+    config, parent, retry = prepared.config, prepared, prepared
+    if config.store_folder is None:
+        raise ConfigError("argument", "--retry: `store` is null, and a retry takes all other queries from there; set a folder")
+    for number in count(1):
+        labelled = config.model_copy(update={"label": _label(config.shown_label, number)})
+        retry = replace(prepared, config=labelled, run_id=run_id(labelled, prepared.identity))
+        if retry.storage.stat(SUCCESS) is None:
+            break
+        parent = retry
+    noted = stored_json(retry.storage, "run.json").get(RETRY)
+    if noted is None:
+        noted = _marked(open_run(parent.storage.root), reason, config.store_folder)
+    elif reason != ALL and [reason] != list(noted["reasons"]):
+        words = f"is not finished, and is one of {', '.join(noted['reasons'])}; finish it with that reason first"
+        raise ConfigError("argument", f"--retry {reason}: {retry.storage.root} {words}")
+    return replace(retry, notes={**prepared.notes, RETRY: noted})
+
+
+def retry_words(run: RunFolder) -> str | None:
+    """Returns whose queries a run has asked again, and how many have the errors still; None: it is no retry."""
+    noted = run.record.get(RETRY)
+    if noted is None:
+        return None
+    now: Counter[str] = Counter()
+    for of, number in counts_of(run.counts, ErrorQueries):
+        now[of.reason] += number
+    changes = ", ".join(f"{reason} {before:,}, now {now[reason]:,}" for reason, before in noted["reasons"].items())
+    return f"{queries(noted['queries'])} of {noted['of']}: {changes}"
+
+
+def _label(shown: str | None, number: int) -> str:
+    """Returns the label of a retry; `shown`: the label of the run, or the date of its log."""
+    own = f"{RETRY}-{number}"
+    return own if shown is None else f"{shown[: MOST_LABEL - len(own) - 1]}-{own}"
+
+
+def _marked(run: RunFolder, reason: str, store: str) -> dict[str, Any]:
+    """Marks the queries of a run that have a reason as forgotten in the store; returns the note of the retry."""
+    where, files = run.storage.root, run.tables.get("errors", [])
+    if not run.finished and (status := read_status(where)) is not None and status.state == "running":
+        raise ConfigError("run-held", f"{where}: a driver works on this run; retry it when it has ended")
+    known = _by_reason(files)
+    wanted = [one for one in known if one not in NOTES] if reason == ALL else [one for one in known if one == reason]
+    if not wanted:
+        found = nearest(reason, [f"{one} ({number:,})" for one, number in known.items()])
+        raise ConfigError("argument", f"--retry {reason}: no query of {where} has it{found}; give a reason of its errors/")
+    with database() as connection:
+        rows = connection.execute(_OF_REASONS, {"files": files, "reasons": wanted}).fetchall()
+    query_ids = [query_id for (query_id,) in rows]
+    mark_forgotten(open_storage(store), query_ids, milliseconds(time.time()))
+    reasons = {one: known[one] for one in wanted}
+    return {"of": run.record["run_id"], "path": where, "reasons": reasons, "queries": len(query_ids)}
+
+
+def _by_reason(files: Sequence[str]) -> dict[str, int]:
+    """Returns reason -> the queries that have it, each once a stage, the most first; rejected log rows are no queries."""
+    if not files:
+        return {}
+    with database() as connection:
+        return dict(connection.execute(_BY_REASON, {"files": list(files)}).fetchall())
