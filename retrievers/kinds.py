@@ -130,6 +130,32 @@ class RetrieverSettings(Settings):
         return {name: self.encoder.model if self.encoder else None}
 
 
+class WithoutIndex(RetrieverSettings):
+    """Of a retriever that searches no index: it has no fields to filter by, no part in a hybrid, and compares no vectors."""
+
+    filterable: ClassVar[bool] = False
+    may_be_part: ClassVar[bool] = False
+
+    @property
+    def encoder(self) -> AnyEncoderSettings | None:
+        """Returns None: it compares no vectors."""
+        return None
+
+    def indexed(self, name: str) -> dict[str, RetrieverSettings]:
+        """Returns nothing: it has no index."""
+        return {}
+
+    def with_indexed(self, name: str, change: Callable[[str, RetrieverSettings], RetrieverSettings]) -> Self:
+        """Returns itself: it has no index."""
+        return self
+
+    def facts_of(
+        self, name: str, identities: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Returns nothing: there is no index to tell of."""
+        return {}
+
+
 def folders() -> dict[str, str]:
     """Returns the kinds of this package, each a folder: its name -> `module:Class` of its settings.
 

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from jobs.chain.arms.arms import STEPS
 from jobs.config.config import Config
 from jobs.job.strategies import searched_first
-from retrievers.kinds import RetrieverSettings
+from retrievers.kinds import WithoutIndex
 from retrievers.settings import RerankSettings
 
 
-class NotSearched(RetrieverSettings):
+class NotSearched(WithoutIndex):
     """Stands for a retriever that is not searched."""
 
     opener: ClassVar[str] = __name__
     kind: Literal["unsearched"] = "unsearched"
     """This kind, which no config names."""
-
-    def indexed(self, name: str) -> dict[str, RetrieverSettings]:
-        """Returns nothing: no index is looked at."""
-        return {}
-
-    def with_indexed(self, name: str, change: Callable[[str, RetrieverSettings], RetrieverSettings]) -> Self:
-        """Returns itself: no index is looked at."""
-        return self
-
-    def facts_of(
-        self, name: str, identities: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Mapping[str, Any]]
-    ) -> dict[str, Any]:
-        """Returns nothing: there is no index to tell of."""
-        return {}
 
 
 def retriever_identity(name: str, settings: NotSearched) -> dict[str, Any]:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr
 
 from cluster.settings import NOT_IDENTITY, Names
-from retrievers.kinds import RetrieverSettings
-from retrievers.settings import AnyEncoderSettings
+from retrievers.kinds import WithoutIndex
 
 if TYPE_CHECKING:
     from retrievers.trec.retriever import GivenLists
 
 
-class TrecSettings(RetrieverSettings):
+class TrecSettings(WithoutIndex):
     """Lists that another system made for the queries of the log, in a run file of TREC; rewrites have none."""
 
     opener: ClassVar[str] = "retrievers.trec.retriever"
-    filterable: ClassVar[bool] = False
-    may_be_part: ClassVar[bool] = False
     originals_only: ClassVar[bool] = True
     without_index: ClassVar[str] = "has lists that were made elsewhere, so it has no index to build"
     kind: Literal["trec"]
@@ -31,11 +28,6 @@ class TrecSettings(RetrieverSettings):
     score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Hits of its lists with a lower score take no part in fusion; null: all do."""
     _lists: GivenLists | None = PrivateAttr(None)
-
-    @property
-    def encoder(self) -> AnyEncoderSettings | None:
-        """Returns None: it compares no vectors."""
-        return None
 
     @property
     def lists(self) -> GivenLists | None:
@@ -52,20 +44,6 @@ class TrecSettings(RetrieverSettings):
         """Returns the path of the file."""
         return self.path
 
-    def indexed(self, name: str) -> dict[str, RetrieverSettings]:
-        """Returns nothing: it has no index."""
-        return {}
-
-    def with_indexed(self, name: str, change: Callable[[str, RetrieverSettings], RetrieverSettings]) -> Self:
-        """Returns itself: it has no index."""
-        return self
-
     def identity_of(self, name: str, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Returns the identity of its lists."""
         return {} if self._lists is None else dict(self._lists.identity)
-
-    def facts_of(
-        self, name: str, identities: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Mapping[str, Any]]
-    ) -> dict[str, Any]:
-        """Returns nothing: there is no index to tell of."""
-        return {}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from cluster.settings import NOT_IDENTITY
-from retrievers.kinds import RetrieverSettings
-from retrievers.settings import Address, AnyEncoderSettings
+from retrievers.kinds import WithoutIndex
+from retrievers.settings import Address
 
 WEB_VERSION = 1
 """Incremented when the same answer would be read as other hits, or another text be sent; part of a run's fingerprint."""
@@ -23,12 +23,10 @@ _SET_HERE = {  # parameters of requests that have keys of their own
 }
 
 
-class WebSettings(RetrieverSettings):
+class WebSettings(WithoutIndex):
     """Searches of the web; a hit's text is what the provider says of the page."""
 
     opener: ClassVar[str] = "retrievers.web.retriever"
-    filterable: ClassVar[bool] = False
-    may_be_part: ClassVar[bool] = False
     of_the_web: ClassVar[bool] = True
     api_key_file: ClassVar[str | None] = None
     """Of a server: its key is in a variable."""
@@ -77,11 +75,6 @@ class WebSettings(RetrieverSettings):
         return self
 
     @property
-    def encoder(self) -> AnyEncoderSettings | None:
-        """Returns None: it compares no vectors."""
-        return None
-
-    @property
     def identity(self) -> dict[str, Any]:
         """Returns all that determines the hits of a text but the web itself, as JSON values."""
         asked: dict[str, Any] = {"results": self.results} | ({"args": self.args} if self.args else {})
@@ -95,23 +88,9 @@ class WebSettings(RetrieverSettings):
         """The provider."""
         return self.provider
 
-    def indexed(self, name: str) -> dict[str, RetrieverSettings]:
-        """Returns nothing: it has no index."""
-        return {}
-
-    def with_indexed(self, name: str, change: Callable[[str, RetrieverSettings], RetrieverSettings]) -> Self:
-        """Returns itself: it has no index."""
-        return self
-
     def identity_of(self, name: str, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Returns `identity`."""
         return self.identity
-
-    def facts_of(
-        self, name: str, identities: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Mapping[str, Any]]
-    ) -> dict[str, Any]:
-        """Returns nothing: there is no index to tell of."""
-        return {}
 
     def search_names(self, name: str) -> dict[str, str | None]:
         """Returns its name with the provider, by which searches may have a price."""
