@@ -71,9 +71,6 @@ Subsets = Literal["none", "all", "leave_one_out", "add_one"]
 class AblateSettings(Settings):
     """The arms of `ablate`, beside those that are always there: the config itself, the original, each single strategy."""
 
-    leave_out: list[str] = []
-    """Which of the arms that are always there to leave out: names, or families like `*`. The config itself (`full`) is then
-    not compared, and its lists are made and kept all the same."""
     arms: dict[str, dict[str, Any]] = {}
     """A name chosen by you -> what it changes: keys of the config in dotted form, with their values. `rewrite.select` also
     takes `{kind: oracle_k, k: 2}`: the best k strategies of each query by its judgements, a bound."""
@@ -86,9 +83,6 @@ class AblateSettings(Settings):
     (the original and one), none."""
     samples: Annotated[int, Field(ge=1)] = 1
     """How often the config itself is an arm, each time with answers of its own: the noise floor."""
-    seeds: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=1)]] = 1
-    """How often arms are answered, each time with a seed of its own, in place of `samples`: a number for all arms, or an arm or
-    a family of arms like `bm25*` -> a number. Means, deviations and tests are over these answers."""
     keep: Annotated[int, Field(gt=0)] | None = None
     """Documents written per query and arm: results, and in tails/ what stands behind them; null: to the deepest rank that a
     measure of `evaluate.measures` reads."""

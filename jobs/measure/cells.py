@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.measure.measures import GradedList, measured_lists
-from jobs.measure.seeds import Seeded, averaged
 
 
 class MeasuredCells:
@@ -61,23 +60,6 @@ class MeasuredCells:
         self.values[place, :, key] = measured[plain]
         self.condensed[place, :, key] = measured[condensed]
         self.shown[place, key], self.unjudged[place, key] = shown, unjudged
-
-    def average(self, repeats: Mapping[str, Sequence[str]]) -> dict[str, Seeded]:
-        """Makes the values of arms the means over their seeds; returns those of each seed.
-
-        The documents of an arm's lists, as far as they are counted, are those of its longest list of each key.
-
-        Args:
-            repeats: arm -> the arms that are its answers, itself first.
-        """
-        names, found = list(self.arms), averaged(list(self.arms), repeats, self.values)
-        averaged(names, repeats, self.condensed)
-        for arm, seeded in found.items():
-            places = [self.arms[name] for name in seeded.arms]
-            longest, keys = self.shown[places].argmax(axis=0), np.arange(self.values.shape[2])
-            for counts in (self.shown, self.unjudged):
-                counts[self.arms[arm]] = counts[places][longest, keys]
-        return found
 
     def choose(self, arm: str, members: Sequence[str]) -> None:
         """Makes an oracle arm: for each key its best member by the first measure, the first of equal ones, in all measures."""

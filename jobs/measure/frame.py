@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +28,6 @@ from jobs.measure.judged_rows import NOT_ASKED, AskedQuery, CountedKeys, asked_q
 from jobs.measure.list_portions import lists_known
 from jobs.measure.measured_depth import Looked, looked, uneven
 from jobs.measure.notes import nothing_measured
-from jobs.measure.seeds import Seeded, repeats_of, with_seeds
 from jobs.measure.significance import PairedTest, cluster_sums, paired_test
 from jobs.measure.unknown import UnknownDocuments
 from jobs.runs.folder import RunFolder
@@ -93,8 +92,6 @@ class Frame:
     measured against gold answers (`ANSWERS`), or by what a judge says of them (its kinds: `jobs/measure/judged/`)."""
     noise: tuple[float, ...] = ()
     """By measure: the most that the mean of an arm moves when the judge is asked the same again; empty: not known."""
-    seeds: Mapping[str, Seeded] = field(default_factory=dict)
-    """Arm -> its answers to several seeds, whose mean its values are; without arms that have one."""
 
     @property
     def answers(self) -> bool:
@@ -154,17 +151,7 @@ class Frame:
         chosen = slice(None) if keys is None else keys
         arms, others = (np.array(places, np.int64) for places in zip(*pairs, strict=True))
         series = self.values[arms, measure] - self.values[others, measure]
-        clusters = self.clusters[chosen]
-        differing = {n: parts for n, pair in enumerate(pairs) if (parts := self._by_seed(pair, measure, chosen))}
-        return with_seeds(paired_test(series[:, chosen], clusters, weights), differing, clusters, weights)
-
-    def _by_seed(self, pair: tuple[int, int], measure: int, chosen: Numbers | slice) -> list[Floats]:
-        """Returns the series by seed that vary on their own: of two arms with as many seeds their differences."""
-        own, other = (self.seeds.get(self.arms[place]) for place in pair)
-        if pair[0] == pair[1]:
-            return []
-        both = [one.values[:, measure, chosen] for one in (own, other) if one is not None]
-        return [both[0] - both[1]] if len(both) == 2 and len(both[0]) == len(both[1]) else both
+        return paired_test(series[:, chosen], self.clusters[chosen], weights)
 
     @property
     def drawn(self) -> int:
@@ -198,7 +185,7 @@ class Frame:
 
 
 def arms_of(run: RunFolder) -> list[dict[str, Any]]:
-    """Returns the arms of an ablation that are compared, as `run.json` has them; each once, however many seeds it has.
+    """Returns the arms of an ablation that are compared, as `run.json` has them.
 
     Raises:
         ConfigError: the folder is that of a run.
@@ -209,7 +196,7 @@ def arms_of(run: RunFolder) -> list[dict[str, Any]]:
         raise ConfigError(
             "run-missing", f"{run.storage.root}: is a run, which has no arms; give an ablation's folder"
         ) from None
-    return [arm for arm in arms if not arm.get("left_out") and arm.get("seed_of") is None]
+    return arms
 
 
 def measure(run: RunFolder, judgements: Judgements, measures: Sequence[str] | None = None, *, alone: bool = True) -> Frame:
@@ -235,10 +222,7 @@ def measure(run: RunFolder, judgements: Judgements, measures: Sequence[str] | No
     with database(run) as connection:
         counted = counted_keys(connection, run, judgements)
         keys = counted.keys
-        repeats = repeats_of(run)
-        of_seeds = [one for own in repeats.values() for one in own]
-        stored = list(dict.fromkeys([*(arm["name"] for arm in arms), *of_seeds]))
-        grid = MeasuredCells(names, stored, keys, deepest_rank(names))
+        grid = MeasuredCells(names, [arm["name"] for arm in arms], keys, deepest_rank(names))
         places = {key: place for place, key in enumerate(keys)}
         wanted = {query_id: [(places[key], judgements.grades[key]) for key in of] for query_id, of in counted.of_query.items()}
         for rows in judged_rows.arm_lists(connection, run, min(run.config.results, grid.depth)):
@@ -246,24 +230,22 @@ def measure(run: RunFolder, judgements: Judgements, measures: Sequence[str] | No
         for rows in judged_rows.originals(connection, run, run.config.results) if alone else ():
             grid.measure(rows, wanted)
         asked = asked_queries(connection, run)
-    seeds = grid.average(repeats)
     for arm in arms:
         if arm.get("members"):
             grid.choose(arm["name"], arm["members"])
     with np.errstate(invalid="ignore"):
-        unjudged = grid.unjudged[: len(arms)].sum(axis=1) / grid.shown[: len(arms)].sum(axis=1)
+        unjudged = grid.unjudged.sum(axis=1) / grid.shown.sum(axis=1)
     return Frame(
         arms=tuple(arm["name"] for arm in arms),
         measures=names,
-        values=grid.values[: len(arms)],
-        condensed=grid.condensed[: len(arms)],
-        lengths=grid.shown[: len(arms)],
+        values=grid.values,
+        condensed=grid.condensed,
+        lengths=grid.shown,
         least=np.array([_least(arms, arm) for arm in arms], np.int64),
         unjudged=unjudged,
-        failed=without_any(grid.shown[: len(arms)], counted),
+        failed=without_any(grid.shown, counted),
         depth=grid.depth,
         judge=judgements.judge,
-        seeds={arm: one for arm, one in seeds.items() if arm in stored[: len(arms)]},
         **of_keys(counted, asked, judgements.key),
     )
 

@@ -203,5 +203,5 @@ def arm_guards(folder: RunFolder) -> dict[str, dict[str, int]]:
 
 
 def _by_arm(folder: RunFolder) -> dict[str, Counter[str]]:
-    arms = [one["name"] for one in folder.record["ablation"]["arms"] if one.get("seed_of") is None]
+    arms = [one["name"] for one in folder.record["ablation"]["arms"]]
     return by_arm(folder.counts, arms)

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.measure.compare.difference import DEVIATION, Comparison, Difference
+from jobs.measure.compare.difference import Comparison, Difference
 from jobs.measure.compare.pairs import ArmPair
 from jobs.measure.compare.standing import standing
 from jobs.measure.measured_depth import MARK
@@ -164,8 +164,7 @@ def _first_table(comparison: Comparison, shown: list[str]) -> Table:
     best = marks(comparison, first)
     grid = any(comparison.by_arm[arm, first].q is not None for arm in shown)
     table = _table("")
-    seeds = any(comparison.by_arm[arm, first].deviation is not None for arm in shown)
-    for title in (first, *[DEVIATION] * seeds, "difference", interval_words(), "seen from", "p or q" if grid else "p", ""):
+    for title in (first, "difference", interval_words(), "seen from", "p or q" if grid else "p", ""):
         table.add_column(title, justify="left" if not title else "right", no_wrap=True)
     for arm in shown:
         one = comparison.by_arm[arm, first]
@@ -173,7 +172,6 @@ def _first_table(comparison: Comparison, shown: list[str]) -> Table:
         table.add_row(
             Text(plain(comparison.named(arm))),
             f"{figure(one.mean)}{_after(one, best.get(arm, '')):<2}",
-            *["" if one.deviation is None else figure(one.deviation)] * seeds,
             "baseline" if base else figure(one.difference, "+"),
             "-" if base or math.isnan(one.low) else ends_in_words((one.low, one.high)),
             "" if one.detectable is None else figure(one.detectable),

@@ -17,7 +17,7 @@ from jobs.job.measure_checks import check_measures, deepest_rank
 from jobs.job.prepare import Prepared, Ready, leave, log_columns, prepare
 from jobs.log.check import has_values
 from jobs.run.job import Job
-from jobs.run.seeds import check_samples, with_seeds
+from jobs.run.samples import check_samples
 
 # Of `evaluate.slices`: known without a column of the log. Where it has one of that name, that is meant.
 SLICES = ("query_type", "frequency", "difficulty", "words", "language")
@@ -27,14 +27,14 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     """Returns a checked ablation with the name of its folder; no table is written.
 
     Args:
-        config: of the ablation, or of one set.
+        config: of the ablation.
         config_path: its file.
         ready: may build indexes that are missing, also those of arms alone.
 
     Raises:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: it cannot be run.
     """
-    arms = with_seeds(config, arms_of(config))
+    arms = arms_of(config)
     check_measures(config.evaluate.measures)
     deepest = deepest_rank(config.evaluate.measures)
     _check_named(config, arms)
@@ -102,10 +102,9 @@ def _noted_arm(arm: Arm, compiled: Compiled) -> dict[str, object]:
 
 
 def _check_named(config: Config, arms: Sequence[Arm]) -> None:
-    compared = [arm for arm in arms if not arm.left_out and arm.seed_of is None]
-    names = [arm.name for arm in compared]
+    names = [arm.name for arm in arms]
     arm_baselines(config.evaluate, names)
-    check_pairs(config.evaluate, sum(not arm.members and arm.family != "samples" for arm in compared))
+    check_pairs(config.evaluate, sum(not arm.members and arm.family != "samples" for arm in arms))
 
 
 def _warnings(arms: Sequence[Arm]) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from itertools import combinations, product
 from math import prod
 from typing import Any, Literal
@@ -49,9 +48,6 @@ class Arm:
         k: Of an oracle: the number of strategies.
         also: Names of generated arms that are this one, and are not made.
         same_as: The earlier arm that this one is under another name.
-        seeds: How often it is answered; the further answers are arms of their own, of the family `samples`.
-        seed_of: Of a further answer: the arm.
-        left_out: Whether it is made for its lists alone, and compared with no arm.
     """
 
     name: str
@@ -63,9 +59,6 @@ class Arm:
     k: int | None = None
     also: tuple[str, ...] = ()
     same_as: str | None = None
-    left_out: bool = False
-    seeds: int = 1
-    seed_of: str | None = None
 
     @property
     def strategies(self) -> list[str]:
@@ -89,9 +82,6 @@ class Arm:
             "members": list(self.members),
             "also": list(self.also),
             "same_as": self.same_as,
-            **({"left_out": True} if self.left_out else {}),
-            **({"seeds": self.seeds} if self.seeds > 1 else {}),
-            **({"seed_of": self.seed_of} if self.seed_of is not None else {}),
         }
 
 
@@ -140,8 +130,7 @@ class _Maker:
             return
         alone = family in ("always", "subsets") and _ORIGINAL_OFF.items() <= changes.items()
         config = self._config(f"{where}: {name}", changes, without_original=alone)
-        left_out = name == FULL and any(fnmatchcase(name, pattern) for pattern in self.config.ablate.leave_out)
-        self.arms[name] = Arm(name, family, config, dict(changes), sample, left_out=left_out)
+        self.arms[name] = Arm(name, family, config, dict(changes), sample)
 
     def add_run(self, name: str, path: str) -> None:
         """Adds an arm of the lists of a run file; texts of documents, for a judge, are those of the config's own indexes."""
@@ -187,17 +176,10 @@ class _Maker:
         self.arms[name] = Arm(name, "arms", self.config, dict(changes), members=tuple(members), k=k)
 
     def always(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields names and changes of the arms that are always there, but those that are left out; `full` is made anyway."""
-        always: dict[str, dict[str, Any]] = {FULL: {}, BASELINE: {"rewrite.strategies": []}}
-        always |= {named(entry).name: self.subset([entry], original=False) for entry in self.pool}
-        patterns = self.config.ablate.leave_out
-        for pattern in patterns:
-            if not any(fnmatchcase(name, pattern) for name in always):
-                what = f"ablate.leave_out: no arm that is always there is called {pattern!r}{nearest(pattern, list(always))}"
-                raise ConfigError("config-value", f"{what}; others are left out where they are named")
-        for name, changes in always.items():
-            if name == FULL or not any(fnmatchcase(name, pattern) for pattern in patterns):
-                yield name, changes
+        """Yields names and changes of the arms that are always there."""
+        yield FULL, {}
+        yield BASELINE, {"rewrite.strategies": []}
+        yield from {named(entry).name: self.subset([entry], original=False) for entry in self.pool}.items()
 
     def subset(self, entries: Sequence[Any], *, original: bool) -> dict[str, Any]:
         """Returns the changes of an arm with some of the strategies for every query, with or without the original's lists."""

@@ -21,7 +21,6 @@ from jobs.measure.answers.overlap import best_overlap
 from jobs.measure.arrays import Floats, Numbers
 from jobs.measure.frame import ANSWERS, Frame, arms_of, of_keys, without_any
 from jobs.measure.judged_rows import AskedQuery, CountedKeys, asked_queries, counted_keys, database
-from jobs.measure.seeds import averaged, repeats_of
 from jobs.runs.folder import RunFolder
 
 
@@ -57,14 +56,9 @@ def answering(run: RunFolder) -> list[str]:
     """Returns the arms that have an LLM answer, in their order; of a run the one arm `run`, or none."""
     if not run.is_ablation:
         return [RUN] if run.config.answer is not None else []
-    arms = {arm["name"]: arm for arm in (*arms_of(run), *_further(run))}
+    arms = {arm["name"]: arm for arm in arms_of(run)}
     answers = {name: bool(arm.get("answers")) for name, arm in arms.items()}
     return [name for name, arm in arms.items() if all(answers.get(member) for member in arm.get("members") or (name,))]
-
-
-def _further(run: RunFolder) -> list[dict[str, Any]]:
-    """Returns the arms that are further answers of others, to seeds of their own."""
-    return [arm for arm in run.record["ablation"]["arms"] if arm.get("seed_of") is not None]
 
 
 def answer_frame(run: RunFolder, gold: GoldAnswers) -> Frame:
@@ -125,19 +119,10 @@ def frame_of_answers(
         judge: the LLM that judged, if one did.
     """
     arms = {name: place for place, name in enumerate(answering(run))}
-    repeats = repeats_of(run) if run.is_ablation else {}
-    for arm, own in repeats.items():
-        if arm in arms:
-            lengths[arms[arm]] = lengths[[arms[one] for one in own if one in arms]].max(axis=0)
-    seeds = averaged(list(arms), repeats, values)
     for one in _choosing(run, arms):
         members = np.array([arms[member] for member in one["members"]], np.int64)
         best, keys = members[values[members, 0].argmax(axis=0)], np.arange(values.shape[2])
         values[arms[one["name"]]], lengths[arms[one["name"]]] = values[best, :, keys].T, lengths[best, keys]
-    if run.is_ablation and (further := {arm["name"] for arm in _further(run)} & arms.keys()):
-        kept = [place for name, place in arms.items() if name not in further]
-        arms = {name: n for n, name in enumerate(name for name in arms if name not in further)}
-        values, lengths = values[kept], lengths[kept]
     return Frame(
         arms=tuple(arms),
         measures=tuple(measures),
@@ -150,7 +135,6 @@ def frame_of_answers(
         depth=1,
         kind=kind,
         judge=judge,
-        seeds={arm: one for arm, one in seeds.items() if arm in arms},
         **of_keys(counted, asked, key),
     )
 

@@ -58,7 +58,7 @@ class ArmCost:
 
 
 def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float]) -> list[ArmCost]:
-    """Returns the cost of each arm but oracles, in the order of the ablation; of one with several seeds that of the first.
+    """Returns the cost of each arm but oracles, in the order of the ablation.
 
     Args:
         run: An ablation.
@@ -66,12 +66,9 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
         gains: Arm -> the difference of the first measure to the baseline; an arm without one has no `gain_per_usd`.
     """
     arms = [arm["name"] for arm in run.record["ablation"]["arms"] if not arm["members"]]
-    further = {arm["name"] for arm in run.record["ablation"]["arms"] if arm.get("seed_of") is not None}
     billed = None if prices is None else run.bill(prices)
     found = []
     for arm, needs in arm_needs(run.counts, arms).items():
-        if arm in further:
-            continue
         cost = cost_of(run, needs.whole)
         sums = None if cost is None else stage_sums(cost)
         whole, alone = _amounts(needs.whole), _amounts(needs.alone)

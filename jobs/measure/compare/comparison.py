@@ -123,14 +123,6 @@ def compare_frame(
     return replace(one, notes=(*notes, *comparison_notes(one), *said))
 
 
-def _of_seeds(frame: Frame, arm: str, measure: int) -> dict[str, Any]:
-    """Returns what a difference says of the seeds of an arm."""
-    if arm not in frame.seeds:
-        return {}
-    means = frame.seeds[arm].values[:, measure].mean(axis=1)
-    return {"seeds": len(means), "deviation": float(np.std(means, ddof=1)), "seed_means": tuple(means.tolist())}
-
-
 def over_pairs(found: Sequence[Difference], pairs: Sequence[ArmPair], same_as: Mapping[str, str]) -> list[Difference]:
     """Returns differences whose corrections are those of their pairs, so that one comparison has one p."""
     pair_of = pair_finder(pairs, same_as)
@@ -213,7 +205,6 @@ def _of_measure(
             uneven=frame.uneven(n, base[n], place),
             detectable=seen.get(n),
             baseline=baselines[arm],
-            **_of_seeds(frame, arm, place),
             within_noise=n != base[n] and abs(plain["difference"][n]) < noise,
         )
         for n, arm in enumerate(frame.arms)

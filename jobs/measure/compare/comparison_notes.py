@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from jobs.measure.compare.corrections import GRID, QUESTIONS, SAMPLES
-from jobs.measure.compare.difference import DEVIATION, PART, Comparison
+from jobs.measure.compare.difference import PART, Comparison
 from jobs.measure.frame import Frame
 from jobs.measure.notes import (
     interval_notes,
@@ -36,7 +36,6 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         *cut_notes(comparison),
         *named_notes(comparison),
         *baseline_notes(comparison),
-        *seed_notes(comparison),
         *_counted(comparison),
         *_tested(comparison),
         *unjudged_notes(comparison),
@@ -89,19 +88,6 @@ def baseline_notes(comparison: HasBaselines, named: Named = str) -> list[str]:
     if len(of) < 2:
         return []
     return [f"compared with {named(base)}: {_listed(arms, named)}" for base, arms in of.items() if arms]
-
-
-def seed_notes(comparison: Comparison, named: Named = str) -> list[str]:
-    """Returns which arms were answered how often, and what that makes of their figures."""
-    of: dict[int, list[str]] = {}
-    for arm, seeded in comparison.frame.seeds.items():
-        of.setdefault(len(seeded.arms), []).append(arm)
-    notes = [f"{DEVIATION} {_listed(arms, named)}: mean and standard deviation of {seeds} seeds" for seeds, arms in of.items()]
-    if notes:
-        notes.append("tests are of means over seeds; what a seed does to all queries alike is in their errors, too")
-        single = [arm for arm in comparison.frame.arms if arm not in comparison.frame.seeds and arm not in comparison.oracles]
-        notes += [f"one seed: {_listed(single, named)}"] if single else []
-    return notes
 
 
 def _counted(comparison: Comparison) -> list[str]:

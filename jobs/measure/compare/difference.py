@@ -12,7 +12,6 @@ from jobs.measure.compare.slices import Slice
 from jobs.measure.frame import Frame
 from jobs.measure.measured_depth import Looked
 
-DEVIATION = "±"  # before the standard deviation over seeds
 PART = "§"  # after the name of an arm that reads a part of a joint answer
 
 
@@ -72,12 +71,6 @@ class Difference(Corrected):
     that are corrected together; None: it is not tested, or there is no variance."""
     baseline: str = ""
     """The arm that it is compared with; itself: with none."""
-    seeds: int = 1
-    """How often the arm was answered; all figures are of the means over these answers (`jobs/measure/seeds.py`)."""
-    deviation: float | None = None
-    """Standard deviation of the means of the seeds; None: there is one seed."""
-    seed_means: tuple[float, ...] = ()
-    """The mean of each seed, where there are several."""
     within_noise: bool = False
     """Whether the arm is nearer to the baseline than the judge's noise (`Frame.noise`): then the judge does not order them."""
 

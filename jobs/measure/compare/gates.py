@@ -60,8 +60,6 @@ def gated_arms(run: RunFolder, prices: Prices | None, comparison: Comparison | N
     billed = None if prices is None else run.bill(prices)
     found = []
     for name, arm in arms.items():
-        if arm.get("seed_of") is not None:
-            continue
         requests = [need for need in needs[name].whole if need.quantity == "requests"]
         saving = gate_saving(counts[name], sum(need.amount for need in requests), usd_of(billed, cost_of(run, requests)))
         if saving is not None:

@@ -23,8 +23,6 @@ class ArmMean(NamedTuple):
     """best, second, or nothing."""
     mark: str
     """Of a significant difference to the baseline, and of lists that were cut."""
-    deviation: float | None = None
-    """Standard deviation over the arm's seeds; None: it has one."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class MeasureGroup:
         place = "best" if arm in found.best[measure] else "second" if arm in found.second[measure] else ""
         one = found.comparison.by_arm[arm, measure]
         marks = mark(found.differences.get((arm, measure))) + cut_mark(one)
-        return ArmMean(found.means[arm][measure], place, marks, one.deviation)
+        return ArmMean(found.means[arm][measure], place, marks)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,6 @@ def check_ending(path: str, option: str = "") -> None:
 def write_long(path: str, *frames: Frame) -> None:
     """Writes a row per arm, measure and counted key: key, query_id, arm, measure, value.
 
-    Of an arm with several seeds the values are the means over them; those of each seed follow, as arms `NAME #1`, `NAME #2`.
     Measures of results that an LLM judged beside people have `judged ` before their names.
 
     Args:
@@ -141,7 +140,6 @@ def _long(frame: Frame) -> Iterator[pa.Table]:
     names = pa.array([before + name for name in frame.measures], pa.string()).take(
         pa.array(np.repeat(np.arange(measures), count))
     )
-    of_seeds = [(f"{arm} #{n}", values) for arm, one in frame.seeds.items() for n, values in enumerate(one.values, start=1)]
-    for arm, values in (*zip(frame.arms, frame.values, strict=True), *of_seeds):
+    for arm, values in zip(frame.arms, frame.values, strict=True):
         columns = [keys.take(repeated), query_ids.take(repeated), pa.repeat(arm, count * measures), names, values.reshape(-1)]
         yield pa.table([pa.array(column) if isinstance(column, np.ndarray) else column for column in columns], schema=_LONG)

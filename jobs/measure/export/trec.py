@@ -58,7 +58,6 @@ def write_run(path: str, run: RunFolder, frame: Frame) -> None:
 def write_trec(folder: str, run: RunFolder, frame: Frame) -> dict[str, str]:
     """Writes the results of each arm as a TREC run file `<arm>.run`; returns arm -> path.
 
-    Those of an arm with several seeds are of the first, and of each further one in a file of its own (`<arm> #2`).
     A topic is a counted judged key; of judgements by query text, the query_id. The score is 1 / rank,
     which falls strictly, so that no reader reorders ties. An arm that chooses among others by judgements has, for each key,
     the list of the arm that the comparison chose. What is not of A-Z a-z 0-9 . _ + = - in an arm's name is an underscore in
@@ -72,8 +71,7 @@ def write_trec(folder: str, run: RunFolder, frame: Frame) -> dict[str, str]:
     Raises:
         ConfigError: a key or doc_id has white space, which parts the columns of such a file; or files cannot be read.
     """
-    further = [name for one in frame.seeds.values() for name in one.arms]
-    tags = run_tags(dict.fromkeys([*frame.arms, *further]))
+    tags = run_tags(frame.arms)
     if not remote(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".dmqr-", dir=None if remote(folder) else folder) as temporary:

@@ -111,7 +111,7 @@ def ablation_notices(run: RunFolder, comparison: Comparison | None, found: Stand
     frame = found.comparison.frame
     said += [sentence(note) for note in judge_notes(frame.judge)]
     said += [f"{note}." for note in cut_notes(found.comparison)]
-    lacking = [one["name"] for one in arms if one["name"] not in frame.arms and not (one.get("left_out") or one.get("seed_of"))]
+    lacking = [one["name"] for one in arms if one["name"] not in frame.arms]
     if lacking:
         said.append(f"{number(len(lacking))} of {number(len(arms))} arms were not measured: {', '.join(lacking[:5])}.")
     for count, words in (

@@ -9,25 +9,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from cluster.costs import stage_sums
-from cluster.errors import ConfigError, RewriterError, Stopped
+from cluster.errors import RewriterError, Stopped
 from cluster.isolation import KilledWorkerError
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
-from jobs.config.settings import EvaluateSettings
 from jobs.job.prepare import prepare
-from jobs.log.judgements import read_qrels
 from jobs.measure.compare.arm_costs import arm_costs
-from jobs.measure.compare.comparison import compare
-from jobs.measure.measures import measured_lists
 from jobs.plan.plan import plan
 from jobs.plan.work import saved
 from jobs.run.ablation import prepare_ablation
@@ -343,83 +338,6 @@ def test_samples_are_answers_of_their_own_with_their_own_seeds(make: Make) -> No
         assert arms == {"full", "full #2", "full #3"}
         texts = {arm: {row["text"] for row in rows(one, "rewrites") if row["arm"] == arm} for arm in arms}
         assert len(set.union(*texts.values())) > max(map(len, texts.values()))
-
-
-@pytest.mark.slow
-def test_arms_with_seeds_go_on_and_are_asked_once_for_each(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seeds, baselines of families, slices and leave-outs in one ablation that fails in the middle; each seed is a sample."""
-    log = pq.read_table("log.parquet").to_pydict()["query"]
-    judged = {query: {f"d0{1 + place % 3}": 1, f"d0{6 + place % 2}": 2} for place, query in enumerate(dict.fromkeys(log))}
-    Path("qrels.tsv").write_text(
-        "".join(f"{query}\t{doc}\t{grade}\n" for query, of in judged.items() for doc, grade in of.items())
-    )
-
-    def said(body: Body) -> str:
-        return answers("moon and tides", f"take {body['seed']} {body['messages'][-1]['content'][-9:]} ")
-
-    asked = {
-        "seeds": {"full": 3, "rrf*": 3, "original": 2}, "leave_out": ["pseudo_answer"],
-        "arms": {"rrf": {"fuse.method": "rrf"}, "rrf deep": {"fuse.method": "rrf", "fuse.k": 5}},
-    }  # fmt: skip
-    with FakeServer(["m"], text=said) as server:
-        live = [f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}", "rewrite.decoding.temperature=1"]
-        with pytest.raises(ConfigError, match=r"ablate\.seeds: original: nothing is rewritten"):
-            make(asked, *live)
-        asked["seeds"] = {"full": 3, "rrf*": 3}
-        with full_disk(monkeypatch):
-            done(make(asked, *live))
-        folder = done(make(asked, *live))
-        samples = done(make({"samples": 3}, *live))
-    seeds = Counter(body["seed"] for body in server.bodies)
-    assert sorted(seeds.values()) == [len(QUERIES)] * 3  # what the arms share is asked once for each seed, also on going on
-    names = [arm["name"] for arm in open_run(str(folder)).record["ablation"]["arms"]]
-    assert names == [
-        "full", "full #2", "full #3", "original", "general", "keyword",
-        "rrf", "rrf #2", "rrf #3", "rrf deep", "rrf deep #2", "rrf deep #3",
-    ]  # fmt: skip
-    for number in (2, 3):
-        same(f"full #{number}", results(folder, f"full #{number}"), results(samples, f"full #{number}"))
-    settings = EvaluateSettings(
-        measures=["nDCG@5"], baselines={"rrf*": "rrf"}, slices=["words"], qrels="qrels.tsv", key="query", pairs=True
-    )
-    found = compare(open_run(str(folder)), read_qrels("qrels.tsv", key="query"), settings)
-    assert found.frame.arms == ("full", "original", "general", "keyword", "rrf", "rrf deep")
-    by_hand = {}
-    for name in names:
-        of = {row["query_id"]: [] for row in rows(folder, "queries")}
-        for query_id, _, doc_id, *_ in results(folder, name, 5):
-            of[query_id].append(doc_id)
-        by_hand[name] = np.array([
-            measured_lists(["nDCG@5"], [(judged[query], of[query_id])])[0, 0]
-            for query_id, query in zip(found.frame.query_ids, found.frame.queries, strict=True)
-        ])  # fmt: skip
-    for name in ("full", "rrf deep"):
-        base = {"full": ["original"], "rrf deep": ["rrf", "rrf #2", "rrf #3"]}[name]
-        values = np.stack([by_hand[one] for one in (name, f"{name} #2", f"{name} #3")])
-        differences = values - np.stack([by_hand[one] for one in base])
-        one = found.by_arm[name, "nDCG@5"]
-        assert (one.seeds, one.mean, one.difference) == (3, pytest.approx(values.mean()), pytest.approx(differences.mean()))
-        assert one.deviation == pytest.approx(np.std(values.mean(axis=1), ddof=1))
-    costs = {one.arm for one in arm_costs(open_run(str(folder)), None, {})}
-    assert costs == {name for name in names if "#" not in name}
-
-
-@pytest.mark.parametrize(
-    ("seeds", "words"),
-    [
-        (2, "no arm has answers that can differ: recorded answers are the same each time"),
-        ({"genral": 2}, r"no arm is called 'genral'; did you mean 'general'"),
-        ({"general": 2}, r"general: recorded answers are the same each time"),
-    ],
-)
-def test_seeds_that_say_nothing_are_refused(make: Make, seeds: Any, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        make({"seeds": seeds})
-    live = "rewrite.engine={kind: openai, base_url: 'http://127.0.0.1:9/v1', model: m}", "rewrite.decoding.temperature=1"
-    with pytest.raises(ConfigError, match="has an arm of that name; take another name"):
-        make({"seeds": 2, "arms": {"general #2": {"fuse.k": 9}}}, *live)
-    with pytest.raises(ConfigError, match=r"the config itself \(full\), too; leave one out"):
-        make({"seeds": 2, "samples": 2}, *live)
 
 
 def test_a_slice_of_a_name_that_the_log_has_is_by_its_column(make: Make) -> None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.errors import ConfigError
 from jobs.chain.arms.arms import FULL, Arm, arms_of
 from jobs.config.config import Config
 from retrievers.fusion import list_weight
@@ -147,14 +146,3 @@ def test_every_arm_is_a_config_that_loads_again(pool: list[str], subsets: str) -
     for arm in arms_of(Config.model_validate(values)):
         assert Config.model_validate(arm.config.model_dump()) == arm.config
         assert set(arm.strategies) <= set(pool)
-
-
-def test_arms_that_are_always_there_are_left_out_and_the_config_itself_is_not_compared(arms: Make) -> None:
-    assert list(arms({"leave_out": ["keyword", "*_*"]})) == [FULL, "original", "general"]
-    found = arms({"leave_out": ["*"], "subsets": "leave_one_out", "arms": {"rrf": {"fuse.method": "rrf"}}})
-    assert list(found) == [FULL, *(f"without {name}" for name in FOUR), "rrf"]
-    assert [arm.name for arm in found.values() if arm.left_out] == [FULL]
-    assert found[FULL].values()["left_out"] is True
-    assert "left_out" not in found["rrf"].values()
-    with pytest.raises(ConfigError, match=r"ablate\.leave_out: no arm that is always there is called 'rrf' \(known: full"):
-        arms({"leave_out": ["rrf"]})
