@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
     """What one answer is worth.
 
     Attributes:
-        worth: The number of strategies with a text in it; of a step more than 0 where it has a result.
+        worth: The number of strategies with a text in it.
         faults: Why it is not worth more.
     """
 
