@@ -13,16 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.costs import stage_sums
 from cluster.errors import RewriterError, Stopped
 from cluster.isolation import KilledWorkerError
-from cluster.run.progress import ProgressTracker
-from cluster.run.snapshot import BlockTotals
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.measure.compare.arm_costs import arm_costs
 from jobs.plan.plan import plan
 from jobs.plan.work import saved
 from jobs.run.ablation import prepare_ablation
@@ -33,14 +29,13 @@ from jobs.terminal.live_display import LiveDisplay
 from tests.support.jobs.full_disk import full_disk
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import rows
-from tests.support.rewriters.fake_server import Body, FakeServer, Reply, refusal
+from tests.support.rewriters.fake_server import Body, FakeServer
 
 QUERIES = [
     "why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast", "rye", "zzz", "faint galaxies",
     "how far does a lens throw light", "harbour", "linen bag",
 ]  # fmt: skip
 STRATEGIES = ["general", "keyword", "pseudo_answer"]
-FAR = 1e-5  # vectors of one text differ in the seventh decimal between batches
 Make = Callable[..., Job]
 
 
@@ -89,62 +84,6 @@ def results(folder: Path, arm: str, keep: int = 10) -> list[tuple[Any, ...]]:
     return sorted((row["query_id"], row["rank"], row["doc_id"], row["score"], row["rerank_score"]) for row in found)
 
 
-def same(arm: str, found: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]]) -> None:
-    assert [one[:3] for one in found] == [one[:3] for one in wanted], arm
-    for one, other in zip(found, wanted, strict=True):
-        assert one[3:] == pytest.approx(other[3:], abs=FAR)
-
-
-RERANKED = {"rerank.kind": "bi_encoder"}
-ARMS = {
-    "reranked": RERANKED,
-    "together, two": {"retrieve.retrievers.dense.together": True, "rewrite.strategies": ["general", "keyword"]},
-    "routes": {"retrieve.routes": {"keyword": ["bm25"], "pseudo_answer": []}},
-    "one by one": {"rewrite.guards.near_duplicates": "drop"},
-    "replace": {**RERANKED, "rerank.combine": "replace", "rerank.keep": 3},
-}
-MORE_ARMS = {
-    "two by chance": {"rewrite.select": {"kind": "random_k", "k": 2}},
-    "never": {"rewrite.select": {"kind": "never"}},
-    "together": {"retrieve.retrievers.bm25.together": True},
-    "together without the original": {"retrieve.retrievers.bm25.together": True, "fuse.weights": {"original": 0}},
-    "shallow": {"retrieve.depth": 3, "fuse.depth": 5},
-    "other model": {"rewrite.engine.path": "other.jsonl"},
-    "blend": {**RERANKED, "rerank.combine": "blend"},
-}
-GRID = {"fuse.method": ["rrf", "weighted", "best"], "fuse.redundancy": ["none", "overlap"]}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("arms", "grid"), [(ARMS, {"fuse.method": ["weighted"]}), (ARMS | MORE_ARMS, GRID)])
-def test_each_arm_is_what_a_run_of_it_alone_is(
-    make: Make, bm25: dict[str, Any], arms: dict[str, Any], grid: dict[str, Any]
-) -> None:
-    arms = arms | {"bm25": {"retrieve.retrievers": {"words": bm25}}}
-    ablation = make({"subsets": "leave_one_out", "arms": arms, "grid": grid})
-    folder = done(ablation)
-    for answer, arm in zip(ablation.compiled.work.answers, (a for a in ablation.compiled.arms if not a.members), strict=True):
-        assert answer.arm == arm.name
-        alone = prepare(arm.config.model_copy(update={"output": "alone"}), "config.yaml")
-        is_part = arm.name in ablation.compiled.parts  # of an answer to a request that its run does not send
-        assert (alone.run_id.rpartition("-")[2] != ablation.compiled.fingerprints[arm.name]) == is_part, arm.name
-        run_in_process(alone)
-        same(arm.name, results(folder, arm.name, answer.keep), results(Path(alone.storage.root), "run", answer.keep))
-
-
-@pytest.mark.slow
-def test_the_plan_has_the_pools_of_all_arms(make: Make) -> None:
-    arms = {"other model": {"rewrite.engine.path": "other.jsonl"}, "reranked": {"rerank.kind": "bi_encoder"}}
-    ablation = make({"arms": arms})
-    plain = prepare(load_config("config.yaml"), "config.yaml")
-    assert list(plan(plain, LiveDisplay(io.StringIO()))["pools"]) == ["rewrite", "retrieve"]
-    planned = plan(plain, LiveDisplay(io.StringIO()), ablation)
-    assert list(planned["pools"]) == ["rewrite", "retrieve", "rerank", "rewrite_2"]
-    assert planned["there"].endswith("; as ablate needs them")
-    done(ablation)
-    assert list(plan(plain, LiveDisplay(io.StringIO()), ablation)["pools"]) == ["rewrite", "retrieve"]
-
-
 @pytest.mark.slow
 def test_the_plan_refuses_an_arm_whose_server_is_away(make: Make) -> None:
     away = {"kind": "openai", "model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
@@ -179,26 +118,6 @@ def test_requests_searches_and_pairs_are_made_once(make: Make) -> None:
 
 
 @pytest.mark.slow
-def test_a_second_ablation_pays_for_what_is_new(make: Make) -> None:
-    kept = "retrieve.store=true"  # lists of local BM25 indexes, too
-    done(make({"subsets": "leave_one_out"}, kept))
-    folder = done(
-        make(
-            {"arms": {"together": {"retrieve.retrievers.bm25.together": True}, "reranked": {"rerank.kind": "bi_encoder"}}}, kept
-        )
-    )
-    costs = [row for row in rows(folder, "costs") if row["query_id"] and row["stage"] in ("rewrite", "retrieve")]
-    made = Counter(row["component"] for row in costs for _ in range(row["searches"] + row["requests"]))
-    typed = {row["query_id"] for row in rows(folder, "queries")}
-    assert made["dmqr"] == len(QUERIES)  # recorded answers cost nothing, and are not stored
-    assert 0 < made["bm25"] <= len(typed)  # texts that are searched as one
-    again = done(make({"grid": {"rerank.combine": ["blend", "replace"], "rerank.kind": ["bi_encoder"]}}))
-    spent = open_run(str(again)).spent["rerank"]
-    assert sum(one.get("pairs", 0) for one in spent.values()) == 0
-    assert sum(one.get("reused", 0) for one in spent.values()) == len(rows(folder, "scores"))
-
-
-@pytest.mark.slow
 def test_an_ablation_that_fails_in_the_middle_goes_on(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     arms = {"subsets": "all", "grid": {"rerank.kind": ["none", "bi_encoder"]}}
     calm = done(make(arms, "output=calm"))
@@ -229,23 +148,6 @@ def test_an_ablation_that_goes_on_has_what_it_has_paid_before(make: Make, monkey
     assert sum(row["requests"] for row in spent) == len(server.bodies) == len(QUERIES)
     assert all(row["prompt_tokens"] and not row["reused"] for row in spent)
     assert {row["start"] for row in spent} == {1, 2}
-
-
-@pytest.mark.slow
-def test_each_of_two_engines_reports_what_it_has_added(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    ablation = make({"arms": {"other": {"rewrite.engine.path": "other.jsonl"}}})
-    finished, told = ProgressTracker.block_finished, []
-
-    def tells(self: ProgressTracker, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> None:
-        told.append((stage, stage_sums(totals.spent, "rewrite").get("requests", 0), totals.counts.get("failed_queries", 0)))
-        finished(self, stage, shard, rows, attempt, totals)
-
-    monkeypatch.setattr(ProgressTracker, "block_finished", tells)
-    folder = done(ablation)
-    requests = {stage: sum(n for of, n, _ in told if of == stage) for stage in ("rewrite", "rewrite_2")}
-    assert requests == {"rewrite": len(QUERIES), "rewrite_2": len(QUERIES)}
-    assert sum(row["requests"] for row in rows(folder, "costs") if row["stage"] == "rewrite") == 2 * len(QUERIES)
-    assert sum(n for _, _, n in told) == 1  # no answer of either engine is recorded for the first query
 
 
 @pytest.mark.slow
@@ -303,26 +205,6 @@ def test_two_ablations_of_the_same_arms_are_one(make: Make) -> None:
 
 
 @pytest.mark.slow
-def test_what_all_attempts_cost_is_what_the_arms_cost(make: Make) -> None:
-    seen: Counter[str] = Counter()
-
-    def at_the_second_attempt(body: Body) -> Reply | None:
-        prompt = json.dumps(body["messages"])
-        seen[prompt] += 1
-        return refusal(500, "the engine fell over") if seen[prompt] == 1 else None
-
-    with FakeServer(["m"], answer=at_the_second_attempt, text=lambda _: answers("moon and tides")) as server:
-        live = f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}"
-        folder = open_run(str(done(make({}, live))))
-    spent = stage_sums(folder.spent, "rewrite")
-    assert spent["requests"] == 2 * len(QUERIES)
-    full = next(one for one in arm_costs(folder, None, {}) if one.arm == "full")
-    assert full.requests == len(QUERIES)
-    assert full.prompt_tokens == pytest.approx(spent["prompt_tokens"])
-    assert full.completion_tokens == pytest.approx(spent["completion_tokens"])
-
-
-@pytest.mark.slow
 def test_samples_are_answers_of_their_own_with_their_own_seeds(make: Make) -> None:
     def said(body: Body) -> str:
         return answers("moon and tides", f"take {body['seed']} ")
@@ -338,14 +220,6 @@ def test_samples_are_answers_of_their_own_with_their_own_seeds(make: Make) -> No
         assert arms == {"full", "full #2", "full #3"}
         texts = {arm: {row["text"] for row in rows(one, "rewrites") if row["arm"] == arm} for arm in arms}
         assert len(set.union(*texts.values())) > max(map(len, texts.values()))
-
-
-def test_a_slice_of_a_name_that_the_log_has_is_by_its_column(make: Make) -> None:
-    slices = 'evaluate={"slices": ["difficulty", "words"]}'
-    assert make(None, slices).prepared.columns.values == ()
-    log = pq.read_table("log.parquet")
-    pq.write_table(log.append_column("difficulty", pa.array(["low"] * log.num_rows)), "log.parquet")
-    assert make(None, slices).prepared.columns.values == ("difficulty",)
 
 
 def test_overlap_in_place_of_cosine_is_said(make: Make) -> None:

@@ -90,16 +90,6 @@ def test_a_line_has_all_that_is_known_of_an_answer(
 
 
 @pytest.mark.slow
-def test_an_arm_has_the_lines_of_its_run(job: str) -> None:
-    ablation = finished(prepared_work(job, [], {"arms": {"one": {"answer.documents": 1}}}))
-    command(ablation, "--rows", "arm.jsonl", "--arm", "one")
-    alone = finished(prepared_work(job, ["store=null", "answer.documents=1"], None))
-    command(alone, "--rows", "run.jsonl")
-    for of_arm, of_run in zip(lines("arm.jsonl"), lines("run.jsonl"), strict=True):
-        assert of_arm == of_run | {"arm": "one"}
-
-
-@pytest.mark.slow
 def test_what_cannot_be_written_is_refused_in_one_line(job: str, bm25: dict[str, Any], tmp_path: Path) -> None:
     own = shutil.copytree(bm25["index"], tmp_path / "own-index")
     run = finished(prepared_work(job, [f"retrieve.retrievers.bm25.index={own}"], None))

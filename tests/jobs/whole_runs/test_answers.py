@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -84,23 +83,3 @@ def test_a_second_run_asks_for_what_has_failed_alone(job: str, server: FakeServe
     second = finished(prepared_work(job, ["fuse.keep=40"], None))
     assert rows(second, "answers") == rows(first, "answers")
     assert [prompt.rpartition(": ")[2] for prompt in asked(server)[sent:]] == [REFUSED]
-
-
-@pytest.mark.slow
-def test_arms_with_one_context_share_an_answer_and_each_is_its_run(job: str, server: FakeServer) -> None:
-    arms = {"three": {"answer.documents": 3}, "rrf": {"fuse.method": "rrf"}, "short": {"answer.prompt": "short_answer"}}
-    ablation = finished(prepared_work(job, [], {"arms": arms}))
-    asked_once = asked(server)
-    of_arms: dict[str, list[dict[str, Any]]] = {}
-    for one in rows(ablation, "answers"):
-        of_arms.setdefault(one.pop("arm"), []).append(one)
-    systems = [(one["messages"][0]["content"], one["messages"][-1]["content"]) for one in server.bodies]
-    needed = [pair for pair in systems if pair[1].startswith("Documents:")]
-    assert len(needed) == len(set(needed)) == len(asked_once)
-    for arm, changes in {"full": {}, **arms}.items():
-        settings = [f"{key}={value}" for key, value in changes.items()]
-        alone = rows(finished(prepared_work(job, ["store=null", *settings], None)), "answers")
-        for one in alone:
-            one.pop("arm")
-        assert sorted(alone, key=repr) == sorted(of_arms[arm], key=repr), arm
-    assert re.search("few words", needed[-1][0]) or any("few words" in system for system, _ in needed)

@@ -174,34 +174,4 @@ def test_a_query_alone_is_tried_as_before(job: str) -> None:
         tried(job, "  ", Given("a", {}))
 
 
-@pytest.mark.slow
-def test_on_ray_the_tables_are_the_same(job: str, capfd: pytest.CaptureFixture[str]) -> None:
-    found = []
-    for address in ("none", "local"):
-        assert main(["run", job, "--set", f"cluster.address={address}", "--set", f"output={address}"]) == 0
-        run = Path(capfd.readouterr().out.splitlines()[-1])
-        found.append({table: rows(run, table) for table in ("queries", "query_map", "rewrites", "results")})
-    assert found[0] == found[1]
-    assert {row["context"] for row in found[0]["queries"]} == {None, "A  lighthouse\nlamp"}
-
-
 # ---------------------------------------------------------------- what is shown
-
-
-@pytest.mark.slow
-def test_page_and_diff_show_the_earlier_turns(job: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", job]) == 0
-    run = capfd.readouterr().out.splitlines()[-1]
-    assert "earlier turns: <bdi>A  lighthouse" in Path(run, "report.html").read_text()
-    assert main(["run", job, "--set", "rewrite.strategies=[]", "--set", "name=other"]) == 0
-    other = capfd.readouterr().out.splitlines()[-1]
-    assert main(["report", run, "--no-texts", "--out", "none.html"]) == 0
-    assert "lighthouse" not in Path("none.html").read_text()
-    judged = f"{query_id('how does it work', 'a lighthouse lamp')}\td01\t1\n"
-    Path("qrels.tsv").write_text(judged)
-    capfd.readouterr()
-    assert main(["diff", run, other, "qrels.tsv", "--key", "query_id", "--json"]) == 0
-    values = json.loads(capfd.readouterr().out)
-    assert {one["context"] for one in values["moved"] if one["query"] == "how does it work"} >= {"A  lighthouse\nlamp"}
-    assert main(["diff", run, other]) == 0
-    assert "after: A lighthouse lamp" in capfd.readouterr().out

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import html
-import io
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,21 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from jobs.chain.stages.llm.grade import named_sentences
-from jobs.config.load import load_config
-from jobs.job.prepare import prepare
-from jobs.measure.compare.arm_costs import arm_costs
-from jobs.pages.report import report
-from jobs.pages.try_one import page as try_page
-from jobs.plan.budget import over_budget
-from jobs.plan.plan import plan
 from jobs.runs.folder import RunFolder
-from jobs.terminal.live_display import LiveDisplay
-from jobs.try_one.stages import LoadedConfig
-from jobs.try_one.trial import trial_values
-from retrievers.local.build import build_local_index
 from rewriters.reading.words.sentences import split_sentences
 from tests.support.jobs.corrective_llm import (
     kept_of,
@@ -40,9 +25,8 @@ from tests.support.jobs.corrective_llm import (
     web_query_of,
 )
 from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
-from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.web_server import WebServer
-from tests.support.rewriters.fake_server import FakeServer, Reply, completion, refusal
+from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
 HITS = 2
 
@@ -176,60 +160,6 @@ def test_results_are_corrected_as_the_rule_says(job: str, server: FakeServer, we
 
 
 @pytest.mark.slow
-def test_a_second_run_asks_nothing_and_each_arm_is_its_run(
-    job: str, server: FakeServer, web: WebServer, passages: dict[str, str]
-) -> None:
-    arms: dict[str, dict[str, Any]] = {
-        "any": {"web.when": "any"}, "two": {"grade.documents": 2}, "whole": {"grade.strips": None},
-        "plain": {"rewrite.strategies": [], "grade.question": None}, "dry": {"web": None}, "rrf": {"fuse.method": "rrf"},
-        "query": {"grade.against": "query"},
-    }  # fmt: skip
-    ablation = finished(prepared_work(job, [], {"arms": arms}))
-    for arm in ("full", "rrf"):
-        check(ablation, ByHand(ablation, passages, arm, rewrites_of="full"), web, arm)
-    check(ablation, ByHand(ablation, passages, "any", rewrites_of="full", when="any"), web, "any")
-    sent, searched = len(server.bodies), len(web.texts)
-    assert len(web.texts) == len(set(web.texts))
-    needs = {one.arm: one for one in arm_costs(ablation, None, {})}
-    by_hand = ByHand(ablation, passages, "full", rewrites_of="full")
-    ambiguous = [key for key, (verdict, _) in by_hand.grades.items() if verdict == "ambiguous"]
-    assert needs["full"].grades == 5 + len(by_hand.grades) + len(ambiguous) + len(by_hand.web)
-    assert (needs["full"].web_searches, needs["dry"].web_searches) == (len(set(by_hand.web.values())), 0)
-    assert needs["dry"].grades == needs["full"].grades - len(by_hand.web)
-    tables = ("grades", "corrections", "answers")
-    for arm, changes in {"full": {}, **arms}.items():
-        settings = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
-        alone = finished(prepared_work(job, [*settings, "name=alone"], None))
-        for table in tables:
-            of_arm = [one | {"arm": ""} for one in rows(ablation, table) if one["arm"] == arm]
-            assert sorted(map(repr, of_arm)) == sorted(repr(one | {"arm": ""}) for one in rows(alone, table)), (arm, table)
-        assert {one["reused"] for one in rows(alone, "costs") if one["stage"] in ("grade", "web", "answer")} <= {0, 1, 2, 3}
-    assert [kind_of(prompt_of(one)) for one in server.bodies[sent:] if kind_of(prompt_of(one)) != "other"] == []
-    assert web.texts[searched:] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("when", ["any", "none"])
-def test_without_the_relevant_documents_the_web_is_asked_by_the_rule(
-    job: str, web: WebServer, passages: dict[str, str], tmp_path: Path, when: str
-) -> None:
-    """The documents that answer the queries are taken out of the corpus, as in the paper's case without support."""
-    whole = finished(prepared_work(job, ["name=whole"], None))
-    by_hand = ByHand(whole, passages, "run")
-    relevant = {doc for (_, doc), (verdict, _) in by_hand.grades.items() if verdict == "relevant"}
-    left = {doc_id: text for doc_id, text in passages.items() if doc_id not in relevant}
-    pq.write_table(pa.table({"doc_id": list(left), "text": list(left.values())}), tmp_path / "left.parquet")
-    build_local_index(tmp_path / "left", tmp_path / "left.parquet", index_fields("english"))
-    before = len(web.texts)
-    settings = [f"retrieve.retrievers.bm25.index={tmp_path / 'left'}", f"web.when={when}", "store=null"]
-    run = finished(prepared_work(job, settings, None))
-    expected = ByHand(run, passages, "run", when=when)
-    check(run, expected, web)
-    assert len(web.texts) - before == len(set(expected.web.values()))
-    assert len(expected.web) > len(by_hand.web)
-
-
-@pytest.mark.slow
 def test_the_web_is_away_and_what_is_kept_stands_alone(job: str, web: WebServer, passages: dict[str, str]) -> None:
     texts = set(ByHand(finished(prepared_work(job, ["store=null", "name=first"], None)), passages, "run").web.values())
     failing = sorted(texts)[0]
@@ -268,68 +198,6 @@ def test_what_cannot_be_graded_stays(job: str, server: FakeServer, passages: dic
     assert ungraded <= shown
 
 
-def test_a_judge_with_the_prompt_of_the_grades_pays_for_none_of_them(
-    job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def graded(body: dict[str, Any]) -> str:
-        if "Query: " in prompt_of(body) and "Document:" in prompt_of(body):
-            return json.dumps({"match": 1, "trust": 2, "overall": len(prompt_of(body)) % 4})
-        return said(body)
-
-    monkeypatch.setattr(server, "_text", graded)
-    engine = json.dumps({"kind": "openai", "model": "grader-8b", "base_url": server.address, "attempts": 1})
-    judge = f'judge={{"engine": {engine}, "relevance": {{"documents": 4}}}}'
-    settings = ["grade.prompt=relevance", "grade.against=query", "grade.strips=null", judge]
-    run = finished(prepared_work(job, settings, None))
-    grades = {(one["query_id"], one["doc_id"]): one["grade"] for one in rows(run, "grades")}
-    judged = {(one["query_id"], one["doc_id"]): float(one["grade"]) for one in rows(run, "judgements")}
-    assert {key: judged[key] for key in grades} == grades
-    of_stage = {stage: [one for one in rows(run, "costs") if one["stage"] == stage] for stage in ("grade", "judge")}
-    assert sum(one["requests"] for one in of_stage["grade"] if one["component"] == "relevance") == len(grades)
-    assert sum(one["requests"] for one in of_stage["judge"]) == len(judged) - len(grades)
-    assert sum(one["reused"] for one in of_stage["judge"]) == 0, "what was graded is a cost of the grading alone"
-    sent = [prompt_of(one) for one in server.bodies if '"overall"' in one["messages"][0]["content"]]
-    assert len(sent) == len(set(sent)) == len(judged)
-
-
-@pytest.mark.slow
-def test_try_plan_and_report_show_each_step(job: str, web: WebServer, passages: dict[str, str]) -> None:
-    run = finished(prepared_work(job, [], None))
-    by_hand = ByHand(run, passages, "run")
-    query_id = next(one for one, text in by_hand.web.items() if by_hand.questions[one] and web.found(text))
-    page = report(run, None, None)
-    assert html.escape(str(by_hand.questions[query_id])) in page
-    assert html.escape(by_hand.web[query_id]) in page
-    assert html.escape(web.found(by_hand.web[query_id])[0][1]) in page
-    config = load_config(job, [])
-    planned = plan(prepare(config, job), LiveDisplay(io.StringIO()))
-    left = {name: planned["left"][name] for name in ("grades", "web_searches", "answers")}
-    assert left == {"grades": 0, "web_searches": 0, "answers": 0}  # it is finished
-    Path(job).with_name("prices.yaml").write_text("searches: {web.search: 8000.0}\n")
-    other = load_config(job, ["name=other", "limits.max_cost_usd=0.01"])
-    planned = plan(prepare(other, job), LiveDisplay(io.StringIO()))
-    of_web, usd = planned["missing"]["kinds"]["web searches"], len(QUERIES) * 0.008
-    assert of_web["number"] == {"low": 0, "expected": len(QUERIES), "high": len(QUERIES)}
-    assert of_web["usd"] == pytest.approx({"low": 0, "expected": usd, "high": usd})
-    assert "the run may stop before its end" in str(over_budget(planned))
-    assert planned["left"]["grades"] == len(QUERIES) * (1 + 3 + 3 + 1)
-    assert planned["left"]["web_searches"] == len(QUERIES)
-    with LoadedConfig(config, job, "small") as loaded:
-        trial = loaded.try_query(by_hand.texts[query_id], lambda _: None)
-    values = trial_values(trial)
-    assert values["correction"]["question"] == by_hand.questions[query_id]
-    assert values["correction"]["web_query"] == by_hand.web[query_id]
-    found = [url for url, _, _ in web.found(by_hand.web[query_id], HITS)]
-    assert [one["url"] for one in values["correction"]["pages"]] == found
-    graded = {one["doc_id"]: (one["verdict"], one["strips"]) for one in values["grades"]}
-    assert graded == {doc: of for (of_query, doc), of in by_hand.grades.items() if of_query == query_id}
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(try_page([trial], prompts=False))
-    shown = console.export_text()
-    assert str(by_hand.questions[query_id])[:40] in shown
-    assert by_hand.web[query_id][:40] in shown
-
-
 @pytest.mark.parametrize(
     ("said_of_them", "kept"),
     [
@@ -352,60 +220,3 @@ def test_what_is_masked_in_the_query_is_masked_in_every_prompt(job: str, server:
     prompts = [prompt for one in server.bodies if kind_of(prompt := prompt_of(one)) != "other"]
     assert {kind_of(one) for one in prompts} >= {"question", "grade", "answer"}
     assert not [one for one in prompts if "5551234" in one.rpartition("Question: ")[2]]  # pages say what they were asked
-
-
-@pytest.mark.slow
-def test_try_shows_each_grade_with_its_own_tokens_and_document(job: str, server: FakeServer, passages: dict[str, str]) -> None:
-    def counted(body: dict[str, Any]) -> Reply:
-        prompt = prompt_of(body)
-        if kind_of(prompt) == "grade" and passages["d04"] in prompt:
-            return refusal(400, "no such document")
-        good = completion(said(body), {"prompt_tokens": len(prompt), "completion_tokens": 3})
-        return Reply(content=json.dumps(good).encode(), headers={"Content-Type": "application/json"})
-
-    server.answer = counted
-    query = QUERIES[0]  # of which three documents are found
-    with LoadedConfig(load_config(job, []), job, "small") as loaded:
-        trial = loaded.try_query(query, lambda _: None)
-    grades = [one for one in trial.requests if one["request"] == "three_grades"]
-    answered = [one for one in grades if one["answer"] is not None]
-    ranked = [hit["doc_id"] for hit in trial.row["hits"]][:3]
-    assert "d04" in ranked
-    assert [one["document"] for one in answered] == [doc_id for doc_id in ranked if doc_id != "d04"]
-    assert len(answered) == 2
-    for one in answered:
-        assert passages[one["document"]] in one["prompt"]
-        assert (one["prompt_tokens"], one["requests"], one["reused"]) == (len(one["prompt"]), 1, False)
-    (failed,) = [one for one in grades if one["answer"] is None]
-    assert failed["error"] is not None
-    assert "no such document" in failed["message"]
-    assert sum(one["prompt_tokens"] or 0 for one in trial.requests) == sum(
-        sums.get("prompt_tokens", 0) for of in trial.spent.values() for sums in of.values()
-    )
-    console = Console(width=200, record=True, file=io.StringIO())
-    console.print(try_page([trial], prompts=True))
-    shown = console.export_text()
-    for one in answered:
-        assert f"request three_grades about {one['document']}  grader-8b, {one['prompt_tokens']:,} prompt tokens" in shown
-    assert "no such document" in shown
-    finished(prepared_work(job, [], None))
-    with LoadedConfig(load_config(job, []), job, "small") as loaded:
-        again = loaded.try_query(query, lambda _: None)
-    stored = [one for one in again.requests if one["request"] == "three_grades" and one["answer"] is not None]
-    assert [(one["document"], one["reused"], one["prompt_tokens"]) for one in stored] == [
-        (one["document"], True, 0) for one in answered
-    ]
-
-
-@pytest.mark.slow
-def test_a_report_shows_every_request_where_it_is_asked_for(job: str, passages: dict[str, str]) -> None:
-    run = finished(prepared_work(job, [], None))
-    one_each, all_of_them = (html.unescape(report(run, None, None, requests=which)) for which in ("kinds", "all"))
-    graded = [(one["query_id"], one["doc_id"]) for one in rows(run, "grades")]
-    by_query = Counter(query_id for query_id, _ in graded)
-    assert max(by_query.values()) == 3
-    for doc_id in {doc_id for _, doc_id in graded}:
-        assert f"three_grades about {doc_id}: " in all_of_them
-    assert len(re.findall(r"three_grades about d\d+: ", all_of_them)) == len(graded)
-    assert len(re.findall(r"three_grades about d\d+, one of 3: ", one_each)) == sum(n == 3 for n in by_query.values())
-    assert "three_grades about" not in html.unescape(report(run, None, None, texts=False, requests="all"))

@@ -16,7 +16,6 @@ from cluster.run.stage import shard_of
 from jobs.chain.drift import drifted
 from jobs.chain.search_texts import query_texts
 from jobs.chain.stages.order import Order
-from jobs.pages.closing import arm_guards, closing_values, compared
 from jobs.pages.report import report
 from jobs.pages.summary import closing_values as run_values
 from jobs.pages.summary import guard_words
@@ -161,23 +160,6 @@ def test_a_resumed_run_counts_what_a_whole_one_does(make: Make, monkeypatch: pyt
     resumed = finished(make())
     assert len(resumed.starts) == 2
     assert guard_counts(resumed) == guard_counts(whole) == FOUND
-
-
-@pytest.mark.slow
-def test_each_arm_counts_what_a_run_of_it_does(make: Make) -> None:
-    arms = {"general alone": {"rewrite.strategies": ["general"]}, "overlap": {"fuse.redundancy": "overlap"}}
-    ablation = make(ablate={"arms": arms})
-    folder = finished(ablation)
-    assert guard_counts(folder, "arm/full/guard/") == FOUND
-    for arm, settings in (
-        ("general alone", ['rewrite.strategies=["general"]']), ("overlap", ["fuse.redundancy=overlap"]),
-    ):  # fmt: skip
-        alone = finished(make(GUARDS, f"output={arm.partition(' ')[0]}", *settings))
-        assert guard_counts(folder, f"arm/{arm}/guard/") == guard_counts(alone)
-    assert arm_guards(folder)["full"] == {"drift": 1, "repeated_text": 3, "lost_rare_word": 2}
-    assert "original" not in arm_guards(folder)
-    values = closing_values(compared(folder, None, ablation.prepared.config.evaluate, None))
-    assert values["guards"] == arm_guards(folder)
 
 
 @pytest.mark.parametrize("together", [False, True])

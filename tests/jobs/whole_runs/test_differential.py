@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -58,15 +59,17 @@ def check(seed: int, world: World, config_file: Callable[[Any], str]) -> None:
     config, alone, before = load_config(path), Alone(world), len(world.llm.bodies)
     first = ablation(drawing.values, drawing.ablate)
     folder = run_in_process(first)
-    bodies, sent = {json.dumps(one, sort_keys=True) for one in world.llm.bodies[before:]}, set[str]()
+    bodies, sent = Counter(json.dumps(one, sort_keys=True) for one in world.llm.bodies[before:]), set[str]()
     made = [arm for arm in first.compiled.arms if not arm.members]
     named = [arm for arm in made if arm.family == "arms" or arm.name == FULL]
     others = [arm for arm in made if arm not in named]
     looked = [*named, *pick.sample(others, min(1, len(others)))]
     wrong = wrong_arms(first, folder, config, alone, looked, sent)
     wrong += [f"{arm.name} is not alone" for arm in made if is_single(arm) and has_original(arm.config)]
-    if not sent <= bodies:
-        wrong.append(f"{len(sent - bodies)} requests of runs were not sent")
+    if missing := sent - bodies.keys():
+        wrong.append(f"{len(missing)} requests of runs were not sent")
+    if twice := [one for one, times in bodies.items() if times > 1]:
+        wrong.append(f"{len(twice)} requests were sent twice, such as {twice[0][:300]}")
     if pick.random() < 0.2:  # a second ablation, whose config was an arm of the first: what was stored must be its own
         arm = next(one for one in made if one.name == "arm 1")
         values = json.loads(arm.config.model_dump_json(exclude={"ablate"}))

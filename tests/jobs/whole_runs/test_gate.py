@@ -11,24 +11,16 @@ from typing import Any
 import pytest
 
 from cluster.errors import ConfigError, Stopped
-from jobs.chain.stages.order import Order
 from jobs.counts import GateQueries
-from jobs.pages.ablation import ablation_report
-from jobs.pages.closing import closing_values, compared
-from jobs.pages.report import report
 from jobs.runs.folder import RunFolder
-from jobs.runs.gate import saving_of_run
 from jobs.runs.tally import tally_of
 from tests.support.jobs.in_process_runs import (
     QUERIES,
     finished,
     job_in_process,
-    prepared_job,
     prepared_work,
     rows,
-    run_in_process,
 )
-from tests.support.jobs.report_runs import Page
 from tests.support.params import rest_slow
 from tests.support.rewriters.fake_server import FakeServer
 
@@ -162,57 +154,6 @@ def test_the_gate_comes_before_any_selection(job: str, server: FakeServer, selec
 
 
 @pytest.mark.slow
-def test_arms_are_their_runs_and_a_second_run_asks_nothing(job: str, server: FakeServer) -> None:
-    arms = {
-        "never": {"rewrite.gate": None}, "lead": {"rewrite.gate": {"by": "bm25", "lead": LEAD}},
-        "quantile": {"rewrite.gate.below": {"quantile": 0.5}}, "rrf": {"fuse.method": "rrf"},
-        "separate": {"rewrite.calls": "separate"}, "one": {"rewrite.select": {"kind": "random_k", "k": 1}},
-        "joined": {"rewrite.gate": None, "retrieve.retrievers.bm25.together": True},
-    }  # fmt: skip
-    grid = {"rewrite.gate.below": [0.5, 2.0]}
-    ablation = finished(prepared_work(job, [], {"arms": arms, "grid": grid}))
-    sent = asked(server)
-    assert set(sent) == set(QUERIES)  # an arm has no gate
-    known = {"full": {}, "original": {"rewrite.strategies": []}, "below=0.5": {"rewrite.gate.below": 0.5},
-             "below=2.0": {"rewrite.gate.below": 2.0}, **arms}  # fmt: skip
-    for arm, changes in known.items():
-        settings = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
-        alone = finished(prepared_work(job, [*settings, "name=alone"], None))
-        columns = ("rank", "doc_id", "score", "fused_score")
-        assert by_query(alone, "results", *columns) == by_query(ablation, "results", *columns, arm=arm), arm
-        reading = next(one["rewrites_of"] for one in ablation.record["ablation"]["arms"] if one["name"] == arm)
-        if arm not in ("original", "joined", "never"):
-            found = by_query(ablation, "selections", "reason", "strategies", arm=reading)
-            assert found == by_query(alone, "selections", "reason", "strategies"), arm
-    assert asked(server) == sent  # also of the arms alone: all is in the store
-    ungated = {one["name"]: one.get("without_gate") for one in ablation.record["ablation"]["arms"]}
-    assert {arm for arm, other in ungated.items() if other} == {"full", "lead", "quantile", "below=0.5", "below=2.0"}
-    assert {ungated[arm] for arm in ("full", "lead", "quantile")} == {"never"}
-
-
-@pytest.mark.slow
-def test_a_run_that_failed_goes_on_with_what_was_asked(job: str, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = finished(prepared_work(job, ["name=whole", "store=null"], None))
-    sent, order, calls = asked(server), Order.__call__, Counter[str]()
-
-    def broken(self: Order, table: Any) -> Any:
-        calls["blocks"] += 1
-        if calls["blocks"] == 2:
-            raise OSError(28, "No space left on device")
-        return order(self, table)
-
-    monkeypatch.setattr(Order, "__call__", broken)
-    before = len(server.bodies)
-    with pytest.raises(OSError, match="No space"):
-        run_in_process(prepared_job(job, "store=null"))
-    monkeypatch.setattr(Order, "__call__", order)
-    run = finished(prepared_work(job, ["store=null"], None))
-    assert asked(server, before) == sent
-    for table in ("rewrites", "selections", "results", "runs"):
-        assert sorted(map(repr, rows(run, table))) == sorted(map(repr, rows(whole, table))), table
-
-
-@pytest.mark.slow
 def test_a_run_whose_money_ends_is_the_whole_run_once_it_has_more(job: str, tmp_path: Path, server: FakeServer) -> None:
     """The gate searches anew what is not committed; nothing is asked twice, and the way on is told by what it said so far."""
     (tmp_path / "prices.yaml").write_text("tokens: {rewriter-8b: {prompt: 0, completion: 1000000}}\n")
@@ -241,22 +182,6 @@ def test_a_run_whose_money_ends_is_the_whole_run_once_it_has_more(job: str, tmp_
     assert sum(one["requests"] for one in rows(run, "costs") if one["stage"] == "rewrite") == sum(sent.values())
 
 
-@pytest.mark.slow
-def test_planned_requests_are_those_that_gates_have_let_through(job: str, server: FakeServer) -> None:
-    nested = prepared_work(job, [], {"grid": {"rewrite.gate.below": [0.5, 2.0]}})
-    assert nested.requests.of_query({}) == (1, True)  # nothing is heard yet
-    counts = finished(nested).counts
-    assert nested.requests.of_query(counts) == (pytest.approx(asked(server).total() / len(QUERIES)), False)
-    apart = prepared_work(job, [], {"arms": {"lead": {"rewrite.gate": {"by": "bm25", "lead": LEAD}}}})
-    number, at_most = apart.requests.of_query(finished(apart).counts)
-    assert not at_most
-    scores = original_scores(finished(prepared_work(job, ["rewrite.strategies=[]", "name=alone"], None)))
-    low, close = unsure(scores, BELOW), unsure(scores, lead=LEAD)
-    assert len(low | close) / len(QUERIES) <= number <= min(1.0, (len(low) + len(close)) / len(QUERIES)) + 1e-9
-    varying = prepared_work(job, ["rewrite.select={kind: random_k, k: 1}", "name=varying"], None)
-    assert varying.requests.of_query(counts).at_most
-
-
 def test_what_people_have_pinned_stays_where_the_gate_lets_nothing_be_rewritten(job: str, tmp_path: Path) -> None:
     plain = finished(prepared_work(job, ["rewrite.strategies=[]", "name=plain"], None))
     (sure, *_) = sorted(set(QUERIES) - unsure(original_scores(plain), BELOW))
@@ -281,72 +206,3 @@ def test_what_people_have_pinned_stays_where_the_gate_lets_nothing_be_rewritten(
 def test_a_gate_without_a_score_is_refused(job: str, settings: list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         prepared_work(job, settings, None)
-
-
-@pytest.mark.slow
-def test_a_gate_over_two_retrievers_and_two_engines(
-    job: str, server: FakeServer, bm25: dict[str, Any], served_dense: dict[str, Any]
-) -> None:
-    """Arms whose common engines differ have stages of their own, which all know what the gate says."""
-    retrievers = f"retrieve.retrievers={json.dumps({'bm25': bm25, 'dense': served_dense})}"
-    plain = finished(prepared_work(job, [retrievers, "rewrite.strategies=[]", "name=plain"], None))
-    with FakeServer(["other-8b"], text=said) as other:
-        arms = {
-            "other": {"rewrite.engine.model": "other-8b", "rewrite.engine.base_url": other.address},
-            "dense": {"rewrite.gate": {"by": "dense", "below": 0.5}},
-        }
-        ablation = finished(prepared_work(job, [retrievers, "evaluate.baseline=full"], {"arms": arms}))
-        for arm, changes in arms.items():
-            settings = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
-            alone = finished(prepared_work(job, [retrievers, *settings, "name=alone"], None))
-            assert by_query(alone, "results", "rank", "doc_id", "score") == by_query(
-                ablation, "results", "rank", "doc_id", "score", arm=arm
-            )
-        low = unsure(original_scores(plain), BELOW)
-        assert asked(other) == Counter(low)
-    costs = [one for one in rows(ablation, "costs") if one["stage"] == "gate" and one["component"] in ("bm25", "dense")]
-    assert {one["component"] for one in costs} == {"bm25", "dense"}
-    assert sum(one["searches"] + one["reused"] for one in costs) == 2 * len(QUERIES)
-
-
-@pytest.mark.slow
-def test_what_a_gate_saves_stands_beside_what_it_loses(job: str, tmp_path: Path) -> None:
-    judgements = "".join(f"{query}\t{doc_id}\t1\n" for query in QUERIES for doc_id in ("d02", "d07"))  # what rewrites find
-    (tmp_path / "qrels.tsv").write_text(judgements)
-    (tmp_path / "prices.yaml").write_text("tokens: {rewriter-8b: {prompt: 1000, completion: 2000}}\n")
-    arms = {"all": {"rewrite.gate": None}, "two": {"rewrite.calls": "separate"}}
-    judged = ["evaluate.qrels=qrels.tsv", "evaluate.key=query", "evaluate.measures=[nDCG@10, R@10]", "fuse.redundancy=none"]
-    prepared = prepared_work(job, judged, {"arms": arms})
-    folder = finished(prepared)
-    found = compared(folder, prepared.prepared.judgements, prepared.prepared.config.evaluate, prepared.prepared.prices)
-    gates = {one.arm: one for one in found.gates}
-    assert gates.keys() == {"full", "general", "keyword", "two"}
-    low = len(unsure(original_scores(folder), BELOW))
-    one = gates["full"]
-    assert (one.saving.sure, one.saving.unsure, one.without) == (len(QUERIES) - low, low, "all")
-    assert one.saving.requests == len(QUERIES) - low
-    assert gates["two"].saving.requests == 2 * (len(QUERIES) - low)
-    assert gates["two"].without is None
-    assert one.saving.usd == pytest.approx(usd_of_a_request(folder) * (len(QUERIES) - low))
-    assert found.comparison is not None
-    means = {(of.arm, of.measure): of.mean for of in found.comparison.differences}
-    for loss in one.losses:
-        assert loss.difference == pytest.approx(means["full", loss.measure] - means["all", loss.measure])
-    assert {loss.measure for loss in one.losses} == {"nDCG@10", "R@10"}
-    assert any(loss.difference for loss in one.losses)
-    words = "".join(str(cell) for cell in closing_values(found)["gates"])
-    assert "'without': 'all'" in words
-    assert "Gates: what they save, and what that loses" in Page(ablation_report(found)).sections["cost"]
-    run = finished(prepared_work(job, [*judged, "name=alone", "store=null"], None))
-    saving = saving_of_run(run, prepared.prepared.prices)
-    assert saving is not None
-    assert saving.requests == len(QUERIES) - low
-    assert saving.usd == pytest.approx(usd_of_a_request(run) * (len(QUERIES) - low))
-    assert f"{len(QUERIES) - low} of {len(QUERIES)} queries" in saving.words
-    assert saving.words in Page(report(run, prepared.prepared.prices, None)).sections["selection"]
-    assert f"{len(QUERIES) - low} queries not to be rewritten" in report(run, None, None)
-
-
-def usd_of_a_request(run: RunFolder) -> float:
-    costs = [row for row in rows(run, "costs") if row["component"] == "dmqr" and row["requests"]]
-    return sum(row["prompt_tokens"] * 1e-3 + row["completion_tokens"] * 2e-3 for row in costs) / len(costs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 from collections.abc import Callable
@@ -128,18 +127,6 @@ def test_an_arm_is_measured_as_trec_eval_measures_the_file(
     assert without == {name: of for name, of in found.items() if name != "other.v1"}
 
 
-@pytest.mark.slow
-def test_another_file_is_another_ablation(config: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    path = config(ablate={"runs": {"other": "other.run"}})
-    found = []
-    for seed in (7, 7, 8):
-        run = write_run(tmp_path / "other.run", seed)
-        out, _ = done("ablate", path, "--json", capfd=capfd)
-        assert means(json.loads(out))["other"] == pytest.approx(by_trec_eval(run), abs=1e-12)
-        found.append(len(list((tmp_path / "runs").glob("small-*"))))
-    assert found == [1, 1, 2]
-
-
 def test_a_run_file_is_not_the_web(config: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """There is no space and no table of pages, and a plan looks the other lists up."""
     write_run(tmp_path / "other.run")
@@ -150,31 +137,6 @@ def test_a_run_file_is_not_the_web(config: Write, tmp_path: Path, capfd: pytest.
     assert not kept_spaces(job.prepared.config, job.compiled.work)
     assert {"runs", "web"} & job.schemas.keys() == {"runs"}
     assert not _blind(job.compiled.work)
-
-
-@pytest.mark.slow
-def test_as_a_retriever_it_has_lists_of_the_originals_alone(
-    config: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    run = write_run(tmp_path / "other.run")
-    (tmp_path / "other.run.gz").write_bytes(gzip.compress((tmp_path / "other.run").read_bytes()))
-    bm25 = {"kind": "local", "index": "index", "analyzer": "english"}
-    path = config(retrieve={"retrievers": {"bm25": bm25, "other": {"kind": "trec", "path": "other.run.gz"}}})
-    out, err = done("run", path, capfd=capfd)
-    assert "rewrites are not searched there (general): it has lists of the log's queries" in err
-    place = Path(out.splitlines()[-1])
-    lists = {(row["strategy"], row["retriever"]) for row in rows(place, "runs")}
-    assert lists == {("original", "bm25"), ("original", "other"), ("general", "bm25")}
-    query_of = {row["log_id"]: row["query_id"] for row in rows(place, "query_map")}
-    for topic in ("q1", "q2"):
-        mine = sorted((row["rank"], row["doc_id"]) for row in rows(place, "runs")
-                      if (row["query_id"], row["retriever"]) == (query_of[topic], "other"))  # fmt: skip
-        expected = sorted(DOCUMENTS, key=lambda doc_id: (run[topic][doc_id], doc_id), reverse=True)
-        assert [doc_id for _, doc_id in mine] == expected
-    planned, _ = done("plan", path, capfd=capfd)
-    assert "finished" in planned
-    shown, _ = done("try", path, QUERIES["q1"], capfd=capfd)
-    assert "other" in shown
 
 
 def test_what_cannot_be_is_refused_in_one_line(config: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -198,16 +160,6 @@ def test_what_cannot_be_is_refused_in_one_line(config: Write, tmp_path: Path, ca
         assert main(["ablate", config(**parts)]) == 2
         err = capfd.readouterr().err.strip()
         assert words in err.splitlines()[-1], err
-
-
-def test_alone_it_is_a_run_without_rewrites(config: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    run = write_run(tmp_path / "other.run")
-    retrieve = {"retrievers": {"other": {"kind": "trec", "path": "other.run"}}}
-    out, _ = done("run", config(retrieve=retrieve, rewrite={"strategies": []}), capfd=capfd)
-    place = Path(out.splitlines()[-1])
-    measured = json.loads((place / "evaluation.json").read_text())["measures"]
-    assert {name: one["results"] for name, one in measured.items()} == pytest.approx(by_trec_eval(run), abs=1e-12)
-    assert [row["reason"] for row in rows(place, "errors")] == ["no_hits"]
 
 
 def test_a_cluster_is_sent_the_file(config: Write, tmp_path: Path) -> None:

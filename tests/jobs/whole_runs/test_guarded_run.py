@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.costs import stage_sums
 from cluster.errors import ConfigError, DmqrError
 from jobs.__main__ import main
 from jobs.config.config import Config
@@ -167,15 +166,3 @@ def test_as_many_searches_are_saved_as_each_retriever_makes_for_a_text(values: d
     assert saved("x") == 3
     assert saved("x", "y") == 3  # y makes one search of all texts
     assert saved("x", "z") == 3 + 2 * 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("together", [False, True])
-def test_the_searches_saved_are_those_that_a_run_without_the_guard_makes(job: Callable[..., str], together: bool) -> None:
-    def searches(near_duplicates: str) -> tuple[RunFolder, int]:
-        settings = "rewrite.strategies=[general, keyword]", f"retrieve.retrievers.bm25.together={together}".lower()
-        found = run(job(near_duplicates=near_duplicates), *settings)
-        return found, int(stage_sums(found.spent, "retrieve")["searches"])
-
-    (dropped, few), (_, many) = searches("drop"), searches("count")
-    assert searches_saved(dropped.counts, dropped.config) == many - few == (0 if together else 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,24 +16,19 @@ from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.index.index import index
 from jobs.job.engine import resolve
-from jobs.job.keys import fingerprint
 from jobs.job.opening import open_documents
 from jobs.job.pools import shared_limits, with_precisions
 from jobs.job.prepare import prepare
 from jobs.job.shipping import absolute
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate.evaluate import evaluate
-from jobs.plan.work import all_searches, planned_saving
-from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
 from jobs.submit.sent_config import sent_config
 from jobs.terminal.live_display import LiveDisplay
-from jobs.try_one.stages import LoadedConfig
 from retrievers.local.build import build_local_index
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import OpenaiSettings
 from tests.support.jobs.in_process_runs import job_in_process, prepared_job, run_in_process
-from tests.support.jobs.report_runs import page
 from tests.support.jobs.retrieval import block, passed, query, searches
 from tests.support.jobs.whole_runs import rows
 from tests.support.jobs.workers import plain
@@ -71,12 +65,6 @@ def test_it_has_one_list_per_text_and_searches_of_each_part(bm25: Values, served
         assert {doc_id for doc_id, _ in hits} <= alone | {f"d0{n}" for n in range(1, 9)}
 
 
-def test_together_is_of_the_whole(hybrid: Values) -> None:
-    made = worker({"both": hybrid | {"together": True}})(block(query("lamp of a lighthouse", keyword="lamp, sea")))
-    assert [strategy for _, strategy, _ in passed(made)] == ["together"]
-    assert searches(made) == [{"both/bm25": 1, "both/dense": 1}]
-
-
 def test_one_retriever_that_fails_fails_the_query(hybrid: Values, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = worker({"both": hybrid})
     part = opened._retrievers["both"]._parts["dense"]  # type: ignore[attr-defined]
@@ -87,39 +75,6 @@ def test_one_retriever_that_fails_fails_the_query(hybrid: Values, monkeypatch: p
     monkeypatch.setattr(part, "search", fail)
     with pytest.raises(OSError, match="away"):
         opened(block(query("yeast")))
-
-
-def test_a_run_is_planned_and_named_by_what_it_searches(path: str, hybrid: Values) -> None:
-    prepared = prepared_job(path).prepared
-    assert all_searches(prepared.config, {"original": 1, "general": 1}) == {"bm25/bm25": 2, "bm25/dense": 2}
-    assert list(prepared.identity["indexes"]["bm25"]["of"]) == ["bm25", "dense"]
-    names = {prepared.run_id}
-    for change in ("k=7", "method=minmax", "depth=5"):
-        names.add(prepared_job(path, f"retrieve.retrievers.bm25.{change}").prepared.run_id)
-    assert len(names) == 4
-    other = json.loads(json.dumps(prepared.identity))
-    other["indexes"]["bm25"]["of"]["dense"]["corpus"] = "sha256:another"
-    assert fingerprint(other) != fingerprint(prepared.identity)
-
-
-@pytest.mark.slow
-def test_a_run_and_a_trial_find_the_same(path: str) -> None:
-    prepared = prepared_job(path).prepared
-    folder = run_in_process(prepared)
-    hits = [row for row in rows(folder, "results") if row["rank"] <= 3]
-    assert {source["retriever"] for row in hits for source in row["sources"]} == {"bm25"}
-    report = page(open_run(str(folder)))
-    assert any("bm25/dense" in cell for table in report.rows.values() for row in table for cell in row)
-    assert "Sourdough rises slowly" in report.sections["samples"]  # texts are those of the first index
-    (asked,) = (row for row in rows(folder, "queries") if row["query"] == "yeast")
-    with LoadedConfig(prepared.config, path, "small") as loaded:
-        tried = loaded.try_query("yeast", lambda words: None)
-    mine = [row["doc_id"] for row in sorted(hits, key=lambda row: row["rank"]) if row["query_id"] == asked["query_id"]]
-    assert [one["doc_id"] for one in tried.row["hits"][:3]] == mine
-    assert set(tried.spent["retrieve"]) == {
-        "bm25/bm25@",
-        f"bm25/dense@{prepared.config.retrieve.retrievers['bm25'].encoder.model}",
-    }  # type: ignore[union-attr]
 
 
 def test_a_measure_knows_how_deep_its_lists_are(path: str) -> None:
@@ -200,28 +155,3 @@ def test_documents_of_two_corpora_are_refused(
     config = load_config(path, [f"retrieve.retrievers.bm25.of.bm25.index={tmp_path}/other", "fuse.duplicates=drop"])
     with pytest.raises(ConfigError, match=r"bm25\.of\.bm25, bm25\.of\.dense search indexes of different corpora"):
         prepare(config, path)
-
-
-@pytest.mark.slow
-def test_an_arm_with_it_is_what_a_run_of_it_alone_is(path: str, bm25: Values, served_dense: Values) -> None:
-    arms = {
-        "apart": {"retrieve.retrievers": {"bm25": bm25, "dense": served_dense}},
-        "shallow": {"retrieve.depth": 3},
-        "by scores": {"retrieve.retrievers.bm25.method": "minmax"},
-        "together": {"retrieve.retrievers.bm25.together": True},
-    }
-    config = load_config(path, [f"ablate={json.dumps({'arms': arms})}"])
-    ablation = prepare_ablation(config, path)
-    found = rows(run_in_process(ablation), "results")
-    for arm in ablation.compiled.arms:
-        alone = run_in_process(prepare(arm.config, path))
-        mine, wanted = (
-            sorted((row["query_id"], row["rank"], row["doc_id"], row["score"]) for row in of if row["rank"] <= 10)
-            for of in ([row for row in found if row["arm"] == arm.name], rows(alone, "results"))
-        )
-        assert [one[:3] for one in mine] == [one[:3] for one in wanted], arm.name
-        assert [one[3] for one in mine] == pytest.approx([one[3] for one in wanted], abs=1e-5)
-        searched = {row["component"] for row in rows(alone, "costs") if row["stage"] == "retrieve" and row["query_id"]}
-        assert searched == ({"bm25", "dense"} if arm.name == "apart" else {"bm25/bm25", "bm25/dense"})
-    saving = planned_saving(ablation.compiled, 1)
-    assert saving.naive["searches"] > saving.executed["searches"] > 0

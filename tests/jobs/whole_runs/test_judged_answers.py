@@ -11,7 +11,6 @@ import pytest
 
 from cluster.errors import ConfigError
 from jobs.__main__ import main
-from jobs.measure.answers.quality import measured_answers
 from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
 from tests.support.rewriters.fake_server import FakeServer
 
@@ -65,61 +64,6 @@ def job(
 def asked(server: FakeServer, words: str) -> list[str]:
     """The prompts of one kind that were sent."""
     return [prompt_of(one) for one in server.bodies if words in prompt_of(one)]
-
-
-def test_answers_are_judged_by_gold_answers_and_criteria(job: str, server: FakeServer, passages: dict[str, str]) -> None:
-    run = finished(prepared_work(job, [], None))
-    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
-    answers = {texts[one["query_id"]]: one for one in rows(run, "answers")}
-    assert answers.keys() == set(QUERIES)
-    expected = set()
-    for query, one in answers.items():
-        gold = "\n".join(f"- {each}" for each in GOLD.get(query, ())) or "(none is known)"
-        expected.add(f"Question: {query}\n\nReference answers:\n{gold}\n\nAnswer of the system:\n{one['text']}")
-    assert sorted(asked(server, "Reference answers:")) == sorted(expected)
-    shown = {}
-    for query, one in answers.items():
-        documents = [f"[{n}]\n{passages[of['doc_id']]}" for n, of in enumerate(one["documents"], 1)]
-        shown[query] = "\n\n".join(documents) or "(none was found)"
-    criteria = {
-        f"Documents:\n\n{shown[q]}\n\nQuestion: {q}\n\nAnswer of the system:\n{one['text']}" for q, one in answers.items()
-    }
-    assert {one for one in asked(server, "Answer of the system:") if one.startswith("Documents:")} == criteria
-    judged = rows(run, "judgements")
-    accuracy = {texts[one["query_id"]]: one["grade"] for one in judged if one["kind"] == "accuracy"}
-    assert accuracy == {query: int(query in GOLD) for query in QUERIES if query != VAGUE}
-    for place, name in enumerate(CRITERIA):
-        assert [one["grade"] for one in judged if one["kind"] == f"criteria/{name}"] == [place % 6] * len(QUERIES)
-    assert {(one["arm"], one["doc_id"]) for one in judged} == {("run", None)}
-    (error,) = [one for one in rows(run, "errors") if one["stage"] == "judge"]
-    assert (texts[error["query_id"]], error["component"], error["reason"]) == (VAGUE, "accuracy", "unparsable")
-    assert error["message"].startswith("the answer of run: ")
-    by_kind = {one.frame.kind: one for one in measured_answers(run, None)}
-    assert by_kind["accuracy"].measures["accuracy"].mean == pytest.approx(2 / 5)
-    assert len(by_kind["accuracy"].frame.keys) == 5
-    assert any(one.startswith("left out: 1 queries whose answer the judge could not") for one in by_kind["accuracy"].notes)
-    assert tuple(by_kind["criteria"].measures) == ("criteria", *CRITERIA)
-    means = {name: one.mean for name, one in by_kind["criteria"].measures.items()}
-    assert means == {"criteria": pytest.approx(16 / 8), **{name: place % 6 for place, name in enumerate(CRITERIA)}}
-    assert len(by_kind["criteria"].frame.keys) == 6
-
-
-@pytest.mark.slow
-def test_arms_with_equal_answers_share_a_judgement_and_each_is_its_run(job: str, server: FakeServer) -> None:
-    arms = {"one": {"answer.documents": 1}, "rrf": {"fuse.method": "rrf"}}
-    ablation = finished(prepared_work(job, [], {"arms": arms}))
-    sent = asked(server, "Answer of the system:")
-    assert len(sent) == len(set(sent))
-    of_arms: dict[str, list[Any]] = {}
-    for one in rows(ablation, "judgements"):
-        of_arms.setdefault(one.pop("arm"), []).append(one)
-    for arm, changes in {"full": {}, **arms}.items():
-        alone = rows(
-            finished(prepared_work(job, ["store=null", *(f"{k}={v}" for k, v in changes.items())], None)), "judgements"
-        )
-        for one in alone:
-            one.pop("arm")
-        assert sorted(alone, key=repr) == sorted(of_arms[arm], key=repr), arm
 
 
 @pytest.mark.slow

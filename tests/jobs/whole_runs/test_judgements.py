@@ -100,31 +100,6 @@ def test_the_first_results_are_judged(job: str, server: FakeServer, passages: di
     assert sum(one["requests"] for one in costs) == len(asked(server))
 
 
-@pytest.mark.slow
-def test_a_second_run_asks_nothing_again(job: str, server: FakeServer) -> None:
-    first = finished(prepared_work(job, [], None))
-    sent = len(asked(server))
-    second = finished(prepared_work(job, ["fuse.keep=40"], None))
-    assert second.storage.root != first.storage.root
-    assert rows(second, "judgements") == rows(first, "judgements")
-    assert len(asked(server)) == sent
-    deeper = finished(prepared_work(job, ["judge.relevance.documents=4"], None))
-    assert len(asked(server)) - sent == len(first_results(deeper, 4) - first_results(first))
-
-
-@pytest.mark.slow
-def test_each_document_is_judged_once_for_all_arms(job: str, server: FakeServer) -> None:
-    arms = {"rrf": {"fuse.method": "rrf"}, "short": {"fuse.depth": 2}}
-    ablation = finished(prepared_work(job, [], {"arms": arms}))
-    needed = first_results(ablation)
-    assert len(asked(server)) == len(set(asked(server))) == len(needed)
-    of_ablation = {tuple(one.values()) for one in rows(ablation, "judgements")}
-    for changes in ({}, *arms.values()):
-        settings = [f"{key}={value}" for key, value in changes.items()]
-        alone = finished(prepared_work(job, ["store=null", *settings], None))
-        assert {tuple(one.values()) for one in rows(alone, "judgements")} <= of_ablation
-
-
 def means(run: RunFolder, of: list[dict[str, Any]], passages: dict[str, str]) -> list[float]:
     """nDCG@3, P@3 and Success@3 of results, a grade of 2 or 3 being relevant, over the queries that the judge has judged."""
     texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}

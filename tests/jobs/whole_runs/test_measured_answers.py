@@ -21,10 +21,6 @@ from jobs.cli.evaluate import evaluate
 from jobs.measure.answers.comparison import compare_answers
 from jobs.measure.answers.frame import answer_frame, gold_answers
 from jobs.measure.answers.quality import AnswerQuality, measured_answers
-from jobs.measure.diff.diff import diff, diff_values
-from jobs.pages.ablation import ablation_report
-from jobs.pages.closing import closing_page, compared, write_pages
-from jobs.pages.diff import diff_page
 from jobs.pages.report import report
 from jobs.pages.summary import closing_table, closing_values
 from jobs.runs.folder import RunFolder
@@ -158,64 +154,6 @@ def test_a_run_is_measured_by_its_gold_answers(job: str, tmp_path: Path, capsys:
     assert {("run", one["query"]): (round(one["F1"], 9), one["EM"]) for one in wide} == wanted
 
 
-@pytest.mark.slow
-def test_lists_and_answers_stand_in_one_table(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = finished(prepared_work(job, [], None))
-    texts = {one["query_id"]: one["query"] for one in rows(run, "queries")}
-    doc_id = next(one["doc_id"] for one in rows(run, "results") if texts[one["query_id"]] == "yeast")
-    (tmp_path / "qrels.tsv").write_text(f"yeast\t{doc_id}\t1\nmoon and tides\tnone\t1\n")
-    path = tmp_path / "wide.parquet"
-    assert command("evaluate", run.storage.root, "qrels.tsv", "--key", "query", "--per-query", str(path)) == 0
-    out = capsys.readouterr().out
-    assert "nDCG@10" in out
-    assert "gold answers: 5 distinct" in out
-    wide = {one["query"]: one for one in pq.read_table(path).to_pylist()}
-    assert wide["moon and tides"]["F1"] is None
-    assert wide["moon and tides"]["nDCG@10"] == 0
-    assert wide["yeast"]["EM"] == 1.0
-    assert wide["yeast"]["nDCG@10"] > 0
-    assert wide["zzz"]["nDCG@10"] is None
-    assert wide.keys() == {"moon and tides", *(query for query, _ in GOLD[:-1])}
-
-
-@pytest.mark.slow
-def test_each_arm_is_measured_as_its_run_alone(job: str, tmp_path: Path) -> None:
-    arms = {"one": {"answer.documents": 1}, "best": {"rewrite.select": {"kind": "oracle_k", "k": 1}}}
-    run = finished(prepared_work(job, [], {"arms": arms}))
-    found, wanted = measured(run), expected(run)
-    assert {pair: value for pair, value in found.items() if pair[0] != "best"} == wanted
-    assert {arm for arm, _ in found} == {"full", "original", "general", "one", "best"}
-    for arm, settings in {"full": [], "one": ["answer.documents=1"], "original": ["rewrite.strategies=[]"]}.items():
-        alone = measured(finished(prepared_work(job, ["store=null", *settings], None)))
-        assert {key: found[arm, key] for _, key in alone} == {key: value for (_, key), value in alone.items()}, arm
-    members = next(one["members"] for one in run.record["ablation"]["arms"] if one["name"] == "best")
-    for _, query in alone:
-        assert found["best", query][0] == max(found[member, query][0] for member in members)
-    settings_of = run.config.evaluate
-    both = compared(run, None, settings_of, None, gold_answers(settings_of))
-    comparison = both.answers
-    assert comparison is not None
-    one = comparison.by_arm["one", "F1"]
-    keys = [query for arm, query in wanted if arm == "one"]
-    assert one.difference == pytest.approx(sum(wanted["one", q][0] - wanted["original", q][0] for q in keys) / len(keys))
-    assert one.low < one.difference < one.high
-    assert one.p_holm is not None
-    assert {part.value for part in comparison.slices} == {"1-2", "3-5"}
-    assert any("to 1 without an answer" in note or "1 to 1 without an answer" in note for note in comparison.notes)
-    words_of = printed(closing_page(both))
-    assert "answers, against gold answers" in words_of
-    assert "oracle arms choose by the gold answers" in words_of
-    page = ablation_report(both, texts=False)
-    assert 'id="answers-arms"' in page
-    assert 'id="answers-slices"' in page
-    assert "Answers by slice" in page
-    assert len(re.findall(r'\bid="([^"]+)"', page)) == len(set(re.findall(r'\bid="([^"]+)"', page)))
-    write_pages(both, texts=True)
-    long = pq.read_table(Path(run.storage.root, "per_query.parquet")).to_pylist()
-    of_long = {(row["arm"], row["key"]): row["value"] for row in long if row["measure"] == "F1"}
-    assert of_long == pytest.approx({pair: f1 for pair, (f1, _) in found.items()})
-
-
 def test_a_baseline_that_does_not_answer_is_replaced_and_said(job: str, server: FakeServer) -> None:
     engine = {"kind": "openai", "model": "answerer-8b", "base_url": server.address, "attempts": 1}
     asks = {"answer.engine": engine, "answer.prompt": "short_answer"}
@@ -230,20 +168,6 @@ def test_a_baseline_that_does_not_answer_is_replaced_and_said(job: str, server: 
     assert found.notes[:2] == (
         "no LLM answers for full, original, general: not measured here", "compared with one, since original has no answers"
     )  # fmt: skip
-
-
-@pytest.mark.slow
-def test_two_runs_are_compared_by_their_answers(job: str) -> None:
-    a, b = (finished(prepared_work(job, [f"answer.documents={n}"], None)) for n in (1, 2))
-    found = diff(a, b, None, None, 5, None, gold_answers(b.config.evaluate))
-    before, after = expected(a), expected(b)
-    values = diff_values(found)["answers"]
-    assert values["measures"]["F1"]["a"] == pytest.approx(sum(f1 for f1, _ in before.values()) / 5)
-    assert values["measures"]["F1"]["b"] == pytest.approx(sum(f1 for f1, _ in after.values()) / 5)
-    better = [query for (_, query), (f1, _) in after.items() if f1 > before["run", query][0] + 1e-9]
-    assert values["measures"]["F1"]["better"] == len(better)
-    assert {one["query"] for one in values["gained"]} == set(better)
-    assert "against gold answers" in printed(diff_page(found))
 
 
 def test_gold_answers_of_a_run_that_does_not_answer_are_refused(job: str) -> None:

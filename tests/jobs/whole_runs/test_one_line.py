@@ -121,35 +121,3 @@ def test_a_corpus_that_has_changed_between_two_nights_is_refused(config: str, ca
     typed(capfd, "index", config)
     typed(capfd, "run", config, "--set", "label=next")
     assert documents("index/small") == 4
-
-
-@pytest.mark.slow
-def test_arms_over_another_index_and_over_another_corpus(config: str, capfd: pytest.CaptureFixture[str]) -> None:
-    write(Path("other.parquet"), OTHER)
-    name = "retrieve.retrievers.bm25"
-    arms = {
-        "unicode": {f"{name}.analyzer": "unicode", f"{name}.index": "index/unicode"},
-        "other": {"corpus.path": "other.parquet", f"{name}.index": "index/other"},
-    }
-    settings = ["--set", f"ablate.arms={json.dumps(arms)}"]
-    typed(capfd, "run", config, *settings)
-    assert sorted(path.name for path in Path("index").iterdir()) == ["small"]  # a run has no arms
-    out, said = typed(capfd, "ablate", config, *settings)
-    assert {name: documents(f"index/{name}") for name in ("small", "unicode", "other")} == {
-        "small": 3,
-        "unicode": 3,
-        "other": 4,
-    }
-    assert "index/other: there is none yet" in said
-    found = rows(Path(out.splitlines()[-1]), "results")
-    assert {row["doc_id"] for row in found if row["arm"] == "full"} == {"d1", "d2", "d3"}
-    assert {row["doc_id"] for row in found if row["arm"] == "other"} == {"d1", "d2", "d3", "d4"}
-    for place in ("index/unicode", "index/other"):
-        arms["wrong"] = {
-            "corpus.path": "other.parquet" if place == "index/unicode" else "corpus.parquet",
-            f"{name}.index": place,
-        }
-        arms["wrong"] |= {f"{name}.analyzer": "unicode"} if place == "index/unicode" else {}
-        only = {"wrong": arms["wrong"]}
-        _, said = typed(capfd, "ablate", config, "--set", f"ablate.arms={json.dumps(only)}", code=2)
-        assert f"index {place}: was built from another corpus" in said

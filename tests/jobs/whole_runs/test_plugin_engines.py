@@ -95,14 +95,6 @@ def test_it_answers_and_its_answers_are_kept_by_its_code(job: str, tmp_path: Pat
     assert other.record["run_id"] != run.record["run_id"]
 
 
-def test_arms_by_two_engines(job: str) -> None:
-    arms = {"other": {"rewrite.engine.model": "echo-2"}}
-    ablation = finished(prepared_work(job, [], {"arms": arms}))
-    assert called() == Counter(2 * QUERIES)
-    texts = {(one["arm"], one["text"].rpartition(" by ")[2]) for one in rows(ablation, "rewrites")}
-    assert texts == {("full", "echo-1"), ("other", "echo-2")}
-
-
 def test_a_strategy_has_an_engine_of_its_own(job: str) -> None:
     entry = {"rewrite": {"engine": {"kind": "echo:Echo", "model": "mine"}, "name": "own"}}
     run = finished(prepared_work(job, [f"rewrite.strategies={json.dumps(['rewrite', entry])}"], None))

@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from jobs.__main__ import main
 from jobs.runs.folder import open_run
@@ -129,40 +128,6 @@ def test_other_code_is_another_run_and_takes_no_list_of_before(place: Path, dmqr
     (place / "overlap.py").write_text(page_file("overlap.py"))
     forget("overlap")
     assert dmqr("run", "own.yaml") == first
-
-
-@pytest.mark.slow
-def test_arms_with_and_without_it_and_with_other_code(place: Path, dmqr: Dmqr, passages: dict[str, str]) -> None:
-    (place / "longer.py").write_text(page_file("overlap.py").replace(r"\w+", r"\w{4,}"))
-    config = yaml.safe_load(page_file("own.yaml"))
-    bm25 = config["retrieve"]["retrievers"]["bm25"]
-    config["ablate"] = {"arms": {
-        "without": {"retrieve.retrievers": {"bm25": bm25}},
-        "longer": {"retrieve.retrievers.overlap.kind": "longer:OverlapSettings"},
-        "loose": {"retrieve.retrievers.overlap.least": 1},
-    }}  # fmt: skip
-    (place / "arms.yaml").write_text(yaml.safe_dump(config))
-    dmqr("index", "arms.yaml", "--corpus", "corpus.parquet")
-    folder = dmqr("ablate", "arms.yaml")
-    run = open_run(str(folder))
-    alone = {}
-    for name, settings in {"without": None, "longer": ["kind=longer:OverlapSettings"], "loose": ["least=1"]}.items():
-        if settings is None:
-            (place / "one.yaml").write_text(
-                yaml.safe_dump({**config, "ablate": {}, "retrieve": {"retrievers": {"bm25": bm25}}})
-            )
-            alone[name] = dmqr("run", "one.yaml")
-        else:
-            alone[name] = dmqr("run", "own.yaml", *(w for s in settings for w in ("--set", f"retrieve.retrievers.overlap.{s}")))
-    for name, of in alone.items():
-        wanted = results(open_run(str(of)), "run")
-        assert results(run, name) == wanted, name
-    assert results(run, "longer") != results(run, "full") != results(run, "without")
-
-
-def results(run: Any, arm: str) -> set[tuple[str, int, str, float]]:
-    found = [row for row in rows(run, "results") if row["arm"] == arm]
-    return {(row["query_id"], row["rank"], row["doc_id"], round(row["score"], 9)) for row in found}
 
 
 @pytest.mark.slow

@@ -76,22 +76,6 @@ def test_a_reranker_in_python(job: str, passages: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-def test_arms_with_and_without(job: str) -> None:
-    arms: dict[str, Any] = {
-        "fused": {"rerank.kind": "none"}, "longest": {"rerank": {"kind": "own:Longest", "combine": "replace"}},
-        "shortest": {"rerank": {"kind": "own:Longest", "combine": "replace", "factor": -1}},
-        "blend": {"rerank.combine": "blend"},
-    }  # fmt: skip
-    ablation = finished(prepared_work(job, [], {"arms": arms}))
-    for arm, changes in arms.items():
-        settings = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
-        alone = finished(prepared_work(job, [*settings, "name=alone"], None))
-        found = results(ablation, arm)
-        assert {query: of[: len(found[query])] for query, of in results(alone).items()} == found, arm
-    assert results(ablation, "longest") != results(ablation, "shortest")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("more", "words"), [(0, "KeyError: 'yeast'"), (1, "score gives scores of the shape (3,) for 2 pairs")])
 def test_code_that_fails_fails_its_query_alone(job: str, more: int, words: str) -> None:
     run = finished(prepared_work(job, [f"rerank={{kind: own:Fails, more: {more}}}"], None))

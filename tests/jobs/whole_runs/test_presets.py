@@ -5,7 +5,6 @@ Replaced are the addresses and models of LLMs, the reranker's weights, and the l
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -20,22 +19,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from jobs.config.load import load_config
 from jobs.measure.answers.frame import gold_answers
 from jobs.measure.judged.relevance import judged_relevance
 from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import compared
-from jobs.pages.try_one import page as try_page
 from jobs.run.ablation import prepare_ablation
-from jobs.try_one.stages import LoadedConfig
 from retrievers.local.build import build_local_index
 from tests.support.jobs import corrective_llm
 from tests.support.jobs.corrective_llm import kind_of, prompt_of
-from tests.support.jobs.in_process_runs import finished, prepared_job, rows
+from tests.support.jobs.in_process_runs import finished, rows
 from tests.support.jobs.whole_runs import ROOT
-from tests.support.params import rest_slow
 from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.tiny_reranker import make_reranker
 from tests.support.retrievers.web_server import WebServer
@@ -50,13 +45,6 @@ ENGINES = {
     "crag": ["rewrite", "grade", "grade.strips", "web", "answer"],
 }
 """Preset -> the sections that name an engine."""
-TABLES = {
-    "medical": {"rewrites": 3, "answers": 1},  # rows of a query
-    "book": {"rewrites": 3, "answers": 1},
-    "iterative": {},
-    "paper-answers": {"rewrites": 4, "answers": 1, "judgements": 5 + 1 + 8},
-    "crag": {"rewrites": 2, "grades": 3, "corrections": 1, "answers": 1},
-}
 
 
 def of_schema(schema: dict[str, Any], name: str) -> Any:
@@ -122,31 +110,6 @@ def settings(preset: str, server: FakeServer) -> list[str]:
     found = [f"{section}.engine={engine}" for section in ENGINES[preset]]
     found += ["cluster.address=none", "limits.error_rate=1", "evaluate.qrels=null", f"output=runs/{os.getpid()}"]
     return found + (["rerank.model=reranker", "rerank.max_length=128"] if preset == "paper-answers" else [])
-
-
-@pytest.mark.parametrize("preset", rest_slow(ENGINES, ["crag"]))
-def test_a_preset_runs_to_its_end(preset: str, servers: FakeServer) -> None:
-    path = f"configs/{preset}.yaml"
-    run = finished(prepared_job(path, *settings(preset, servers)))
-    queries = len(rows(run, "queries"))
-    failed = [one for one in rows(run, "errors") if one["reason"] not in ("wrong_citation", "repeated_query")]
-    assert not failed, failed[0]
-    found = {name: len(rows(run, name)) for name in TABLES[preset]}
-    assert found == {name: n * queries for name, n in TABLES[preset].items()}
-    if preset == "iterative":
-        assert rows(run, "rounds")
-    sent = len(servers.bodies)
-    finished(prepared_job(path, *settings(preset, servers), "name=again"))
-    assert not [one for one in servers.bodies[sent:] if len(prompt_of(one)) > 20], "a second run asks for nothing"
-    query = rows(run, "queries")[0]["query"]
-    with LoadedConfig(load_config(path, settings(preset, servers)), path, preset) as loaded:
-        trial = loaded.try_query(query, lambda _: None)
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(try_page([trial], prompts=True))
-    shown = console.export_text()
-    sections = {"crag": ["grades", "answer"], "iterative": ["rounds"], "paper-answers": ["answer", "judged"]}
-    for section in sections.get(preset, ["answer"]):
-        assert f"\n{section}  " in shown, shown
 
 
 CRITERIA = (

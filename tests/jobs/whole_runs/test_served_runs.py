@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from jobs.plan.plan import plan
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import run_of
 from jobs.terminal.live_display import LiveDisplay
-from jobs.try_one.stages import LoadedConfig
 from tests.support.jobs.in_process_runs import run_in_process
 from tests.support.jobs.whole_runs import rows
 from tests.support.jobs.workers import scored
@@ -121,14 +119,6 @@ def test_a_run_has_the_scores_of_the_server_and_what_they_cost(
     assert "127.0.0.1" not in json.dumps(record["identity"])
 
 
-def test_addresses_and_limits_begin_no_other_run_and_another_model_does(path: str, reranker: FakeModels) -> None:
-    first = prepared(path)
-    with FakeModels("vllm", "reranker", score=score) as other:
-        assert prepared(path, f"rerank.base_url={other.address}", "rerank.batch=2").run_id == first.run_id
-    reranker.card["root"] = "hub/another"
-    assert prepared(path).run_id != first.run_id
-
-
 @pytest.mark.slow
 def test_a_text_that_a_server_does_not_take_fails_its_query_alone(path: str, encoder: FakeModels, reranker: FakeModels) -> None:
     encoder.fail(BAD, tei_error(422, "Tokenization error", "Tokenizer"))
@@ -213,23 +203,6 @@ def test_what_is_refused_before_a_run(path: str, setting: str, code: str, words:
         return
     found, line = refusal(path, setting)
     assert (found, words in line) == (code, True), line
-
-
-def test_try_and_ablations_ask_the_servers(path: str, reranker: FakeModels) -> None:
-    with LoadedConfig(load_config(path), path, "small") as loaded:
-        trial = loaded.try_query("spring tide", lambda words: None)
-    assert trial.spent["rerank"]["server@reranker"]["requests"] == 1
-    assert trial.row["hits"]
-    grid = {"grid": {"rerank.kind": ["none", "server", "bi_encoder"]}}
-    ablation = prepare_ablation(load_config(path, [f"ablate={json.dumps(grid)}", "retrieve.keep_runs=false"]), path)
-    folder = run_in_process(ablation)
-    arms = {one["arm"] for one in rows(folder, "results")}
-    assert len(arms) >= 3
-    spent = [one for one in rows(folder, "costs") if one["component"] == "server"]
-    assert sum(one["requests"] for one in spent) == len(QUERIES) - 1  # the store has the scores of the query that was tried
-    cosines = [one for one in rows(folder, "costs") if one["component"] == "bi_encoder"]
-    assert {one["model"] for one in cosines} == {"org/encoder"}
-    assert all(math.isfinite(one["seconds"]) for one in spent)
 
 
 def test_workers_share_the_requests_in_flight_of_every_arm_s_server(path: str, reranker: FakeModels) -> None:

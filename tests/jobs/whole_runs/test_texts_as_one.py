@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +17,11 @@ from cluster.errors import RewriterError
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.log.judgements import Judgements
-from jobs.pages.report.figures import Figures
-from jobs.pages.try_one import page
-from jobs.run.ablation import prepare_ablation
-from jobs.runs.folder import RunFolder
-from jobs.try_one.stages import LoadedConfig
-from jobs.tune.judged_lists import gather
-from jobs.tune.vectors import open_vectors
 from retrievers.analyzer import open_analyzer
 from retrievers.encoder import open_encoder
 from retrievers.retriever import SearchText
 from rewriters.pool import load
-from tests.support.jobs.in_process_runs import finished, run_in_process
 from tests.support.jobs.retrieval import block, passed, query, searches, written
-from tests.support.jobs.whole_runs import rows
 from tests.support.jobs.workers import DEPTH, STRATEGIES, Block, Row, fuser, retriever
 from tests.support.jobs.workers import plain as plain_rows
 from tests.support.retrievers.blocks import typed
@@ -113,22 +101,6 @@ def test_a_bm25_list_is_that_of_all_words_with_the_original_repeated(as_one: str
     assert (searches(result), searches(result, "saved")) == ([{"bm25": 2}], [{"bm25": 2}])
 
 
-@pytest.mark.slow
-def test_a_hybrid_fuses_its_lists_of_the_one_search(bm25: Block, dense: Block) -> None:
-    hybrid = {"kind": "hybrid", "of": {"bm25": bm25, "dense": dense}, "method": "rrf", "depth": DEPTH}
-    apart, joined = (
-        plain_rows(worker(retrievers, "with_original")(block(sampled(*PASSAGES))))[0]
-        for retrievers in ({"bm25": bm25, "dense": dense}, {"hybrid": hybrid})
-    )
-    scores = Counter[str]()
-    for name in ("bm25", "dense"):
-        for rank, (doc_id, _) in enumerate(hits(apart, "hyde", name), start=1):
-            scores[doc_id] += 1 / (60 + rank)  # type: ignore[assignment]
-    found = dict(hits(joined, "hyde", "hybrid"))
-    assert found == pytest.approx({doc_id: scores[doc_id] for doc_id in found})
-    assert all(one >= other for one, other in pairwise(found.values()))
-
-
 def test_it_has_one_weight_and_shares_its_vote_by_the_mean(dense: Block) -> None:
     row = sampled(PASSAGES[0], PASSAGES[0] + " Or not.", keyword="lamp, light")
     row["rewrites"] = [one | {"weight": 3.0} if one["strategy"] == "hyde" else one for one in row["rewrites"]]
@@ -148,32 +120,6 @@ def test_it_has_one_weight_and_shares_its_vote_by_the_mean(dense: Block) -> None
     assert shared["candidates"] != plain["candidates"]
 
 
-def test_together_takes_its_texts_beside_the_others(bm25: Block) -> None:
-    joined = {"bm25": bm25 | {"together": True}}
-    rows_of = [sampled(*PASSAGES, keyword="lamp, light"), sampled(*PASSAGES) | {"query_id": "another"}]
-    one, plain = (plain_rows(worker(joined, as_one)(block(*rows_of))) for as_one in ("with_original", "texts"))
-    assert [listed(row) for row in one] == [[("together", 1, "bm25", -1, 3.0)], [("together", 1, "bm25", -1, 2.0)]]
-    assert [row["runs"] for row in one] == [row["runs"] for row in plain]  # the original is in it once, by itself
-    assert [sum(entry["saved"] for entry in row["costs"]) for row in one] == [4, 3]
-
-
-@pytest.mark.slow
-def test_together_keeps_the_original_of_a_strategy_where_its_own_list_has_weight_0(bm25: Block, dense: Block) -> None:
-    joined = {"bm25": bm25 | {"together": True}, "dense": dense | {"together": True}}
-    row = sampled(*PASSAGES, keyword="lamp, light")
-    weights = {"original": 0.0}
-    (of_row,) = plain_rows(worker(joined, "with_original", weights=weights)(block(row)))
-    (plain,) = plain_rows(worker(joined, "with_original")(block(row)))
-    assert [one[::4] for one in listed(of_row)] == [("together", 2.0)] * 2
-    for name in joined:
-        assert hits(of_row, "together", name) == hits(plain, "together", name)  # the original's list counts, or it does not
-    (without,) = plain_rows(worker(joined, "texts", weights=weights)(block(row)))
-    assert hits(without, "together", "bm25") != hits(of_row, "together", "bm25")
-    weights["hyde"] = 0.0  # a strategy that stays out brings nothing
-    (keyword,) = plain_rows(worker(joined, "with_original", weights=weights)(block(row)))
-    assert [one[0] for one in listed(keyword)] == ["keyword", "keyword"]
-
-
 def test_only_runs_that_join_such_a_strategy_have_its_version_in_their_name(
     values: dict[str, Any], config_file: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,12 +132,6 @@ def test_only_runs_that_join_such_a_strategy_have_its_version_in_their_name(
     before = names()
     monkeypatch.setattr("jobs.job.keys.JOINED_VERSION", 99)
     assert [one == other for one, other in zip(before, names(), strict=True)] == [True, False, True, True]
-
-
-def test_a_strategy_that_has_only_one_text_left_is_searched_like_any_other(bm25: Block) -> None:
-    (row,) = plain_rows(worker({"bm25": bm25}, "texts")(block(sampled(PASSAGES[1]))))
-    (other,) = plain_rows(worker({"bm25": bm25}, "texts")(block(query(QUERY, keyword=PASSAGES[1]))))
-    assert hits(row, "hyde", "bm25") == hits(other, "keyword", "bm25")
 
 
 @pytest.mark.parametrize(
@@ -224,80 +164,3 @@ def values(
     values["rewrite"]["strategies"] = [AS_ONE]
     values["retrieve"]["retrievers"] = {"bm25": bm25, "dense": served_dense}
     return values | {"rerank": {"kind": "none"}, "cluster": {"address": "none", "shard_size": 2}}
-
-
-def done(path: str) -> RunFolder:
-    prepared = prepare(load_config(path), path)
-    return finished(prepared)
-
-
-def test_a_run_has_all_texts_and_one_list_of_them(values: dict[str, Any], config_file: Made) -> None:
-    one = done(config_file(values))
-    each = done(config_file(values | {"rewrite": values["rewrite"] | {"strategies": [HYDE]}}))
-    assert one.storage.root != each.storage.root  # another fingerprint
-    folders = [Path(of.storage.root) for of in (one, each)]
-    assert rows(folders[0], "rewrites") == rows(folders[1], "rewrites")
-    positions = [{row["position"] for row in rows(folder, "runs") if row["strategy"] == "passages"} for folder in folders]
-    assert positions == [{1}, {1, 2, 3}]
-    sources = {(s["strategy"], s["position"]) for row in rows(folders[0], "results") for s in row["sources"]}
-    assert sources == {("original", 1), ("passages", 1)}
-    assert [Figures(of).lists["bm25"] for of in (one, each)] == [{"original": 3, "passages": n} for n in (3, 9)]
-    counts = [sum(row["searches"] for row in rows(folder, "costs")) for folder in folders]
-    assert counts[0] == 2 * 2 * 3  # of two retrievers, three queries: the original and the one
-
-
-def equal_to_their_runs(values: dict[str, Any], config_file: Made, arms: dict[str, Any]) -> Path:
-    """Runs an ablation; each arm's results are those of its own run. Returns its folder."""
-    path = config_file(values | {"ablate": {"arms": arms}})
-    ablation = prepare_ablation(load_config(path), path)
-    folder = run_in_process(ablation)
-    for arm in ablation.compiled.arms:
-        prepared = prepare(arm.config.model_copy(update={"output": "alone"}), path)
-        run_in_process(prepared)
-        of_arm = [row for row in rows(folder, "results") if row["arm"] == arm.name]
-        found, due = (
-            {(row["query_id"], row["rank"]): (row["doc_id"], row["score"]) for row in some if row["rank"] <= 10}
-            for some in (of_arm, rows(Path(prepared.storage.root), "results"))
-        )
-        assert found == due, arm.name
-    return folder
-
-
-@pytest.mark.slow
-def test_arms_with_and_without_it_share_every_request(values: dict[str, Any], config_file: Made) -> None:
-    folder = equal_to_their_runs(values, config_file, {"each": {"rewrite.strategies": [HYDE]}})
-    assert sum(row["requests"] for row in rows(folder, "costs")) == 3 * 3
-
-
-@pytest.mark.slow
-def test_a_single_list_without_a_hit_is_replaced_by_the_original_s_in_arms_too(
-    values: dict[str, Any], bm25: Block, config_file: Made
-) -> None:
-    answer = {"query": "yeast", "completions": {"hyde": ["zzz qqq", "xxx"]}}
-    Path("recorded.jsonl").write_text(json.dumps(answer) + "\n")
-    values["rewrite"]["strategies"] = [{"hyde": HYDE["hyde"] | {"as_one": "texts"}}]
-    values["retrieve"]["retrievers"] = {"bm25": bm25 | {"together": True}}
-    values |= {"fuse": {"weights": {"original": 0}}, "limits": {"error_rate": 1}}
-    equal_to_their_runs(values, config_file, {"rrf": {"fuse.method": "rrf"}})
-
-
-def test_try_shows_the_one_list(values: dict[str, Any], config_file: Made) -> None:
-    path = config_file(values)
-    with LoadedConfig(load_config(path), path, "small") as loaded:
-        trial = loaded.try_query(QUERY, lambda words: None)
-    lists = [(one["strategy"], one["position"], one["retriever"]) for one in trial.row["lists"]]
-    assert lists == [(name, 1, retriever) for name in ("original", "passages") for retriever in ("bm25", "dense")]
-    assert page([trial])
-    assert trial.document_counts["results"] == len(trial.row["hits"])
-
-
-def test_tune_weighs_the_one_list(values: dict[str, Any], config_file: Made) -> None:
-    made = done(config_file(values))
-    ids = [row["query_id"] for row in rows(Path(made.storage.root), "queries")]
-    encoder, why = open_vectors(made)
-    assert why is None
-    gathered = gather(made, Judgements("qrels.tsv", {one: {"d01": 1} for one in ids}, "query_id"), encoder, None, seed=0)
-    (of_block,) = gathered.blocks
-    assert of_block.similarity is not None
-    assert np.diff(of_block.similarity.offsets).tolist() == [4] * 3
-    assert gathered.strategies == ["passages"]

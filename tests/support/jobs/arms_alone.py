@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from cluster.storage.s3_duckdb import kept_duckdb
 from jobs.chain.arms.arms import Arm
 from jobs.chain.arms.requests import SAMPLES_APART
 from jobs.config.config import Config
@@ -43,6 +44,7 @@ def world_in(place: Path) -> Iterator[World]:
     read, patch = functools.cache(yaml.safe_load), pytest.MonkeyPatch()
     patch.setattr("rewriters.pool.yaml.safe_load", lambda text: copy.deepcopy(read(text)))  # a tenth of the time of these tests
     with (
+        kept_duckdb(),
         FakeServer(["a", "b", "judge"], text=answered, answer=refused) as llm,
         FakeModels("vllm", "reranker", score=score) as rerankers,
         FakeModels("tei", "encoder", embed=embed) as encoders,
