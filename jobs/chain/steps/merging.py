@@ -95,7 +95,8 @@ def merged(
     known = {(one["reranker"], one["document"]) for one in before.scores or ()}
     for own, (number, answer, settings) in enumerate(arms):
         of_arm = rankings.setdefault(number, [by_arm.get(number, [])])
-        had = {places.documents[one["document"]]["doc_id"]: one["document"] for ranking in of_arm for one in ranking}
+        ranked = [one["document"] for ranking in of_arm for one in ranking[: answer.candidates]]
+        had = {places.documents[place]["doc_id"]: place for place in ranked}
         found = [one | {"arm": number, "document": places.of(one["document"], had)} for one in more.fused if one["arm"] == own]
         if not found:
             continue
@@ -160,8 +161,11 @@ def _of_arm(
         return _merged([ranking[:most] for ranking in rankings], documents, answer, settings)
 
     first = list(_distinct(of(answer.candidates), text_of, answer.fuse.duplicate_chars))[: answer.candidates]
-    known = {one["document"] for one in first}
-    behind = [one for one in of(None) if one["document"] not in known] if answer.fuse.keep > len(first) else []
+    known, behind = {documents[one["document"]]["doc_id"] for one in first}, list[Row]()
+    for one in of(None) if answer.fuse.keep > len(first) else ():
+        if (doc_id := documents[one["document"]]["doc_id"]) not in known:  # a page may be there with other words
+            known.add(doc_id)
+            behind.append(one)
     return list(_distinct([*first, *behind], text_of, answer.fuse.duplicate_chars))[: answer.fuse.keep]
 
 
