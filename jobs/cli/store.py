@@ -37,8 +37,8 @@ def _collect(options: argparse.Namespace) -> int:
     from jobs.store.compact import compact
     from jobs.terminal.log_files import logged
 
-    place, dry, compacted = _place(options), options.dry_run, list[Compacted]()
-    unused = seconds_of("--unused", options.unused)
+    place, dry, unused = _place(options), options.dry_run, seconds_of("--unused", options.unused)
+    compacted: list[Compacted] = []
     if not dry:
         with logged("store") as (progress, _):
             compacted = compact(
