@@ -68,10 +68,6 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "The joint prompt, or that of a step (`answer.prompt`), does not exist, is invalid, or has an unknown variable.",
             "Correct the file: [joint prompts](strategies.md#a-joint-prompt-of-your-own), [steps](answers.md#what-is-asked).",
         ),
-        "guard-file": (
-            "The overrides or the vocabulary cannot be read, has a wrong row, or was changed while the job ran.",
-            "Correct the file as the line says; the rules: [Guards](strategies.md#guards).",
-        ),
         "engine-setting": (
             "The engine lacks a setting or does not accept one, or the environment names a proxy that is not an http proxy.",
             "Correct or remove it. `base_url` is like http://host:8000/v1; `api_key_env` names an environment variable.",

@@ -12,9 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import astuple, dataclass, fields
 from typing import ClassVar, Self, TypeVar
 
-OVERRIDE_REQUESTS = "override_requests"  # requests that were not made, since people have written all of their texts
-NUGGETS_LEFT_OUT = "nuggets_left_out"  # beyond the most that a query may have (`judge.nuggets.most`)
-UNSCORED_PAIRS = "unscored_pairs"  # candidates that `rerank.budget` left unscored
 WITHOUT_GOLD = "judged_without_gold"  # queries whose answers were judged right or wrong by the question alone
 # Of work -> value of `costs.stage`.
 QUANTITIES = {
@@ -104,7 +101,7 @@ class FurtherTexts(CountKey):
 
 @dataclass(frozen=True)
 class FlaggedTexts(CountKey):
-    """Texts with a flag of `rewrites.guards`; over a whole job (`jobs/run/whole_job.py`), of no strategy, queries."""
+    """Texts with a flag of `rewrites.guards`."""
 
     KIND = "guard"
     strategy: str

@@ -1,4 +1,4 @@
-"""Rows of the tables that LLMs make after retrieval, without query and arm: rounds, grades, answers, judgements, nuggets."""
+"""Rows of the tables that LLMs make after retrieval, without query and arm: rounds, grades, answers, judgements."""
 
 from __future__ import annotations
 
@@ -52,21 +52,6 @@ JUDGEMENT = pa.struct(
         ("model", pa.string()),
         ("prompt_hash", pa.string()),
     ]
-)
-_JUDGED_BY = [("model", pa.string()), ("prompt_hash", pa.string())]
-# A fact that a good answer to a query has, made from relevant documents.
-NUGGET = pa.struct(
-    [
-        ("nugget", pa.int32()),  # from 1: the vital ones, then the okay ones
-        ("text", pa.string()),
-        ("importance", pa.string()),  # vital or okay
-        ("documents", pa.list_(pa.string())),  # that the nuggets of the query were made from
-        *_JUDGED_BY,
-    ]
-)
-# Whether an answer says a nugget: support, partial_support or not_support.
-ASSIGNMENT = pa.struct(
-    [("arm", pa.string()), ("nugget", pa.int32()), ("assignment", pa.string()), ("sample", pa.int32()), *_JUDGED_BY]
 )
 # A further round of a query: its best score before, the refined query that was searched, how many of the first results of
 # its arm are new, and the documents that it was written from.

@@ -16,7 +16,7 @@ from cluster.costs import COST, COSTS, OVERHEAD
 from cluster.errors import RetrieverError
 from cluster.http import encodable
 from cluster.isolation import KilledWorkerError
-from jobs.llm_tables import ANSWER, ASSIGNMENT, CORRECTION, GRADE, JUDGEMENT, NUGGET, ROUND
+from jobs.llm_tables import ANSWER, CORRECTION, GRADE, JUDGEMENT, ROUND
 from rewriters.reasons import FELL_BACK, GUARDED, MASKED, SENT_WITHOUT, TRIED_AGAIN
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
@@ -29,7 +29,6 @@ RUNGS = (
     "marked",
     "salvage",
     "original",
-    "override",
 )  # values of `parsed_as`: the parser's fallback steps, best first
 
 WRONG_CITATION = "wrong_citation"  # the reason of a note on an answer that cites a document which it was not given
@@ -86,7 +85,6 @@ LEFT_OUT = pa.struct(
         ("guard", pa.string()),
         ("texts", pa.int32()),
         ("unsearched", pa.int32()),
-        ("requests", pa.int32()),
     ]
 )
 # What was chosen for a query: the strategies, in the order of the pool; null in runs where every strategy rewrites every query.
@@ -176,8 +174,6 @@ STORED: dict[str, pa.Schema] = {
     "corrections": pa.schema([("query_id", pa.string()), ("arm", pa.string()), *CORRECTION]),
     "answers": pa.schema([("query_id", pa.string()), ("arm", pa.string()), *ANSWER]),
     "judgements": pa.schema([("query_id", pa.string()), *JUDGEMENT]),
-    "nuggets": pa.schema([("query_id", pa.string()), *NUGGET]),
-    "assignments": pa.schema([("query_id", pa.string()), *ASSIGNMENT]),
     "costs": pa.schema([("query_id", pa.string()), *COST]),
     "errors": pa.schema([("query_id", pa.string()), ("log_id", pa.string()), *ERROR]),
 }

@@ -17,14 +17,12 @@ class RetrieverSettings(Settings):
     """Of a retriever: what other packages ask of any kind. Where a kind says nothing else, it is as here."""
 
     opener: ClassVar[str] = ""
-    """The module with the kind's `open_retriever`, `open_documents`, `retriever_identity` and `check_filters`; "": that of the
+    """The module with the kind's `open_retriever`, `open_documents` and `retriever_identity`; "": that of the
     settings."""
     builder: ClassVar[str] = ""
     """The module with `index_builds` or `build_index` (`retrievers/corpora/builds.py`); "": the opener."""
     foreign: ClassVar[bool] = False
     """Whether its index may be made by others, who may leave texts out, and write to it while it is searched."""
-    filterable: ClassVar[bool] = True
-    """Whether its documents have fields to filter by."""
     may_be_part: ClassVar[bool] = True
     """Whether a hybrid may be made of it: it searches one index of its own."""
     of_absent: ClassVar[Mapping[str, Any]] = {
@@ -86,16 +84,6 @@ class RetrieverSettings(Settings):
             ValueError: They cannot.
         """
 
-    def check_use(self, name: str, depth: int, *, filters: bool = False) -> None:
-        """Checks that it can be used as a config does, under a name: so deep, with filters.
-
-        Raises:
-            ValueError: It cannot.
-        """
-        self.check_depth(depth)
-        if filters and not self.filterable:
-            raise ValueError(f"filters: {name} has no fields to filter by ({self.kind}); remove filters, or the retriever")
-
     def place(self, identity: Mapping[str, Any]) -> str:
         """Returns the name of its index in messages, by the identity of the index."""
         return str(identity.get("index", getattr(self, "index", self.kind)))
@@ -131,9 +119,8 @@ class RetrieverSettings(Settings):
 
 
 class WithoutIndex(RetrieverSettings):
-    """Of a retriever that searches no index: it has no fields to filter by, no part in a hybrid, and compares no vectors."""
+    """Of a retriever that searches no index: it is no part of a hybrid, and compares no vectors."""
 
-    filterable: ClassVar[bool] = False
     may_be_part: ClassVar[bool] = False
 
     @property

@@ -4,7 +4,7 @@ In the whole project ranks start at 1 (`FIRST_RANK`), and a list is sorted by de
 code point order.
 
 To add a retriever, add a folder (`retrievers.kinds.folders`); one of your own is a plug-in (docs/plugins.md). Its module has
-`open_retriever`, `open_documents`, `retriever_identity`, where it can filter `check_filters`, and if there is something to note
+`open_retriever`, `open_documents`, `retriever_identity`, and if there is something to note
 `retriever_facts`. Of all functions that are given one, `name` is its key in the config, for messages, and `settings` are its
 settings. They raise RetrieverError if there is no index, or none that fits the settings.
 """
@@ -37,16 +37,11 @@ def no_heartbeat() -> None:
     """Does nothing; the default heartbeat callback."""
 
 
-Only = tuple[tuple[str, str], ...]
-"""Filters of a search: (field, value), sorted; only documents whose field has the value are searched. Empty: all are."""
-
-
 class SearchText(NamedTuple):
-    """The text of a search; `kind` is "query" or "passage" and selects the encoder's prefix; `only` are its filters."""
+    """The text of a search; `kind` is "query" or "passage" and selects the encoder's prefix."""
 
     text: str
     kind: str = "query"
-    only: Only = ()
 
 
 @dataclass(frozen=True)
@@ -60,11 +55,6 @@ class JoinedText:
     def texts(self) -> tuple[SearchText, ...]:
         """Returns all of them, the original first."""
         return self.rewrites if self.original is None else (self.original, *self.rewrites)
-
-    @property
-    def only(self) -> Only:
-        """Returns the filters, which all of them have."""
-        return self.texts[0].only
 
 
 class RankedLists(NamedTuple):
@@ -218,12 +208,6 @@ def _opener(settings: RetrieverSettings, needed: str) -> Any:
     if not hasattr(module, needed):
         raise RetrieverError("plugin", f"{module.__file__}: has no function {needed}; write it as retrievers/retriever.py says")
     return module
-
-
-def check_filters(name: str, settings: RetrieverSettings, fields: Iterable[str]) -> None:
-    """Refuses fields that the retriever's index lacks, or whose whole values it cannot look for."""
-    with _own_errors(name, settings, "check_filters"):
-        _opener(settings, "check_filters").check_filters(name, settings, fields)
 
 
 def _own_errors(name: str, settings: RetrieverSettings, function: str) -> AbstractContextManager[None]:

@@ -1,14 +1,11 @@
 """The normal form of a query, by which the log is deduplicated and completions are found, and its hash, the `query_id`.
 
-Earlier turns of the conversation are part of a query's identity: the same words after other turns are another query. So are
-the values by which its documents are filtered: the same words of another tenant are another query.
+Earlier turns of the conversation are part of a query's identity: the same words after other turns are another query.
 """
 
 from __future__ import annotations
 
-import json
 import unicodedata
-from collections.abc import Mapping
 from hashlib import sha256
 
 ID_BYTES = 16  # of a query's id: the first half of a sha256, 32 hex digits
@@ -34,7 +31,7 @@ def normalise(query: str) -> str:
     return " ".join(folded.split())
 
 
-def query_id(query: str, context: str | None = None, filters: Mapping[str, str] | None = None) -> str:
+def query_id(query: str, context: str | None = None) -> str:
     """Returns the `query_id` of a query, as in every table and every run: 32 hex digits.
 
     Args:
@@ -42,10 +39,8 @@ def query_id(query: str, context: str | None = None, filters: Mapping[str, str] 
         context: The earlier turns, in any form, as `log.context_column` has them: turns in a list are joined with line
             breaks, and of a longer text the newest `log.max_context_chars` characters count. None, or only white space:
             there are none.
-        filters: Field of the index -> the query's value, as `retrieve.filters` has them; None or empty: there are none.
     """
-    plain = id_bytes(normalise(query), normalise(context or ""))
-    return (filtered_id(plain, filters) if filters else plain).hex()
+    return id_bytes(normalise(query), normalise(context or "")).hex()
 
 
 def id_bytes(normalised: str, context: str = "") -> bytes:
@@ -56,13 +51,3 @@ def id_bytes(normalised: str, context: str = "") -> bytes:
     """
     whole = f"{normalised}\n{context}" if context else normalised
     return sha256(whole.encode()).digest()[:ID_BYTES]
-
-
-def filtered_id(plain: bytes, filters: Mapping[str, str]) -> bytes:
-    """Returns the 16 bytes of the id of a query whose documents are filtered; `plain` is its id by query and context.
-
-    Hashed are the id without filters in hexadecimal digits, two line breaks, and the filters as JSON: no query and context
-    have two line breaks between them, so that no other query has this id. Values count as they are written, unlike queries.
-    """
-    told = json.dumps(dict(filters), sort_keys=True, ensure_ascii=False)
-    return sha256(f"{plain.hex()}\n\n{told}".encode("utf-8", "surrogatepass")).digest()[:ID_BYTES]

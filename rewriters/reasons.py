@@ -32,8 +32,6 @@ MESSAGES: dict[Reason, str] = {
 GUARDED: dict[str, str] = {
     "not_preserved": "it lacks a number, a name or a quoted phrase of the query",
     "near_duplicate": "it says nearly the same as an earlier text of the query",
-    "no_vocabulary": "it has none of the vocabulary's terms",
-    "overridden": "the overrides ban it",
 }
 """The reasons for which a guard leaves a text out: by choice, so that no strategy failed."""
 CUT, OTHER_SCRIPT = "cut", "other_script"
@@ -45,12 +43,10 @@ FLAGS: dict[str, str] = {
     "lost_phrase": "it lacks a quoted phrase of the query",
     "repaired": "what it lacked was put behind it",
     "near_duplicate": GUARDED["near_duplicate"],
-    "no_vocabulary": GUARDED["no_vocabulary"],
     "drift": "its vector is far from the original's",
     "too_short": "it has fewer words than its strategy asks for",
     "too_long": "it has more words than its strategy asks for",
     MASKED: "it was written without seeing the personal data of the query",
-    "override": "a person wrote it",
     CUT: "the token limit cut it, and it is searched up to its last whole sentence",
     OTHER_SCRIPT: "it is in another script than the query, and may be its words in the letters of their language",
 }

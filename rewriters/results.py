@@ -21,7 +21,7 @@ class RewriteResult:
         model: As the engine names it.
         prompt_hash: Of the prompt template, 16 hex digits.
         parsed_as: The reader that found it: json, labelled, numbered, lines, salvage; code: that has made it; original, which
-            stands in; or override: a person wrote it.
+            stands in.
         selected_reason: Why the strategy was selected for this query; None without selection.
         position_weight: Multiplies the weight.
         guards: What the guards found and did, a word each (`guards/guards.py`); sorted.
@@ -68,14 +68,12 @@ class Guarded(NamedTuple):
         texts: How many.
         unsearched: How many searches they would have had, with each retriever: none where another text equals one letter by
             letter, and one of a strategy with `as_one`, if it keeps none.
-        requests: Requests that were not made, since people have written all of their texts.
     """
 
     strategy: str
     guard: str
     texts: int = 0
     unsearched: int = 0
-    requests: int = 0
 
 
 class Rewritten(NamedTuple):

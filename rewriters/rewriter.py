@@ -15,19 +15,27 @@ from cluster.errors import RewriterError, nearest
 from rewriters import adaptive, classifier
 from rewriters.calls import Call, calls_of, in_prompt_order
 from rewriters.engines import Completion, Request
-from rewriters.guards.guards import OVERRIDDEN, OVERRIDE, GuardRules, Guards, Overridden
+from rewriters.guards.guards import Guards
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.joint import JOINT_PROMPT
 from rewriters.outcome.notes import failures_of, notes_on_sends
 from rewriters.outcome.retries import FIRST_TRY, RETRIES_VERSION, Asked, again, settled
-from rewriters.pool import labelled, shipped
+from rewriters.pool import labelled
 from rewriters.query import Query
 from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_own
 from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.reasons import MASKED
-from rewriters.results import Guarded, RewriteResult, Rewritten
+from rewriters.results import RewriteResult, Rewritten
 from rewriters.selection import All, Choice, Column, RandomK, Selector
-from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectColumn, SelectRandom, SelectSettings
+from rewriters.settings import (
+    GuardSettings,
+    SelectAdaptive,
+    SelectAll,
+    SelectClassified,
+    SelectColumn,
+    SelectRandom,
+    SelectSettings,
+)
 from rewriters.strategy import CONTEXT, Strategy, render, shared_prefix, template_hash, told_hash
 
 CALLS = ("joint", "separate")
@@ -47,7 +55,7 @@ class Rewriting:
         select: The config's `rewrite.select`.
         rules: Of a selection by type.
         demonstrations: Of adaptive selection.
-        guards: What is masked, checked, left out and replaced.
+        guards: What is masked, checked and left out.
         retries: Tries of a request, after the first, whose answer does not serve (`outcome/retries.py`).
         answer_once: Values of `Request.engine` of recordings: they have no other answer, so that these are not tried again.
     """
@@ -61,7 +69,7 @@ class Rewriting:
     select: SelectSettings = field(default_factory=lambda: SelectAll(kind="all"))
     rules: classifier.Rules | None = None
     demonstrations: tuple[adaptive.Demonstration, ...] = ()
-    guards: GuardRules = field(default_factory=GuardRules)
+    guards: GuardSettings = field(default_factory=GuardSettings)
     retries: int = 0
     answer_once: frozenset[str] = frozenset()
 
@@ -93,7 +101,7 @@ class Rewriter:
         """Builds the templates.
 
         Raises:
-            RewriterError: `calls` is unknown, the selection does not fit the pool, or a file of the guards is wrong.
+            RewriterError: `calls` is unknown, or the selection does not fit the pool.
         """
         self._of = rewriting
         if rewriting.calls not in CALLS:
@@ -104,7 +112,7 @@ class Rewriter:
         self._selector = self._opened_selector()
         self._asks_type = isinstance(rewriting.select, SelectClassified) and rewriting.select.by == "llm"
         self._calls = self._planned()
-        self._guards = Guards(rewriting.guards, self.strategies, shipped())
+        self._guards = Guards(rewriting.guards, self.strategies)
 
     def question(self, query: Query) -> Request | None:
         """Returns the request whose answer `choose` needs; None if it needs none."""
@@ -123,17 +131,16 @@ class Rewriter:
 
         `answer` is that to the question, if there was one; the rules decide where it names no type.
         """
-        said = self._guards.overridden(query)
         if self._by_type is not None and answer is not None and answer.text is not None:
             named = self._by_type.rules.read(answer.text)
             if named is not None:
-                return self._guards.chosen(self._by_type.of_type(named)._replace(answered=True), said)
-        return self._guards.chosen(self._selector.choose(query), said)
+                return self._by_type.of_type(named)._replace(answered=True)
+        return self._selector.choose(query)
 
     def nothing(self, query: Query, reason: str) -> Choice:
-        """Returns the choice for a query that is not rewritten: what people have pinned alone, which no LLM is asked for."""
+        """Returns the choice for a query that is not rewritten: no strategy."""
         query_type = None if self._asks_type else self._selector.choose(query).query_type
-        return self._guards.chosen(Choice({}, query_type, reason), self._guards.overridden(query))
+        return Choice({}, query_type, reason)
 
     def requests(self, query: Query, choice: Choice | None = None) -> list[Request]:
         """Returns the requests for one query; empty without strategies.
@@ -144,8 +151,7 @@ class Rewriter:
         shown, mask = self._guards.masked(query)
         return [
             self._request(call, query, shown, mask, sample)
-            for call, needed in self._asked(choice, self._guards.overridden(query))
-            if needed
+            for call, _ in self._asked(choice)
             for sample in range(_samples(call, choice))
         ]
 
@@ -179,41 +185,28 @@ class Rewriter:
         strategies of a request that is not among them fail as `missing`. `choice` is that of `requests`.
         """
         choice = self.choose(query) if choice is None else choice
-        said = self._guards.overridden(query)
         shown, mask = self._guards.masked(query)
         by_name: dict[str, list[tuple[Request, Completion]]] = {}
         sent, answered = answered, settled(answered, self.asked_one(query, choice))
         for request, completion in sorted(answered, key=lambda one: one[0].sample % FIRST_TRY):
             by_name.setdefault(request.name, []).append((request, completion))
         outcomes: dict[str, Answers] = {}
-        saved = 0
-        for call, needed in self._asked(choice, said):
-            if not needed:
-                saved += _samples(call, choice)
-            elif call.kind == "adaptive":
+        for call, needed in self._asked(choice):
+            if call.kind == "adaptive":
                 outcomes, choice = read_adaptive(call, by_name.get(call.name, []), shown, choice)
-                choice = self._guards.chosen(choice, said)
             elif call.kind == "joint":
                 outcomes |= read_joint(call, by_name.get(call.name, []), shown, needed, labelled())
             else:
                 outcomes[needed[0].name] = read_own(call, by_name.get(call.name, []), shown, labelled())
         found: list[RewriteResult] = []
         for strategy in self.strategies:
-            if strategy.name in said.never or strategy.name not in choice.texts:
+            if strategy.name not in choice.texts:
                 outcomes.pop(strategy.name, None)
-            elif strategy.name in said.texts:
-                outcomes.pop(strategy.name, None)
-                found += [
-                    _result(strategy, choice, position, text, OVERRIDE, "", OVERRIDE, (OVERRIDE,))
-                    for position, text in enumerate(said.texts[strategy.name], 1)
-                ]
             elif strategy.name in outcomes:
                 found += self._results(strategy, outcomes[strategy.name], choice, mask)
-        rewrites, guarded = self._guards.checked(query, said, found)
-        guarded += [Guarded(name, OVERRIDDEN) for name in choice.texts if name in said.never]
+        rewrites, guarded = self._guards.checked(query, found)
         failures = failures_of(self.strategies, outcomes, rewrites, guarded)
         failures += notes_on_sends(mask, sent, answered)
-        guarded += [Guarded("", OVERRIDE, requests=saved)] if saved else []
         return Rewritten(rewrites, failures, choice, tuple(guarded))
 
     def identity(self) -> dict[str, Any]:
@@ -233,7 +226,7 @@ class Rewriter:
 
     def asked_one(self, query: Query, choice: Choice) -> Asked:
         """Returns the reader of one answer of a query."""
-        asked = {call.name: (call, needed) for call, needed in self._asked(choice, self._guards.overridden(query))}
+        asked = {call.name: (call, needed) for call, needed in self._asked(choice)}
         return Asked(asked, self._guards.masked(query)[0], choice)
 
     def _opened_selector(self) -> Selector:
@@ -266,13 +259,11 @@ class Rewriter:
         joint_prompt = of.joint_prompt or JOINT_PROMPT
         return calls_of(self.strategies, of.calls, of.decoding, joint_prompt, of.language, of.context)
 
-    def _asked(self, choice: Choice, said: Overridden) -> Iterator[tuple[Call, tuple[Strategy, ...]]]:
-        """Yields the requests for chosen strategies, each with those that need an answer: none if people wrote all texts."""
+    def _asked(self, choice: Choice) -> Iterator[tuple[Call, tuple[Strategy, ...]]]:
+        """Yields the requests for chosen strategies, each with those that it asks for."""
         for call in self._calls:
-            chosen = [strategy for strategy in call.strategies if strategy.name in choice.texts]
-            if chosen:
-                known = call.kind != "adaptive"  # there the answer says what is selected
-                yield call, tuple(one for one in chosen if not said.settles(one.name, selected=known))
+            if chosen := tuple(strategy for strategy in call.strategies if strategy.name in choice.texts):
+                yield call, chosen
 
     def _request(self, call: Call, query: Query, shown: Query, mask: Mask, sample: int) -> Request:
         """Returns a request; `shown` is the query as the prompt has it."""

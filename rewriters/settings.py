@@ -139,15 +139,6 @@ SelectSettings = Annotated[
 ]
 
 
-class VocabularySettings(Settings):
-    """A controlled vocabulary, of which rewrites should have a term."""
-
-    path: Annotated[str, NOT_IDENTITY, Names.TEXT]
-    """A text file with a term per line, here or on S3; its content counts for the fingerprint."""
-    action: Literal["count", "drop"] = "count"
-    """What becomes of a rewrite without any term: it is flagged, or not searched."""
-
-
 class GuardSettings(Settings):
     """Guards around the LLM; each only counts unless it is told to do more."""
 
@@ -159,16 +150,5 @@ class GuardSettings(Settings):
     drift: Annotated[float, Field(ge=-1, le=1)] | None = DRIFT
     """A text that is searched as a query, and whose vector has a smaller cosine with the original's, is flagged: only with a
     dense retriever and `fuse.redundancy: cosine`. null: none is."""
-    repeated: Annotated[int | None, Field(ge=2), NOT_IDENTITY] = 20
-    """Texts that as many distinct queries of a night have from one strategy are counted; null: none are. One query of several
-    tenants or after several turns is one here."""
-    rare_words: Annotated[float, Field(ge=0, le=1), NOT_IDENTITY] = 0.001
-    """A word is rare if at most this share of a night's distinct queries, as in `repeated`, have it. Queries with a rare word
-    that none of their texts has are counted; 0: none are."""
-    vocabulary: VocabularySettings | None = None
-    """A controlled vocabulary, for rewrites that are searched as queries."""
     mask: list[Literal["mail", "phone", "card"]] = []
     """Personal data that placeholders replace in whatever is sent; they are put back in the rewrites."""
-    overrides: Annotated[str | None, NOT_IDENTITY, Names.TEXT] = None
-    """A Parquet, CSV or JSONL file of approved, pinned and banned rewrites, here or on S3; its content counts for the
-    fingerprint."""

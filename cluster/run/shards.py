@@ -60,7 +60,6 @@ class Plan:
     tables: dict[str, list[File]]  # files that planning wrote
     shards: list[Shard]
     version: int = 1  # of the stages whose files an unfinished run has; a plan of before has none
-    thresholds: dict[str, dict[str, Any]] = field(default_factory=dict)  # `value` and how it was taken, by what it is known by
     head: int = 0  # how many of the first shards have the rows that are asked for most; 0: no tiers, as in plans of before
 
 

@@ -6,14 +6,13 @@ question. Of a strategy whose texts make one search, the mean of their vectors i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from jobs.chain.search_texts import Text, rewrites_of
-from rewriters.guards.guards import OVERRIDE
 
 DRIFT = "drift"  # the flag of `rewrites.guards`
 Drifted = set[tuple[int, str, int]]
@@ -39,22 +38,19 @@ def drifted(texts: Sequence[Text], vectors: np.ndarray | None, least: float | No
     }
 
 
-def counts_as_drift(rewrite: Mapping[str, Any], row: int, of: Drifted) -> bool:
-    """Returns whether a row of rewrites/ has drifted; one that a person wrote has not."""
-    return (row, rewrite["strategy"], rewrite["position"]) in of and OVERRIDE not in (rewrite["guards"] or ())
+def is_drifted(rewrite: Mapping[str, Any], row: int, of: Drifted) -> bool:
+    """Returns whether a row of rewrites/ has drifted."""
+    return (row, rewrite["strategy"], rewrite["position"]) in of
 
 
 def flagged(table: pa.Table, of: Drifted) -> pa.Table:
     """Returns a block whose `rewrites` have the flag `drift` where they have drifted."""
-    return with_flag(table, DRIFT, lambda row, one: counts_as_drift(one, row, of)) if of else table
-
-
-def with_flag(table: pa.Table, flag: str, applies: Callable[[int, Mapping[str, Any]], bool]) -> pa.Table:
-    """Returns a block whose `rewrites` have a flag where it applies: to a row of the block and a row of rewrites/."""
+    if not of:
+        return table
     place = table.schema.get_field_index("rewrites")
     rows = table.column(place).to_pylist()
     for row, rewrites in enumerate(rows):
         for one in rewrites:
-            if applies(row, one):
-                one["guards"] = sorted({*(one["guards"] or ()), flag})
+            if is_drifted(one, row, of):
+                one["guards"] = sorted({*(one["guards"] or ()), DRIFT})
     return table.set_column(place, table.schema.field(place), pa.array(rows, table.schema.field(place).type))

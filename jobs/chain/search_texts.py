@@ -12,7 +12,7 @@ import pyarrow as pa
 from jobs.tables import ORIGINAL
 from retrievers.fusion import list_weight, takes_part
 from retrievers.lists import TOGETHER
-from retrievers.retriever import JoinedText, Only, SearchText
+from retrievers.retriever import JoinedText, SearchText
 from retrievers.settings import FuseSettings
 from rewriters.query import Query
 
@@ -56,28 +56,7 @@ def queries_of(table: pa.Table) -> list[Query]:
     ]
 
 
-def filters_of(table: pa.Table, filters: Mapping[str, str]) -> list[Only]:
-    """Returns the filters of the queries of a block.
-
-    `filters` has field of the index -> column of the log, whose values the queries have.
-
-    Raises:
-        ValueError: A query has no such value; it must not be searched unfiltered.
-    """
-    if not filters:
-        return [()] * table.num_rows
-    found = []
-    for values in table.column("values").to_pylist():
-        known = dict(values or ())
-        if missing := [column for column in filters.values() if known.get(column) is None]:
-            raise ValueError(f"the query has no value of column {missing[0]!r} (retrieve.filters)")
-        found.append(tuple((field, known[column]) for field, column in sorted(filters.items())))
-    return found
-
-
-def query_texts(
-    row: int, query: str, rewrites: Iterable[Mapping[str, Any]], as_one: Mapping[str, str], only: Only = ()
-) -> list[Text]:
+def query_texts(row: int, query: str, rewrites: Iterable[Mapping[str, Any]], as_one: Mapping[str, str]) -> list[Text]:
     """Returns the texts of a query: the original, then the rewrites in order, those of a strategy with `as_one` as one.
 
     That one stands in the place of the first of them, and has its position and weight.
@@ -87,14 +66,13 @@ def query_texts(
         query: As it is searched.
         rewrites: Rows of rewrites/.
         as_one: Strategy -> "with_original" or "texts" (`rewriters.strategy.Strategy.as_one`).
-        only: The filters of its searches.
     """
-    original, found = SearchText(query, "query", only), dict[tuple[str, int], list[SearchText]]()
+    original, found = SearchText(query, "query"), dict[tuple[str, int], list[SearchText]]()
     firsts: dict[tuple[str, int], Mapping[str, Any]] = {}
     for one in rewrites:
         key = one["strategy"], 0 if one["strategy"] in as_one else one["position"]
         firsts.setdefault(key, one)
-        found.setdefault(key, []).append(SearchText(one["text"], one["search_as"], only))
+        found.setdefault(key, []).append(SearchText(one["text"], one["search_as"]))
     texts = [Text(row, 0, ORIGINAL, 1, 1.0, 1.0, original)]
     for number, (key, one) in enumerate(firsts.items(), start=1):
         with_original = as_one.get(key[0]) == "with_original"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jobs.verbs.evaluate import MeasuredArms, MeasuredRun
 
 _OF_ONE = (
-    "key", "pairs", "answers", "calibration", "per_query", "trec", "rows", "arm",
+    "key", "pairs", "answers", "per_query", "trec", "rows", "arm",
 )  # fmt: skip
 
 

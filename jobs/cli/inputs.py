@@ -63,7 +63,7 @@ def ground_truth(options: argparse.Namespace, where: str) -> GroundTruth:
     """Returns what a verb measures a run against; the argument `where` names judgements."""
     from jobs.verbs.inputs import GroundTruth
 
-    given: dict[str, Any] = {name: getattr(options, name, None) for name in ("qrels", "key", "answers", "calibration")}
+    given: dict[str, Any] = {name: getattr(options, name, None) for name in ("qrels", "key", "answers")}
     return GroundTruth(note_of(options), where, judged=getattr(options, "judged", False), **given)
 
 

@@ -63,8 +63,8 @@ def _forget(options: argparse.Namespace) -> int:
     others = "none" if options.own else "all" if options.all else "some"
     found = forget(place.storage, WhatToForget(options.query, options.context, others), place.output, dry_run=options.dry_run)
     values = {
-        "store": place.storage.root, "query_id": found.query_id, "filtered": sorted(found.filtered),
-        "others": sorted(found.others), "rows": dict(found.rows), "files": found.files, "runs": found.runs,
+        "store": place.storage.root, "query_id": found.query_id, "others": sorted(found.others),
+        "rows": dict(found.rows), "files": found.files, "runs": found.runs,
         "dry_run": options.dry_run,
     }  # fmt: skip
     page = lambda: forgotten_page(found, dry_run=options.dry_run)  # noqa: E731

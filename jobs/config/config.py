@@ -124,10 +124,6 @@ class Config(Settings):
                 "corpus.path: retrieve.collections have a corpus each; name it in retrieve.collections.NAME.corpus.path"
             )
         check_whole(self.retrieve.collections, self.fuse, lists[1:])
-        if self.retrieve.filters and self.evaluate.key == "query" and (self.evaluate.qrels or self.evaluate.answers):
-            raise ValueError(
-                "evaluate.key: query: with retrieve.filters one text is several queries; judge log rows or query_ids"
-            )
         check_gate(self)
         check_steps(self)
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
@@ -222,11 +218,6 @@ class Config(Settings):
             if one.together and self.fuse.retriever_weights.get(name, 1.0) > 0
             and any(name in self.retrieve.route(strategy) for strategy in self.rewrite.planned)
         ]  # fmt: skip
-
-    @property
-    def budgeted(self) -> bool:
-        """Returns whether a budget says how many candidates are reranked."""
-        return self.rerank.kind != "none" and self.rerank.budget is not None
 
     @property
     def reranking_encoder(self) -> AnyEncoderSettings | None:

@@ -27,9 +27,6 @@ class RetrieveSettings(Settings):
     collections: Collections = {}
     """A name chosen by you -> retrievers over documents of their own: lists are fused inside each, then merged as
     `fuse.collections` says, and a document is called `law:doc1`. {}: all retrievers search the same documents."""
-    filters: dict[Annotated[str, Field(min_length=1)], Annotated[str, Field(min_length=1)]] = {}
-    """Field of the indexes -> column of the log: a query is searched among the documents whose field has the query's value, and
-    the same words with another value are another query."""
     store: Annotated[bool | None, NOT_IDENTITY] = None
     """Keep lists, and vectors for redundancy by cosines, in the store; null: but not those of local BM25 indexes, which are
     searched in less time than lists are read."""
@@ -38,8 +35,8 @@ class RetrieveSettings(Settings):
     def _routes_lead_somewhere(self) -> RetrieveSettings:
         if not self.retrievers:
             raise ValueError("retrievers is empty; name at least one")
-        for name, one in self.retrievers.items():
-            one.check_use(name, self.depth, filters=bool(self.filters))
+        for one in self.retrievers.values():
+            one.check_depth(self.depth)
         if self.routes.get("original") == []:
             raise ValueError("routes.original is empty, but the original is always retrieved; set fuse.weights.original to 0 "
                              "to keep it out of the results")  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cluster.errors import nearest
-from rewriters.scores.thresholds import Quantile
 
 if TYPE_CHECKING:
     from jobs.config.config import Config
@@ -19,10 +18,7 @@ def check_gate(config: Config) -> None:
     """
     if config.rewrite.gate is None:
         return
-    by = config.rewrite.gate.by
-    if config.rewrite.gate.lead is not None and config.retrieve.depth < 2:
-        raise ValueError("rewrite.gate.lead: is over the second hit, and retrieve.depth is 1; raise it, or gate by below alone")
-    check_original(config, "rewrite.gate.by", by, "")
+    check_original(config, "rewrite.gate.by", config.rewrite.gate.by, "")
 
 
 def check_original(config: Config, where: str, by: str, more: str) -> None:
@@ -51,13 +47,12 @@ def check_steps(config: Config) -> None:
         if engine is None and config.rewrite.engine is None:
             raise ValueError(f"{where}.engine is missing, and there is no rewrite.engine; name one")
     if config.judge is not None and config.answer is None and config.judge.kinds.keys() - {"relevance"}:
-        raise ValueError("judge: accuracy, criteria and nuggets are of answers, and the config has no answer; set answer: {}")
+        raise ValueError("judge: accuracy and criteria are of answers, and the config has no answer; set answer: {}")
     _check_correction(config)
     for where, documents in config.shown.items():
         if documents > config.results:
             more = "fuse.keep" if config.rerank.kind == "none" else "rerank.keep and fuse.keep"
             raise ValueError(f"{where}: {documents} of {config.results} results; take fewer, or raise {more}")
-    _check_proven(config)
     for key, step in (("iterate", config.iterate), ("answer", config.answer)):
         labels = None if step is None else step.labels
         if labels is not None and labels.by == "rerank" and config.rerank.kind == "none":
@@ -69,8 +64,6 @@ def check_steps(config: Config) -> None:
         raise ValueError("iterate.by: rerank has no score, since rerank.kind is none; name a retriever")
     if by != "rerank" and by not in retrievers:
         raise ValueError(f"iterate.by: no retriever {by!r}{nearest(by, [*retrievers, 'rerank'])}")
-    if by == "rerank" and isinstance(config.iterate.below, Quantile):
-        raise ValueError("iterate.below: a quantile is of the scores of a retriever, and by is rerank; set a number")
     if not (searched := config.retrieve.route("iterate")):
         raise ValueError("retrieve.routes.iterate is empty, so that refined queries would find nothing; name a retriever")
     if by in retrievers:
@@ -79,24 +72,6 @@ def check_steps(config: Config) -> None:
             raise ValueError(
                 f"iterate.by: {by} does not search refined queries (retrieve.routes.iterate), so that a second round would "
                 "never be spared; add it there, or set iterate.rounds to 1"
-            )
-
-
-def _check_proven(config: Config) -> None:
-    """Checks that nothing goes by what `rerank.budget.proven` leaves open: the best score of all pairs, and blended values."""
-    budget = config.rerank.budget
-    if not config.budgeted or budget is None or not budget.proven:
-        return
-    if config.iterate is not None and config.iterate.by == "rerank":
-        raise ValueError(
-            "rerank.budget.proven: iterate.by is rerank, the best score of all pairs, which is not known where some are not "
-            "scored; take settled, or go by a retriever"
-        )
-    for key, step in (("iterate", config.iterate), ("answer", config.answer)):
-        if step is not None and step.labels is not None and step.labels.by == "score":
-            raise ValueError(
-                f"rerank.budget.proven: {key}.labels.by is score, the value of the blend, of which only the order is proven; "
-                "label by rerank, or by rank"
             )
 
 

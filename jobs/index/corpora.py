@@ -95,7 +95,7 @@ def configured_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
     return list(found.values())
 
 
-def check_indexes(corpora: Sequence[NamedCorpus], filters: Sequence[str]) -> None:
+def check_indexes(corpora: Sequence[NamedCorpus]) -> None:
     """Checks that each index is of one corpus, and that its retrievers want it alike.
 
     Raises:
@@ -103,7 +103,7 @@ def check_indexes(corpora: Sequence[NamedCorpus], filters: Sequence[str]) -> Non
     """
     owners: dict[str, NamedCorpus] = {}
     for corpus in corpora:
-        for place in {built.place for built in index_builds(corpus.retrievers, filters).builds}:
+        for place in {built.place for built in index_builds(corpus.retrievers).builds}:
             if (other := owners.setdefault(place, corpus)) is not corpus:
                 raise RetrieverError(
                     "index-other",

@@ -24,8 +24,7 @@ from jobs.index.sources import passages
 from jobs.job.opening import stored_index
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.corpora.builds import BuildInputs, IndexBuild, Summary, index_builds
-from retrievers.corpora.files import Progress, corpus_files, corpus_schema
-from retrievers.corpora.filters import check_schema
+from retrievers.corpora.files import Progress
 from retrievers.kinds import all_indexed
 from retrievers.local.build import Elsewhere, IndexSummary
 from retrievers.local.builds import FolderBuild
@@ -125,16 +124,16 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
         RetrieverError: the corpus cannot be read, or an index cannot be built.
         ConfigError: a corpus is of no collection.
     """
-    every, filters = all_indexed(config.retrieve.retrievers), list(config.retrieve.filters)
+    every = all_indexed(config.retrieve.retrievers)
     if not every:  # of the web alone
         return []
-    index_builds(every, filters)  # refuses contradictions before any work
+    index_builds(every)  # refuses contradictions before any work
     corpora = named_corpora(config, corpus) if corpus else configured_corpora(job_configs(config))
     if not corpora:
         raise ConfigError(
             "argument", "--corpus: is missing, and the config names no corpus (corpus.path); give one, or name it there"
         )
-    check_indexes(corpora, filters)
+    check_indexes(corpora)
     return [row for one in corpora if one.paths for row in built_of(config, one, progress)]
 
 
@@ -144,15 +143,12 @@ def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, repl
     Raises:
         RetrieverError: As of `index`; its code is `index-busy` where another process builds one of them.
     """
-    filters, named = list(config.retrieve.filters), {"collection": corpus.collection} if corpus.collection else {}
-    indexes, source = index_builds(corpus.retrievers, filters), source_of(corpus)
+    named = {"collection": corpus.collection} if corpus.collection else {}
+    indexes, source = index_builds(corpus.retrievers), source_of(corpus)
     with work_folder() as folder:
         prepared = passages(
             corpus.paths, corpus.columns, folder, shown_progress(progress, f"corpus {corpus.collection}".strip())
         )
-        if filters:
-            schema = corpus_schema(corpus_files(prepared.sources), corpus.columns)
-            check_schema(f"corpus {corpus.paths[0]}", schema, filters)
         show = shown_progress(progress, "index")
         given = BuildInputs(prepared.sources, corpus.columns, folder, show, replace=replace, source=source)
         built = [_build(config, given, one, progress) for one in indexes.builds]

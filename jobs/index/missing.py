@@ -48,7 +48,7 @@ def ready_indexes(configs: Sequence[Config], progress: LiveDisplay) -> None:
             there, or its server is away.
     """
     found = _known_corpora(configs)
-    check_indexes(found, ())
+    check_indexes(found)
     corpora = [_IndexedCorpus(one, progress) for one in found]
     for one in corpora:  # refuse before anything is built
         one.missing()
@@ -124,7 +124,7 @@ class _IndexedCorpus:
         for name, one in self._corpus.retrievers.items():
             if name in self._local:
                 continue
-            (build,) = index_builds({name: one}, ()).builds
+            (build,) = index_builds({name: one}).builds
             if build.place in self._checked:
                 continue
             self._checked.add(build.place)

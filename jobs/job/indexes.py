@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.errors import ConfigError
 from jobs.config.config import Config
-from jobs.job.opening import check_filters, open_documents, retriever_facts, retriever_identity
+from jobs.job.opening import open_documents, retriever_facts, retriever_identity
 from jobs.job.searched import SearchedIndex
 from jobs.terminal.logs import event
 from retrievers.encoder import encoder_notes
@@ -87,8 +87,6 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
     for name, retriever in config.retrieve.retrievers.items():
         of = {key: identity_of(key, one) for key, one in retriever.indexed(name).items()}
         found[name] = retriever.identity_of(name, of) if of else retriever_identity(name, retriever)
-        if config.retrieve.filters:
-            check_filters(name, retriever, config.retrieve.filters)
     return found
 
 

@@ -19,7 +19,6 @@ from retrievers.corpora.duplicates import DUPLICATES_VERSION
 from retrievers.fusion import FUSION_VERSION
 from retrievers.joined import JOINED_VERSION
 from retrievers.order import ORDER_VERSION
-from retrievers.rerankers.budget import BUDGET_VERSION
 from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.scores.gate import GATE_VERSION
 from rewriters.settings import identity_fields
@@ -63,7 +62,6 @@ def _of_options(config: Config, rewriting: Mapping[str, Any]) -> dict[str, int]:
     """Returns the versions of algorithms that a config asks for, so that the fingerprints of others stay as they are."""
     found = {"merge": MERGE_VERSION} if config.retrieve.collections else {}
     found |= {} if config.rewrite.gated is None else {"gate": GATE_VERSION}
-    found |= {"budget": BUDGET_VERSION} if config.budgeted else {}
     strategies = rewriting.get("rewriter", {}).get("strategies", ())
     if any(one.together for one in config.retrieve.retrievers.values()) and any(
         one.get("as_one") == "with_original" for one in strategies

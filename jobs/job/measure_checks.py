@@ -18,8 +18,6 @@ WHOLE = 1000
 EXPONENTIAL_GRADE = 4  # gdeval.pl, by which ir_measures computes ERR and nDCG with gains 2**grade - 1, ends at a higher one
 ANSWER_MEASURES = ("F1", "EM")
 """Of answers, by gold answers."""
-NUGGET_MEASURES = ("strict_vital", "vital", "strict_all", "all")
-"""Of answers, by nuggets. The first one decides, as in TREC RAG."""
 _WHERE = "evaluate.measures"
 # Measures that are refused, and why. All are known to ir_measures.
 _WITHOUT_VALUE = {"Accuracy": "it has no value for a list without a relevant document, or with relevant ones only"}

@@ -6,7 +6,7 @@ Checks before a run read only `index.json` and file sizes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -17,7 +17,6 @@ from cluster.storage import remote
 from cluster.storage.copies import TRIES, copied, naming, retry_if_replaced
 from cluster.storage.s3 import S3Storage
 from retrievers import retriever
-from retrievers.corpora.filters import check_columns
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.kinds import RetrieverSettings
 from retrievers.local.index import BUILD, INDEX, MISSING, find_damage, index_facts, index_identity, parse_index
@@ -77,15 +76,6 @@ def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[st
         for key, one in settings.indexed(name).items()
     }
     return settings.facts_of(name, identities, found)
-
-
-def check_filters(name: str, settings: RetrieverSettings, fields: Collection[str]) -> None:
-    """Makes the checks of `retrievers.retriever.check_filters`, of an index on S3 without copying it."""
-    for key, one in settings.indexed(name).items():
-        if _on_s3(one):
-            check_columns(f"retrieve.retrievers.{key}: index {one.index}", _entry(one)["columns"], fields)
-        else:
-            retriever.check_filters(key, one, fields)
 
 
 def stored_index(storage: S3Storage) -> tuple[dict[str, Any], bytes]:

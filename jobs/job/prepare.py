@@ -32,7 +32,7 @@ from jobs.job.searched import SearchedIndex, searched_indexes
 from jobs.job.steps import ReadySteps, ready_steps
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, log_files, versions
-from jobs.log.judgements import Judgements, read_answers, read_qrels
+from jobs.log.judgements import Judgements, read_answers
 from jobs.notify.delivery import problems
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.reranker import reranker_identity
@@ -105,8 +105,6 @@ def _with_output(config: Config, config_path: str, files: list[LogFile], rewriti
     judgements = named_judgements(config)
     if config.evaluate.answers:
         read_answers(config.evaluate.answers, config.evaluate.key)
-    if config.judge is not None and config.judge.calibration:
-        read_qrels(config.judge.calibration, "judge.calibration", config.evaluate.key)
     output = open_storage(config.output)
     check_writable(output, "output")
     if config.own_store is not None:
@@ -208,7 +206,6 @@ def log_columns(config: Config, rewriting: Rewriting) -> LogColumns:
         log.context_column,
         log.max_context_chars,
         values=rewriting.columns,
-        filters=tuple(sorted(config.retrieve.filters.items())),
         classify=rewriting.rules if rewriting.select.typed_by == "rules" else None,
     )
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 from cluster.errors import ConfigError, RewriterError, UnavailableError
-from cluster.run.own_job import submission
-from cluster.storage import open_file, remote
+from cluster.storage import open_file
 from jobs.config.config import Config
 from rewriters.adaptive import load_demonstrations
 from rewriters.classifier import load_rules
-from rewriters.guards.files import guard_file
-from rewriters.guards.guards import GuardRules
 from rewriters.joint import check_joint_prompt
 from rewriters.pool import load_pool
 from rewriters.rewriter import Rewriting
-from rewriters.settings import GuardSettings, SelectAdaptive, SelectClassified
+from rewriters.settings import SelectAdaptive, SelectClassified
 
 
 def read_rewriting(config: Config) -> Rewriting:
@@ -41,7 +37,7 @@ def read_rewriting(config: Config) -> Rewriting:
             select,
             load_rules(select.rules, read_text) if isinstance(select, SelectClassified) else None,
             load_demonstrations(select.demonstrations, read_text) if isinstance(select, SelectAdaptive) else (),
-            _guards(rewrite.guards),
+            rewrite.guards,
             rewrite.retries,
             frozenset(name for name, engine in engines.items() if engine is not None and engine.is_recorded),
         )
@@ -53,21 +49,6 @@ def config_error(error: RewriterError) -> ConfigError:
     """Returns the error of a pool, a selection or a prompt with its place in the config."""
     places = {"strategy": "rewrite.strategies: ", "selection": "rewrite.select: ", "prompt": "rewrite.joint_prompt: "}
     return ConfigError(error.code, f"{places.get(error.code, '')}{error}")
-
-
-def _guards(settings: GuardSettings) -> GuardRules:
-    """Returns the settings with the files that they name."""
-    files = {"vocabulary": settings.vocabulary and settings.vocabulary.path, "overrides": settings.overrides}
-    keys = {"vocabulary": "rewrite.guards.vocabulary.path", "overrides": "rewrite.guards.overrides"}
-    return GuardRules(
-        settings,
-        **{name: guard_file(keys[name], path, open_file, _of_workers(path)) for name, path in files.items() if path},
-    )
-
-
-def _of_workers(path: str) -> str:
-    """Returns the path by which workers read a file; those of a submitted job start in a copy of its current folder."""
-    return path if remote(path) or (submission() is not None and not Path(path).is_absolute()) else str(Path(path).absolute())
 
 
 def read_text(path: str) -> str:

@@ -44,16 +44,10 @@ OF_JUDGEMENTS = {
     "relevance": frozenset({"query", "context", "document"}),
     "accuracy": frozenset({"query", "context", "answer", "gold"}),
     "criteria": frozenset({"query", "context", "answer", "documents"}),
-    "nuggets": frozenset({"query", "context", "documents", "nuggets", "most"}),
-    "nuggets.importance": frozenset({"query", "context", "nuggets"}),
-    "nuggets.support": frozenset({"query", "context", "answer", "nuggets"}),
 }
 """What is judged -> the variables of its prompt."""
 GRADE_KEYS = {"relevance": "overall", "accuracy": "accuracy"}
 """What is judged -> the key of an object of grades that is the grade; by criteria each key has one."""
-_FORMS = {
-    "criteria": ("grades",), "nuggets": ("texts",), "nuggets.importance": ("labels",), "nuggets.support": ("labels",),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,7 +115,7 @@ def _ready(config: Config, settings: LlmStepSettings, step: LlmStep, resolve: Re
 def asked_steps(config: Config) -> dict[str, dict[str, Any]]:
     """Returns key of the config -> what is asked at its step, apart from its engine; raises ConfigError."""
     found = {key: _asked(settings, key).identity() for key, settings in config.steps.items()}
-    for kind in config.judge.prompts if config.judge is not None else ():
+    for kind in config.judge.kinds if config.judge is not None else ():
         found[f"judge.{kind}"] = _judging(config, kind).identity()
     return found
 
@@ -160,7 +154,7 @@ def _judging(config: Config, kind: str) -> LlmStep:
     assert config.judge is not None
     where, settings = f"judge.{kind}", config.judge.step(kind)
     step = _step(settings, where, OF_JUDGEMENTS[kind], None)
-    forms = _FORMS.get(kind, ("grade", "grades"))
+    forms = ("grades",) if kind == "criteria" else ("grade", "grades")
     words = ""
     if step.output not in forms:
         words = f"output: {step.output} is not what it needs; make it {' or '.join(forms)}"
@@ -183,7 +177,7 @@ def ready_steps(config: Config, resolve: Resolve = engine.resolve) -> ReadySteps
     """
     found = {key: _ready(config, one, _asked(one, key), resolve) for key, one in config.steps.items()}
     judge = {}
-    for kind in config.judge.prompts if config.judge is not None else ():
+    for kind in config.judge.kinds if config.judge is not None else ():
         assert config.judge is not None
         judge[kind] = _ready(config, config.judge.step(kind), _judging(config, kind), resolve)
     gold = config.evaluate.answers if "accuracy" in judge else None

@@ -49,12 +49,7 @@ class LogColumns:
     context_column: str | None = None
     max_context_chars: int = MAX_CONTEXT_CHARS  # code points of a context that count, the newest
     values: tuple[str, ...] = ()  # columns of which each query gets its most frequent value
-    filters: tuple[tuple[str, str], ...] = ()  # (field of the index, column); part of a query's identity
     classify: Classifier | None = None  # gives each query its `query_type`
-
-    def __post_init__(self) -> None:
-        """Has the columns of the filters among `values`, which are sorted."""
-        object.__setattr__(self, "values", tuple(sorted({*self.values, *(column for _, column in self.filters)})))
 
 
 class RowGroup(NamedTuple):
@@ -206,8 +201,6 @@ def _uses(columns: LogColumns) -> list[tuple[str, str | None, str, Callable[[pa.
         ("log.id_column", columns.id_column, "text, whole numbers, dates, times or UUIDs", _is_id),
         ("log.count_column", columns.count_column, "whole numbers", pa.types.is_integer),
         ("log.context_column", columns.context_column, "text (string) or lists of text", _is_context),
-        *(("retrieve.filters", name, "text, whole numbers, true or false, dates, times or UUIDs", _is_filter)
-          for _, name in columns.filters),
         *((_USED, name, "text, lists of text, numbers, true or false, dates, times or UUIDs", _is_value)
           for name in columns.values),
     ]  # fmt: skip
@@ -251,10 +244,6 @@ def _is_value(kind: pa.DataType) -> bool:
     types = pa.types
     more = (types.is_float32, types.is_float64, types.is_boolean, types.is_time)
     return _is_context(kind) or _is_id(kind) or any(is_kind(kind) for is_kind in more)
-
-
-def _is_filter(kind: pa.DataType) -> bool:
-    return _is_id(kind) or bool(pa.types.is_boolean(kind))
 
 
 def is_list(kind: pa.DataType) -> bool:

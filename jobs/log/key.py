@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rewriters.normalise import query_id
 
 MAX_CONTEXT_CHARS = 8000  # default of log.max_context_chars
@@ -12,7 +10,6 @@ MAX_CONTEXT_CHARS = 8000  # default of log.max_context_chars
 def look_up_key(
     query: str,
     context: str | None = None,
-    filters: Mapping[str, str] | None = None,
     *,
     max_context_chars: int = MAX_CONTEXT_CHARS,
 ) -> str:
@@ -21,10 +18,9 @@ def look_up_key(
     Args:
         query: in any form.
         context: the earlier turns, oldest first, joined with line breaks; None or blank: there are none.
-        filters: field of the index -> the query's value, as `retrieve.filters` has them; None or empty: there are none.
         max_context_chars: `log.max_context_chars` of the config: so many characters of the context count, the newest.
 
     Raises:
         UnicodeEncodeError: query or context has half of a surrogate pair, which no log has.
     """
-    return query_id(query, (context or "")[-max_context_chars:], filters)
+    return query_id(query, (context or "")[-max_context_chars:])

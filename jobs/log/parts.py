@@ -104,7 +104,7 @@ def read_part(task: DedupTask, part: tuple[int, list[RowGroup]]) -> list[PartFil
 
 
 def _dedup_rows(task: DedupTask, name: str, rows: pa.Table) -> PartFiles:
-    groups = group_rows(rows, task.columns.max_chars, task.columns.filters)
+    groups = group_rows(rows, task.columns.max_chars)
     codes, size = groups.codes, len(groups.raws) + 1
     kept = np.delete(np.arange(size), list(groups.rejections))
     digests = groups.digests[kept]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -11,10 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rewriters.normalise import ID_BYTES, PLAIN, filtered_id, id_bytes, normalise
+from rewriters.normalise import ID_BYTES, PLAIN, id_bytes, normalise
 
-REASONS = {"empty": "null or only white space", "too_long": "over {max_chars:,} characters", "not_utf8": "not UTF-8",
-           "no_filter": "without a value of retrieve.filters"}  # fmt: skip
+REASONS = {"empty": "null or only white space", "too_long": "over {max_chars:,} characters", "not_utf8": "not UTF-8"}
 RAW_SHOWN = 200  # code points of a rejected text kept in errors/
 
 
@@ -110,17 +108,16 @@ class Groups(NamedTuple):
     rejections: dict[int, Rejection]  # by number of the group
 
 
-def group_rows(rows: pa.Table, max_chars: int, filters: Sequence[tuple[str, str]] = ()) -> Groups:
+def group_rows(rows: pa.Table, max_chars: int) -> Groups:
     """Returns the groups of rows, a table as of `rows_schema`.
 
-    Queries have at most `max_chars` code points; values of `filters` (field, column) are of their identity.
+    Queries have at most `max_chars` code points.
     """
     codes, raws = encode(rows.column("text"))
     digests, rejections = judge_all(raws, max_chars)
     rejections[len(raws)] = NULL
     texts = Groups(codes, raws, None, digests, rejections)
-    groups = _with_contexts(texts, rows.column("context")) if "context" in rows.column_names else texts
-    return _with_filters(groups, rows, filters) if filters else groups
+    return _with_contexts(texts, rows.column("context")) if "context" in rows.column_names else texts
 
 
 def encode(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
@@ -160,30 +157,3 @@ def _with_contexts(texts: Groups, column: pa.ChunkedArray) -> Groups:
         digests,
         rejections,
     )
-
-
-def _with_filters(groups: Groups, rows: pa.Table, filters: Sequence[tuple[str, str]]) -> Groups:
-    """Returns the groups of (group, filter values); without a value a row is rejected: it would be searched unfiltered."""
-    encoded = [encode(rows.column(f"value.{column}")) for _, column in filters]
-    keys = groups.codes.astype(np.int64)
-    for codes, values in encoded:
-        _, keys = np.unique(keys * (len(values) + 1) + codes, return_inverse=True)
-    _, firsts, of_row = np.unique(keys, return_index=True, return_inverse=True)
-    group = groups.codes[firsts]
-    told = [
-        [values[code].as_py() if code < len(values) else None for code in codes[firsts].tolist()] for codes, values in encoded
-    ]
-    digests, rejections = np.zeros((len(firsts), ID_BYTES), np.uint8), {len(firsts): NULL}
-    for place, (number, *values) in enumerate(zip(group.tolist(), *told, strict=True)):
-        if number in groups.rejections:
-            rejections[place] = groups.rejections[number]
-        elif None in values:
-            raw = groups.raws[number].as_py().decode("utf-8", "replace")[:RAW_SHOWN]
-            message = f"column {filters[values.index(None)][1]!r} is null, and retrieve.filters needs its value"
-            rejections[place] = Rejection("no_filter", message, raw)
-        else:
-            only = dict(zip((field for field, _ in filters), values, strict=True))
-            digests[place] = np.frombuffer(filtered_id(groups.digests[number].tobytes(), only), np.uint8)
-    null = group == len(groups.raws)
-    contexts = None if groups.contexts is None else groups.contexts.take(pa.array(group, mask=null))
-    return Groups(of_row, groups.raws.take(pa.array(group, mask=null)), contexts, digests, rejections)

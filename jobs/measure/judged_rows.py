@@ -127,9 +127,6 @@ def asked_queries(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict
 
 def query_of(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> dict[str, str | None]:
     """Returns judged key in the log -> its query_id, None for a rejected row; registers the query_ids as table `wanted`."""
-    if judgements.key == "query" and run.config.retrieve.filters:
-        where = f"{judgements.path}: judges texts of queries, and with retrieve.filters one text is several queries"
-        raise ConfigError("judgements", f"{where}; judge log rows or query_ids (--key)")
     table, column = _PLACES[judgements.key]
     connection.register("judged", pa.table({"judged": pa.array(list(judgements.grades), pa.string())}))
     # a judged text is a query on its own: after earlier turns the same words are another one

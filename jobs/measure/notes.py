@@ -23,12 +23,10 @@ HEADINGS = {
     "answers": "answers, against gold answers",
     "accuracy": "answers, judged right or wrong",
     "criteria": "answers, judged by criteria",
-    "nuggets": "answers, judged by nuggets",
 }
 """Kind of a frame -> what its tables are headed with."""
 TITLES = {
     "lists": "Results", "relevance": "Judged results", "answers": "Answers", "accuracy": "Accuracy", "criteria": "Criteria",
-    "nuggets": "Nuggets",
 }  # fmt: skip
 """Kind of a frame -> its name in titles."""
 EXPLAINED = {
@@ -40,15 +38,8 @@ EXPLAINED = {
     "else by the question. A query without an answer counts zero.",
     "criteria": "Each from 0 to 5, as in the study with users of DMQR-RAG (arXiv 2411.13154); criteria: their mean, by which "
     "arms are ordered. A query without an answer counts zero.",
-    "nuggets": "Nuggets: the facts that a good answer has, made from the results that the judge calls relevant, those of all "
-    "arms together where there are several, so that all are measured by the same. strict_vital: the share of the vital nuggets "
-    "that the answer says; strict_all: of all; vital and all count one that it says in part as half (AutoNuggetizer, arXiv "
-    "2411.09607). A query without an answer counts zero.",
 }
 """Kind of a frame beside the lists -> what its measures are."""
-
-
-OWN_NUGGETS = "made from the relevant results of what is measured here together: another run or ablation may have others"
 
 
 def nothing_measured(

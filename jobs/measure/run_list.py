@@ -16,10 +16,8 @@ from cluster.errors import ClusterError, ConfigError
 from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, open_storage
 from cluster.storage.prefetch import prefetch
-from jobs.chain.arms.judging import NUGGETS
 from jobs.measure.evaluate.stored_evaluation import stored_evaluation
 from jobs.measure.measures import MEASURES
-from jobs.measure.notes import OWN_NUGGETS
 from jobs.runs.bill import Bill, bill
 from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, open_run
 from jobs.runs.retry import RETRY
@@ -88,12 +86,10 @@ class ListedRun:
 
     @property
     def judges(self) -> list[str]:
-        """Returns who judged where an LLM did, and what it is warned of; a line each."""
+        """Returns who judged where an LLM did; a line each."""
         measured = self.evaluation or {}
         parts = [measured, *measured.get("judged_answers", {}).values()]
-        said = [f"judged by {one['judged_by']}, an LLM, and LLMs over-rate" for one in parts if "judged_by" in one]
-        said += [f"{NUGGETS}: {OWN_NUGGETS}"] * (NUGGETS in measured.get("judged_answers", {}))
-        return said + [note for one in parts for note in one.get("notes", ()) if note.startswith("warning: the judge ")]
+        return [f"judged by {one['judged_by']}, an LLM, and LLMs over-rate" for one in parts if "judged_by" in one]
 
     def values(self) -> dict[str, Any]:
         """Returns the run as JSON-able values."""

@@ -24,7 +24,7 @@ from jobs.measure.compare.gates import GatedArm, gated_arms
 from jobs.measure.compare.standing import standing
 from jobs.measure.compare.worth import Worth, worth
 from jobs.measure.export.tables import write_long
-from jobs.measure.judged.family import judged_families, models_of
+from jobs.measure.judged.models import judge_models
 from jobs.notify.message import Leading
 from jobs.pages.ablation import ablation_report
 from jobs.pages.comparison import comparison_tables, comparison_values
@@ -163,10 +163,8 @@ def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
             times = f"{naive / executed:.1f} times less" if executed else "nothing"
             yield kind.replace("_", " "), f"{executed:,} in place of {naive:,} ({times}){again}"
     if folder.config.judge is not None:
-        judges = ", ".join(models_of(folder, "judge")) or "a judge"
+        judges = ", ".join(judge_models(folder)) or "a judge"
         yield "judge", f"{folder.counts.get('judgements', 0):,} grades by {judges}, each document of a query once for all arms"
-        for note in judged_families(folder, models_of(folder, "judge")):
-            yield "judge", note
     for arm, flags in arm_guards(folder).items():
         yield "guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items())
     for one in [one for one in found.gates if one.without is not None] or found.gates:

@@ -212,9 +212,8 @@ def _changed(listed: list[QueryChange]) -> Table:
 
 
 def _asked_with(one: MovedQuery | QueryChange) -> list[str]:
-    """Returns what the query was asked with, in words: its filters, and the end of its earlier turns."""
-    filters = [f"{_text(name, 40)}: {_text(value, 60)}" for name, value in one.filters.items()]
-    return [*filters, *([f"after: {_turns(one.context)}"] if one.context else [])]
+    """Returns the end of the query's earlier turns, in words."""
+    return [f"after: {_turns(one.context)}"] if one.context else []
 
 
 def _turns(context: str) -> str:

@@ -45,8 +45,6 @@ def forgotten_page(found: Forgotten, *, dry_run: bool) -> RenderableType:
     verb = "would go" if dry_run else "gone"
     lines = [f"query_id {found.query_id}", f"rows {verb}: {found.rows.total():,}" + (f" ({kinds})" if kinds else "")]
     lines[-1] += f" in {found.files:,} files"
-    if found.filtered:
-        lines.append(f"with it the same query with filters, {len(found.filtered):,} ids by the runs that had it")
     if found.others:
         lines.append(f"with it {len(found.others):,} other queries, whose rows have its words")
     return Text("\n".join(lines))

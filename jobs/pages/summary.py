@@ -13,8 +13,6 @@ from cluster import costs
 from cluster.costs import Prices, Totals
 from jobs.chain.pipeline import COSTED
 from jobs.counts import (
-    OVERRIDE_REQUESTS,
-    UNSCORED_PAIRS,
     ErrorCount,
     ErrorQueries,
     FurtherTexts,
@@ -27,10 +25,9 @@ from jobs.job.indexes import encoder_words
 from jobs.log.sets.names import left_out_words
 from jobs.measure.answers.quality import AnswerQuality, answers_values, in_words
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
-from jobs.measure.judged.family import judged_families, models_of
+from jobs.measure.judged.models import judge_models
 from jobs.measure.measures import title
 from jobs.measure.notes import marked
-from jobs.run.planning.thresholds import threshold_words
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.gate import saving_of_run
 from jobs.runs.retry import RETRY, retry_words
@@ -76,8 +73,6 @@ def _rows(
     yield "rewrites", _rewrites(counts)
     if (saving := saving_of_run(run, prices)) is not None:
         yield "gate", saving.words
-    for threshold in run.plan.thresholds.values():
-        yield "threshold", threshold_words(threshold)
     longer = f"; longer than keyword for {queries(counts['longer_cores'])}" if run.config.rewrite.compares_cores else ""
     for strategy, words in _by_strategy(counts, run.config.rewrite.planned).items():
         yield f"  {strategy}", words + (longer if strategy == "core_content" else "")
@@ -93,9 +88,7 @@ def _rows(
     if run.config.answer is not None:
         yield "answers", _answers(counts)
     if run.config.judge is not None:
-        yield "judgements", f"{counts.get('judgements', 0):,} by {', '.join(models_of(run, 'judge')) or 'a judge'}"
-        for note in judged_families(run, models_of(run, "judge")):
-            yield "judge", note
+        yield "judgements", f"{counts.get('judgements', 0):,} by {', '.join(judge_models(run)) or 'a judge'}"
     yield "errors", _errors(counts)
     yield from fallback_rows(counts)
     yield from spending_rows(run, prices)
@@ -125,8 +118,6 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
         usd = None if billed is None else billed.of_stages([stage])
         if _shown(costs.stage_sums(run.spent, stage), usd):
             yield f"  {stage}", _cost(run.spent, [stage], usd, total)
-    if unscored := run.counts.get(UNSCORED_PAIRS, 0):
-        yield "unscored", f"{counted('pairs', unscored)} that rerank.budget left out"
     if billed is not None and billed.nodes:
         yield "  idle", money(billed.idle, total) + (f", and {money(billed.lost, total)} lost" if billed.lost else "")
     if lost := run.counts.get("lost_requests", 0):
@@ -229,8 +220,6 @@ def guard_words(run: RunFolder) -> str:
     saved = searches_saved(run.counts, run.config)
     if saved:
         found.append(f"{counted('searches', saved)} saved")
-    if requests := run.counts.get(OVERRIDE_REQUESTS, 0):
-        found.append(f"{counted('requests', requests)} not made")
     return ", ".join(found)
 
 

@@ -15,13 +15,12 @@ from jobs.chain.pipeline import COSTED
 from jobs.pages.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
 from jobs.pages.summary import counted
 from jobs.pages.trial_lists import SHOWN_IN_LISTS, lists
-from jobs.pages.try_steps import answer_table, answer_text, grades_table, judged_table, nuggets_table, rounds_table
+from jobs.pages.try_steps import answer_table, answer_text, grades_table, judged_table, rounds_table
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, money, one_line, printable, shortened
 from jobs.try_one.trial import TextId, Trial, text_names
 from retrievers.lists import TOGETHER
 from rewriters.outcome.retries import FIRST_TRY
-from rewriters.scores.thresholds import words_of
 
 SHOWN_GIVEN = 160  # characters of a context or value
 SHOWN_SIDE_BY_SIDE = 60  # characters per document in the table of several configs
@@ -49,7 +48,7 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
     if prompts:
         yield from requests(trial)
     if config.iterate is not None:
-        below = f"{config.iterate.by} below {words_of(config.iterate.below)}"
+        below = f"{config.iterate.by} below {config.iterate.below:g}"
         yield _section("rounds", f"refined queries, where the best score of {below}")
         yield Padding(rounds_table(trial), (0, 0, 1, 2))
     part = min(config.fuse.depth, config.retrieve.depth)
@@ -77,9 +76,6 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
     if judged := row.get("judgements"):
         yield _section("judged", f"by {judged[0]['model']}")
         yield Padding(judged_table(trial), (0, 0, 1, 2))
-    if nuggets := row.get("nuggets"):
-        yield _section("nuggets", f"of a good answer, from {len(nuggets[0]['documents'])} relevant results")
-        yield Padding(nuggets_table(trial), (0, 0, 1, 2))
     found, results = trial.document_counts["found"], trial.document_counts["results"]
     yield _section("fell away", f"{found:,} documents were found, {results:,} are results")
     yield Padding(_dropped(trial), (0, 0, 1, 2))

@@ -86,17 +86,6 @@ def judged_table(trial: Trial) -> Table:
     return table
 
 
-def nuggets_table(trial: Trial) -> Table:
-    """Returns the nuggets of the query, each with its importance, and whether the answer says it."""
-    table = _grid()
-    found = {one["nugget"]: one["assignment"] for one in trial.row["assignments"] if not one["sample"]}
-    for one in trial.row["nuggets"]:
-        said = found.get(one["nugget"], "not looked for").replace("_", " ")
-        words = Text.assemble(one_line(one["text"]), (f"  {said}", "dim"))
-        table.add_row(Text(one["importance"], style="dim"), words)
-    return table
-
-
 def _grid() -> Table:
     """Returns a table without lines, of a narrow and a wide column."""
     table = Table(box=None, show_header=False, show_edge=False, padding=(0, 2, 0, 0), expand=True)

@@ -6,7 +6,6 @@ is told by some of the index. What an LLM has written before, such as the answer
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -134,7 +133,7 @@ def _judged(config: Config, steps: Mapping[str, ReadyStep], answer: int) -> Iter
     judge = config.judge
     if judge is None:
         return
-    relevance, nuggets, samples = judge.relevance, judge.nuggets, judge.samples
+    relevance, samples = judge.relevance, judge.samples
     judged = 0 if relevance is None else min(relevance.documents, config.results)
     if relevance is not None:
         yield _StepRequests("judge", steps["relevance"], judged * samples, 1, relevance.document_chars)
@@ -142,13 +141,6 @@ def _judged(config: Config, steps: Mapping[str, ReadyStep], answer: int) -> Iter
         yield _StepRequests("judge", steps["accuracy"], samples, written=answer)
     if judge.criteria is not None:
         yield _StepRequests("judge", steps["criteria"], samples, _answered_from(config), written=answer)
-    if nuggets is not None and relevance is not None:
-        listed, parts = _most(steps["nuggets"]), math.ceil(nuggets.most / nuggets.nuggets_at_once)
-        part, requests = math.ceil(listed / parts), math.ceil(judged / nuggets.documents_at_once)
-        shown = min(judged, nuggets.documents_at_once)
-        yield _StepRequests("judge", steps["nuggets"], requests, shown, relevance.document_chars, written=listed)
-        yield _StepRequests("judge", steps["nuggets.importance"], parts, written=part)
-        yield _StepRequests("judge", steps["nuggets.support"], parts * samples, written=part + answer)
 
 
 def _most(step: ReadyStep | None) -> int:

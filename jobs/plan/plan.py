@@ -17,7 +17,6 @@ from cluster.run.shards import SUCCESS, check_inputs, read_plan
 from cluster.storage import open_storage
 from jobs.chain.arms.judging import most_judgements
 from jobs.chain.arms.requests import most_requests
-from jobs.chain.store.files import NO_STORE
 from jobs.config.collections import strategies_in
 from jobs.config.config import Config
 from jobs.job.indexes import encoder_words
@@ -26,6 +25,7 @@ from jobs.job.shipping import package_folders
 from jobs.log.dedup import dedup
 from jobs.plan.budget import around_usd, spent_usd
 from jobs.plan.estimate import SAMPLE, Estimate, estimate
+from jobs.plan.gate_share import rewritten_share
 from jobs.plan.missing.missing import missing_of
 from jobs.plan.sample import pay_for_sample
 from jobs.plan.work import all_searches, arms_left, planned_saving, searches_of_web, step_work
@@ -33,7 +33,6 @@ from jobs.run.job import Job, run_of
 from jobs.run.planning.draft import check_unfinished
 from jobs.run.planning.requests import VARYING
 from jobs.run.planning.sample import PlannedQueries, read_sample
-from jobs.run.planning.thresholds import SampledGate, SampledLists, sampled_gate, taken_thresholds
 from jobs.run.resume_check import check_indexes_unchanged
 from jobs.run.spending import expected_requests, tries_per_request
 from jobs.runs.tally import tally_of
@@ -46,8 +45,8 @@ from rewriters.engines.settings import EngineSettings
 PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
 # A shard writes a file of each that has rows.
 SHARD_TABLES = {
-    "rewrites", "selections", "results", "scores", "rounds", "grades", "corrections", "answers", "judgements", "nuggets",
-    "assignments", "costs", "runs", "web", "candidates", "errors",
+    "rewrites", "selections", "results", "scores", "rounds", "grades", "corrections", "answers", "judgements",
+    "costs", "runs", "web", "candidates", "errors",
 }  # fmt: skip
 
 
@@ -72,7 +71,8 @@ class _Draft(NamedTuple):
     counts: Mapping[str, int]
     queries: PlannedQueries
     head: int
-    gated: SampledGate
+    rewritten: float | None
+    """The share of queries that the gate lets be rewritten; None: unknown, or there is no gate."""
     stored: bool
 
 
@@ -82,22 +82,22 @@ def _draft(prepared: Prepared, progress: LiveDisplay, stack: ExitStack) -> _Draf
     stored, finished = read_plan(storage), storage.stat(SUCCESS) is not None
     if stored is not None:
         check_inputs(stored, prepared.inputs, storage.root)
-        queries, gated = PlannedQueries(storage, stored.shards, stored.tables), SampledGate(stored.thresholds)
+        queries, rewritten = PlannedQueries(storage, stored.shards, stored.tables), None
         if not finished:
             check_unfinished(stored, storage)
-            gated = sampled_gate(work, queries, stored.thresholds)
-        return _Draft(stored.counts, queries, stored.head, gated, stored=True)
+            rewritten = rewritten_share(work, queries)
+        return _Draft(stored.counts, queries, stored.head, rewritten, stored=True)
     check_indexes_unchanged(prepared)
     progress.phase("reading the log")
     folder = open_storage(stack.enter_context(tempfile.TemporaryDirectory(prefix="dmqr-plan-")))
     log = dedup(prepared.files, prepared.columns, folder, prepared.config.cluster.shard_size)
     queries = PlannedQueries(folder, log.shards, log.tables)
-    return _Draft(log.counts, queries, log.head, sampled_gate(work, queries), stored=False)
+    return _Draft(log.counts, queries, log.head, rewritten_share(work, queries), stored=False)
 
 
 def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, draft: _Draft, sample: int) -> dict[str, Any]:
     config, storage = prepared.config, prepared.storage
-    counts, shards, gated = draft.counts, len(draft.queries.shards), draft.gated
+    counts, shards, rewritten = draft.counts, len(draft.queries.shards), draft.rewritten
     texts = read_sample(draft.queries, SAMPLE, seed=0).column("query").to_pylist()
     done = tally_of(storage)
     finished = storage.stat(SUCCESS) is not None
@@ -115,17 +115,17 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
     texts_of = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in prepared.rewriting.pool}
     searches = all_searches(config, texts_of)
     some = expected_requests(prepared.rewriting, texts)
-    if gated.rewritten is not None:
-        some = gated.rewritten * (calls if some is None else some)
+    if rewritten is not None:
+        some = rewritten * (calls if some is None else some)
     models = {of: model for name, one in config.retrieve.retrievers.items() for of, model in one.search_names(name).items()}
     by_model = {f"{of}@{models[of] or ''}": most for of, most in searches.items()} | searches_of_web(config)
-    expected = estimate(prepared, left, done, texts, by_model, 1.0 if gated.rewritten is None else gated.rewritten)
+    expected = estimate(prepared, left, done, texts, by_model, 1.0 if rewritten is None else rewritten)
     tables = len(SHARD_TABLES & job.schemas.keys())
     pools, resources = _pools(job.prepared, progress, job.pools)
     job.check(pools)
-    look = partial(missing_of, pools=pools, gated=gated, phase=progress.phase)
+    look = partial(missing_of, pools=pools, rewritten=rewritten, phase=progress.phase)
     committed = done.shards
-    pay = partial(pay_for_sample, prepared, draft.queries, size=sample, gated=gated, progress=progress)
+    pay = partial(pay_for_sample, prepared, draft.queries, size=sample, progress=progress)
     look_and_pay = partial(look, pay=pay) if sample else look
     return {
         "run_id": prepared.run_id,
@@ -154,8 +154,7 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
         "max_cost_usd": config.limits.max_cost_usd,
         "spent_usd": spent_usd(prepared, done),
         "unpriced": "" if prepared.prices else unpriced(prepared.config_file),
-        "rewritten_share": gated.rewritten,
-        "thresholds": list(gated.thresholds.values()),
+        "rewritten_share": rewritten,
         "encoders": encoder_words(config, prepared.indexes),
         "downloads": {} if finished else _downloads(config),
         "pools": {name: pool._asdict() for name, pool in pools.items()},
@@ -180,15 +179,14 @@ def _collections(config: Config) -> dict[str, Any]:
 
 def _shared(ablation: Job, draft: _Draft, look: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     """Returns the arms of an ablation, what they share, and what `look` finds missing."""
-    prepared, work = ablation.prepared, ablation.compiled.work
+    prepared = ablation.prepared
     storage, done = prepared.storage, tally_of(prepared.storage)
     saving, stored = planned_saving(ablation.compiled, draft.counts["queries"]), read_plan(storage)
     left = (draft.counts if stored is None else stored.counts)["queries"] - done.counts["queries"]
     missing = None
     if storage.stat(SUCCESS) is None:
         queries = draft.queries if stored is None else PlannedQueries(storage, stored.shards, stored.tables)
-        taken = taken_thresholds(work, SampledLists(work, queries, NO_STORE)) if stored is None else stored.thresholds
-        missing = look(ablation, queries, done.shards, gated=SampledGate(taken))
+        missing = look(ablation, queries, done.shards, rewritten=None)
     return {
         "arms": len(ablation.compiled.arms),
         "folder": storage.root,

@@ -23,7 +23,6 @@ from jobs.plan.missing.survey import ByComponent
 from jobs.run.gold_answers import gold_of_queries
 from jobs.run.job import run_of
 from jobs.run.planning.sample import PlannedQueries
-from jobs.run.planning.thresholds import SampledGate
 from jobs.run.run import run
 from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.samples import ENDING, sample_log
@@ -51,7 +50,7 @@ class PaidSample:
 
 
 def pay_for_sample(
-    prepared: Prepared, queries: PlannedQueries, ids: Collection[str], size: int, gated: SampledGate, progress: LiveDisplay
+    prepared: Prepared, queries: PlannedQueries, ids: Collection[str], size: int, progress: LiveDisplay
 ) -> PaidSample | None:
     """Runs some of the queries, and returns what they have cost; None where there are none.
 
@@ -60,7 +59,6 @@ def pay_for_sample(
         queries: Of it.
         ids: Of the queries of which something is missing.
         size: How many are drawn.
-        gated: The run's thresholds, which a sample of its own would have otherwise.
         progress: Shows how far it is.
 
     Raises:
@@ -86,7 +84,7 @@ def pay_for_sample(
     update = {"name": name, "log": log, "ablate": AblateSettings(), "label": None}
     job = run_of(prepare(config.model_copy(update=update), prepared.config_file))
     progress.phase(f"paying for {len(drawn)} queries")
-    told = replace(job, thresholds=gated.thresholds, gold=gold_of_queries(prepared, queries))
+    told = replace(job, gold=gold_of_queries(prepared, queries))
     run(told, progress, f"the same plan, with --sample {size}")
     prepared.output.delete(key)  # until then the same plan goes on with it
     return _sample(open_run(job.prepared.storage.root), job.prepared)

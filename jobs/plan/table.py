@@ -14,7 +14,6 @@ from jobs.plan.budget import ablation_over_budget, over_budget
 from jobs.plan.missing.words import missing_rows
 from jobs.plan.work import ablation_rows
 from jobs.run.planning.draft import head_words
-from jobs.run.planning.thresholds import threshold_words
 from jobs.terminal.formats import clock, money
 from jobs.terminal.tables import facts
 
@@ -54,8 +53,6 @@ def _log_rows(planned: dict[str, Any]) -> Rows:
 def _run_rows(planned: dict[str, Any]) -> Rows:
     """Yields what a run that is not finished would do, and cost."""
     yield "requests", _requests(planned)
-    for one in planned.get("thresholds", []):
-        yield "threshold", threshold_words(one)
     for name, one in planned.get("collections", {}).items():
         words = f"{', '.join(one['retrievers'])} for the original and {', '.join(one['strategies']) or 'no rewrite'}"
         yield ("searched" if name == next(iter(planned["collections"])) else ""), f"{name}: {words}"

@@ -33,7 +33,7 @@ def tiers_of_arms(job: Job) -> Tiers:
 
 
 def _judges(prepared: Prepared) -> list[tuple[str, EngineSettings]]:
-    """Returns the engines of the judge, which is the same for all arms; those of nuggets with it."""
+    """Returns the engines of the judge, which is the same for all arms."""
     return [("judge", one.engine) for one in prepared.steps.judge.values()]
 
 

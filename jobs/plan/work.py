@@ -19,7 +19,6 @@ from jobs.run.spending import tries_per_request
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import arm_needs
 from jobs.tables import ITERATE, ORIGINAL
-from retrievers.rerankers.budget import budget_of
 
 
 def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) -> int:
@@ -50,8 +49,7 @@ def graded_in_round(config: Config) -> int:
 
 def pairs_of_query(config: Config) -> int:
     """Returns the most pairs of a query that the reranker scores: candidates may all be new in each round."""
-    budget = budget_of(config.rerank, config.fuse.keep)
-    return 0 if budget is None else budget.pairs * (1 + rounds_of_query(config))
+    return 0 if config.rerank.kind == "none" else config.fuse.keep * (1 + rounds_of_query(config))
 
 
 def step_work(config: Config) -> dict[str, int]:
@@ -60,7 +58,7 @@ def step_work(config: Config) -> dict[str, int]:
     return {
         "pairs": pairs_of_query(config), "rounds": rounds, "round_grades": rounds * graded_in_round(config),
         "web_searches": int(config.web is not None), "answers": int(config.answer is not None),
-    } | ({"candidates": config.fuse.keep * (1 + rounds)} if config.budgeted else {})  # fmt: skip
+    }  # fmt: skip
 
 
 def arms_left(compiled: Compiled, queries: int) -> dict[str, int]:
@@ -68,8 +66,6 @@ def arms_left(compiled: Compiled, queries: int) -> dict[str, int]:
     configs = [arm.config for arm in compiled.arms if not arm.members]
     works = [step_work(config) for config in configs]
     of_query = {kind: sum(work[kind] for work in works) for kind in ("rounds", "web_searches")}
-    if any(config.budgeted for config in configs):
-        of_query["candidates"] = sum(work.get("candidates", work["pairs"]) for work in works)
     tries = max((tries_per_request(one.rewriting) for one in compiled.work.readings), default=0)
     return {"queries": queries, "tries": tries} | {kind: queries * most for kind, most in of_query.items()}
 

@@ -44,9 +44,7 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
     compiled = compile_arms(arms, looked, sources=config.ablate.sources)
     arms = list(compiled.arms)
     pooled = pooled_config(config, arms, looked)
-    columns = {*compiled.columns, *config.retrieve.filters.values()} | {
-        name for name in config.evaluate.slices if _of_log(prepared, name)
-    }
+    columns = {*compiled.columns} | {name for name in config.evaluate.slices if _of_log(prepared, name)}
     of_all = {"schema_version": SCHEMA_VERSION, "versions": VERSIONS, "indexes": prepared.indexes}
     identified_by = of_all | compiled.identity
     sized = prepared.config.cluster.model_copy(update={"shard_size": pooled.cluster.shard_size})

@@ -106,8 +106,7 @@ def run_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tabl
 
 
 def _judged(counts: Mapping[str, int], rows: Mapping[str, int]) -> list[Balance]:
-    names = ("judgements", "nuggets", "assignments")
-    return [(f"{name} committed", counts.get(name, 0), f"rows of {name}", rows.get(name, 0)) for name in names]
+    return [("judgements committed", counts.get("judgements", 0), "rows of judgements", rows.get("judgements", 0))]
 
 
 def ablation_balances(

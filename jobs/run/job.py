@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
-from typing import Any
 
 import pyarrow as pa
 
@@ -18,7 +16,6 @@ from cluster.run.stage import Stage
 from jobs.chain.arms.compile import Compiled, compile_run
 from jobs.chain.arms.pools import arm_gating, arm_pools, arm_rerankers, arm_steps, rewriting_pool
 from jobs.chain.arms.requests import opened_together
-from jobs.chain.arms.thresholds import sampled_thresholds, with_thresholds
 from jobs.chain.pipeline import stages
 from jobs.chain.store.files import NO_STORE, StoreFiles, open_store
 from jobs.chain.store.spaces import kept_spaces
@@ -31,8 +28,6 @@ from jobs.job.prepare import Prepared
 from jobs.run.finish import Balance, ablation_balances, run_balances
 from jobs.run.gold_answers import gold_of_queries
 from jobs.run.planning.requests import JobRequests
-from jobs.run.planning.sample import PlannedQueries
-from jobs.run.planning.thresholds import SampledLists, taken_thresholds
 from jobs.tables import STORED
 from retrievers.rerankers.settings import RerankerSettings
 from rewriters.engines.settings import EngineSettings
@@ -46,8 +41,6 @@ class Job:
     compiled: Compiled
     pooled: Config
     """The config whose pools it needs."""
-    thresholds: Mapping[str, Mapping[str, Any]] | None = None
-    """Those that are quantiles, where another job has taken them; None: they are taken of its own queries."""
     gold: Mapping[str, Sequence[str]] | None = None
     """query_id -> gold answers, as a job with the same log knows them; None: by its own plan."""
 
@@ -103,8 +96,6 @@ class Job:
             "corrections": bool(work.corrections),
             "answers": bool(work.generating("generation")),
             "judgements": bool(work.judging),
-            "nuggets": work.nuggets is not None,
-            "assignments": work.nuggets is not None,
             "web": any(retriever.of_pages for retriever in work.retrievers.values())
             or any(one.search is not None for one in work.corrections),
             "selections": any(one.rewriting.selects or one.gate is not None for one in work.readings),
@@ -141,26 +132,10 @@ class Job:
         began, lifetime = first_began(self.prepared.storage), self.prepared.config.store_lifetime
         return open_store(folder, spaces, began, lifetime, read_only=read_only)
 
-    def take_thresholds(self, queries: PlannedQueries) -> dict[str, dict[str, Any]]:
-        """Returns the thresholds that are quantiles of a sample of the queries, as a plan keeps them; {}: there are none.
-
-        Raises:
-            RetrieverError, ClusterError: An index, or the store, cannot be used.
-        """
-        if self.thresholds is not None:
-            return {key: dict(one) for key, one in self.thresholds.items()}
-        wanted = sampled_thresholds(self.compiled.work)
-        if not wanted:
-            return {}
-        return taken_thresholds(self.compiled.work, SampledLists(self.compiled.work, queries, self.open_store()))
-
-    def stages(
-        self, pools: Mapping[str, Pool], start: int, store: StoreFiles, thresholds: Mapping[str, float] = MappingProxyType({})
-    ) -> list[Stage]:
-        """Returns the linked stages; `start` is the number of the start, `thresholds` are the numbers of those by quantiles."""
+    def stages(self, pools: Mapping[str, Pool], start: int, store: StoreFiles) -> list[Stage]:
+        """Returns the linked stages; `start` is the number of the start."""
         gold = gold_of_queries(self.prepared) if self.gold is None else self.gold
-        work = with_thresholds(self.compiled.work, thresholds)
-        return stages(self.prepared, work, self.pooled, pools, self.rerankers, start, store, gold)
+        return stages(self.prepared, self.compiled.work, self.pooled, pools, self.rerankers, start, store, gold)
 
     def balances(self, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> list[Balance]:
         """Returns the counts that must be equal; `counts` are sums over the shards."""

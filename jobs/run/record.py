@@ -22,7 +22,6 @@ from jobs.job.indexes import States, changes, last_states, read_states, warn_of
 from jobs.job.keys import SCHEMA_VERSION
 from jobs.job.prepare import Prepared
 from jobs.run.driver_costs import DriverCosts
-from jobs.run.whole_job import whole_job
 from jobs.runs.starts import driver_spent, known_starts, node_time
 from jobs.runs.tally import Tally
 from jobs.terminal.logs import event
@@ -91,8 +90,6 @@ class Record:
             tally: Of the committed shards that this driver knows of.
         """
         prepared, session = self._prepared, self._session
-        # before what was spent is looked up: its requests to storage are in the bill
-        guards = {"guards": whole_job(prepared, plan)} if status == "finished" and plan is not None else {}
         start = {
             "start": self._number,
             "began": _iso(self._began),
@@ -116,29 +113,24 @@ class Record:
             if one["over"] > max(1.0, _MOST_OVER * one["worker_seconds"]):
                 words = f"start {one['start']}: its stages were busy {one['over']:.0f} s longer than their workers were there"
                 event("warning", f"{words}; its bill is not right", logging.WARNING)
-        body = (
-            {
-                "schema_version": SCHEMA_VERSION,
-                "run_id": prepared.run_id,
-                "label": prepared.config.shown_label,
-                "date": prepared.config.log.date,
-                "status": status,
-                "config_file": prepared.config_file,
-                "config": prepared.config.model_dump() | _absolute_store(prepared.config),
-                "identity": prepared.identity,
-                "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
-                "indexes": {name: index | prepared.facts.get(name, {}) for name, index in prepared.indexes.items()},
-                "redundancy": {"asked": prepared.config.fuse.redundancy, "used": prepared.config.used_redundancy},
-                "counts": (plan.counts if plan else {}) | {"committed": dict(tally.counts)},
-                "thresholds": list(plan.thresholds.values()) if plan else [],
-                "costs": every,
-                "prices": prepared.prices_file,
-                "starts": starts,
-                "node_time": times,
-            }
-            | dict(prepared.notes)
-            | guards
-        )
+        body = {
+            "schema_version": SCHEMA_VERSION,
+            "run_id": prepared.run_id,
+            "label": prepared.config.shown_label,
+            "date": prepared.config.log.date,
+            "status": status,
+            "config_file": prepared.config_file,
+            "config": prepared.config.model_dump() | _absolute_store(prepared.config),
+            "identity": prepared.identity,
+            "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
+            "indexes": {name: index | prepared.facts.get(name, {}) for name, index in prepared.indexes.items()},
+            "redundancy": {"asked": prepared.config.fuse.redundancy, "used": prepared.config.used_redundancy},
+            "counts": (plan.counts if plan else {}) | {"committed": dict(tally.counts)},
+            "costs": every,
+            "prices": prepared.prices_file,
+            "starts": starts,
+            "node_time": times,
+        } | dict(prepared.notes)
         prepared.storage.put("run.json", json.dumps(body, indent=1, ensure_ascii=False).encode())
 
 

@@ -28,7 +28,6 @@ from jobs.run.finish import finish, put_latest
 from jobs.run.job import Job
 from jobs.run.limits import Signals, Stall, Sums, limit, outcome
 from jobs.run.planning.draft import check_unfinished, draft_plan, plan_words, store_plan
-from jobs.run.planning.thresholds import numbers
 from jobs.run.progress import driver_gauges, progress_file, tracked_metrics
 from jobs.run.record import Record
 from jobs.run.resume_check import check_indexes_unchanged
@@ -113,7 +112,7 @@ def run(
                 ):
                     if draft is not None:
                         progress.phase("planning")
-                        plan = store_plan(prepared, draft, job.take_thresholds(draft.queries(prepared)))
+                        plan = store_plan(prepared, draft)
                     assert plan is not None
                     event("plan", plan_words(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number)
                     tally = tally_of(storage)
@@ -203,7 +202,7 @@ class Driver:
 
     def _runner(self, shards: int, watch: Watch) -> Runner:
         start, budget = self.lease.number, self.prepared.config.limits.max_cost_usd
-        chain = self.job.stages(self.session.pools, start, self.job.open_store(), numbers(self.plan.thresholds))
+        chain = self.job.stages(self.session.pools, start, self.job.open_store())
         watch.costed_as = {stage.name: stage.cost_stage or stage.name for stage in chain}
         if isinstance(self.session, InProcessSession):
             return LocalRunner(chain, start, shards, budget)

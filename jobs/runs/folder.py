@@ -138,10 +138,8 @@ class RunFolder:
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """Returns the sums of the counts of the committed shards (by the stage `write`), and what is counted at the end."""
-        counts: Counter[str] = Counter(self.record.get("guards", {}).get("counts", {}))
-        counts.update(self.tally.counts)
-        return counts
+        """Returns the sums of the counts of the committed shards (by the stage `write`)."""
+        return Counter(self.tally.counts)
 
     @cached_property
     def spent(self) -> Totals:

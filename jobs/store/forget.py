@@ -28,7 +28,7 @@ from jobs.store.contents import StoredSpace, stored_spaces
 from jobs.store.maintainer import Check, maintaining
 from jobs.store.rewriting import drop_forgotten
 from jobs.store.words import QueryWords
-from rewriters.normalise import normalise, query_id
+from rewriters.normalise import query_id
 
 MOST_OTHERS = 100  # other queries that may go with one, unless it is said that all may
 
@@ -53,7 +53,6 @@ class Forgotten:
 
     Attributes:
         query_id: Of the query itself.
-        filtered: The query_ids of the same query with filters (`retrieve.filters`), by the runs that had it.
         others: The query_ids of others with rows that have its words.
         rows: Rows that go, by kind.
         files: Files that are written anew.
@@ -62,7 +61,6 @@ class Forgotten:
     """
 
     query_id: str
-    filtered: set[str] = field(default_factory=set)
     others: set[str] = field(default_factory=set)
     rows: Counter[str] = field(default_factory=Counter)
     files: int = 0
@@ -71,7 +69,7 @@ class Forgotten:
     @property
     def query_ids(self) -> set[str]:
         """Returns the query_ids that are forgotten."""
-        return {self.query_id, *self.filtered, *self.others}
+        return {self.query_id, *self.others}
 
 
 def forget(
@@ -98,29 +96,26 @@ def forget(
     words = QueryWords(what.query)
     if not words.normal:
         raise ConfigError("argument", "QUERY: has no word; give the query that shall be forgotten, in quotes")
-    filtered = set() if output is None else _with_filters(output, what)
     if dry_run:
-        found = _found(storage, what, words, set(), filtered)
+        found = _found(storage, what, words, set())
         found.rows, found.files = _counted(storage, found.query_ids)
     else:
         with maintaining(storage) as check:
-            found = _forgotten(storage, what, words, filtered, now, check)
+            found = _forgotten(storage, what, words, now, check)
     if output is not None:
         found.runs = list(runs_with(output, found.query_ids, words))
     return found
 
 
-def _forgotten(
-    storage: Storage, what: WhatToForget, words: QueryWords, filtered: set[str], now: Callable[[], float], check: Check
-) -> Forgotten:
+def _forgotten(storage: Storage, what: WhatToForget, words: QueryWords, now: Callable[[], float], check: Check) -> Forgotten:
     seen: set[str] = set()
-    found = _found(storage, what, words, seen, filtered, check)
+    found = _found(storage, what, words, seen, check)
     _check_few(found, what)
     marked: set[str] = set()
     while marked != found.query_ids:  # what jobs have put since the files were looked through is looked through, too
         mark_forgotten(storage, found.query_ids - marked, milliseconds(now()))
         marked = found.query_ids
-        found.others |= _found(storage, what, words, seen, filtered, check).others
+        found.others |= _found(storage, what, words, seen, check).others
     forgotten = {name: at for name, at in forgotten_queries(storage).items() if name in marked}
     for one in stored_spaces(storage):
         dropped = drop_forgotten(storage, one, forgotten, check)
@@ -144,11 +139,10 @@ def _found(
     what: WhatToForget,
     words: QueryWords,
     seen: set[str],
-    filtered: set[str],
     check: Check = lambda: None,
 ) -> Forgotten:
     """Returns the queries of which files that were not `seen` yet hold the words; adds the files to those."""
-    found = Forgotten(query_id(what.query, what.context), filtered)
+    found = Forgotten(query_id(what.query, what.context))
     for one in stored_spaces(storage) if what.others != "none" else ():
         texts = TEXTS.get(one.space.kind, ())
         for name in one.files if texts else ():
@@ -158,7 +152,7 @@ def _found(
             check()
             seen.add(key)
             found.others |= _with_words(storage, key, words, texts)
-    found.others -= {found.query_id, *filtered}
+    found.others -= {found.query_id}
     return found
 
 
@@ -186,23 +180,6 @@ def _counted(storage: Storage, query_ids: Collection[str]) -> tuple[Counter[str]
 def _with_range(one: StoredSpace, query_ids: Iterable[str]) -> list[str]:
     starts = [query_id[:DIGITS] for query_id in query_ids]
     return [name for name in one.files if any(range_of(name)[0] <= start <= range_of(name)[1] for start in starts)]
-
-
-def _with_filters(output: Storage, what: WhatToForget) -> set[str]:
-    """Returns the query_ids that a query has with filters, in the runs below an output: the store knows no text of theirs."""
-    wanted, context, found = normalise(what.query), normalise(what.context or ""), set[str]()
-    for folder, record in find_runs(output):
-        if not record.get("config", {}).get("retrieve", {}).get("filters"):
-            continue
-        storage = open_storage(output.url(folder))
-        for key in query_files(storage):
-            with storage.open(key) as file:
-                queries = pq.ParquetFile(file)
-                names = [name for name in ("query_id", "normalised", "context") if name in queries.schema_arrow.names]
-                for batch in queries.iter_batches(columns=names):
-                    rows = batch.filter(pc.equal(batch.column("normalised"), wanted)).to_pylist()
-                    found |= {row["query_id"] for row in rows if normalise(row.get("context") or "") == context}
-    return found - {query_id(what.query, what.context)}
 
 
 def runs_with(output: Storage, query_ids: Collection[str], words: QueryWords) -> Iterable[str]:

@@ -116,8 +116,6 @@ def _check_truth(config: Config) -> None:
         read_qrels(settings.qrels, key=settings.key)
     if settings.answers and Path(settings.answers).is_file():
         read_answers(settings.answers, settings.key)
-    if config.judge is not None and config.judge.calibration and Path(config.judge.calibration).is_file():
-        read_qrels(config.judge.calibration, "judge.calibration", settings.key)
 
 
 def submit(server: JobServer, job: Submission) -> Submitted:

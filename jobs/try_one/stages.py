@@ -6,7 +6,6 @@ The workers are those of a run (`jobs/chain/pipeline.py`), in a temporary folder
 from __future__ import annotations
 
 import difflib
-import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -22,8 +21,6 @@ from cluster.errors import ClusterError, ConfigError
 from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
-from cluster.storage import open_storage
-from jobs.chain.arms.thresholds import sampled_thresholds
 from jobs.chain.completions import Completions
 from jobs.chain.cuts import cuts_of
 from jobs.chain.search_texts import query_texts
@@ -34,8 +31,7 @@ from jobs.job.opening import open_documents
 from jobs.job.prepare import Ready, leave, prepare_query
 from jobs.log.rejections import Rejection, judge
 from jobs.log.rows import newest
-from jobs.run.job import Job, run_of
-from jobs.run.planning.thresholds import of_latest_run, threshold_words
+from jobs.run.job import run_of
 from jobs.tables import ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
 from jobs.try_one.requests import all_requests
@@ -46,7 +42,7 @@ from retrievers.kinds import RetrieverSettings
 from retrievers.retriever import DocumentStore
 from retrievers.web.hits import indexed_text, page_ids
 from rewriters.engines.recorded import RecordedEngine
-from rewriters.normalise import filtered_id, normalise
+from rewriters.normalise import normalise
 from rewriters.rewriter import Rewriter
 from rewriters.strategy import searched_as_one
 
@@ -85,21 +81,10 @@ class LoadedConfig:
         except ClusterError as error:  # a night needs it, a look at one query does not
             store = NO_STORE
             self.warnings = (*self.warnings, f"{error.line} (nothing is taken from the store)")
-        chain = job.stages(InProcessSession(job.pools).pools, 1, store, self._thresholds(job))
+        chain = job.stages(InProcessSession(job.pools).pools, 1, store)
         self._work = job.compiled.work
         self._stages = [stage for stage in chain if stage.name not in SKIPPED]
         self._rewriter = Rewriter(self._prepared.rewriting)
-
-    def _thresholds(self, job: Job) -> dict[str, float]:
-        """Returns the numbers of thresholds that are quantiles, as the newest finished run of the config has taken them."""
-        wanted = sampled_thresholds(job.compiled.work)
-        taken = of_latest_run(open_storage(self.config.output), self.config.name) if wanted else {}
-        for key, one in wanted.items():
-            words = f"{one.where}: a quantile, which no finished run of this name has taken yet; here every query is below it"
-            if key in taken:
-                words = f"{threshold_words(taken[key])}, as the newest run of this name took it"
-            self.warnings = (*self.warnings, words)
-        return {key: float(taken[key]["value"]) if key in taken else math.inf for key in wanted}
 
     def __enter__(self) -> LoadedConfig:
         """Returns itself."""
@@ -210,12 +195,7 @@ class LoadedConfig:
             raise ConfigError(
                 "argument", f"QUERY: {query_id.message}; a run would reject such a log row as {query_id.reason!r}; give another"
             )
-        only = {}
-        for field, column in self._prepared.columns.filters:
-            if column not in self._given.values:
-                raise ConfigError("argument", f"--value {column}=...: retrieve.filters needs the query's value; give it")
-            only[field] = self._given.values[column]
-        return (filtered_id(query_id, only) if only else query_id).hex()
+        return query_id.hex()
 
     def _load(self) -> None:
         for stage in self._stages[len(self._meters) :]:

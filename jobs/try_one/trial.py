@@ -104,8 +104,6 @@ def one_arm_row(table: pa.Table, work: SharedWork) -> Row:
         {"doc_id": block.doc_ids[document].as_py(), "score": score, "sources": sources[at]}
         for document, score, at in zip(of.document.tolist(), of.score.tolist(), of.at.tolist(), strict=True)
     ]
-    scored = block.pairs(0, work.answers[0]).tolist()[0]
-    row["scored"] = [one["doc_id"] for one in row["candidates"][:scored]] if block.scored and block.has_scores[0] else None
     names = ("doc_id", "score", "fused_score", "rerank_score", "sources")
     row["hits"] = [{name: one[name] for name in names} for one in Rankings(table, block, work).tables(0)[0].to_pylist()]
     for one in row["rewrites"]:
@@ -211,7 +209,6 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
     candidates = {candidate["doc_id"] for candidate in row["candidates"]}
     weighted |= candidates  # if the original stood in
     hits = {hit["doc_id"] for hit in row["hits"]}
-    unscored = set[str]() if row.get("scored") is None else candidates - set(row["scored"])
     by = "fuse.depth"
     if cuts != Cuts():
         by = "fuse.depth, a strategy's depth, a score_floor or fuse.original_floor"
@@ -221,8 +218,7 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
         f"below the first {depth} of every list ({by})": len(found - reached - weighted),
         f"only in lists of weight 0 ({by_weight})": len(reached - weighted),
         _beyond(config): len(weighted - candidates),
-        f"beyond the first {config.rerank.keep} after reranking (rerank.keep)": len(candidates - hits - unscored),
-        **({"left unscored (rerank.budget)": len(unscored)} if config.budgeted else {}),
+        f"beyond the first {config.rerank.keep} after reranking (rerank.keep)": len(candidates - hits),
         "results": len(hits),
     }
 
@@ -253,8 +249,6 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "correction": row["correction"],
         "answer": row["answer"],
         "judgements": row.get("judgements", []),
-        "nuggets": row.get("nuggets", []),
-        "assignments": row.get("assignments", []),
         "results": [
             {"rank": rank, "text": trial.texts[hit["doc_id"]], "url": trial.addresses.get(hit["doc_id"]), **hit}
             for rank, hit in enumerate(row["hits"], start=1)

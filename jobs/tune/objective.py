@@ -21,8 +21,7 @@ from jobs.measure.arrays import Floats
 from jobs.measure.measures import ListMeasures
 from jobs.tune.judged_lists import GatheredBlock, GatheredQueries
 from retrievers.fusion import Fused
-from retrievers.ranking import encode, offsets_of, ranks
-from retrievers.rerankers.budget import budget_of, scored_pairs
+from retrievers.ranking import offsets_of, ranks
 from retrievers.settings import FuseSettings
 
 
@@ -128,9 +127,7 @@ class Objective:
         document = pc.index_in(found.doc_ids, hits.doc_ids).to_numpy(zero_copy_only=False)
         at = np.searchsorted(hits.pair_query * len(hits.doc_ids) + hits.pair_document, query * len(hits.doc_ids) + document)
         scores, lengths = block.scores[at], np.diff(found.offsets)
-        budget = budget_of(rerank, self._config.fuse.keep)
-        assert budget is not None, "a run without a reranker has no scores"
-        pairs = scored_pairs(lengths, encode(found.doc_ids)[0], scores, budget)
+        pairs = np.minimum(lengths, self._config.fuse.keep)
         best = ranked(lengths, found.doc_ids, found.scores, scores, pairs, rerank.combine)
         kept = best.places[ranks(lengths) <= min(rerank.keep, self._cutoff)]
         lengths = np.minimum(lengths, min(rerank.keep, self._cutoff))

@@ -31,8 +31,6 @@ class GroundTruth(NamedTuple):
     """A file of gold answers; None: that of the run's config."""
     judged: bool = False
     """Whether to measure by the run's judge alone."""
-    calibration: str | None = None
-    """A file of people's grades to compare the judge's with; None: that of the run's config."""
     dashes: str = "--"
     """What stands before the names of other arguments, for messages."""
 
@@ -79,10 +77,7 @@ def judged_or_named(truth: GroundTruth, folder: RunFolder) -> Judgements | None:
         raise ConfigError("argument", f"{what}; leave one out")
     named = None if truth.judged else judgements_of(truth, folder)
     if named is None:
-        return judged_relevance(folder, calibration=truth.calibration, key=truth.key)
-    if truth.calibration is not None:
-        what = f"{truth.dashes}calibration: is held against the run's judge, and these are measures by {named.path}"
-        raise ConfigError("argument", f"{what}; measure by the judge with {truth.dashes}judged, or leave it out")
+        return judged_relevance(folder)
     return of_run(named, folder)
 
 

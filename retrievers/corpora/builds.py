@@ -1,6 +1,6 @@
 """The indexes that `dmqr index` builds: what a kind of retrievers says of them, and what a build is given.
 
-The module of a kind (`RetrieverSettings.builder`) has `index_builds(retrievers, filters)`, where retrievers may share an index;
+The module of a kind (`RetrieverSettings.builder`) has `index_builds(retrievers)`, where retrievers may share an index;
 or, where each has its own, `build_index(name, settings, corpus, progress)`, which is all that a plug-in needs to say. Where
 indexes keep a note of their corpus, it has `noted_corpus(name, settings)` and `note_source(name, settings, source)`, too.
 """
@@ -209,8 +209,8 @@ class IndexBuilds(NamedTuple):
     left: dict[str, str]
 
 
-def index_builds(retrievers: Mapping[str, RetrieverSettings], filters: Sequence[str]) -> IndexBuilds:
-    """Returns the indexes of retrievers by key; `filters` are fields of the indexes to filter by.
+def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> IndexBuilds:
+    """Returns the indexes of retrievers by key.
 
     Raises:
         RetrieverError: Two retrievers want one index with different settings.
@@ -224,10 +224,8 @@ def index_builds(retrievers: Mapping[str, RetrieverSettings], filters: Sequence[
         if hasattr(builder, "index_builds"):
             name, settings = next(iter(of_kind.items()))
             with own_errors(type(settings), "index_builds failed", RetrieverError, f"retrieve.retrievers.{name}"):
-                found.builds.extend(builder.index_builds(of_kind, filters))
+                found.builds.extend(builder.index_builds(of_kind))
         elif hasattr(builder, "build_index"):
-            if filters and (bad := next((name for name, one in of_kind.items() if not one.filterable), None)):
-                raise RetrieverError("config-value", f"retrieve.retrievers.{bad}: has no fields to filter by; remove filters")
             found.builds.extend(OwnBuild(name, one, builder) for name, one in of_kind.items())
         else:
             shown = Path(str(builder.__file__)).name

@@ -176,7 +176,6 @@ class ElasticBuild:
             "dim": self._dim(),
             "vector_sources": self._vector_sources(),
             "resumed": self._resumed,
-            "filters": self._fields.filters,
         }
 
     def _dim(self) -> int:

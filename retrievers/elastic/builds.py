@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from cluster.errors import DmqrError
@@ -37,9 +37,9 @@ class AliasBuild:
         return f"{self.name} ({summary.name})"
 
 
-def index_builds(retrievers: Mapping[str, RetrieverSettings], filters: Sequence[str]) -> list[AliasBuild]:
+def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> list[AliasBuild]:
     """Returns the indexes of retrievers in Elasticsearch; raises as `elastic_indexes`."""
-    return [AliasBuild(*place, fields) for place, fields in elastic_indexes(retrievers, filters).items()]
+    return [AliasBuild(*place, fields) for place, fields in elastic_indexes(retrievers).items()]
 
 
 def noted_corpus(name: str, settings: ElasticIndexSettings) -> CorpusNote | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +26,6 @@ class Fields(NamedTuple):
 
     bm25: tuple[str, ElasticSettings] | None = None
     dense: tuple[str, ElasticSettings] | None = None
-    filters: tuple[str, ...] = ()
-    """Columns of the corpus that become fields to filter by."""
 
     @property
     def first(self) -> tuple[str, ElasticSettings]:
@@ -64,7 +62,7 @@ class Fields(NamedTuple):
     def mapping(self, dim: int) -> dict[str, Any]:
         """Returns the mapping of the index, with vectors of length `dim`."""
         text = {"type": "text", "analyzer": self.bm25[1].analyzer} if self.bm25 else {"type": "text", "index": False}
-        properties: dict[str, Any] = {name: {"type": "keyword"} for name in self.filters} | {
+        properties: dict[str, Any] = {
             "doc_id": {"type": "keyword"},
             "title": text,
             self.text_field: text,
@@ -82,13 +80,11 @@ class Fields(NamedTuple):
         return {"dynamic": False, "properties": properties}
 
 
-def elastic_indexes(retrievers: Mapping[str, RetrieverSettings], filters: Iterable[str] = ()) -> dict[tuple[str, str], Fields]:
+def elastic_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[tuple[str, str], Fields]:
     """Returns the indexes of `retrieve.retrievers`: (variable with the address, alias) -> retrievers that share it.
 
-    `filters` are the fields of the config's `retrieve.filters`.
-
     Raises:
-        RetrieverError: Two retrievers of one index have different settings, or a filter has the name of another field.
+        RetrieverError: Two retrievers of one index have different settings.
     """
     wanted: dict[tuple[str, str], Fields] = {}
     for name, settings in retrievers.items():
@@ -109,12 +105,4 @@ def elastic_indexes(retrievers: Mapping[str, RetrieverSettings], filters: Iterab
             mine = name, settings
             fields = fields._replace(dense=mine) if settings.encoder else fields._replace(bm25=mine)
         wanted[place] = fields
-    named = tuple(sorted(filters))
-    for place, fields in wanted.items():
-        if clash := set(named) & fields.mapping(1)["properties"].keys():
-            raise RetrieverError(
-                "config-value",
-                f"retrieve.filters: {min(clash)!r} is another field of the index {place[1]}; rename the column of the corpus",
-            )
-        wanted[place] = fields._replace(filters=named)
     return wanted

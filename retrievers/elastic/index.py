@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -19,10 +19,6 @@ NOTE = "dmqr"
 """Key of the mapping's `_meta` that holds the note of an index built here."""
 
 BUILD = "dmqr index CONFIG --corpus PATH"
-
-EXACT = ("keyword", "constant_keyword", "wildcard", "boolean", "date", "ip",
-         "byte", "short", "integer", "long", "unsigned_long")  # fmt: skip
-"""Types of fields that are looked up by their whole values."""
 
 
 class ElasticIndex(NamedTuple):
@@ -136,22 +132,3 @@ def field_of(fields: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:
     if found is None or not rest:
         return found
     return field_of({**(found.get("properties") or {}), **(found.get("fields") or {})}, rest)
-
-
-def check_exact(where: str, index: ElasticIndex, fields: Iterable[str]) -> None:
-    """Checks that an index has these fields, and that documents are found by whole values of theirs.
-
-    Raises:
-        RetrieverError: It lacks one, or it is of another type.
-    """
-    for field in fields:
-        mapped = field_of(index.fields, field)
-        kind = None if mapped is None else mapped.get("type", "object")
-        known = mapped or {}
-        if kind not in EXACT or known.get("index") is False or known.get("split_queries_on_whitespace"):
-            what = "no field" if mapped is None else f"{kind} in the field" if kind not in EXACT else "no whole values in"
-            raise RetrieverError(
-                "index-other",
-                f"{where} has {what} {field!r}, and retrieve.filters needs one of {', '.join(EXACT)}; name another (such as "
-                f"{field}.keyword), or build the index again: {BUILD}",
-            )

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from retrievers.corpora.corpus import joined
-from retrievers.corpora.filters import filter_texts
 from retrievers.elastic.bulk import BulkLoader, create_action
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import fetch
@@ -61,7 +60,7 @@ class CorpusLoader:
 
         `settings` are those of `build.ElasticBuild.loader_settings`; `encode` makes the vectors; None: there are none.
         """
-        self._index, self._resumed, self._filters = settings["index"], settings["resumed"], settings["filters"]
+        self._index, self._resumed = settings["index"], settings["resumed"]
         self._text_field, self._vector_field, self._dim = settings["text_field"], settings["vector_field"], settings["dim"]
         self._vector_sources, self._encode = settings["vector_sources"], encode
         self._connection = Connection(settings["where"], settings["connection"], settings["in_flight"])
@@ -85,9 +84,6 @@ class CorpusLoader:
             vectors, reused = self._vectors(texts, hashes)
             counts = counts._replace(encoded=len(set(hashes)) - reused, reused=reused)
             fields = [{PASSAGE: one, self._vector_field: vectors[one]} for one in hashes]
-        for name in self._filters:
-            values = filter_texts(name, batch.column(name)).to_pylist()
-            fields = [field | {name: value} for field, value in zip(fields, values, strict=True)]
         others = [name for name in batch.schema.names if name not in ("doc_id", "title", "text")]
         kept = batch.select(others).to_pylist() if others else [None] * len(texts)
         ids, titles = batch.column("doc_id").to_pylist(), batch.column("title").to_pylist()

@@ -15,7 +15,7 @@ import numpy as np
 from retrievers.analyzer import words
 from retrievers.elastic.settings import QuerySettings
 from retrievers.joined import joined_text, repetitions
-from retrievers.retriever import JoinedText, Only
+from retrievers.retriever import JoinedText
 
 MOST_HITS = 10_000
 """Hits that Elasticsearch returns at most (index.max_result_window; also the limit of num_candidates)."""
@@ -43,15 +43,6 @@ def header(text: str) -> dict[str, Any]:
 def filtered(query: dict[str, Any], only: dict[str, Any] | None) -> dict[str, Any]:
     """Returns a query of the documents that a filter leaves; scores stay as they are."""
     return query if only is None else {"bool": {"must": [query], "filter": [only]}}
-
-
-def restricted(only: dict[str, Any] | None, filters: Only) -> dict[str, Any] | None:
-    """Returns the filter of a search: that of all searches, and the values that its documents must have; None: neither.
-
-    A value that the field's type cannot have, such as a word where it holds numbers, is had by no document.
-    """
-    terms = [{"match": {field: {"query": value, "lenient": True}}} for field, value in filters]
-    return {"bool": {"filter": [*([] if only is None else [only]), *terms]}} if terms else only
 
 
 def envelope(depth: int, ordered: bool) -> dict[str, Any]:

@@ -8,7 +8,7 @@ Elasticsearch needs a licence, and stored lists can be shared.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from cluster.errors import RetrieverError
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import ElasticDocuments, text_field
 from retrievers.elastic.failures import RequestRefused
-from retrievers.elastic.index import BUILD, ElasticIndex, check_exact, field_of, ready_index
+from retrievers.elastic.index import BUILD, ElasticIndex, field_of, ready_index
 from retrievers.elastic.query import (
     MOST_HITS,
     SLACK,
@@ -29,7 +29,6 @@ from retrievers.elastic.query import (
     header,
     joined_bm25_query,
     knn_query,
-    restricted,
 )
 from retrievers.elastic.search import MultiSearch, SearchHits
 from retrievers.elastic.settings import ElasticSettings
@@ -73,17 +72,17 @@ class ElasticBM25(_ElasticSearch):
         A repeated term of a text counts as often as it occurs, as in local BM25, unless the text is too long for that
         (`retrievers/elastic/query.py`).
         """
-        once, inverse = distinct([(one.text if isinstance(one, SearchText) else one, one.only) for one in texts])
-        flat = [text if isinstance(text, str) else joined_text(text) for text, _ in once]
+        once, inverse = distinct([one.text if isinstance(one, SearchText) else one for one in texts])
+        flat = [text if isinstance(text, str) else joined_text(text) for text in once]
         asked = [place for place, text in enumerate(flat) if text.strip()]
         size = _size(depth, self._ordered)
         shape = envelope(size, self._ordered)
         field, form = self._settings.searched_field, self._settings.bm25_query
         bodies = []
         for place in asked:
-            text, only = once[place]
+            text = once[place]
             query = bm25_query(text, field, form) if isinstance(text, str) else joined_bm25_query(text, field, form)
-            bodies.append(_lines(flat[place], {"query": filtered(query, restricted(self._only, only))} | shape))
+            bodies.append(_lines(flat[place], {"query": filtered(query, self._only)} | shape))
         found = dict(zip(asked, self._multi_search.run(bodies, alive), strict=True))
         none = SearchHits([], [])
         return _ranked([found.get(place, none) for place in inverse.tolist()], depth)
@@ -113,8 +112,8 @@ class ElasticDense(_ElasticSearch):
         shape = envelope(size, self._ordered)
         field, oversample = self._settings.searched_field, self._settings.rescored
         bodies = [
-            _lines(joined_text(text), {"knn": knn_query(field, vector, size, oversample, only)} | shape)
-            for text, vector, only in zip(once, vectors, (restricted(self._only, text.only) for text in once), strict=True)
+            _lines(joined_text(text), {"knn": knn_query(field, vector, size, oversample, self._only)} | shape)
+            for text, vector in zip(once, vectors, strict=True)
         ]
         found = self._multi_search.run(bodies, alive)
         return _ranked([found[place] for place in inverse.tolist()], depth, self._similarity)
@@ -161,13 +160,6 @@ def retriever_identity(name: str, settings: ElasticSettings) -> dict[str, Any]:
     connection, index, _ = _connect(name, settings, settings.index)
     with contextlib.closing(connection):
         return _identity(name, settings, index, connection)
-
-
-def check_filters(name: str, settings: ElasticSettings, fields: Iterable[str]) -> None:
-    """Checks that an index has these fields, and that they hold whole values; see `retrievers.retriever.check_filters`."""
-    connection, index, _ = _connect(name, settings, settings.index)
-    connection.close()
-    check_exact(f"retrieve.retrievers.{name}: index {settings.index}", index, fields)
 
 
 def retriever_facts(name: str, settings: ElasticSettings, identity: Mapping[str, Any]) -> dict[str, Any]:

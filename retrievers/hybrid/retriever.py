@@ -6,7 +6,7 @@ one retriever with one list per text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -131,9 +131,3 @@ def retriever_facts(name: str, settings: HybridSettings, identity: Mapping[str, 
     """Returns the facts of each of its retrievers beside its identity; see `retrievers.retriever.retriever_facts`."""
     of, indexes = indexed_identities({name: identity}), settings.indexed(name).items()
     return settings.facts_of(name, of, {key: retriever.retriever_facts(key, one, of[key]) for key, one in indexes})
-
-
-def check_filters(name: str, settings: HybridSettings, fields: Iterable[str]) -> None:
-    """Makes the checks of each of its retrievers; see `retrievers.retriever.check_filters`."""
-    for key, one in settings.indexed(name).items():
-        retriever.check_filters(key, one, fields)

@@ -16,7 +16,6 @@ import pyarrow as pa
 from retrievers.analyzer import Analyzer
 from retrievers.corpora.corpus import joined
 from retrievers.corpora.files import Progress
-from retrievers.corpora.filters import Filters
 from retrievers.joined import joined_text
 from retrievers.retriever import Alive, JoinedText, RankedLists, SearchText, distinct, no_heartbeat, ranked_lists, top_rows
 from retrievers.settings import Bm25Settings, FieldWeights
@@ -86,9 +85,7 @@ def build_bm25(
 class BM25Search:
     """A loaded BM25 index; implements `retrievers.retriever.Retriever`."""
 
-    def __init__(
-        self, folder: Path, doc_ids: pa.StringArray, analyzer: Analyzer, identity: dict[str, Any], filters: Filters
-    ) -> None:
+    def __init__(self, folder: Path, doc_ids: pa.StringArray, analyzer: Analyzer, identity: dict[str, Any]) -> None:
         """Opens the index of `build_bm25` in a folder, memory-mapped, with its doc_ids by row and the analyzer of the build."""
         import bm25s
 
@@ -96,7 +93,7 @@ class BM25Search:
         self._vocabulary: dict[str, int] = model.vocab_dict
         # plain array views: slicing a memmap object costs a microsecond and more
         self._scores, self._rows, self._starts = (np.asarray(model.scores[k]) for k in ("data", "indices", "indptr"))
-        self._doc_ids, self._analyzer, self._identity, self._filters = doc_ids, analyzer, identity, filters
+        self._doc_ids, self._analyzer, self._identity = doc_ids, analyzer, identity
 
     def identity(self) -> dict[str, Any]:
         """Returns the corpus, the analyzer and the formula."""
@@ -105,17 +102,17 @@ class BM25Search:
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns the `depth` best documents of each text; a hit contains at least one of its terms.
 
-        A repeated term of a text counts as often as it occurs, as in Lucene. Filters change no score.
+        A repeated term of a text counts as often as it occurs, as in Lucene.
         """
-        unique, inverse = distinct([(joined_text(text), text.only) for text in texts])
+        unique, inverse = distinct([joined_text(text) for text in texts])
         found = []
-        for number, (text, only) in enumerate(unique):
-            found.append(self._search(text, depth, self._filters.mask(only)))
+        for number, text in enumerate(unique):
+            found.append(self._search(text, depth))
             if number % _HEARTBEAT_TEXTS == 0:
                 alive()
         return ranked_lists([found[i][0] for i in inverse], [found[i][1] for i in inverse], self._doc_ids)
 
-    def _search(self, text: str, depth: int, allowed: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    def _search(self, text: str, depth: int) -> tuple[np.ndarray, np.ndarray]:
         known, counts = self._vocabulary, dict[int, int]()
         for term in self._analyzer(text):
             if (number := known.get(term)) is not None:
@@ -132,5 +129,5 @@ class BM25Search:
         # float64 sums of the stored float32 scores, term by term: scores do not depend on the batch, and documents with the
         # same terms tie exactly
         scores = np.bincount(rows, weights=parts, minlength=len(self._doc_ids))
-        best = top_rows(scores if allowed is None else np.where(allowed, scores, 0.0), depth, floor=0.0)
+        best = top_rows(scores, depth, floor=0.0)
         return best, scores[best]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from retrievers.corpora.builds import BuildInputs
@@ -42,6 +42,6 @@ class FolderBuild:
         return self.folder
 
 
-def index_builds(retrievers: Mapping[str, RetrieverSettings], filters: Sequence[str]) -> list[FolderBuild]:
-    """Returns the indexes of local retrievers; raises as `local_indexes`. Columns to filter by are kept with all others."""
+def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> list[FolderBuild]:
+    """Returns the indexes of local retrievers; raises as `local_indexes`."""
     return [FolderBuild(folder, fields) for folder, fields in local_indexes(retrievers).items()]

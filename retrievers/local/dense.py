@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from retrievers.corpora.files import Progress
-from retrievers.corpora.filters import Filters
 from retrievers.encoder import RecentVectors, TextEncoder, encoded_passages
 from retrievers.joined import search_vectors
-from retrievers.retriever import Alive, JoinedText, Only, RankedLists, SearchText, distinct, no_heartbeat, ranked_lists
+from retrievers.retriever import Alive, JoinedText, RankedLists, SearchText, distinct, no_heartbeat, ranked_lists
 
 _ROWS = 16_384  # documents per matrix product: with 384 dimensions 25 MB of vectors
 _TEXTS = 256  # texts per matrix product: 16 MB of scores
@@ -38,12 +37,10 @@ def build_vectors(texts: Iterable[list[str]], encoder: TextEncoder, total: int, 
 class DenseSearch:
     """Loaded vectors and their encoder; implements `retrievers.retriever.Retriever` and `Embedder`."""
 
-    def __init__(
-        self, vectors: Path, doc_ids: pa.StringArray, encoder: TextEncoder, identity: dict[str, Any], filters: Filters
-    ) -> None:
+    def __init__(self, vectors: Path, doc_ids: pa.StringArray, encoder: TextEncoder, identity: dict[str, Any]) -> None:
         """Opens the vectors of `build_vectors`, memory-mapped, with the doc_ids by row and the encoder of the build."""
         self._vectors: np.ndarray = np.load(vectors, mmap_mode="r")
-        self._doc_ids, self._identity, self._filters = doc_ids, identity, filters
+        self._doc_ids, self._identity = doc_ids, identity
         self._vectors_of = RecentVectors(encoder)
 
     def identity(self) -> dict[str, Any]:
@@ -58,23 +55,14 @@ class DenseSearch:
         """Returns the `depth` documents with the highest cosines, rounded to 6 decimals."""
         unique, inverse = distinct(texts)
         vectors = search_vectors(unique, self.embed)
-        found: list[Any] = [None] * len(unique)
-        by_filters: dict[Only, list[int]] = {}
-        for place, text in enumerate(unique):
-            by_filters.setdefault(text.only, []).append(place)
-        for only, places in by_filters.items():
-            allowed = self._filters.mask(only)
-            for start in range(0, len(places), _TEXTS):
-                part = places[start : start + _TEXTS]
-                for place, rows in zip(part, nearest_rows(vectors[part], self._vectors, depth, allowed), strict=True):
-                    found[place] = rows
-                alive()
+        found: list[tuple[np.ndarray, np.ndarray]] = []
+        for start in range(0, len(unique), _TEXTS):
+            found += nearest_rows(vectors[start : start + _TEXTS], self._vectors, depth)
+            alive()
         return ranked_lists([found[i][0] for i in inverse], [found[i][1] for i in inverse], self._doc_ids)
 
 
-def nearest_rows(
-    queries: np.ndarray, vectors: np.ndarray, depth: int, allowed: np.ndarray | None = None
-) -> list[tuple[np.ndarray, np.ndarray]]:
+def nearest_rows(queries: np.ndarray, vectors: np.ndarray, depth: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns the rows with the highest inner products for each query, best first, equal scores by row.
 
     Memory: one block of scores and some candidates of each query, independent of the number of rows.
@@ -83,7 +71,6 @@ def nearest_rows(
         queries: Shape (n, dim), float32; n up to some hundreds.
         vectors: Shape (rows, dim), float32; may be a memory map.
         depth: Most rows for each query.
-        allowed: Mask of the rows that are searched, shape (rows,), bool; None: all.
 
     Returns:
         Rows (int64) and scores (float64, rounded to 6 decimals) of each query.
@@ -98,12 +85,7 @@ def nearest_rows(
         return [(none.rows, np.empty(0)) for none in candidates]
     cuts = np.full(len(queries), -np.inf, dtype=np.float32)
     for start in range(0, len(vectors), _ROWS):
-        block, places = np.asarray(vectors[start : start + _ROWS]), None
-        if allowed is not None:
-            places = np.flatnonzero(allowed[start : start + _ROWS])
-            if not len(places):
-                continue
-            block = block[places]
+        block = np.asarray(vectors[start : start + _ROWS])
         for i, row in enumerate(queries @ block.T):
             before = candidates[i]
             if not len(before.rows) and len(row) > depth:
@@ -111,7 +93,7 @@ def nearest_rows(
             hits = np.flatnonzero(row >= cuts[i])
             if not len(hits):
                 continue
-            now = _Candidates((hits if places is None else places[hits]) + start, row[hits])
+            now = _Candidates(hits + start, row[hits])
             if len(before.rows):
                 now = _Candidates(*(np.concatenate(both) for both in zip(before, now, strict=True)))
                 if len(now.rows) > depth:

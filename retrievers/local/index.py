@@ -17,7 +17,6 @@ import pyarrow as pa
 from cluster.errors import RetrieverError
 from retrievers.analyzer import analyzer_name, open_analyzer
 from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow, rows_of
-from retrievers.corpora.filters import Filters, check_schema
 from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
 from retrievers.local.bm25 import BM25Search
 from retrievers.local.dense import DenseSearch
@@ -59,7 +58,6 @@ class LocalDocuments:
         self._ends = np.cumsum([batch.num_rows for batch in self._batches])
         self.doc_ids: pa.StringArray | pa.LargeStringArray = open_arrow(data / DOC_IDS)[0].column(0)
         self._duplicates = open_arrow(data / DUPLICATES)
-        self.filters = Filters(self._batches)
 
     def __len__(self) -> int:
         """Returns the number of documents."""
@@ -138,9 +136,9 @@ def open_retriever(
     check_planned(f"retrieve.retrievers.{name}: index {settings.index}", expect_identity, identity)
     if settings.encoder is not None:
         encoder = open_encoder(settings.encoder, device, patient=expect_identity is not None, built=identity["encoder"])
-        return DenseSearch(documents.data / "vectors.npy", documents.doc_ids, encoder, identity, documents.filters)
+        return DenseSearch(documents.data / "vectors.npy", documents.doc_ids, encoder, identity)
     analyzer = open_analyzer(identity["analyzer"], identity["analyzer_version"])
-    return BM25Search(documents.data / "bm25", documents.doc_ids, analyzer, identity, documents.filters)
+    return BM25Search(documents.data / "bm25", documents.doc_ids, analyzer, identity)
 
 
 def open_documents(name: str, settings: LocalSettings, *, patient: bool = False) -> LocalDocuments:
@@ -151,12 +149,6 @@ def open_documents(name: str, settings: LocalSettings, *, patient: bool = False)
 def retriever_identity(name: str, settings: LocalSettings) -> dict[str, Any]:
     """Returns `index_identity`, after a check of the index's files; see `retrievers.retriever.retriever_identity`."""
     return index_identity(name, settings, read_intact_index(index_path(settings.index)))
-
-
-def check_filters(name: str, settings: LocalSettings, fields: Iterable[str]) -> None:
-    """Checks that the corpus of an index has these columns, of a fit type; see `retrievers.retriever.check_filters`."""
-    schema = LocalDocuments(index_path(settings.index)).schema
-    check_schema(f"retrieve.retrievers.{name}: index {settings.index}", schema, list(fields))
 
 
 def retriever_facts(name: str, settings: LocalSettings, identity: Mapping[str, Any]) -> dict[str, Any]:

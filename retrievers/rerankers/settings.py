@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
 from cluster.errors import RetrieverError
 from cluster.named_content import deciding_fields
@@ -17,28 +17,7 @@ if TYPE_CHECKING:
     from retrievers.settings import AnyEncoderSettings
 
 
-class BudgetSettings(Settings):
-    """How many pairs of a query are scored, where not all candidates are: those that come first by fusion."""
-
-    pairs: Annotated[int, Field(gt=0)] | None = None
-    """At most, and no fewer than `rerank.keep`; null: all candidates."""
-    settled: Annotated[int, Field(gt=0)] | None = None
-    """Stop where so many pairs in a row have brought nothing into the first `rerank.keep`; null: this stops nothing."""
-    proven: bool = False
-    """Of blend: stop where the first `rerank.keep` and their order are proven, whatever the others would score."""
-    step: Annotated[int, Field(gt=0)] = 5
-    """Pairs of a query between two looks at its scores."""
-
-    @model_validator(mode="after")
-    def _says_something(self) -> BudgetSettings:
-        if self.pairs is None and self.settled is None and not self.proven:
-            raise ValueError("says nothing; give pairs, settled or proven, or remove budget")
-        if self.step != 5 and self.settled is None and not self.proven:
-            raise ValueError("step is of settled and proven, and there is neither; remove it")
-        return self
-
-
-_OF_ORDER = {"kind", "keep", "store", "combine", "budget"}  # what decides no score
+_OF_ORDER = {"kind", "keep", "store", "combine"}  # what decides no score
 
 
 class RerankerSettings(Settings):
@@ -57,8 +36,6 @@ class RerankerSettings(Settings):
     """Keep the scores in the store, known by the texts of query and document."""
     combine: Literal["replace", "blend"] = "blend"
     """replace: the reranker's order; blend: both orders, 1/(20 + rank) of each."""
-    budget: BudgetSettings | None = None
-    """How many candidates are scored; the others stand behind them, as they were fused. null: all are."""
     if TYPE_CHECKING:
 
         @property
@@ -70,18 +47,6 @@ class RerankerSettings(Settings):
         """Sets what a kind says nothing of: it has no encoder."""
         if "encoder" not in cls.model_fields and not hasattr(cls, "encoder"):
             cls.encoder = None  # type: ignore[method-assign, assignment]
-
-    @model_validator(mode="after")
-    def _budget_of_its_results(self) -> RerankerSettings:
-        budget = self.budget
-        if budget is not None and budget.pairs is not None and budget.pairs < self.keep:
-            words = f"budget.pairs is {budget.pairs}, fewer than the results (keep: {self.keep})"
-            raise ValueError(f"{words}; raise it, or lower keep")
-        if budget is not None and budget.proven and self.combine != "blend":
-            raise ValueError(
-                "budget.proven is of combine: blend; with replace any other pair could still come first; blend, or take settled"
-            )
-        return self
 
     @property
     def loads(self) -> bool:

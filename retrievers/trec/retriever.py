@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -113,12 +113,6 @@ def open_documents(name: str, settings: TrecSettings, *, patient: bool = False) 
 def retriever_identity(name: str, settings: TrecSettings) -> dict[str, Any]:
     """Returns the identity; see `retrievers.retriever.retriever_identity`."""
     return dict(_lists(name, settings).identity)
-
-
-def check_filters(name: str, settings: TrecSettings, fields: Iterable[str]) -> None:
-    """Refuses filters, which a config with them and such a retriever does not get past."""
-    where = f"retrieve.retrievers.{name}"
-    raise RetrieverError("config-value", f"{where}: a run file has no fields to filter by; remove retrieve.filters")
 
 
 def _lists(name: str, settings: TrecSettings) -> GivenLists:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -204,10 +204,3 @@ def open_documents(name: str, settings: WebSettings, *, patient: bool = False) -
 def retriever_identity(name: str, settings: WebSettings) -> dict[str, Any]:
     """Returns the identity, after a look whether the key is there; see `retrievers.retriever.retriever_identity`."""
     return Web(f"retrieve.retrievers.{name}", settings).identity()
-
-
-def check_filters(name: str, settings: WebSettings, fields: Iterable[str]) -> None:
-    """Refuses filters, which a config with them and such a retriever does not get past."""
-    raise RetrieverError(
-        "config-value", f"retrieve.retrievers.{name}: the web has no fields to filter by; remove retrieve.filters"
-    )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rewriters.engines import Completion
 from rewriters.normalise import normalise
-from rewriters.reading.json_object import DECODER, NUMBERS, Pairs
+from rewriters.reading.json_object import DECODER, NUMBERS
 from rewriters.reading.thinking import strip_thinking
 from rewriters.steps.step import LlmStep
 
@@ -35,8 +35,6 @@ class StepResult(NamedTuple):
         grade: Of output `grade`.
         fields: Of output `object`: key -> text.
         grades: Of output `grades`: key -> grade.
-        texts: Of output `texts`.
-        labels: Of output `labels`: the number of each.
         cut: Whether the token limit cut the text.
         reason: Why there is no result; None: there is one.
         message: The reason in words.
@@ -46,8 +44,6 @@ class StepResult(NamedTuple):
     grade: int | None = None
     fields: Mapping[str, str] = MappingProxyType({})
     grades: Mapping[str, int] = MappingProxyType({})
-    texts: tuple[str, ...] = ()
-    labels: tuple[int, ...] = ()
     cut: bool = False
     reason: str | None = None
     message: str | None = None
@@ -76,12 +72,6 @@ def _read(step: LlmStep, text: str) -> StepResult | None:
     if step.output == "grades":
         graded = _object(step, text, partial(_named_grade, step))
         return None if graded is None else StepResult(text, grades=graded)
-    if step.output == "texts":
-        listed = _object(step, text, partial(_list, _text))
-        return None if listed is None else StepResult(text, texts=listed[step.keys[0]])
-    if step.output == "labels":
-        labelled = _object(step, text, partial(_list, partial(_named_grade, step)))
-        return None if labelled is None else StepResult(text, labels=labelled[step.keys[0]])
     found = _object(step, text, _text)
     if found is None:
         return None
@@ -118,14 +108,6 @@ def _named_grade(step: LlmStep, value: Any) -> int | None:
 
 def _text(value: Any) -> str | None:
     return value.strip() or None if isinstance(value, str) else None
-
-
-def _list(read: Callable[[Any], Value | None], value: Any) -> tuple[Value, ...] | None:
-    """Returns what the values of a list are; None: it is no list, or one of them says nothing."""
-    if not isinstance(value, list) or isinstance(value, Pairs):
-        return None
-    found = [read(one) for one in value]
-    return None if any(one is None for one in found) else tuple(one for one in found if one is not None)
 
 
 def _object(step: LlmStep, text: str, read: Callable[[Any], Value | None]) -> dict[str, Value] | None:

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from cluster.settings import NOT_IDENTITY, Names
-from rewriters.scores.thresholds import Threshold
 from rewriters.steps.settings import DocumentStepSettings, Labelling, LlmStepSettings
 
 
@@ -60,9 +59,8 @@ class IterateSettings(DocumentStepSettings):
     by: Annotated[str, Field(min_length=1)]
     """Whose best score tells whether a query needs another round: a retriever's, of the original's list, then of those of the
     refined queries; or `rerank`, the best of the reranker's."""
-    below: Threshold
-    """A query whose best score so far is lower has another round; so does one without any hit. A number; or of a retriever's
-    scores a quantile, which is taken of the originals' lists."""
+    below: float
+    """A query whose best score so far is lower has another round; so does one without any hit."""
     rounds: Annotated[int, Field(ge=1, le=5)] = 1
     """Rounds at most."""
     merge: Literal["best", "fuse"] = "fuse"

@@ -12,7 +12,7 @@ from rewriters.settings import DecodingSettings, is_path
 
 RELEVANT, AMBIGUOUS, IRRELEVANT = "relevant", "ambiguous", "irrelevant"  # verdicts on a document
 HIGHEST = 3  # grade of relevance
-HIGHEST_GRADES = {"relevance": HIGHEST, "accuracy": 1, "criteria": 5, "nuggets.importance": 1, "nuggets.support": 2}
+HIGHEST_GRADES = {"relevance": HIGHEST, "accuracy": 1, "criteria": 5}
 """What a judge judges -> the highest grade; the lowest is 0."""
 
 
@@ -236,40 +236,6 @@ class CriteriaSettings(JudgedSettings):
     fingerprint."""
 
 
-class ImportanceSettings(JudgedSettings):
-    """Which nuggets are vital, and which only okay."""
-
-    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "nugget_importance"
-    """nugget_importance, or a YAML file of the same form, whose text counts for the fingerprint."""
-
-
-class SupportSettings(JudgedSettings):
-    """Which nuggets an answer says: wholly, in part, or not at all."""
-
-    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "nugget_support"
-    """nugget_support, or a YAML file of the same form, whose text counts for the fingerprint."""
-
-
-class NuggetSettings(JudgedSettings):
-    """Facts that a good answer has (nuggets), made once from the relevant results of all arms, and found in each answer."""
-
-    prompt: Annotated[str, NOT_IDENTITY, Names.TEXT] = "nuggets"
-    """nuggets (a list of nuggets, made longer by some documents at a time), or a YAML file of the same form, whose text counts
-    for the fingerprint."""
-    relevant: Annotated[int, Field(ge=1, le=HIGHEST)] = 2
-    """The lowest grade of relevance of a document that nuggets are made from."""
-    most: Annotated[int, Field(ge=1, le=100)] = 30
-    """Nuggets of a query, at most."""
-    documents_at_once: Annotated[int, Field(ge=1)] = 10
-    """Documents of one request."""
-    nuggets_at_once: Annotated[int, Field(ge=1)] = 10
-    """Nuggets whose importance, or whose support by an answer, one request asks for."""
-    importance: Annotated[ImportanceSettings, NOT_IDENTITY] = ImportanceSettings()
-    """How nuggets are told to be vital or okay; its prompt counts for the fingerprint."""
-    support: Annotated[SupportSettings, NOT_IDENTITY] = SupportSettings()
-    """How nuggets are found in answers; likewise."""
-
-
 class JudgeSettings(Settings):
     """An LLM that judges results and answers."""
 
@@ -277,15 +243,9 @@ class JudgeSettings(Settings):
     """The LLM engine; null: `rewrite.engine`, which judges its own work then."""
     decoding: Annotated[dict[str, Any], BeforeValidator(_checked)] = {}
     """Sampling parameters, in place of those of the prompts' files; temperature 0 unless one of them says another."""
-    calibration: Annotated[str | None, NOT_IDENTITY, Names.TEXT] = None
-    """Judgements of some results by people, by the same scale: `evaluate.key`, doc_id and grade in tab-separated columns. What
-    they and the judge have both graded says how far it agrees with people."""
     samples: Annotated[int, Field(ge=1, le=5)] = 1
     """How often the judge is asked the same, with seeds of its own: from 2 on its noise is known, and arms that are nearer to
     each other are not ordered. The first answers count."""
-    family: Annotated[str, Field(min_length=1), NOT_IDENTITY] | None = None
-    """The family of the judge's model; null: its name up to the first digit. A judge of the family of what it judges is
-    warned of."""
     relevance: RelevanceSettings | None = None
     """Whether and how the relevance of results is judged; null: it is not."""
     accuracy: AccuracySettings | None = None
@@ -293,38 +253,25 @@ class JudgeSettings(Settings):
     not."""
     criteria: CriteriaSettings | None = None
     """Whether and how answers are judged by several criteria; null: they are not."""
-    nuggets: NuggetSettings | None = None
-    """Whether and how nuggets are made and found in answers; null: they are not."""
 
     @model_validator(mode="after")
     def _judges(self) -> JudgeSettings:
         if not self.kinds:
-            what = "relevance: {}, accuracy: {}, criteria: {} or nuggets: {}"
-            raise ValueError(f"judges nothing; set {what}, or leave judge out")
-        if self.nuggets is not None and self.relevance is None:
-            raise ValueError("nuggets are made from results that are judged relevant; set relevance: {}")
+            raise ValueError("judges nothing; set relevance: {}, accuracy: {} or criteria: {}, or leave judge out")
         return self
 
     @property
     def kinds(self) -> dict[str, JudgedSettings]:
         """Returns what is judged -> its settings."""
-        found = {
-            "relevance": self.relevance, "accuracy": self.accuracy, "criteria": self.criteria, "nuggets": self.nuggets
-        }  # fmt: skip
+        found = {"relevance": self.relevance, "accuracy": self.accuracy, "criteria": self.criteria}
         return {kind: one for kind, one in found.items() if one is not None}
-
-    @property
-    def prompts(self) -> dict[str, JudgedSettings]:
-        """Returns what has a prompt, by its key below `judge` -> its settings."""
-        of_nuggets = {} if self.nuggets is None else {"importance": self.nuggets.importance, "support": self.nuggets.support}
-        return {**self.kinds, **{f"nuggets.{name}": one for name, one in of_nuggets.items()}}
 
     @property
     def answer_kinds(self) -> list[str]:
         """Returns the kinds in which answers are judged."""
         return [kind for kind in self.kinds if kind != "relevance"]
 
-    def step(self, prompt: str) -> LlmStepSettings:
-        """Returns what an LLM is asked by one of `prompts`, as settings of a step."""
-        one = self.prompts[prompt]
+    def step(self, kind: str) -> LlmStepSettings:
+        """Returns what an LLM is asked for one of `kinds`, as settings of a step."""
+        one = self.kinds[kind]
         return LlmStepSettings(prompt=one.prompt, variables=one.variables, engine=self.engine, decoding=self.decoding)

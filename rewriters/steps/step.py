@@ -39,11 +39,10 @@ class LlmStep(BaseModel):
     """The template of the user's message. Its variables are those of the step (`{query}`, `{documents}`, ...) and the file."""
     document: str = "{text}"
     """The template of one of its documents: `{number}`, `{source}`, `{label}`, `{text}`."""
-    output: Literal["text", "grade", "object", "grades", "texts", "labels"] = "text"
-    """What the LLM answers: a text, one of `grades`, a JSON object with `keys`, or such an object with a grade of each; or an
-    object with one key, whose value is a list of texts, or a list of names of `grades`."""
+    output: Literal["text", "grade", "object", "grades"] = "text"
+    """What the LLM answers: a text, one of `grades`, a JSON object with `keys`, or such an object with a grade of each."""
     grades: dict[str, int] = {}
-    """Of a grade, or of labels: the words or digits that name one -> its number."""
+    """Of a grade: the words or digits that name one -> its number."""
     keys: tuple[str, ...] = ()
     """Of an object: its keys."""
     optional: tuple[str, ...] = ()
@@ -94,12 +93,10 @@ class LlmStep(BaseModel):
 
     @model_validator(mode="after")
     def _rules_hold(self) -> LlmStep:
-        if (self.output in ("grade", "grades", "labels")) != bool(self.grades):
-            raise ValueError("grades are of output grade, grades or labels, which need them")
+        if (self.output in ("grade", "grades")) != bool(self.grades):
+            raise ValueError("grades are of output grade or grades, which need them")
         if (self.output not in ("text", "grade")) != bool(self.keys):
-            raise ValueError("keys are of output object, grades, texts or labels, which need them")
-        if self.output in ("texts", "labels") and len(self.keys) != 1:
-            raise ValueError(f"output: {self.output} has one key, found {len(self.keys)}; give one")
+            raise ValueError("keys are of output object or grades, which need them")
         if set(self.optional) - set(self.keys) or (self.optional and self.output != "object"):
             raise ValueError("optional are keys of output object")
         return self
@@ -109,12 +106,9 @@ class LlmStep(BaseModel):
         """Returns the JSON schema of an object; None: the answer is none."""
         if not self.keys:
             return None
-        names: dict[str, Any] = {"type": "string", "enum": list(self.grades)}
         values: dict[str, dict[str, Any]] = {
             "object": {"type": "string"},
             "grades": {"type": "integer", "enum": sorted({*self.grades.values()})},
-            "texts": {"type": "array", "items": {"type": "string"}},
-            "labels": {"type": "array", "items": names},
         }
         properties = {key: dict(values[self.output]) for key in self.keys}
         return {"type": "object", "properties": properties, "required": list(self.keys), "additionalProperties": False}

@@ -10,7 +10,6 @@ import pytest
 
 from cluster.run.own_job import submission, submitting_command, working_folder_has
 from jobs.cli.log_verbs import again
-from jobs.job.rewriting import _of_workers
 
 COMMAND = "dmqr submit night.yaml --address http://head:8265"
 
@@ -35,15 +34,12 @@ def test_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert submission() is submitting_command() is None
     assert not working_folder_has([str(tmp_path / "jobs")])
     assert again(options(tmp_path / "night.yaml")).endswith(f" run {tmp_path}/night.yaml")
-    assert _of_workers("words.tsv") == f"{tmp_path}/words.tsv"
 
 
 def test_submitted(by_server: Path) -> None:
     assert again(options(by_server / "night.yaml")) == COMMAND
     assert working_folder_has([str(by_server / "jobs"), str(by_server / "cluster")])
     assert not working_folder_has(["/elsewhere/jobs"])  # the image has them, and the working folder has not
-    assert _of_workers("submitted/files/1/words.tsv") == "submitted/files/1/words.tsv"  # of the copy on the worker's node
-    assert (_of_workers("/data/words.tsv"), _of_workers("s3://b/words.tsv")) == ("/data/words.tsv", "s3://b/words.tsv")
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[]", "{}", '{"runtime_env": null, "metadata": null}'])

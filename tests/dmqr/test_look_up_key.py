@@ -11,7 +11,6 @@ def test_it_is_the_query_id_of_the_tables() -> None:
     assert dmqr.look_up_key("  Water on the ROAD ahead that isn't there ") == "bee42934aeb07bcbc440f344827289a3"
     turns = "any trains to the coast?"
     assert dmqr.look_up_key("And on Sundays?", turns) == query_id("And on Sundays?", turns)
-    assert dmqr.look_up_key("a", "b", {"tenant": "north"}) == query_id("a", "b", {"tenant": "north"})
 
 
 def test_of_a_long_context_the_newest_characters_count() -> None:

@@ -86,7 +86,7 @@ def test_vectors_that_nine_leaves_out_of_source_are_not_computed_again(nine: Con
 
     settings = {
         "where": "nine", "connection": nine._settings, "index": "new", "in_flight": 2, "text_field": "text",
-        "vector_field": "vector", "dim": 2, "vector_sources": [("old", "vector")], "resumed": False, "filters": (),
+        "vector_field": "vector", "dim": 2, "vector_sources": [("old", "vector")], "resumed": False,
     }  # fmt: skip
     loader = CorpusLoader(settings, encode)
     batch = pa.record_batch({"doc_id": ["a", "b", "c"], "title": ["title"] * 3, "text": ["the sea", "the moon", "bread"]})

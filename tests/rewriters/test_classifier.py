@@ -9,7 +9,6 @@ import yaml
 
 from rewriters.classifier import Rules, load_rules
 from rewriters.engines import Completion
-from rewriters.guards.guards import GuardRules
 from rewriters.pool import Entry
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter
@@ -182,7 +181,7 @@ def test_the_llm_is_asked_for_the_type_by_a_request_of_its_own() -> None:
 
 def test_the_question_with_placeholders_is_another_request_than_the_one_without() -> None:
     rules: dict[str, Any] = {"rules": ENGLISH, "select": SelectClassified(kind="classified", by="llm")}
-    plain, masking = (rewriter(POOL, **rules, guards=GuardRules(GuardSettings(mask=mask))) for mask in ([], ["mail"]))
+    plain, masking = (rewriter(POOL, **rules, guards=GuardSettings(mask=mask)) for mask in ([], ["mail"]))
     query, other = Query("id1", "who is jo@corp.org"), Query("id2", "who is jo")
     asked, masked = plain.question(query), masking.question(query)
     assert asked is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewriters.engines import Completion, Request
-from rewriters.guards.files import guard_file
-from rewriters.guards.guards import GuardRules
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.reasons import FLAGS, GUARDED
 from rewriters.results import Guarded, Rewritten
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.settings import GuardSettings, SelectAdaptive, SelectRandom, VocabularySettings
+from rewriters.settings import GuardSettings
 from rewriters.strategy import Strategy
 
 FOUR = ["general", "keyword", "pseudo_answer", "core_content"]
@@ -32,10 +29,8 @@ TEXTS = {
 
 
 def rewriter(entries: Any = FOUR, calls: str = "joint", select: Any = None, **guards: Any) -> Rewriter:
-    files = {name: guards.pop(f"{name}_file") for name in ("overrides", "vocabulary") if f"{name}_file" in guards}
-    rules = GuardRules(GuardSettings(**guards), **files)
     more = {"select": select} if select else {}
-    return Rewriter(Rewriting(load_pool(entries), calls, {"temperature": 0.0}, guards=rules, **more))
+    return Rewriter(Rewriting(load_pool(entries), calls, {"temperature": 0.0}, guards=GuardSettings(**guards), **more))
 
 
 def answered(one: Rewriter, query: Query = QUERY, texts: dict[str, Any] = TEXTS) -> tuple[list[Request], Rewritten]:
@@ -52,19 +47,6 @@ def flags(found: Rewritten) -> dict[str, tuple[str, ...]]:
 
 def reasons(found: Rewritten) -> dict[str, str]:
     return {one.strategy: one.reason for one in found.failures}
-
-
-@pytest.fixture
-def overrides(tmp_path: Path) -> Any:
-    """Writes rows (query, strategy, text, status); the guard's file."""
-
-    def write(*rows: tuple[str, str, str, str]) -> Any:
-        names = ("query", "strategy", "text", "status")
-        path = tmp_path / "overrides.jsonl"
-        path.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
-        return guard_file("rewrite.guards.overrides", str(path))
-
-    return write
 
 
 # ---------------------------------------------------------------- counted, repaired, dropped
@@ -96,7 +78,7 @@ def test_a_parameter_says_whether_a_strategy_preserves() -> None:
 
 def test_a_repair_that_would_be_too_long_is_not_made() -> None:
     (short,) = load_pool([{"core_content": {"max_chars": 20, "preserve": True}}])
-    one = Rewriter(Rewriting((short,), "separate", guards=GuardRules(GuardSettings(preserve="repair"))))
+    one = Rewriter(Rewriting((short,), "separate", guards=GuardSettings(preserve="repair")))
     (request,) = one.requests(QUERY)
     (rewrite,) = one.read(QUERY, [(request, Completion("from Bergen to Oslo", "stop", "m"))]).rewrites
     assert (rewrite.text, rewrite.guards) == ("from Bergen to Oslo", ("lost_number",))
@@ -145,16 +127,6 @@ def test_a_strategy_that_keeps_some_texts_has_a_note_with_how_many_it_lost() -> 
     assert (note.reason, note.message) == ("texts_dropped", "2 of 4 texts are left out: empty, near_duplicate")
 
 
-def test_the_vocabulary_is_for_texts_that_are_searched_as_queries(tmp_path: Path) -> None:
-    (tmp_path / "terms").write_text("travel\n")
-    file = guard_file("v", str(tmp_path / "terms"))
-    found = answered(rewriter(vocabulary=VocabularySettings(path="terms", action="drop"), vocabulary_file=file))[1]
-    assert list(flags(found)) == ["keyword", "pseudo_answer", "core_content"]
-    assert reasons(found) == {"general": "no_vocabulary"}
-    found = answered(rewriter(vocabulary=VocabularySettings(path="terms"), vocabulary_file=file))[1]
-    assert flags(found)["general"] == ("no_vocabulary",)
-
-
 # ---------------------------------------------------------------- masks
 
 SECRET = Query("id", "refund for ann@example.org, asked on +49 30 1234567", "earlier: ann@example.org wrote")
@@ -163,7 +135,7 @@ SECRET = Query("id", "refund for ann@example.org, asked on +49 30 1234567", "ear
 @pytest.mark.parametrize("calls", ["joint", "separate"])
 def test_what_is_masked_is_not_sent_and_comes_back(calls: str) -> None:
     pool = load_pool(FOUR, context=True)
-    one = Rewriter(Rewriting(pool, calls, {}, context=True, guards=GuardRules(GuardSettings(mask=["mail", "phone"]))))
+    one = Rewriter(Rewriting(pool, calls, {}, context=True, guards=GuardSettings(mask=["mail", "phone"])))
     requests = one.requests(SECRET)
     for request in requests:
         assert "ann@" not in request.prompt
@@ -186,72 +158,13 @@ def test_a_masked_prompt_is_another_request_and_others_are_as_they_were() -> Non
     assert plain.requests(query)[0].variables != masking.requests(query)[0].variables
 
 
-# ---------------------------------------------------------------- overrides
-
-
-def test_an_approved_text_replaces_the_llm_s(overrides: Any) -> None:
-    file = overrides((QUERY.text.upper(), "keyword", "Bergen  Oslo train", "approved"))
-    requests, found = answered(rewriter(overrides="x", overrides_file=file))
-    assert len(requests) == 1
-    (one,) = [one for one in found.rewrites if one.strategy == "keyword"]
-    assert (one.text, one.parsed_as, one.model, one.guards) == ("Bergen Oslo train", "override", "override", ("override",))
-    assert found.failures == []
-
-
-def test_requests_whose_texts_people_wrote_are_not_made(overrides: Any) -> None:
-    file = overrides(*((QUERY.text, name, f"text {name}", "approved") for name in FOUR))
-    requests, found = answered(rewriter(overrides="x", overrides_file=file))
-    assert requests == []
-    assert [one.text for one in found.rewrites] == [f"text {name}" for name in FOUR]
-    assert found.guarded == (Guarded("", "override", requests=1),)
-    requests, found = answered(rewriter(calls="separate", overrides="x", overrides_file=file), Query("b", "other"))
-    assert len(requests) == 4
-    assert len(answered(rewriter(overrides="x", overrides_file=file), QUERY._replace(context="earlier"))[0]) == 1
-
-
-def test_banned_texts_and_strategies(overrides: Any) -> None:
-    file = overrides(
-        (QUERY.text, "general", TEXTS["keyword"].upper(), "banned"), (QUERY.text, "core_content", "", "banned"),
-    )  # fmt: skip
-    found = answered(rewriter(overrides="x", overrides_file=file))[1]
-    assert list(flags(found)) == ["general", "pseudo_answer"]
-    assert reasons(found) == {"keyword": "overridden", "core_content": "overridden"}
-
-
-def test_a_pinned_strategy_is_used_where_it_is_not_selected(overrides: Any) -> None:
-    select = SelectRandom(kind="random_k", k=1)
-    chosen = next(iter(rewriter(select=select).choose(QUERY).texts))
-    (pinned, approved, *_) = [name for name in FOUR if name != chosen]
-    file = overrides((QUERY.text, pinned, "pinned text", "pinned"), (QUERY.text, approved, "approved text", "approved"))
-    one = rewriter(select=select, overrides="x", overrides_file=file)
-    found = answered(one)[1]
-    assert set(found.choice.texts) == {chosen, pinned}
-    assert {rewrite.strategy: rewrite.text for rewrite in found.rewrites} == {chosen: TEXTS[chosen], pinned: "pinned text"}
-
-
-def test_adaptive_selection_with_overrides(overrides: Any) -> None:
-    file = overrides(
-        (QUERY.text, "keyword", "approved text", "approved"), (QUERY.text, "general", "pinned text", "pinned"),
-        (QUERY.text, "core_content", "other", "approved"),
-    )  # fmt: skip
-    one = rewriter(select=SelectAdaptive(kind="adaptive"), overrides="x", overrides_file=file)
-    answer = "Keyword Rewriting: Bergen, Oslo\nreason: names"
-    found = answered(one, texts={"dmqr_adaptive": answer})[1]
-    assert {rewrite.strategy: rewrite.text for rewrite in found.rewrites} == {
-        "general": "pinned text", "keyword": "approved text",
-    }  # fmt: skip
-    assert set(found.choice.texts) == {"general", "keyword"}
-
-
 # ---------------------------------------------------------------- identity and accounts
 
 
-def test_guards_count_for_the_identity_only_where_they_are_set(overrides: Any) -> None:
+def test_guards_count_for_the_identity_only_where_they_are_set() -> None:
     plain = rewriter().identity()
     assert "guards" not in plain
     said = [rewriter(preserve="drop"), rewriter(near_duplicates="drop"), rewriter(mask=["card"])]
-    said.append(rewriter(overrides="x", overrides_file=overrides((QUERY.text, "keyword", "a", "approved"))))
-    said.append(rewriter(overrides="x", overrides_file=overrides((QUERY.text, "keyword", "b", "approved"))))
     identities = [json.dumps(one.identity()) for one in said]
     assert len(set(identities)) == len(identities)
     assert all({name: value for name, value in one.identity().items() if name != "guards"} == plain for one in said)

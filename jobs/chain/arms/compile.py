@@ -15,7 +15,7 @@ from jobs.chain.arms.corrections import Corrections
 from jobs.chain.arms.distinct import Distinct
 from jobs.chain.arms.equal_arms import DistinctArms, system
 from jobs.chain.arms.generations import Generations, TaskNames
-from jobs.chain.arms.judging import judging_of, nuggets_of
+from jobs.chain.arms.judging import judging_of
 from jobs.chain.arms.opened import OpenedBy, ScoredBy, digest
 from jobs.chain.arms.pools import pools_of_arms
 from jobs.chain.arms.shared_work import Answer, Search, SharedWork
@@ -31,7 +31,6 @@ from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
 from jobs.job.rewriting import read_rewriting
 from jobs.job.searched import SearchedIndex, searched_indexes
 from jobs.job.steps import ReadySteps, ready_steps
-from retrievers.rerankers.budget import budget_of
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
@@ -127,7 +126,6 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
             documents,
             rerankers.place(scored_by.label, scored_by) if scored_by is not None else None,
             config.rerank.combine,
-            budget_of(config.rerank, config.fuse.keep),
             kept,
             looked,
             min(looked, cut_from(config, cuts)),
@@ -146,8 +144,8 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
     work = SharedWork(
         tuple(texts.readings), dict(lists.retrievers),
         tuple(lists.searches.values), tuple(rerankers.values), tuple(answers), sources,
-        first.retrieve.filters, generations=tuple(generations.values), corrections=tuple(corrections.values),
-        judging=judging_of(first, facts.steps(first)), nuggets=nuggets_of(first, facts.steps(first)),
+        generations=tuple(generations.values), corrections=tuple(corrections.values),
+        judging=judging_of(first, facts.steps(first)),
     )  # fmt: skip
     return Compiled(distinct.arms, work, fingerprints, {arm: of for arm in fingerprints if (of := texts.part_of(arm))})
 
@@ -232,7 +230,7 @@ class _Facts:
 
     def reranker(self, config: Config, documents: tuple[Corpus, ...], retrievers: Mapping[str, OpenedBy]) -> ScoredBy:
         """Returns an arm's reranker over documents; `retrievers`: those of all arms."""
-        settings = config.reranking.model_copy(update={"keep": 10, "combine": "blend", "budget": None})  # no part of a score
+        settings = config.reranking.model_copy(update={"keep": 10, "combine": "blend"})  # no part of a score
         identified_by = {name: value for name, value in self.reranking(config).items() if name not in ("keep", "combine")}
         texts = {one.collection: retrievers[one.key].texts for one in documents}
         identity_of_texts = texts[""] if "" in texts else digest(texts)

@@ -67,6 +67,6 @@ def system(config: Config, rewriting: Rewriting, answer: Answer) -> Hashable:
     by_retriever = {name: fuse.retriever_weights.get(name, 1.0) for name in config.retrieve.retrievers}
     fusion = digest([fuse.model_dump(exclude=unused), config.used_redundancy, lists, joined, by_retriever])
     documents = answer.documents if fuse.duplicates == "drop" else ()
-    reranked = (answer.reranker, answer.combine, answer.budget) if answer.reranker is not None else None
+    reranked = (answer.reranker, answer.combine) if answer.reranker is not None else None
     ordered = answer.search, answer.strategies, fusion, documents, reranked
     return *ordered, answer.keep, answer.looked, answer.generation, answer.iteration, answer.correction

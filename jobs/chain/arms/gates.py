@@ -13,7 +13,7 @@ class RewriteGate:
     """A gate of arms.
 
     Attributes:
-        settings: Its thresholds. Quantiles are numbers in workers.
+        settings: Its retriever and threshold.
         retriever: Key of `SharedWork.retrievers`.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +10,9 @@ from jobs.chain.arms.opened import AnsweredBy
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.config.config import Config
 from jobs.job.steps import ReadySteps
-from rewriters.steps.settings import NuggetSettings
 from rewriters.steps.step import LlmStep
 
-RELEVANCE, ACCURACY, CRITERIA, NUGGETS = "relevance", "accuracy", "criteria", "nuggets"
+RELEVANCE, ACCURACY, CRITERIA = "relevance", "accuracy", "criteria"
 
 
 @dataclass(frozen=True)
@@ -44,43 +42,9 @@ class Judging:
     samples: int = 1
 
 
-@dataclass(frozen=True)
-class NuggetJudging:
-    """How nuggets are made and found in answers.
-
-    Attributes:
-        create: Makes them from documents that are judged relevant; asked once.
-        importance: Tells the vital ones; asked once.
-        support: Finds them in an answer; its samples are those of the judge.
-        settings: How many, and how many at once.
-    """
-
-    create: Judging
-    importance: Judging
-    support: Judging
-    settings: NuggetSettings
-
-    def most_requests(self, documents: int, answers: int) -> int:
-        """Returns the most requests for a query with so many judged documents, in so many answers."""
-        parts = math.ceil(self.settings.most / self.settings.nuggets_at_once)
-        made = math.ceil(documents / self.settings.documents_at_once) + parts
-        return made + answers * parts * self.support.samples
-
-
 def judging_of(config: Config, steps: ReadySteps) -> tuple[Judging, ...]:
-    """Returns what the judge of a config grades, nuggets apart."""
-    return tuple(_judging(config, steps, kind) for kind in steps.judge if not kind.startswith(NUGGETS))
-
-
-def nuggets_of(config: Config, steps: ReadySteps) -> NuggetJudging | None:
-    """Returns how the judge of a config makes and finds nuggets; None: it does not."""
-    settings = None if config.judge is None else config.judge.nuggets
-    if settings is None:
-        return None
-    create, importance, support = (
-        _judging(config, steps, name) for name in (NUGGETS, f"{NUGGETS}.importance", f"{NUGGETS}.support")
-    )
-    return NuggetJudging(create, importance, support, settings)
+    """Returns what the judge of a config grades."""
+    return tuple(_judging(config, steps, kind) for kind in steps.judge)
 
 
 def _judging(config: Config, steps: ReadySteps, kind: str) -> Judging:
@@ -95,6 +59,4 @@ def _judging(config: Config, steps: ReadySteps, kind: str) -> Judging:
 def most_judgements(work: SharedWork) -> int:
     """Returns how often the judge is asked about a query, at most: arms may have other results."""
     answering = sum(one.generation is not None for one in work.answers)
-    documents = sum(one.documents for one in work.judging) * len(work.answers)
-    asked = sum((one.documents * len(work.answers) or answering) * one.samples for one in work.judging)
-    return asked + (0 if work.nuggets is None else work.nuggets.most_requests(documents, answering))
+    return sum((one.documents * len(work.answers) or answering) * one.samples for one in work.judging)

@@ -21,8 +21,7 @@ if TYPE_CHECKING:  # workers of most stages need no more than what they are give
     from jobs.chain.arms.corrections import Correction
     from jobs.chain.arms.gates import RewriteGate
     from jobs.chain.arms.generations import Generation
-    from jobs.chain.arms.judging import Judging, NuggetJudging
-    from retrievers.rerankers.budget import PairBudget
+    from jobs.chain.arms.judging import Judging
     from retrievers.settings import FuseSettings
     from rewriters.rewriter import Rewriting
 
@@ -99,12 +98,11 @@ class Answer:
         documents: Where the texts of its documents are.
         reranker: Index in `SharedWork.rerankers`; None: none.
         combine: Of both orders.
-        budget: How many candidates the reranker scores; None: there is none.
         keep: Results per query.
         looked: Documents per query, the results among them, that measures read: behind the results stand the other
             candidates, then the fused documents that are none.
         cut_from: A shorter list is whole (`cut_from` in `jobs/chain/cuts.py`).
-        candidates: Fused documents that are handed on, as `fuse.keep` has it.
+        candidates: Fused documents that are handed on and reranked, as `fuse.keep` has it.
         retrieved: Hits of a list, as `retrieve.depth` has it; other arms may have made the list deeper.
         generation: How an LLM answers, an index in `SharedWork.generations`; None: none does.
         iteration: How an LLM refines the query in further rounds, likewise; None: there are none.
@@ -118,7 +116,6 @@ class Answer:
     documents: tuple[Corpus, ...]
     reranker: int | None
     combine: str
-    budget: PairBudget | None
     keep: int
     looked: int
     cut_from: int
@@ -139,8 +136,6 @@ class SharedWork:
     rerankers: tuple[ScoredBy, ...]
     answers: tuple[Answer, ...]
     keep_sources: bool
-    filters: Mapping[str, str] = field(default_factory=dict)
-    """Field of the indexes -> column of the log, the same for all arms: they decide what a query is."""
     keep_lists: bool = True
     """Whether the lists of the first answer are written to runs/."""
     keep_candidates: bool = True
@@ -151,8 +146,6 @@ class SharedWork:
     """How first results are corrected before they are answered from."""
     judging: tuple[Judging, ...] = ()
     """What an LLM judges, of all arms alike."""
-    nuggets: NuggetJudging | None = None
-    """How it makes nuggets and finds them in answers, likewise; None: it does not."""
 
     @property
     def only(self) -> Answer | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +9,7 @@ import pyarrow as pa
 
 from jobs.chain.arms.shared_work import Answer
 from jobs.tables import unnested
-from retrievers.ranking import encode, offsets_of, ranks
-from retrievers.rerankers.budget import scored_pairs
+from retrievers.ranking import offsets_of, ranks
 
 
 class OfArm(NamedTuple):
@@ -84,26 +81,9 @@ class Candidates:
         row = self._row[at]
         return OfArm(row, at - self.first[row], self.document[at], self.score[at], at)
 
-    def unscored(self, answers: Sequence[Answer]) -> int:
-        """Returns how many candidates of all arms no arm has scored, of rows that the rerankers have scored."""
-        found = np.zeros(self.reranked.shape, dtype=bool)
-        for arm, answer in enumerate(answers):
-            if answer.reranker is not None:
-                of = self.of(arm)
-                own = (self.rank[of.at] <= answer.candidates) & self.has_scores[of.row]
-                found[answer.reranker, of.document[own]] = True
-        return int((found & np.isnan(self.reranked)).sum())
-
-    @cached_property
-    def code(self) -> np.ndarray:
-        """Returns a number of each document of `doc_ids`, in the order of doc_ids."""
-        return encode(self.doc_ids)[0]
-
     def pairs(self, arm: int, answer: Answer) -> np.ndarray:
         """Returns how many first candidates of each row the reranker of an arm has scored for it, shape (rows,)."""
-        if answer.reranker is None or answer.budget is None:
+        if answer.reranker is None:
             return np.zeros(self.rows, dtype=np.int64)
-        of = self.of(arm)
-        lengths = np.where(self.has_scores, np.bincount(of.row, minlength=self.rows), 0)
-        own = of.document[self.has_scores[of.row]]
-        return scored_pairs(lengths, self.code[own], self.reranked[answer.reranker][own], answer.budget)
+        lengths = np.bincount(self.of(arm).row, minlength=self.rows)
+        return np.where(self.has_scores, np.minimum(lengths, answer.candidates), 0)

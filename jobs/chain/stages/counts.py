@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.chain.arms.shared_work import Answer, Reading
-from jobs.chain.drift import DRIFT, Drifted, counts_as_drift
+from jobs.chain.drift import DRIFT, Drifted, is_drifted
 from jobs.counts import (
-    OVERRIDE_REQUESTS,
     ErrorCount,
     ErrorQueries,
     FlaggedTexts,
@@ -130,7 +129,6 @@ def _guard_counts(table: pa.Table, rewrites: pa.Table) -> Counter[str]:
     for one in unnested(table, "guarded")[1].to_pylist():
         counts[LeftOutTexts(one["strategy"], one["guard"]).key] += one["texts"]
         counts[Unsearched(one["strategy"]).key] += one["unsearched"] if one["guard"] == NEAR_DUPLICATE else 0
-        counts[OVERRIDE_REQUESTS] += one["requests"]
     return +counts
 
 
@@ -158,6 +156,6 @@ def flag_counts(
             if one["arm"] != reading.name or one["strategy"] not in answer.strategies:
                 continue
             flags = [flag for flag in one["guards"] or () if flag != NEAR_DUPLICATE]
-            flags += [DRIFT] if counts_as_drift(one, row, far) else []
+            flags += [DRIFT] if is_drifted(one, row, far) else []
             flagged.update((one["strategy"], flag) for flag in flags)
     return Counter({arm_key(answer.arm, FlaggedTexts(*of).key): n for of, n in flagged.items()})

@@ -154,8 +154,8 @@ class Fuse:
             numbered[part.pairs] = place[bounds[number] : bounds[number + 1]]
             for one in found:
                 answer, own = work.answers[one.arm], numbered[one.pair]
-                if answer.reranker is not None and answer.budget is not None:
-                    scored[own[ranks(np.bincount(one.row, minlength=rows)) <= answer.budget.pairs], answer.reranker] = True
+                if answer.reranker is not None:
+                    scored[own[ranks(np.bincount(one.row, minlength=rows)) <= answer.candidates], answer.reranker] = True
                 arms.append(np.full(len(own), one.arm, dtype=np.int16))
                 of_row.append(one.row)
                 documents_of.append((own - starts[one.row]).astype(np.int32))

@@ -16,7 +16,6 @@ import pyarrow as pa
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.gates import RewriteGate
 from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.search_texts import filters_of
 from jobs.chain.searches import IndexSearches, Wanted, charge, opened_retriever
 from jobs.chain.store.facts import Searched
 from jobs.chain.store.files import StoreFiles
@@ -25,9 +24,8 @@ from jobs.counts import GATE_STAGE
 from jobs.tables import HIT, nested, unnested, with_appended, with_columns, with_failure
 from retrievers.hybrid.retriever import search_shares
 from retrievers.ranking import offsets_of
-from retrievers.retriever import Only, RankedList, Retriever, SearchText, joined_lists
+from retrievers.retriever import RankedList, Retriever, SearchText, joined_lists
 from rewriters.scores.gate import Gated, decide
-from rewriters.scores.thresholds import Quantile
 
 
 class Gating:
@@ -42,7 +40,7 @@ class Gating:
 
         Args:
             work: Of all arms.
-            gates: Index of a reading -> its gate, whose thresholds are numbers.
+            gates: Index of a reading -> its gate.
             device: The torch device of encoders.
             store: Has lists of other jobs.
 
@@ -55,11 +53,8 @@ class Gating:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with what the gates say of each query, the lists by which they do, and costs."""
-        work, query_ids = self._work, table.column("query_id").to_pylist()
-        only = filters_of(table, work.filters)
-        asked = [
-            SearchText(text, "query", of_row) for text, of_row in zip(table.column("query").to_pylist(), only, strict=True)
-        ]
+        query_ids = table.column("query_id").to_pylist()
+        asked = [SearchText(text) for text in table.column("query").to_pylist()]
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         lists: dict[str, dict[Wanted, RankedList]] = {}
         for key in self._retrievers:
@@ -72,7 +67,8 @@ class Gating:
         said: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         for number, gate in self._gates.items():
             for row, search in enumerate(asked):
-                said[row].append({"reading": number} | _decided(gate, lists[gate.retriever][search])._asdict())
+                best = lists[gate.retriever][search].scores[:1].tolist()
+                said[row].append({"reading": number} | decide(gate.settings.by, best, gate.settings.below)._asdict())
         columns = [pa.array(said, pa.list_(GATED)), _known_column(known)]
         return with_columns(with_appended(table, "costs", spent), self.ADDS, columns)
 
@@ -91,13 +87,6 @@ class Gating:
         return found
 
 
-def _decided(gate: RewriteGate, found: RankedList) -> Gated:
-    settings = gate.settings
-    assert not isinstance(settings.below, Quantile)
-    assert not isinstance(settings.lead, Quantile)
-    return decide(settings.by, found.scores[:2].tolist(), settings.below, settings.lead)
-
-
 def _known_column(known: Sequence[Mapping[tuple[str, SearchText], RankedList]]) -> pa.ListArray:
     """Returns the column `known` of a block from the lists of each row."""
     flat = [(key, search, found) for of_row in known for (key, search), found in of_row.items()]
@@ -112,19 +101,19 @@ def _known_column(known: Sequence[Mapping[tuple[str, SearchText], RankedList]]) 
     return nested(offsets, pa.StructArray.from_arrays(values, fields=list(KNOWN)), pa.list_(KNOWN))
 
 
-def known_lists(table: pa.Table, only: Sequence[Only]) -> dict[str, dict[Wanted, RankedList]]:
+def known_lists(table: pa.Table) -> dict[str, dict[Wanted, RankedList]]:
     """Returns the lists that the gates have found for a block: key of the retriever -> what was searched -> its list."""
     found: dict[str, dict[Wanted, RankedList]] = {}
     if "known" not in table.column_names:
         return found
-    rows, flat = unnested(table, "known")
+    flat = unnested(table, "known")[1]
     hits = flat.field("hits")
     ends = hits.offsets.to_pylist()
     doc_ids, scores = (hits.values.field(name) for name in ("doc_id", "score"))
     scores = scores.to_numpy(zero_copy_only=False)
     keys, texts = flat.field("retriever").to_pylist(), flat.field("text").to_pylist()
-    for row, key, text, (begin, end) in zip(rows.tolist(), keys, texts, pairwise(ends), strict=True):
-        found.setdefault(key, {})[SearchText(text, "query", only[row])] = RankedList(doc_ids[begin:end], scores[begin:end])
+    for key, text, (begin, end) in zip(keys, texts, pairwise(ends), strict=True):
+        found.setdefault(key, {})[SearchText(text)] = RankedList(doc_ids[begin:end], scores[begin:end])
     return found
 
 

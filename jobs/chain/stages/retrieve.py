@@ -21,7 +21,7 @@ from jobs.chain.arms.shared_work import Reading, Search, SharedWork
 from jobs.chain.drift import drifted, flagged
 from jobs.chain.fill import fill
 from jobs.chain.journal import OF_THE_WEB, JournalKeeper
-from jobs.chain.search_texts import Text, filters_of, joined, query_texts
+from jobs.chain.search_texts import Text, joined, query_texts
 from jobs.chain.searches import IndexSearches, Searches, Wanted, WebSearches, charge, opened_retriever
 from jobs.chain.stages.cosines import cosines_column, similarity
 from jobs.chain.stages.counts import flag_counts, with_counts
@@ -36,7 +36,7 @@ from jobs.chain.web.answers import WebJournal
 from jobs.tables import FILE, ORIGINAL, with_appended, with_columns, with_failure, without_columns
 from retrievers.hybrid.retriever import search_shares
 from retrievers.joined import search_vectors
-from retrievers.retriever import Embedder, Only, RankedList, Retriever, SearchText, joined_lists
+from retrievers.retriever import Embedder, RankedList, Retriever, SearchText, joined_lists
 from retrievers.web.retriever import Web
 from rewriters.strategy import searched_as_one
 
@@ -112,7 +112,7 @@ class Retrieve:
         routed = [self._routed(search, texts[number]) for number, search in enumerate(work.searches)]
         counts: Counter[str] = Counter()
         alone: list[dict[tuple[str, int], SearchText]] = [{} for _ in routed]
-        known = known_lists(table, filters_of(table, work.filters))
+        known = known_lists(table)
         searches = {key: self._searches(key, of_shard, known.get(key, {})) for key in work.retrievers}
         lists = self._lists(query_ids, routed, queries, alone, spent, counts, searches)
         found, cosines = [], []
@@ -121,7 +121,7 @@ class Retrieve:
             if (dense := work.compared_by(number)) is not None:
                 of = np.stack([vectors[dense][text.search] for text in texts[number]])
             cosines.append(similarity(table.num_rows, texts[number], of))
-            far = drifted(texts[number], of, reading.rewriting.guards.settings.drift)
+            far = drifted(texts[number], of, reading.rewriting.guards.drift)
             if work.only is None:
                 for answer in (one for one in work.answers if one.search == number):
                     counts.update(flag_counts(rewrites, reading, answer, far))
@@ -153,14 +153,13 @@ class Retrieve:
 
     def _texts(self, table: pa.Table, rewrites: Sequence[Any], queries: Sequence[str]) -> list[list[Text]]:
         """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""
-        only = filters_of(table, self._work.filters)
         known: dict[tuple[int, frozenset[str]], list[Text]] = {}
         found = []
         for number, search in enumerate(self._work.searches):
             key = search.reading, self._work.strategies(number)
             if key not in known:
                 reading = self._work.readings[search.reading]
-                known[key] = _row_texts(queries, rewrites, only, reading, key[1])
+                known[key] = _row_texts(queries, rewrites, reading, key[1])
             found.append(known[key])
         return found
 
@@ -208,7 +207,7 @@ class Retrieve:
                 for name in (name for name, used in search.retrievers.items() if used == key and name in search.together):
                     for text in (one for one in of[name] if one.number and not len(lists[place[one.search]].scores)):
                         if name in search.route(ORIGINAL):
-                            original = SearchText(queries[text.row], "query", text.search.only)
+                            original = SearchText(queries[text.row])
                             alone[number][name, text.row] = original
                             stood_in[number].append(original)
                             vain.append(text.row)
@@ -296,14 +295,12 @@ def _found(
     return found
 
 
-def _row_texts(
-    queries: Sequence[str], rewrites: Sequence[Any], only: Sequence[Only], reading: Reading, strategies: frozenset[str]
-) -> list[Text]:
+def _row_texts(queries: Sequence[str], rewrites: Sequence[Any], reading: Reading, strategies: frozenset[str]) -> list[Text]:
     """Returns the texts of these strategies in a reading, row by row; of one without engines the originals alone."""
     found = []
-    for row, (query, of_row, filters) in enumerate(zip(queries, rewrites, only, strict=True)):
+    for row, (query, of_row) in enumerate(zip(queries, rewrites, strict=True)):
         used = (one for one in of_row if reading.engines and one["arm"] == reading.name and one["strategy"] in strategies)
-        found += query_texts(row, query, used, searched_as_one(reading.rewriting.pool), filters)
+        found += query_texts(row, query, used, searched_as_one(reading.rewriting.pool))
     return found
 
 

@@ -1,8 +1,4 @@
-"""The scoring stage: scores each pair of query and document once, whichever arms need it.
-
-An arm with a budget needs its pairs look by look: the scores so far say which queries need more. Its pairs are those of a run
-of the arm alone, whatever is stored and whatever other arms have scored.
-"""
+"""The scoring stage: scores each pair of query and document once, whichever arms need it."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from jobs.chain.arms.corpora import Corpus
 from jobs.chain.arms.opened import OpenedBy, ScoredBy
 from jobs.chain.arms.shared_work import Answer
 from jobs.chain.fill import fill
-from jobs.chain.stages.candidates import Candidates, OfArm
+from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import planned_documents
 from jobs.chain.stages.users import Users
@@ -32,7 +28,6 @@ from jobs.chain.web.texts import document_pages
 from jobs.tables import nested, with_appended, with_columns, with_failure
 from retrievers.ranking import offsets_of, ranks
 from retrievers.reranker import OfPlugin, Reranker, open_reranker
-from retrievers.rerankers.budget import WantedPairs
 from retrievers.served.pairs import PairsAtServer
 
 PORTION = 2048  # pairs scored between two progress reports: some minutes on two CPU cores; sorted by length within a portion
@@ -92,11 +87,11 @@ class Score:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with `scores` and costs."""
-        scored = self.scored(table, [()] * table.num_rows)
+        scored = self.scored(table)
         return with_counts(scored.table, scored.counts) if len(self._answers) > 1 else scored.table
 
-    def scored(self, table: pa.Table, known: Sequence[Sequence[Mapping[str, Any]]]) -> ScoredBlock:
-        """Returns a block with the scores of its pairs, without those that are known already: of each row, as `PAIR_SCORE`."""
+    def scored(self, table: pa.Table) -> ScoredBlock:
+        """Returns a block with the scores of the pairs that `documents.scored_by` names."""
         lists = table.column("documents").combine_chunks().to_pylist()
         block = Candidates(table, len(self._answers), 0)
         spent: list[list[dict[str, object]]] = [[] for _ in lists]
@@ -118,23 +113,17 @@ class Score:
                 keys[at] = Scored(*queries[row], digest)
             of = stores.setdefault(one.space, StoredScores(self._store, Space("scores", one.space)))
             before, made = set(of.in_hand), set[Scored]()
-            missing = len(set(keys.values()) - of.get(list(keys.values())).keys())
-            scores, done = np.full(len(given), np.nan), np.zeros(len(given), dtype=bool)
-            for row, of_row in enumerate(known):
-                of_reranker = [score for score in of_row if score["reranker"] == number]
-                scores[[block.starts[row] + score["document"] for score in of_reranker]] = [one["score"] for one in of_reranker]
-            wanted, growing = _OfReranker(block, self._answers, number, given), True
-            while growing:
-                places = np.flatnonzero(wanted.of_any & ~done)
-                asked = [keys[at] for at in places.tolist()]
-                scores[places] = fill(of, asked, partial(_score, opened, texts, made, missing))
-                done[places] = True
-                growing = wanted.grow(scores)
-            counts.update(wanted.counts(f"{one.settings.counted_as}@{one.model}"))
+            needed = _needed(block, self._answers, number, given)
+            places = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *needed.values()])).tolist()
+            scores = fill(of, [keys[at] for at in places], partial(_score, opened, texts, made))
+            users = Users(len(given))
+            for arm, own in needed.items():
+                users.add([arm], own)
+            counts.update(users.counts("pairs", f"{one.settings.counted_as}@{one.model}"))
             fresh, reused = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)
-            for at in np.flatnonzero(done).tolist():
+            for at, score in zip(places, scores, strict=True):
                 row = int(block.document_row[at])
-                found[row].append({"reranker": number, "document": at - int(block.starts[row]), "score": float(scores[at])})
+                found[row].append({"reranker": number, "document": at - int(block.starts[row]), "score": float(score)})
                 if keys[at] not in before:  # documents with one text are one pair
                     (fresh if keys[at] in made else reused)[row] += 1
                     before.add(keys[at])
@@ -183,43 +172,15 @@ class Score:
         return with_appended(table, "costs", [spent])
 
 
-class _OfReranker:
-    """The pairs of one reranker that arms need, by the documents of a block; with budgets they grow look by look."""
-
-    def __init__(self, block: Candidates, answers: Sequence[Answer], reranker: int, given: np.ndarray) -> None:
-        """Wants what is scored before the first look; only `given` documents are to be scored."""
-        self._given, self._arms = given, list[tuple[str, OfArm, np.ndarray, WantedPairs]]()
-        for arm, answer in enumerate(answers):
-            if answer.reranker == reranker and answer.budget is not None:
-                of = block.of(arm)
-                lengths = np.bincount(of.row, minlength=block.rows)
-                self._arms.append((answer.arm, of, lengths, WantedPairs(lengths, block.code[of.document], answer.budget)))
-
-    @property
-    def of_any(self) -> np.ndarray:
-        """Returns which documents any arm needs, of those that are given, shape (documents,), bool."""
-        found = np.zeros(len(self._given), dtype=bool)
-        for _, documents in self._documents():
-            found[documents] = True
-        return found
-
-    def grow(self, scores: np.ndarray) -> bool:
-        """Wants more by the scores of the documents so far; returns whether any arm does."""
-        grown = [pairs.grow(scores[of.document]) for _, of, _, pairs in self._arms]
-        return any(grown)
-
-    def counts(self, component: str) -> Counter[str]:
-        """Returns the pairs of each arm as its work, and those that only it needs."""
-        users = Users(len(self._given))
-        for arm, documents in self._documents():
-            users.add([arm], documents)
-        return users.counts("pairs", component)
-
-    def _documents(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields each arm with the documents that it needs, of those that are given."""
-        for arm, of, lengths, pairs in self._arms:
-            own = of.document[ranks(lengths) <= pairs.wanted[of.row]]
-            yield arm, own[self._given[own]]
+def _needed(block: Candidates, answers: Sequence[Answer], reranker: int, given: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the documents that each arm needs scored by a reranker, of those that are given."""
+    found = {}
+    for arm, answer in enumerate(answers):
+        if answer.reranker == reranker:
+            of = block.of(arm)
+            own = of.document[ranks(np.bincount(of.row, minlength=block.rows)) <= answer.candidates]
+            found[answer.arm] = own[given[own]]
+    return found
 
 
 def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:
@@ -231,16 +192,15 @@ def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:
 
 
 def _score(
-    by: Reranker, texts: Mapping[bytes, str], made: set[Scored], most: int, missing: list[Scored]
+    by: Reranker, texts: Mapping[bytes, str], made: set[Scored], missing: list[Scored]
 ) -> Iterator[list[tuple[Scored, float]]]:
-    """Yields the scores of pairs, `PORTION` at a time, and notes the pairs in `made`; `most`: those of the block, at most."""
-    before = len(made)
+    """Yields the scores of pairs, `PORTION` at a time, and notes the pairs in `made`."""
     made.update(missing)
     for begin in range(0, len(missing), PORTION):
         part = missing[begin : begin + PORTION]
         scores = by.score([key.text for key in part], [texts[key.document] for key in part])
         yield list(zip(part, scores.tolist(), strict=True))
-        heartbeat(min(1.0, (before + begin + PORTION) / most))
+        heartbeat(min(1.0, (begin + PORTION) / len(missing)))
 
 
 def without_scores(table: pa.Table, error: Exception) -> pa.Table:

@@ -146,6 +146,6 @@ def of_arms(ids: pa.Array, table: pa.Table, work: SharedWork, column: str) -> pa
     return stored_table(STORED[column], columns | {"arm": arms.take(columns["answer"])})
 
 
-def judged_table(ids: pa.Array, table: pa.Table, column: str) -> pa.Table:
-    """Returns the rows of a table of what a judge says, from a column in flight of the same name."""
-    return stored_table(STORED[column], flattened(ids, table, column))
+def judged_table(ids: pa.Array, table: pa.Table) -> pa.Table:
+    """Returns the rows of judgements/."""
+    return stored_table(STORED["judgements"], flattened(ids, table, "judgements"))

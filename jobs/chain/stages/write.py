@@ -32,7 +32,7 @@ from jobs.chain.stages.stored_rows import (
     stored_table,
 )
 from jobs.chain.tables import ARM_STORED
-from jobs.counts import UNSCORED_PAIRS, arm_key
+from jobs.counts import arm_key
 from jobs.tables import COMMITTED, STORED, unnested
 
 ROW_GROUP = 50_000  # rows: one of an arm's own has a few hundred, and takes longer to begin than to fill
@@ -76,8 +76,6 @@ class Write:
             tables["candidates"] = candidates_table(ids, block, work.answers[0].candidates)
         if block.scored:
             tables["scores"] = scores_table(self._schemas["scores"], ids, block, work)
-            if unscored := block.unscored(work.answers):
-                counts[UNSCORED_PAIRS] = unscored
         if work.generating("iteration"):
             tables["rounds"] = of_arms(ids, table, work, "rounds")
         if work.corrections:
@@ -87,9 +85,8 @@ class Write:
             tables["answers"] = of_arms(ids, table, work, "answers")
             counts["answers"] = tables["answers"].num_rows
         if work.judging:
-            for name in ("judgements", *(("nuggets", "assignments") if work.nuggets is not None else ())):
-                tables[name] = judged_table(ids, table, name)
-                counts[name] = tables[name].num_rows
+            tables["judgements"] = judged_table(ids, table)
+            counts["judgements"] = tables["judgements"].num_rows
         for name, rows in tables.items():
             if rows.num_rows:
                 files.setdefault(name, []).append(write_table(self._storage, name, shard, rows))

@@ -102,8 +102,8 @@ def merged(
             continue
         of_arm.append(found)
         by_arm[number] = _of_arm(of_arm, places.documents, answer, settings, places.text_of(texts.get(number)))
-        if answer.reranker is not None and answer.budget is not None and before.scores is not None:
-            of_arm_now = by_arm[number][: answer.budget.pairs]
+        if answer.reranker is not None and before.scores is not None:
+            of_arm_now = by_arm[number][: answer.candidates]
             unscored |= {(answer.reranker, one["document"]) for one in of_arm_now} - known
     for reranker, document in sorted(unscored):
         of = places.documents[document]

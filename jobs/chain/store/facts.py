@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,10 +77,9 @@ class Searched(NamedTuple):
 
 
 def search_digest(search: SearchText | JoinedText) -> str:
-    """Returns what a search is known by: 32 hex digits of its texts, what each is searched as, and filters."""
+    """Returns what a search is known by: 32 hex digits of its texts, and what each is searched as."""
     parts = (search,) if isinstance(search, SearchText) else (search.original, *search.rewrites)
     words = [type(search).__name__, *("" if one is None else f"{one.kind}\x1f{one.text}" for one in parts)]
-    words += [json.dumps(search.only)] if search.only else []
     return hashlib.sha256("\x1e".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 

@@ -54,8 +54,6 @@ def add_evaluate(one: argparse.ArgumentParser) -> None:
     words = f"{_QRELS} (default: those of the run's config, else of its judge); or further ablations, to join their arms"
     add(one, "qrels", nargs="*", metavar="QRELS|ABLATION", help=words)
     add(one, "--judged", action="store_true", help="measure by the grades of the run's judge (the config's `judge`)")
-    words = "people's grades of some results, to compare the judge's with (default: the config's judge.calibration)"
-    add(one, "--calibration", metavar="FILE", help=words)
     add_key(one)
     add_measures(one)
     _compared(one)

@@ -10,7 +10,7 @@ import duckdb
 from jobs.measure.diff.portions import portions
 from jobs.measure.judged_rows import database
 from jobs.measure.measures import DEPTH
-from jobs.measure.query_context import asked_with
+from jobs.measure.query_context import contexts_of
 from jobs.runs.folder import RunFolder
 
 _TEXTS = """
@@ -107,8 +107,6 @@ class MovedQuery(NamedTuple):
     """Strategy -> A or B, which alone selected it."""
     context: str | None = None
     """The earlier turns; None: there are none."""
-    filters: Mapping[str, str] = {}
-    """Column of the log -> the value by which its documents are filtered."""
 
 
 class Moves(NamedTuple):
@@ -172,7 +170,7 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
             sums = _row(connection, "SELECT sum(overlap * log_count), sum(log_count), sum(overlap) FROM moved")
             overlaps, traffic, plain = (have + (add or 0) for have, add in zip((overlaps, traffic, plain), sums, strict=True))
             listed = sorted([*listed, *_listed(connection, both, count)], key=_by_traffic)[:count]
-    beside = asked_with(b, [one.query_id for one in listed])
+    contexts = contexts_of(b, [one.query_id for one in listed])
     queries = shares["both"].queries
     return Moves(
         **shares,
@@ -182,7 +180,7 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
             for name, n in by_strategy.items()
         ],
         overlap=overlaps / traffic if traffic else plain / queries if queries else None,
-        listed=[one._replace(**beside[one.query_id]._asdict()) for one in listed],
+        listed=[one._replace(context=contexts[one.query_id]) for one in listed],
     )
 
 

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from jobs.chain.arms.judging import NUGGETS
 from jobs.job.measure_checks import judged_measures
 from jobs.log.judgements import Judgements
 from jobs.measure.diff.quality import Paired, judge_of_both, pair_frames
 from jobs.measure.frame import JUDGED_LISTS, measure
 from jobs.measure.judged.answers import judged_answer_frames
-from jobs.measure.judged.nuggets import same_nuggets
 from jobs.measure.judged.relevance import judged_relevance
 from jobs.runs.folder import RunFolder
 
@@ -46,8 +44,7 @@ def judged_quality(a: RunFolder, b: RunFolder, count: int) -> JudgedRuns:
             sides = (f"{name} of {', '.join(of[kind].measures)}" for name, of in (("A", of_a), ("B", of_b)))
             notes.append(f"judgements: {kind} are other measures in A than in B ({'; '.join(sides)}), so they are not compared")
             continue
-        one = pair_frames(of_a[kind], of_b[kind], b, count, (1, 1))
-        found.append(_with_pools(one, a, b) if kind == NUGGETS else one)
+        found.append(pair_frames(of_a[kind], of_b[kind], b, count, (1, 1)))
     return JudgedRuns(found, notes)
 
 
@@ -77,13 +74,3 @@ def _depth(run: RunFolder) -> int:
     """Returns how many of the first results are judged."""
     settings = None if run.config.judge is None else run.config.judge.relevance
     return 0 if settings is None else settings.documents
-
-
-def _with_pools(one: Paired, a: RunFolder, b: RunFolder) -> Paired:
-    """Returns a comparison by nuggets that says how many queries have the same nuggets in both runs."""
-    if one.judge is None:
-        return one
-    both, same = same_nuggets(a, b)
-    words = f"{same:,} of {both:,} queries with nuggets in both runs have the same, which are made from a run's own results"
-    note = words if same == both else f"warning: {words}: the difference is of the nuggets, too; compare arms of one ablation"
-    return one._replace(judge=one.judge._replace(notes=(note, *one.judge.notes)))

@@ -6,7 +6,7 @@ thousands of queries any difference is significant, so the size of the differenc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from jobs.measure.clusters import query_clusters
 from jobs.measure.frame import ANSWERS, LISTS, Frame, measure
 from jobs.measure.measured_depth import Looked
 from jobs.measure.power import detectable
-from jobs.measure.query_context import asked_with
+from jobs.measure.query_context import contexts_of
 from jobs.measure.significance import TIE
 from jobs.runs.folder import RunFolder
 
@@ -58,8 +58,6 @@ class QueryChange(NamedTuple):
     b: float
     context: str | None = None
     """The earlier turns; None: there are none."""
-    filters: Mapping[str, str] = {}
-    """Column of the log -> the value by which its documents are filtered."""
 
 
 class Paired(NamedTuple):
@@ -258,5 +256,5 @@ def _changes(frame: Frame) -> list[QueryChange]:
 def _listed(b: RunFolder, changes: Sequence[QueryChange], count: int) -> list[QueryChange]:
     """Returns the queries that moved most; of equal ones those that were asked more often, with what they were asked with."""
     found = sorted(changes, key=lambda one: (-round(abs(one.b - one.a), 12), -one.asked, one.query_id))[:count]
-    beside = asked_with(b, [one.query_id for one in found])
-    return [one._replace(**beside[one.query_id]._asdict()) for one in found]
+    contexts = contexts_of(b, [one.query_id for one in found])
+    return [one._replace(context=contexts[one.query_id]) for one in found]

@@ -14,7 +14,7 @@ from cluster.errors import ConfigError
 from cluster.storage.whole_file import written
 from jobs.log.judgements import Key
 from jobs.measure.frame import JUDGED_LISTS, Frame
-from jobs.measure.query_context import NOTHING, asked_with, filter_columns
+from jobs.measure.query_context import contexts_of
 from jobs.runs.folder import RunFolder
 
 ENDINGS = (".parquet", ".csv")
@@ -58,8 +58,7 @@ def write_wide(path: str, run: RunFolder, *frames: Frame) -> None:
     Of frames of lists and of answers, a row has the measures of all; null where its key does not count. Frames of log rows or
     texts of queries stand beside frames of query_ids, such as a judge's: a row has the values of its query there, and a query
     without such a row has one without a key.
-    A run whose queries have earlier turns has a column `context`, and one with `retrieve.filters` a column `filter COLUMN` for
-    each column of the log that they name. Arguments and errors are those of `write_long`.
+    A run whose queries have earlier turns has a column `context`. Arguments and errors are those of `write_long`.
     """
     check_ending(path)
     table = wide_table(run, frames, f"--per-query {path}")
@@ -101,8 +100,7 @@ def wide_table(run: RunFolder, frames: Sequence[Frame], where: str) -> pa.Table:
             elif asked[0] not in known:
                 first.setdefault((None, asked[0]), asked)
     query_ids, queries, counts = zip(*first.values(), strict=True) if first else ((), (), ())
-    beside = asked_with(run, [query_id for query_id in query_ids if query_id is not None])
-    with_it = [beside.get(query_id or "", NOTHING) for query_id in query_ids]
+    contexts = contexts_of(run, [query_id for query_id in query_ids if query_id is not None])
     columns: dict[str, pa.Array] = {}
     if kinds[0] != "query_id":
         texts = queries if kinds[0] == "query" else [None] * len(first)
@@ -111,9 +109,7 @@ def wide_table(run: RunFolder, frames: Sequence[Frame], where: str) -> pa.Table:
     if kinds[0] != "query":
         columns["query"] = pa.array(queries, pa.string())
     if run.config.log.context_column is not None:
-        columns["context"] = pa.array([one.context for one in with_it], pa.string())
-    for name in filter_columns(run):
-        columns[f"filter {name}"] = pa.array([one.filters.get(name) for one in with_it], pa.string())
+        columns["context"] = pa.array([contexts.get(query_id or "") for query_id in query_ids], pa.string())
     rejected = np.array([query_id is None for query_id in query_ids], np.bool_)
     columns["log_count"] = pa.array(np.array(counts, np.int64), mask=rejected)
     for frame in frames:

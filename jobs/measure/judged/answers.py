@@ -11,21 +11,16 @@ from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 
 from cluster.storage.sql import text_literal
-from jobs.chain.arms.judging import ACCURACY, CRITERIA, NUGGETS
+from jobs.chain.arms.judging import ACCURACY, CRITERIA
 from jobs.counts import WITHOUT_GOLD
-from jobs.job.measure_checks import NUGGET_MEASURES
 from jobs.log.judgements import JudgedBy, Judgements
 from jobs.measure.answers.frame import answering, frame_of_answers
 from jobs.measure.frame import Frame
 from jobs.measure.judged.asked import judge_asked
-from jobs.measure.judged.family import judged_families
 from jobs.measure.judged.noise import judge_noise, noted_noise
-from jobs.measure.judged.nuggets import nugget_scores
-from jobs.measure.judged_rows import asked_queries, counted_keys, database, not_committed
-from jobs.measure.notes import OWN_NUGGETS
+from jobs.measure.judged_rows import asked_queries, counted_keys, database
 from jobs.runs.folder import RunFolder
 
 
@@ -38,8 +33,6 @@ class GradedAnswers(NamedTuple):
     """(query_id, arm) -> the value of each measure, of answers that were graded."""
     models: frozenset[str]
     """That judged."""
-    queries: frozenset[str] | None = None
-    """That can be measured in this kind; None: all."""
 
 
 def judges_answers(run: RunFolder) -> bool:
@@ -83,9 +76,8 @@ def judged_answer_frame(run: RunFolder, kind: str, sample: int = 0) -> Frame:
         graded = _graded(connection, run, kind, sample)
         answered = [one for one in _rows(connection, run, "answers", "DISTINCT query_id, arm") if one[1] in arms]
         ids = [query_id for (query_id,) in _rows(connection, run, "queries", "query_id")]
-        without = _unmeasured(connection, run, ids, graded)
-        left_out = {query_id for query_id, arm in answered if (query_id, arm) not in graded.values} - without
-        asked_for = [query_id for query_id in ids if query_id not in left_out and query_id not in without]
+        left_out = {query_id for query_id, arm in answered if (query_id, arm) not in graded.values}
+        asked_for = [query_id for query_id in ids if query_id not in left_out]
         keys = Judgements(f"{run.storage.root}: judgements/", {query_id: {} for query_id in asked_for}, "query_id")
         counted = counted_keys(connection, run, keys)
         places = {key: place for place, key in enumerate(counted.keys)}
@@ -96,15 +88,10 @@ def judged_answer_frame(run: RunFolder, kind: str, sample: int = 0) -> Frame:
                 values[arms[arm], :, places[query_id]] = graded.values[query_id, arm]
                 lengths[arms[arm], places[query_id]] = 1
         asked = asked_queries(connection, run)
-    notes = judged_families(run, sorted(graded.models))
+    notes = []
     if left_out:
         arm = " of an arm" if len(arms) > 1 else ""
         notes.append(f"left out: {len(left_out):,} queries whose answer{arm} the judge could not grade; errors/ says why")
-    if without:
-        why = "none of their judged results is relevant or has a fact that helps, or errors/ says why"
-        notes.append(f"left out: {len(without):,} queries without nuggets: {why}")
-    if kind == NUGGETS:
-        notes.append(f"{NUGGETS}: {OWN_NUGGETS}")
     if kind == ACCURACY and (alone := run.counts.get(WITHOUT_GOLD, 0)):
         notes.append(f"judged by the question alone, since they have no gold answer: {alone:,} queries")
     model = ", ".join(sorted(graded.models)) or "a judge"
@@ -114,9 +101,6 @@ def judged_answer_frame(run: RunFolder, kind: str, sample: int = 0) -> Frame:
 
 def _graded(connection: duckdb.DuckDBPyConnection, run: RunFolder, kind: str, sample: int) -> GradedAnswers:
     """Returns the grades of a kind; of the criteria, of which each is a measure, the mean is the first."""
-    if kind == NUGGETS:
-        scores = nugget_scores(connection, run, sample)
-        return GradedAnswers(NUGGET_MEASURES, scores.values, scores.models, scores.queries)
     kinds = _criteria(connection, run) if kind == CRITERIA else [kind]
     columns = ", ".join(f"max(grade) FILTER (kind = {text_literal(one)})" for one in kinds)
     names = tuple(one.removeprefix(f"{CRITERIA}/") for one in kinds)
@@ -129,16 +113,6 @@ def _graded(connection: duckdb.DuckDBPyConnection, run: RunFolder, kind: str, sa
     mean = (lambda grades: [float(np.mean(grades)), *grades]) if len(measures) > len(names) else list
     values = {(query_id, arm): mean(grades) for query_id, arm, _, *grades in rows if None not in grades}
     return GradedAnswers(measures, values, frozenset(model for _, _, model, *_ in rows))
-
-
-def _unmeasured(
-    connection: duckdb.DuckDBPyConnection, run: RunFolder, query_ids: Sequence[str], graded: GradedAnswers
-) -> set[str]:
-    """Returns the committed queries that cannot be measured."""
-    if graded.queries is None:
-        return set()
-    connection.register("wanted", pa.table({"query_id": pa.array(query_ids, pa.string())}))
-    return set(query_ids) - graded.queries - not_committed(connection, run)
 
 
 def _criteria(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> list[str]:

@@ -12,10 +12,7 @@ _OF_A_FILE = "content"  # of an engine that answers from a file, which has other
 
 
 def judge_asked(run: RunFolder, kind: str) -> str | None:
-    """Returns what tells how a run's judge was asked in one kind, 16 hex digits; None: the run's record does not say.
-
-    A kind whose judgements take several requests, such as nuggets, is all of them.
-    """
+    """Returns what tells how a run's judge was asked in one kind, 16 hex digits; None: the run's record does not say."""
     identity = run.record.get("identity") or {}
     prompts = {name: one for name, one in (identity.get("judge") or {}).items() if name.partition(".")[0] == kind}
     if not prompts:

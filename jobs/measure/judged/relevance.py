@@ -6,17 +6,13 @@ from typing import Any
 
 from jobs.chain.arms.judging import RELEVANCE
 from jobs.job.measure_checks import judged_measures
-from jobs.log.judgements import JudgedBy, Judgements, Key
+from jobs.log.judgements import JudgedBy, Judgements
 from jobs.measure.judged.asked import judge_asked
-from jobs.measure.judged.calibration import calibration_notes
-from jobs.measure.judged.family import judged_families
 from jobs.measure.judged_rows import database
 from jobs.runs.folder import RunFolder
 
 
-def judged_relevance(
-    run: RunFolder, sample: int = 0, calibration: str | None = None, key: Key | None = None
-) -> Judgements | None:
+def judged_relevance(run: RunFolder, sample: int = 0) -> Judgements | None:
     """Returns the grades that a judge gave the results of a run, or of all arms; None: they were not judged.
 
     Counted are the queries with a grade, and those without results.
@@ -24,8 +20,6 @@ def judged_relevance(
     Args:
         run: A run or an ablation.
         sample: From 0, which of several judgements of the same.
-        calibration: Judgements of people, for its notes; None: those of the config.
-        key: What those name that are not the config's; None: as `evaluate.key` says.
 
     Raises:
         ConfigError: Files of the run cannot be read.
@@ -56,11 +50,8 @@ def judged_relevance(
         for (query_id,) in rows("SELECT query_id FROM rows_of(?)", list(run.tables["queries"])):
             if query_id not in with_results:
                 grades[query_id] = {}
-        calibrated = [] if sample else calibration_notes(connection, run, grades, calibration, key)
-    names = sorted(models)
-    notes = judged_families(run, names) + calibrated
-    if left_out:
-        notes.append(f"left out: {left_out:,} queries with results of which the judge graded none; errors/ says why")
+    why = f"left out: {left_out:,} queries with results of which the judge graded none; errors/ says why"
+    notes = (why,) if left_out else ()
     least, asked = run.config.judge.relevance.relevant, judge_asked(run, RELEVANCE)
-    judge = JudgedBy(", ".join(names) or "a judge", judged_measures(run.config), tuple(notes), least, asked)
+    judge = JudgedBy(", ".join(sorted(models)) or "a judge", judged_measures(run.config), notes, least, asked)
     return Judgements(f"{run.storage.root}: judgements/", grades, "query_id", judge)

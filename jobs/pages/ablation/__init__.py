@@ -21,7 +21,6 @@ from jobs.pages.ablation.tables import arm_rows, left_out, noise, slice_tables
 from jobs.pages.render import render
 from jobs.pages.report.outcome.collections import by_collection
 from jobs.pages.waiting import waiting
-from jobs.run.planning.thresholds import threshold_words
 
 if TYPE_CHECKING:
     from jobs.measure.compare.arm_costs import ArmCost
@@ -64,7 +63,6 @@ def _values(found: ComparedArms, texts: bool) -> dict[str, Any]:
         "costs": found.costs,
         "further_work": [name for name in QUANTITIES if name not in _COSTED and any(getattr(one, name) for one in found.costs)],
         "gates": found.gates,
-        "thresholds": [threshold_words(one) for one in found.folder.plan.thresholds.values()],
         "collections": by_collection(found.folder),
         "waiting": waiting(found.folder),
         "answers": [_answers(one) for one in found.beside],

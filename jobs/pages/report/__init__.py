@@ -13,7 +13,7 @@ from cluster.costs import STORAGE, Prices
 from jobs.config.settings import KINDS
 from jobs.measure.answers.quality import AnswerQuality
 from jobs.measure.evaluate.evaluate import Evaluation, detectable_notes, evaluation_notes
-from jobs.measure.notes import EXPLAINED, HEADINGS, OWN_NUGGETS
+from jobs.measure.notes import EXPLAINED, HEADINGS
 from jobs.pages.charts import around_zero
 from jobs.pages.render import as_yaml, render
 from jobs.pages.report.failures import failures
@@ -114,7 +114,6 @@ def _values(
         "collections": by_collection(run),
         "guards": guards(figures),
         "samples": samples(figures, failed, max_samples, texts=texts, judged=judged, every=every),
-        "own_nuggets": OWN_NUGGETS,
         "indexes": as_yaml(run.record["indexes"]),
         "inputs": masked(run.plan.inputs),
     }

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from jobs.counts import ErrorCount, counts_of
-from jobs.measure.query_context import NOTHING, AskedWith, asked_with
 from jobs.pages.report.figures import Case, Figures
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, queries_of
@@ -37,7 +36,6 @@ class Example:
     raw: Excerpt | None
     strategies: list[str]
     """Those that failed by it."""
-    asked_with: AskedWith = NOTHING
     """The earlier turns and filters of a query."""
 
 
@@ -71,14 +69,11 @@ def failures(figures: Figures, *, texts: bool) -> Failures:
     if texts:
         for shard, ids in wanted.items():
             queries.update({query_id: query for query_id, query, _ in queries_of(run, shard) if query_id in ids})
-    beside = asked_with(run, queries)
     of_queries = []
     failed = {}
     for case in figures.cases:
         cases = found.get((case.stage, case.reason), [])
-        of_queries.append(
-            Failure(case, [_told(one, queries.get(one.about), beside.get(one.about, NOTHING), texts=texts) for _, one in cases])
-        )
+        of_queries.append(Failure(case, [_told(one, queries.get(one.about), texts=texts) for _, one in cases]))
         if not case.note:
             failed.update({one.about: shard for shard, one in cases})
     return Failures(of_queries, _of_log_rows(run, texts=texts), failed)
@@ -156,5 +151,5 @@ def _read(excerpt: dict[str, object]) -> Excerpt | None:
     return Excerpt(text, before=rest) if excerpt["end"] else Excerpt(text, after=rest)
 
 
-def _told(one: Example, query: str | None, with_it: AskedWith = NOTHING, *, texts: bool) -> Example:
-    return replace(one, query=query, asked_with=with_it) if texts else replace(one, message=None, raw=None)
+def _told(one: Example, query: str | None, *, texts: bool) -> Example:
+    return replace(one, query=query) if texts else replace(one, message=None, raw=None)

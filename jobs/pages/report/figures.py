@@ -12,7 +12,7 @@ import numpy as np
 
 from cluster import costs
 from cluster.run.shards import committed_tables
-from jobs.counts import UNSCORED_PAIRS, ErrorCount, ErrorQueries, FurtherTexts, counts_of
+from jobs.counts import ErrorCount, ErrorQueries, FurtherTexts, counts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.starts import node_time
 from jobs.runs.sums import Selected, in_order_of_rungs, rungs_by_strategy, selected_by_type
@@ -265,7 +265,7 @@ class Figures:
         if self.failed_in("rerank"):
             return None
         sums = costs.stage_sums(self.run.spent, "rerank")
-        return int(sums.get("pairs", 0) + sums.get("reused", 0)) + self.counts[UNSCORED_PAIRS]
+        return int(sums.get("pairs", 0) + sums.get("reused", 0))
 
     @cached_property
     def starts(self) -> list[Start]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cluster import costs
 from jobs.chain.pipeline import COSTED
-from jobs.counts import NUGGETS_LEFT_OUT, UNSCORED_PAIRS, GateQueries
+from jobs.counts import GateQueries
 from jobs.job.indexes import noted_changes
 from jobs.log.sets.names import left_out_words
 from jobs.measure.evaluate.evaluate import Evaluation
@@ -17,7 +17,6 @@ from jobs.measure.significance import interval_verdict
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import Spending
 from jobs.pages.summary import grade_words, round_words, web_words
-from jobs.run.planning.thresholds import threshold_words
 from jobs.runs.retry import retry_words
 from jobs.runs.starts import unknown_losses
 from jobs.runs.sums import many_fallbacks
@@ -166,7 +165,7 @@ def remarks(figures: Figures) -> list[str]:
         )
     if figures.queries and not figures.counts["planned"]:
         sentences.append("No rewrites were planned: only the original query was searched.")
-    return sentences + [f"{threshold_words(one)}." for one in figures.run.plan.thresholds.values()]
+    return sentences
 
 
 def quality(evaluation: Evaluation | None) -> list[Quality]:
@@ -229,8 +228,7 @@ def stages(figures: Figures, spending: Spending) -> list[StageRow]:
         known = costs.stage_sums(run.spent, "rerank").get("reused", 0)
         pairs = f"{number(total['pairs'] + known)} pairs"
         pairs += f", {number(known)} of them from the store" if known else ""
-        unscored = counts[UNSCORED_PAIRS]
-        words["rerank"] = pairs + (f"; {number(unscored)} left unscored by the budget" if unscored else ""), went
+        words["rerank"] = pairs, went
     if run.config.iterate is not None:
         words["iterate"] = queries(worked), [round_words(counts), _failed(figures, "iterate")]
     if run.config.grade is not None:
@@ -242,9 +240,7 @@ def stages(figures: Figures, spending: Spending) -> list[StageRow]:
         made = [f"{number(counts['answers'])} answers", f"{number(cut)} cut by the token limit" if cut else ""]
         words["answer"] = queries(worked), [*made, _failed(figures, "answer")]
     if run.config.judge is not None:
-        beyond, facts = counts[NUGGETS_LEFT_OUT], f"{number(counts['nuggets'])} nuggets" if counts["nuggets"] else ""
-        facts += f", {number(beyond)} beyond judge.nuggets.most left out" if beyond else ""
-        words["judge"] = queries(worked), [f"{number(counts['judgements'])} judgements", facts, _failed(figures, "judge")]
+        words["judge"] = queries(worked), [f"{number(counts['judgements'])} judgements", _failed(figures, "judge")]
     dedup = [
         f"{number(planned['queries'])} distinct queries",
         f"{number(figures.repeated)} repeated",

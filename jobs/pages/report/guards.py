@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from cluster.errors import ConfigError
-from jobs.counts import OVERRIDE_REQUESTS, ErrorQueries
+from jobs.counts import ErrorQueries
 from jobs.measure.evaluate.answer_share import AnswerShare, answer_share
 from jobs.pages.report.figures import Figures
-from jobs.run.whole_job import COUNTED
 from jobs.runs.documents import texts_of
 from jobs.runs.reading import database, files, spread
 from jobs.runs.sums import GuardCounts, found_by_guards, searches_saved
@@ -19,7 +17,7 @@ from rewriters.reasons import FLAGS, GUARDED, MASKED
 MOST_COMPARED = 200  # passages; each with TOP documents
 SHARDS = 5
 TOP = 10
-_MEANINGS = FLAGS | GUARDED | COUNTED
+_MEANINGS = FLAGS | GUARDED
 
 
 @dataclass(frozen=True)
@@ -37,12 +35,9 @@ class GuardFigures:
 
     found: list[GuardCounts]
     meanings: dict[str, str]
-    """Of the flags and reasons in `found`, what each says of a text or, over a whole job, of texts."""
+    """Of the flags and reasons in `found`, what each says of a text."""
     searches_saved: int
-    requests_saved: int
     masked_queries: int
-    repeated: list[dict[str, Any]]
-    """The texts that most queries have from one strategy: `strategy`, `text`, `queries`."""
     passages: int
     """Number of texts that are passages."""
     copied: Copied = field(default_factory=Copied)
@@ -67,9 +62,7 @@ def guards(figures: Figures) -> GuardFigures:
         found,
         {name: meaning for name, meaning in _MEANINGS.items() if name in {one.name for one in found}},
         searches_saved(counts, run.config),
-        counts[OVERRIDE_REQUESTS],
         counts[ErrorQueries("rewrite", MASKED).key],
-        run.record.get("guards", {}).get("repeated", []),
         len(passages),
         _copied(figures, passages),
         answers,

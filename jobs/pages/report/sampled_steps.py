@@ -45,9 +45,3 @@ def fill_steps(rows: ReadRows, found: Mapping[str, Sample]) -> None:
     for row in rows("judgements", "query_id, kind, doc_id, grade, model", "sample = 0", "query_id, kind, doc_id"):
         kind, _, key = row["kind"].partition("/")
         found[row["query_id"]].judged.append(row | {"name": row["doc_id"] or key or kind, "scale": _SCALES[kind]})
-    for row in rows("nuggets", "query_id, nugget, text, importance, documents", order="query_id, nugget"):
-        found[row["query_id"]].nuggets.append(row | {"said": None})
-    for row in rows("assignments", "query_id, nugget, assignment", "sample = 0"):
-        for nugget in found[row["query_id"]].nuggets:
-            if nugget["nugget"] == row["nugget"]:
-                nugget["said"] = row["assignment"].replace("_", " ")

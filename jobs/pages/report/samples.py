@@ -12,7 +12,7 @@ import pyarrow as pa
 from jobs.chain.steps.asked_about import asked_about
 from jobs.measure.judged_rows import of_original
 from jobs.measure.original import fuse_original
-from jobs.measure.query_context import NOTHING, AskedWith, asked_with
+from jobs.measure.query_context import contexts_of
 from jobs.pages.render import DOCUMENT_CHARACTERS
 from jobs.pages.report.failures import Failures
 from jobs.pages.report.figures import Figures
@@ -73,14 +73,12 @@ class Sample:
     """As in answers/; None: no LLM answered."""
     judged: list[dict[str, Any]] = field(default_factory=list)
     """The judge's first grades, as in judgements/, with the `name` of what is judged: a document, or what of the answer."""
-    nuggets: list[dict[str, Any]] = field(default_factory=list)
-    """As in nuggets/, with whether the answer `said` each; None: that could not be told."""
     errors: list[dict[str, Any]] = field(default_factory=list)
     grades: Mapping[str, int] = field(default_factory=dict)
     """doc_id -> grade, of the judged documents."""
     least: int = 1
     """The lowest grade of a relevant one."""
-    asked_with: AskedWith = NOTHING
+    context: str | None = None
     """Its earlier turns, and its filters."""
     values: tuple[float, float | None] | None = None
     """The leading measure of the results and of the original alone; None: the query is not judged."""
@@ -141,8 +139,8 @@ def samples(
         _fill_alone(run, rows, found)
     for query_id, requests in sampled_requests(run, list(chosen), list(found), texts=texts, every=every).items():
         found[query_id].requests = requests
-    for query_id, with_it in asked_with(run, found).items():
-        found[query_id].asked_with = with_it
+    for query_id, context in contexts_of(run, found).items():
+        found[query_id].context = context
     if judged is not None:
         for sample in found.values():
             sample.grades, sample.values = judged.grades.get(sample.query_id, {}), judged.values.get(sample.query_id)

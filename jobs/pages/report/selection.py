@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from jobs.measure.query_context import NOTHING, AskedWith, asked_with
 from jobs.pages.charts import drawing, element
 from jobs.pages.report.figures import Figures
 from jobs.runs.reading import database, files, queries_of, spread
@@ -38,7 +37,6 @@ class SelectionReason:
     query: str
     strategies: list[str]
     reason: str
-    asked_with: AskedWith = NOTHING
 
 
 @dataclass(frozen=True)
@@ -109,8 +107,4 @@ def _reasons(figures: Figures) -> list[SelectionReason]:
     for manifest in manifests:
         if wanted - queries.keys():
             queries |= {query_id: text for query_id, text, _ in queries_of(run, manifest.shard) if query_id in wanted}
-    beside = asked_with(run, wanted)
-    return [
-        SelectionReason(query_id, queries[query_id], strategies, reason, beside[query_id])
-        for query_id, strategies, reason in rows
-    ]
+    return [SelectionReason(query_id, queries[query_id], strategies, reason) for query_id, strategies, reason in rows]

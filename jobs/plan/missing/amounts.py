@@ -35,10 +35,6 @@ class Amount(NamedTuple):
         """Returns it with ends that are wider by a share of what is expected."""
         return Amount(max(0.0, self.low - share * self.expected), self.expected, self.high + share * self.expected)
 
-    def at_least(self, low: float) -> Amount:
-        """Returns it with another lower end."""
-        return self._replace(low=low)
-
     @property
     def exact(self) -> bool:
         """Returns whether it is known."""

@@ -148,20 +148,13 @@ def _pairs(work: SharedWork, looked: Surveyed, stored: StoredQueries, rates: Rat
     reach = looked.listed / looked.followed if looked.followed else 0.0  # of those with all answers, the part with all lists
     alike, rest = plain * reach, looked.looked - looked.listed - plain * reach
     new = _share_new(stored.scores(looked.some("lists")))
-    stopping = {_pairs_of(work, one) for one in work.answers if one.budget is not None and one.budget.stops}
     for component, most in sorted(_most_pairs(work).items()):
         if kind.note:
             kind.parts[component] = scale.of(Amount(0, looked.looked * most, looked.looked * most), most)
             continue
         missing, every = (looked.pairs.of(of, component) for of in (looked.pairs.missing, looked.pairs.every))
-        surely, surely_of_all = missing, every
-        if component in stopping:  # a query with a pair that is missing may stop at its next look, or never
-            surely = [min(1, one) for one in missing]
-            surely_of_all = [1 if lacks else one for lacks, one in zip(missing, every, strict=True)]
-        number = Amount(sum(surely), sum(missing), sum(missing))
-        number = number.plus(of_others(missing, alike, most).at_least(of_others(surely, alike, most).low))
+        number = Amount(sum(missing), sum(missing), sum(missing)).plus(of_others(missing, alike, most))
         of_new, of_known = of_unlike(every, rest * new, most), of_unlike(every, rest * (1 - new), most)
-        of_new = of_new.at_least(of_unlike(surely_of_all, rest * new, most).low)
         others = of_new.plus(Amount(0, of_known.expected, rest * (1 - new) * most))
         if paid is not None:
             others = of_others(paid.pairs.of(paid.pairs.missing, component), rest, most)
@@ -214,8 +207,8 @@ def _most_pairs(work: SharedWork) -> Counter[Component]:
     """Returns the pairs of a query at most; how many arms share shows itself later."""
     found: Counter[Component] = Counter()
     for answer in work.answers:
-        if answer.budget is not None:
-            found[_pairs_of(work, answer)] += answer.budget.pairs
+        if answer.reranker is not None:
+            found[_pairs_of(work, answer)] += answer.candidates
     return found
 
 

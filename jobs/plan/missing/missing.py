@@ -15,7 +15,6 @@ from jobs.plan.sample import PaidSample
 from jobs.run.gold_answers import gold_of_queries
 from jobs.run.job import Job
 from jobs.run.planning.sample import PlannedQueries, read_sample
-from jobs.run.planning.thresholds import SampledGate, numbers
 
 
 def missing_of(
@@ -24,7 +23,7 @@ def missing_of(
     done: Collection[int],
     *,
     pools: Mapping[str, Pool],
-    gated: SampledGate,
+    rewritten: float | None,
     phase: Callable[[str], object] = lambda _: None,
     pay: Callable[[Collection[str]], PaidSample | None] = lambda _: None,
 ) -> dict[str, Any]:
@@ -35,7 +34,7 @@ def missing_of(
         queries: Of the job.
         done: Numbers of the committed shards.
         pools: Its workers.
-        gated: Its thresholds, and how many queries its gate lets be rewritten.
+        rewritten: The share of queries that its gate lets be rewritten; None: unknown, or there is no gate.
         phase: Is told how far it is.
         pay: Pays for some of the queries of which something is missing, and keeps what it has paid for.
 
@@ -43,10 +42,10 @@ def missing_of(
         DmqrError: An index, a recording or the store cannot be read.
     """
     job = replace(job, gold=gold_of_queries(job.prepared, queries))
-    look = partial(survey, job, queries, done, pools, numbers(gated.thresholds), phase)
+    look = partial(survey, job, queries, done, pools, phase)
     looked = look()
     paid = pay(looked.ids["answers"] or looked.ids["lists"])
     looked = looked if paid is None else look()
     texts = read_sample(queries, SAMPLE, seed=0).column("query").to_pylist()
-    found = expected(job, looked, pools, 1.0 if gated.rewritten is None else gated.rewritten, paid, texts).values()
+    found = expected(job, looked, pools, 1.0 if rewritten is None else rewritten, paid, texts).values()
     return found if paid is None else found | {"sample": paid.values()}

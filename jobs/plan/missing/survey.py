@@ -144,7 +144,6 @@ def survey(
     queries: PlannedQueries,
     done: Collection[int],
     pools: Mapping[str, Pool],
-    thresholds: Mapping[str, float],
     phase: Callable[[str], object] = lambda _: None,
 ) -> Surveyed:
     """Returns what a job would find and miss; writes nothing, and pays for nothing.
@@ -154,7 +153,6 @@ def survey(
         queries: Of the job.
         done: Numbers of the committed shards.
         pools: Its workers.
-        thresholds: The numbers of those by quantiles.
         phase: Is told how far it is.
 
     Raises:
@@ -164,7 +162,7 @@ def survey(
     found = Surveyed(sum(one.rows for one in pending), job.open_store(read_only=True))
     chosen = _chosen(pending)
     with ExitStack() as stack:
-        look = _Look(job, queries, pools, thresholds, found, stack)
+        look = _Look(job, queries, pools, found, stack)
         for number, shard in enumerate(chosen, start=1):
             phase(f"looking into the store: shard {number:,} of {len(chosen):,}")
             look.at(shard, -(-FOLLOWED // len(chosen)))
@@ -186,14 +184,13 @@ class _Look:
         job: Job,
         queries: PlannedQueries,
         pools: Mapping[str, Pool],
-        thresholds: Mapping[str, float],
         found: Surveyed,
         stack: ExitStack,
     ) -> None:
         self._found, work = found, job.compiled.work
         found.blind, found.unscored = _blind(work), _unscored(work)
         self._meters: dict[type, list[Meter]] = defaultdict(list)
-        for stage in job.stages(pools, 0, found.store, thresholds):
+        for stage in job.stages(pools, 0, found.store):
             if stage.worker in _NOT_ENTERED:
                 break
             if (looking := self._looking(stage, queries)) is not None:

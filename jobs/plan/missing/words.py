@@ -19,12 +19,7 @@ def missing_rows(missing: Mapping[str, Any] | None, left: Mapping[str, Any]) -> 
     yield "missing", f"{looked}{'; what further rounds search and score is apart' if left.get('rounds') else ''}"
     for kind, one in missing["kinds"].items():
         if one["number"]["high"] or one["reused"]:
-            budget = (
-                [f"of up to {left['candidates']:,} candidates (rerank.budget)"]
-                if kind == "pairs" and "candidates" in left
-                else []
-            )
-            yield f"  {kind}", "; ".join([*_parts(one), *budget])
+            yield f"  {kind}", "; ".join(_parts(one))
             if one["why"]:
                 part = f"of {sum(one['why'].values()):,} that were looked up: " if one["drawn"] else ""
                 yield "", part + ", ".join(f"{why} {number:,}" for why, number in one["why"].items())

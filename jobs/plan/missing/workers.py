@@ -268,7 +268,7 @@ def _searched(search: Wanted) -> list[Wanted]:
 
 class _NotScored:
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-        """Returns no scores: of a query with one that is missing a budget does not know where it stops."""
+        """Returns no scores."""
         return np.full(len(queries), np.nan)
 
     def identity(self) -> dict[str, Any]:

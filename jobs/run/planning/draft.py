@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cluster.errors import ClusterError
 from cluster.run.shards import File, Plan, put_plan
@@ -15,9 +13,6 @@ from cluster.storage.prefetch import prefetch
 from jobs.job.prepare import Prepared
 from jobs.log.dedup import LogSummary, dedup
 from jobs.log.sets.names import left_out_words
-from jobs.run.planning.sample import PlannedQueries
-from jobs.run.planning.thresholds import threshold_words
-from jobs.terminal.logs import event
 
 UPLOADS_IN_FLIGHT = 4
 VERSION = 2  # of what an unfinished run keeps of its stages; of 1, completions were known by less
@@ -29,11 +24,6 @@ class Draft(NamedTuple):
     log: LogSummary
     folder: tempfile.TemporaryDirectory[str] | None
     """The temporary folder of its files, deleted with the draft; None: they are in the run's folder already."""
-
-    def queries(self, prepared: Prepared) -> PlannedQueries:
-        """Returns its queries."""
-        storage = open_storage(self.folder.name) if self.folder else prepared.storage
-        return PlannedQueries(storage, self.log.shards, self.log.tables)
 
 
 def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:
@@ -71,11 +61,8 @@ def check_unfinished(plan: Plan | None, storage: Storage) -> None:
         raise ClusterError("run-changed", words)
 
 
-def store_plan(prepared: Prepared, draft: Draft, thresholds: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> Plan:
-    """Stores the draft's tables and `shards.json`; returns the stored plan, that of another driver if it came first.
-
-    `thresholds` are those that were taken from a sample of its queries, as `jobs.run.planning.thresholds` has them.
-    """
+def store_plan(prepared: Prepared, draft: Draft) -> Plan:
+    """Stores the draft's tables and `shards.json`; returns the stored plan, that of another driver if it came first."""
     log, storage, folder = draft.log, prepared.storage, draft.folder
 
     def upload(file: File) -> None:
@@ -85,11 +72,8 @@ def store_plan(prepared: Prepared, draft: Draft, thresholds: Mapping[str, dict[s
     files = [file for files in log.tables.values() for file in files]
     for _ in prefetch(upload, files, UPLOADS_IN_FLIGHT):
         pass
-    size, taken = prepared.config.cluster.shard_size, dict(thresholds)
-    plan = put_plan(storage, Plan(prepared.inputs, log.counts, size, log.tables, log.shards, VERSION, taken, log.head))
-    for one in plan.thresholds.values():
-        event("plan", threshold_words(one), threshold=one)
-    return plan
+    size = prepared.config.cluster.shard_size
+    return put_plan(storage, Plan(prepared.inputs, log.counts, size, log.tables, log.shards, VERSION, log.head))
 
 
 def plan_words(plan: Plan) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from jobs.chain.arms.gates import RewriteGate
 from jobs.chain.arms.generations import LlmTask, iterate_settings
 from jobs.chain.arms.judging import Judging, most_judgements
 from jobs.chain.arms.requests import asked_at_most
@@ -123,12 +122,6 @@ class JobRequests:
             share, gate = rewritten[place], self._work.readings[place].gate
             if gate is None or share is None:
                 return 1.0
-            kind = _threshold(gate) or place
+            kind = gate.retriever
             nested[kind] = max(nested.get(kind, 0.0), share)
         return min(1.0, sum(nested.values()))
-
-
-def _threshold(gate: RewriteGate) -> tuple[object, ...] | None:
-    """Returns what the only threshold of a gate is of; None: it has two."""
-    below, lead = (one is not None for one in (gate.settings.below, gate.settings.lead))
-    return None if below and lead else (gate.retriever, below)

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from limits.rounds import Row, interleaved
-from retrievers.corpora.filters import Filters
 from retrievers.local.dense import DenseSearch
 from retrievers.retriever import SearchText
 
@@ -41,7 +40,7 @@ def contestants(folder: Path, documents: int) -> dict[str, Callable[[], object]]
     np.save(folder / "vectors.npy", vectors)
     ids = [f"d{number:07d}" for number in range(documents)]
     known, plain_ids = _Known(asked), np.array(ids, dtype=object)
-    search = DenseSearch(folder / "vectors.npy", pa.array(ids), known, {}, Filters([]))
+    search = DenseSearch(folder / "vectors.npy", pa.array(ids), known, {})
 
     def bare() -> object:
         found = []

@@ -68,12 +68,6 @@ RESOLVED = {
     "RelevanceSettings": {"prompt", "variables", "relevant"},  # the last is of measures
     "AccuracySettings": {"prompt", "variables"},
     "CriteriaSettings": {"prompt", "variables"},
-    "NuggetSettings": {"prompt", "variables", "importance", "support"},  # the last two have a prompt, too
-    "ImportanceSettings": {"prompt", "variables"},
-    "SupportSettings": {"prompt", "variables"},
-    "JudgeSettings": {"calibration"},  # of what is said of its grades
-    "GuardSettings": {"overrides", "repeated", "rare_words"},
-    "VocabularySettings": {"path"},
     "VllmSettings": {"model", "revision", "lora", "args", "reasoning_parser"},
     "RecordedSettings": {"path"},
     "EncoderSettings": {"model"},
@@ -166,7 +160,7 @@ def test_weights_of_fields_count_unless_they_are_one(values: dict[str, Any]) -> 
 def test_guards_that_only_count_rename_no_run(values: dict[str, Any]) -> None:
     plain = identity_fields(a_config(values))
     rewrite = values["rewrite"]
-    counting = {"preserve": "count", "near_duplicates": "count", "mask": [], "overrides": None}
+    counting = {"preserve": "count", "near_duplicates": "count", "mask": []}
     assert identity_fields(a_config(values, rewrite=rewrite | {"guards": counting})) == plain
     changed = identity_fields(a_config(values, rewrite=rewrite | {"guards": {"preserve": "drop"}}))
     assert changed["rewrite"]["guards"] == {"preserve": "drop"}

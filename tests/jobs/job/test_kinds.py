@@ -88,10 +88,6 @@ def open_documents(name, settings, *, patient=False):
 
 def retriever_identity(name, settings):
     return {"kind": "toy", "corpus": "c", "boost": settings.boost}
-
-
-def check_filters(name, settings, fields):
-    pass
 '''
 
 

@@ -64,7 +64,7 @@ def test_what_is_opened_is_a_retriever(at: Path) -> None:
 
 
 def built(at: Path) -> object:
-    (build,) = index_builds({"own": settings_of("overlap:OverlapSettings", index="new.json")}, []).builds
+    (build,) = index_builds({"own": settings_of("overlap:OverlapSettings", index="new.json")}).builds
     return build.build(BuildInputs(["corpus.parquet"], CorpusSettings(), at, lambda *_: None))
 
 

@@ -13,7 +13,7 @@ from jobs.__main__ import main
 from jobs.chain.drift import DRIFT
 from jobs.runs.folder import open_run
 from rewriters.guards import preserve
-from rewriters.guards.guards import NEAR_DUPLICATE, NO_VOCABULARY, OVERRIDE, REPAIRED
+from rewriters.guards.guards import NEAR_DUPLICATE, REPAIRED
 from rewriters.normalise import query_id
 from rewriters.reasons import CUT, FLAGS, MASKED, OTHER_SCRIPT
 from tests.support.jobs.tables_page import PAGE, cells, example
@@ -32,8 +32,6 @@ def test_the_pages_name_every_flag_of_a_text() -> None:
         *(preserve.NUMBER, preserve.NAME, preserve.PHRASE),
         REPAIRED,
         NEAR_DUPLICATE,
-        NO_VOCABULARY,
-        OVERRIDE,
         MASKED,
         CUT,
         OTHER_SCRIPT,

@@ -132,12 +132,6 @@ CHANGES: dict[str, tuple[list[str], set[str], dict[str, str]]] = {  # settings, 
     ),
     "local index": (["retrieve.retrievers.bm25.index=plain", "retrieve.retrievers.bm25.analyzer=unicode"], set(KINDS), {}),
     "reranker": (["rerank.max_length=200"], set(KINDS), {"pairs": "another reranker"}),
-    "fewer pairs": (["rerank.budget={settled: 1, step: 1}"], set(KINDS), {}),
-    "reranker and fewer pairs": (
-        ["rerank.max_length=200", "rerank.budget={settled: 1, step: 1}"],
-        {"generations", "searches"},
-        {"pairs": "another reranker"},
-    ),
 }
 
 
@@ -336,17 +330,14 @@ def test_an_ablation_whose_run_is_finished_is_planned_with_its_own_limit(
     """Its budget, and what is not looked up, are those of its arms, which the run has none of."""
     path, settings = str(tmp_path / "config.yaml"), ["label=one", "limits.max_cost_usd=1e-6"]
     run_in_process(night("one"))
-    arms = {"few": {"rerank.budget": {"settled": 1}}, "round": {"iterate": {"by": "bm25", "below": 0.5, "documents": 2}}}
+    arms = {"round": {"iterate": {"by": "bm25", "below": 0.5, "documents": 2}}}
     job = prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps({'arms': arms})}"]), path)
     seen = planned(night("one", *settings[1:]), job)
     names, cells = (list(map(str, column.cells)) for column in plan_table(seen).columns)
     rows = dict(zip(names, cells, strict=True))
     assert (seen["state"], names.count("missing"), names.count("warning")) == ("finished", 1, 1)
     assert rows["missing"] == "of the 12 queries that are left; what further rounds search and score is apart"
-    arms = 5 + 2  # all, the original, general, keyword and few; and one with as many once more for its round
-    assert seen["ablation"]["left"]["candidates"] == len(QUERIES) * job.prepared.config.fuse.keep * arms
     assert seen["ablation"]["left"]["rounds"] == len(QUERIES)
-    assert rows["  pairs"].endswith(f"of up to {seen['ablation']['left']['candidates']:,} candidates (rerank.budget)")
     usd = money(amount(seen["ablation"]["missing"], "usd")[1])
     end = f"{usd} are expected, limits.max_cost_usd is {money(1e-6)}"
     assert rows["warning"] == f"the ablation will stop before its end: {end}"
@@ -361,7 +352,6 @@ def test_an_ablation_whose_run_is_finished_is_planned_with_its_own_limit(
 
 STEPS: dict[str, list[str]] = {
     "gate": ["rewrite.gate={by: bm25, below: 1.0}"],
-    "quantile": ["rewrite.gate={by: bm25, below: {quantile: 0.5}}"],
     "rounds": ["iterate={by: bm25, below: 0.5, documents: 2, merge: best}"],
     "answers": ["answer={documents: 2}"],
     "grades": ["grade={documents: 2}", "answer={documents: 2}"],
@@ -444,21 +434,6 @@ def test_lists_are_followed_for_some_queries(night: Callable[..., Job], monkeypa
     assert "another reranker 12" in [words for _, words in missing_rows(whole, {})]
     assert any(f", about {some['kinds']['searches']['reused']} are stored" in words for words in rows)
     assert amount(some, "searches")[0] < amount(whole, "searches")[0] < amount(some, "searches")[2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("new", [(), NEW])
-def test_of_queries_that_are_not_followed_a_budget_may_score_one_pair_each(
-    night: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, new: Sequence[str]
-) -> None:
-    """Where scores are missing it is not known where a query stops, so that those which are followed are no sample of it."""
-    run_in_process(night("one"))
-    log([*QUERIES, *new])
-    monkeypatch.setattr("jobs.plan.missing.survey.FOLLOWED", 9)
-    job = night("two", "rerank.max_length=200", "rerank.budget={settled: 1, step: 1}")
-    low, expected, high = amount(planned(job)["missing"], "pairs")
-    paid = bill(run_in_process(job))["pairs"]
-    assert 9 < low <= len(QUERIES) + len(new) <= paid < expected < high
 
 
 MANY = [f"{one} {other}" for one in ("lamp", "tides", "yeast", "mirror", "harbours") for other in QUERIES[:8]]

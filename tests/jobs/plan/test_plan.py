@@ -272,15 +272,14 @@ def test_later_steps_are_priced_by_settings_and_lengths_of_documents(
 ) -> None:
     """Each request that a query may need, with its documents and what was written before, counted apart from the estimate."""
     values["answer"] = {"documents": 2, "context_tokens": 30}
-    values["judge"] = {"relevance": {"documents": 3}, "accuracy": {}, "criteria": {}, "samples": 2,
-                       "nuggets": {"most": 20, "nuggets_at_once": 10, "documents_at_once": 2}}  # fmt: skip
+    values["judge"] = {"relevance": {"documents": 3}, "accuracy": {}, "criteria": {}, "samples": 2}
     path = config_file(values)
     job = replace(prepare(load_config(path), path), prices=Prices(tokens={"tiny": {"prompt": 2.0, "completion": 3.0}}))
     alone = estimate(prepared, 10, Tally(), ["sea"])
     found = estimate(job, 10, Tally(), ["sea"])
     assert alone is not None
     assert found is not None
-    answer, listed = 512, 1500
+    answer = 512
     empty = {"passages": {"": ""}, "n": 0}
     wanted = {
         "answer": [(1, counted(job, "answer", **empty) + 30, answer)],
@@ -288,9 +287,6 @@ def test_later_steps_are_priced_by_settings_and_lengths_of_documents(
             (3 * 2, counted(job, "relevance", {"": ""}, 0) + mean_tokens(passages), 64),
             (2, counted(job, "accuracy", **empty) + answer, 16),
             (2, counted(job, "criteria", passages, 2) + answer, 160),
-            (2, counted(job, "nuggets", passages, 2) + listed, 1500),
-            (2, counted(job, "nugget_importance", **empty) + listed / 2, 200),
-            (2 * 2, counted(job, "nugget_support", **empty) + listed / 2 + answer, 200),
         ],
     }
     for stage, asked in wanted.items():

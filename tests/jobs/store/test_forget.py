@@ -101,8 +101,8 @@ def test_a_job_that_puts_while_it_is_forgotten(tmp_path: Path, monkeypatch: pyte
     assert held_words(tmp_path, SECRET) == []
 
 
-def test_a_text_that_was_scored_with_filters_goes_with_it(tmp_path: Path) -> None:
-    """The same words with filters are another query_id; a job that began before puts none of them."""
+def test_a_text_that_was_scored_for_another_query_goes_with_it(tmp_path: Path) -> None:
+    """A job that began before puts none of them."""
     space = Space("scores", "reranker")
     job = open_store(str(tmp_path), {space: {}}, time.time() - 5)
 

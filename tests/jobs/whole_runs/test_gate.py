@@ -24,7 +24,7 @@ from tests.support.jobs.in_process_runs import (
 from tests.support.params import rest_slow
 from tests.support.rewriters.fake_server import FakeServer
 
-BELOW, LEAD = 1.2, 0.1
+BELOW = 1.2
 
 
 def query_of(prompt: str) -> str:
@@ -83,15 +83,9 @@ def by_query(run: RunFolder, table: str, *columns: str, arm: str | None = None) 
     return {query: sorted(of) for query, of in found.items()}
 
 
-def unsure(scores: dict[str, list[float]], below: float | None = None, lead: float | None = None) -> set[str]:
+def unsure(scores: dict[str, list[float]], below: float) -> set[str]:
     """The queries that are to be rewritten, by the rule as the documentation has it."""
-    found = set()
-    for query, of in scores.items():
-        leads = 1.0 if len(of) == 1 else (of[0] - of[1]) / of[0] if of else 0.0
-        high = below is None or (bool(of) and of[0] >= below)
-        if not of or not high or (lead is not None and leads < lead):
-            found.add(query)
-    return found
+    return {query for query, of in scores.items() if not of or of[0] < below}
 
 
 def searches(run: RunFolder) -> Counter[str]:
@@ -105,8 +99,6 @@ def searches(run: RunFolder) -> Counter[str]:
     ("gate", "rule"),
     [
         ("{by: bm25, below: 1.2}", {"below": BELOW}),
-        ("{by: bm25, lead: 0.1}", {"lead": LEAD}),
-        ("{by: bm25, below: 1.2, lead: 0.1}", {"below": BELOW, "lead": LEAD}),
     ],
 )
 @pytest.mark.parametrize("calls", rest_slow(["joint", "separate"], ["joint"]))
@@ -182,25 +174,13 @@ def test_a_run_whose_money_ends_is_the_whole_run_once_it_has_more(job: str, tmp_
     assert sum(one["requests"] for one in rows(run, "costs") if one["stage"] == "rewrite") == sum(sent.values())
 
 
-def test_what_people_have_pinned_stays_where_the_gate_lets_nothing_be_rewritten(job: str, tmp_path: Path) -> None:
-    plain = finished(prepared_work(job, ["rewrite.strategies=[]", "name=plain"], None))
-    (sure, *_) = sorted(set(QUERIES) - unsure(original_scores(plain), BELOW))
-    pinned = {"query": sure, "strategy": "general", "text": "a mirror of galaxies", "status": "pinned"}
-    (tmp_path / "overrides.jsonl").write_text(json.dumps(pinned) + "\n")
-    run = finished(prepared_work(job, ["rewrite.guards.overrides=overrides.jsonl"], None))
-    assert by_query(run, "rewrites", "strategy", "text")[sure] == [("general", "a mirror of galaxies")]
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         (["rewrite.gate.by=bm52"], "rewrite.gate.by: no retriever 'bm52'; did you mean 'bm25'"),
         (["rewrite.gate.by=rerank"], "rewrite.gate.by: no retriever 'rerank'"),
         (["retrieve.retrievers.bm25.together=true"], "rewrite.gate.by: bm25 has no list of the original alone"),
-        (["rewrite.gate.below=null"], "neither below nor lead is set"),
-        (["rewrite.gate.lead=2"], "lead: 2 is no share of the best score"),
-        (["rewrite.gate.lead=0.1", "retrieve.depth=1"], "rewrite.gate.lead: is over the second hit, and retrieve.depth is 1"),
-        (["rewrite.gate.below={quantile: 1.5}"], "quantile"),
+        (["rewrite.gate.below=null"], "rewrite.gate.below"),
     ],
 )
 def test_a_gate_without_a_score_is_refused(job: str, settings: list[str], words: str) -> None:

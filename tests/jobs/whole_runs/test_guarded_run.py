@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.errors import ConfigError, DmqrError
+from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.config.config import Config
 from jobs.config.load import load_config
@@ -36,12 +36,7 @@ ANSWERS = {
     },
     "spring tides": {name: f"{name} of tides" for name in ("general", "keyword", "core_content", "pseudo_answer")},
 }  # fmt: skip
-OVERRIDES = [
-    *({"query": "Spring tides", "strategy": name, "text": f"approved {name}", "status": "approved"}
-      for name in ("general", "keyword", "core_content")),
-    {"query": "spring tides", "strategy": "pseudo_answer", "text": "", "status": "banned"},
-]  # fmt: skip
-GUARDS = {"near_duplicates": "drop", "mask": ["mail"], "overrides": "overrides.jsonl"}
+GUARDS = {"near_duplicates": "drop", "mask": ["mail"]}
 
 
 @pytest.fixture
@@ -54,7 +49,6 @@ def job(
     pq.write_table(pa.table({"id": ["a", "b", "c"], "query": list(ANSWERS)}), "log.parquet")
     lines = [json.dumps({"query": query, "completions": {"dmqr": json.dumps(texts)}}) for query, texts in ANSWERS.items()]
     Path("recorded.jsonl").write_text("\n".join(lines))
-    Path("overrides.jsonl").write_text("".join(json.dumps(row) + "\n" for row in OVERRIDES))
     Path("answers.tsv").write_text("a\ta week\na\tseven days\nb\tnobody\n")
 
     def write(**guards: Any) -> str:
@@ -81,25 +75,23 @@ def test_what_guards_do_is_counted_and_the_balance_holds(job: Callable[..., str]
         of[names[row["query_id"]]][row["strategy"]] = row["text"]
     assert list(of["rye bread in a linen bag"]) == ["keyword", "pseudo_answer", "core_content"]
     assert of["who is keeper@example.org"]["keyword"] == "keeper@example.org, lighthouse"
-    assert of["spring tides"] == {name: f"approved {name}" for name in ("general", "keyword", "core_content")}
     notes = {(names[row["query_id"]], row["component"], row["reason"]) for row in rows(folder, "errors")}
     assert notes == {
         ("rye bread in a linen bag", "general", "near_duplicate"), ("who is keeper@example.org", "general", "near_duplicate"),
-        ("who is keeper@example.org", None, "masked"), ("spring tides", "pseudo_answer", "overridden"),
+        ("who is keeper@example.org", None, "masked"),
     }  # fmt: skip
-    assert (found.counts["failed_queries"], found.counts["guarded"], found.counts["rewrites"]) == (0, 3, 9)
+    assert (found.counts["failed_queries"], found.counts["guarded"], found.counts["rewrites"]) == (0, 2, 10)
     prompts = [row["prompt"] for path in (folder / "completions").rglob("*.parquet") for row in pq.read_table(path).to_pylist()]
-    assert len(prompts) == 2
+    assert len(prompts) == 3
     assert not any("keeper@" in prompt for prompt in prompts)
-    assert guard_words(found).endswith("1 search saved, 1 request not made")  # the other is the original, letter by letter
+    assert guard_words(found).endswith("1 search saved")  # the other is the original, letter by letter
 
 
 def test_the_report_has_the_counts_the_copies_and_the_answers(job: Callable[..., str]) -> None:
     found = run(job(**GUARDS))
     figures: GuardFigures = guards(Figures(found))
-    assert (figures.searches_saved, figures.requests_saved, figures.masked_queries) == (1, 1, 1)
+    assert (figures.searches_saved, figures.masked_queries) == (1, 1)
     assert set(figures.meanings) == {one.name for one in figures.found}
-    assert "override: a person wrote it." in report(found, None, None)
     assert (figures.copied.copied, figures.copied.compared, figures.copied.without) == (1, 2, None)
     assert figures.answers == (1, 2)
     page = report(found, None, None)
@@ -114,25 +106,6 @@ def test_guards_that_only_count_leave_name_and_texts_as_they_were(job: Callable[
         prepare(load_config(job(**one)), "config.yaml").run_id for one in ({"preserve": "drop"}, {"mask": ["card"]}, GUARDS)
     }
     assert len(names | {plain.run_id}) == 4
-    before = prepare(load_config(job(**GUARDS)), "config.yaml").run_id
-    with Path("overrides.jsonl").open("a") as file:
-        file.write(json.dumps(OVERRIDES[0] | {"query": "another"}) + "\n")
-    assert prepare(load_config(job(**GUARDS)), "config.yaml").run_id != before
-
-
-@pytest.mark.parametrize(
-    ("guards", "line"),
-    [
-        ({"overrides": "none.csv"}, "rewrite.guards.overrides: none.csv: cannot be read: No such file or directory"),
-        ({"overrides": "answers.tsv"}, "rewrite.guards.overrides: answers.tsv: should end in .parquet, .csv or .jsonl"),
-        ({"vocabulary": {"path": "none"}}, "rewrite.guards.vocabulary.path: none: cannot be read"),
-    ],
-)
-def test_a_wrong_file_is_refused_before_anything_runs(job: Callable[..., str], guards: dict[str, Any], line: str) -> None:
-    with pytest.raises(DmqrError) as refused:
-        prepare(load_config(job(**guards)), "config.yaml")
-    assert str(refused.value).startswith(line)
-    assert (refused.value.code, isinstance(refused.value, ConfigError)) == ("guard-file", True)
 
 
 def test_wrong_gold_answers_are_refused(job: Callable[..., str]) -> None:

@@ -28,23 +28,14 @@ def prompt_of(body: dict[str, Any]) -> str:
 
 def kind_of(prompt: str) -> str:
     """What a request asks for."""
-    for kind, words in (
-        ("nuggets", "Nuggets so far:"), ("importance", "Question: "), ("relevance", "Query: "), ("answer", "Documents:\n\n"),
-    ):  # fmt: skip
-        if kind == "nuggets" and words in prompt:
-            return kind
-        if prompt.startswith(words):
-            return "accuracy" if "Reference answers:" in prompt else "support" if "Answer:\n" in prompt else kind
-    raise AssertionError(prompt)
+    if prompt.startswith("Query: "):
+        return "relevance"
+    return "accuracy" if "Reference answers:" in prompt else "answer"
 
 
 def said(body: dict[str, Any]) -> str:
     prompt = prompt_of(body)
-    labels = prompt.rpartition("Statements:\n")[2].count("\n") + 1
     return {
-        "nuggets": json.dumps({"nuggets": ["bread rises", "yeast makes gas"]}),
-        "importance": json.dumps({"labels": ["vital", "okay"][:labels]}),
-        "support": json.dumps({"labels": ["support", "not_support"][:labels]}),
         "accuracy": "correct",
         "relevance": json.dumps({"match": 3, "trust": 3, "overall": 3}),
         "answer": f"By gas, write to {MAIL} [1].",
@@ -66,7 +57,7 @@ def job(
     (tmp_path / "prices.yaml").write_text("tokens: {judge-70b: {completion: 100}}\n")
     engine = {"kind": "openai", "base_url": server.address, "attempts": 1, "max_in_flight": 2}
     values["answer"] = {"documents": 1, "engine": engine | {"model": "answerer-8b"}}
-    judge = {"engine": engine | {"model": "judge-70b"}, "relevance": {"documents": 2}, "accuracy": {}, "nuggets": {}}
+    judge = {"engine": engine | {"model": "judge-70b"}, "relevance": {"documents": 2}, "accuracy": {}}
     values["judge"] = judge
     return job_in_process(tmp_path, values, bm25, config_file)
 
@@ -74,23 +65,17 @@ def job(
 def judged(server: FakeServer) -> list[str]:
     """The prompts that the judge was sent."""
     sent = [prompt_of(one) for one in server.bodies if one["model"] == "judge-70b"]
-    return [one for one in sent if one.startswith(("Query: ", "Question: ", "Documents:"))]
+    return [one for one in sent if one.startswith(("Query: ", "Question: "))]
 
 
-def test_try_shows_grades_and_nuggets(job: str, server: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_try_shows_grades(job: str, server: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["try", job, QUERIES[0], "--json"]) == 0
     (trial,) = json.loads(capsys.readouterr().out)
     assert {(one["kind"], one["grade"]) for one in trial["judgements"]} == {("relevance", 3), ("accuracy", 1)}
-    assert [(one["text"], one["importance"]) for one in trial["nuggets"]] == [
-        ("bread rises", "vital"), ("yeast makes gas", "okay")
-    ]  # fmt: skip
-    assert [one["assignment"] for one in trial["assignments"]] == ["support", "not_support"]
     assert sum(of["requests"] for of in trial["costs"]["judge"].values()) == len(judged(server))
     assert main(["try", job, QUERIES[0]]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "accuracy 1" in shown
-    assert "vital bread rises support" in shown
-    assert "okay yeast makes gas not support" in shown
 
 
 @pytest.mark.slow
@@ -99,10 +84,10 @@ def test_plan_counts_the_requests_and_prices_them_by_what_was_judged(
 ) -> None:
     assert main(["plan", job, "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
-    # two documents, an answer; a list from both, the importance of thirty nuggets and their support by ten
-    assert planned["left"]["judgements"] == 6 * (2 + 1 + 1 + 3 + 3)
-    assert main(["plan", job, "--set", "judge.samples=2", "--set", "judge.nuggets.most=10", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["left"]["judgements"] == 6 * (2 * 2 + 2 * 1 + 1 + 1 + 2)
+    # two documents, an answer
+    assert planned["left"]["judgements"] == 6 * (2 + 1)
+    assert main(["plan", job, "--set", "judge.samples=2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["left"]["judgements"] == 6 * (2 * 2 + 2 * 1)
     run = finished(prepared_work(job, ["store=null"], None))
     spent = len(judged(server)) * PRICE
     assert run.spent["judge"]
@@ -112,7 +97,7 @@ def test_plan_counts_the_requests_and_prices_them_by_what_was_judged(
     assert planned["expected"]["usd"] == pytest.approx(spent)
     assert "the last run of this kind" in planned["expected"]["basis"]
     assert main(again[:-1]) == 0
-    assert "judgements about 60 (0 to 60)" in " ".join(capsys.readouterr().out.split())
+    assert "judgements about 18 (0 to 18)" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.slow
@@ -129,8 +114,7 @@ def test_a_budget_stops_in_the_judging_stage_and_the_next_start_pays_the_rest(jo
         assert 0 < first <= limit * needed  # a request is expected to have as many tokens as it may
         resumed = finished(prepared_work(job, [*settings[:2], "limits.max_cost_usd=1000"], None))
         assert len(judged(server)) == needed  # nothing is paid for twice
-        for name in ("judgements", "nuggets", "assignments"):
-            assert sorted(rows(resumed, name), key=repr) == sorted(rows(whole, name), key=repr), name
+        assert sorted(rows(resumed, "judgements"), key=repr) == sorted(rows(whole, "judgements"), key=repr)
         costs = [one for one in rows(resumed, "costs") if one["stage"] == "judge"]
         assert sum(one["requests"] for one in costs) == needed
         assert {one["start"] for one in costs if one["requests"]} == {1, 2}
@@ -140,10 +124,10 @@ def test_the_judge_sees_no_personal_data_of_a_query(job: str, server: FakeServer
     pq.write_table(pa.table({"query": [f"why does bread rise {MAIL}"]}), tmp_path / "log.parquet")
     run = finished(prepared_work(job, ["rewrite.guards.mask=[mail]", "rewrite.strategies=[]"], None))
     sent = judged(server)
-    assert {kind_of(one) for one in sent} == {"relevance", "accuracy", "nuggets", "importance", "support"}
+    assert {kind_of(one) for one in sent} == {"relevance", "accuracy"}
     assert not any(MAIL in one for one in sent)
     assert all("<MAIL_1>" in one for one in sent)
     (answer,) = rows(run, "answers")
     assert MAIL in answer["text"]  # its own answer has it again
-    assert all("write to <MAIL_1>" in one for one in sent if kind_of(one) in ("accuracy", "support"))
+    assert all("write to <MAIL_1>" in one for one in sent if kind_of(one) == "accuracy")
     assert open_storage(run.storage.root).get("_SUCCESS.json") is not None

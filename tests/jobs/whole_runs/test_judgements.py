@@ -10,18 +10,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.measure.compare.comparison import compare
 from jobs.measure.compare.standing import mark, standing, verdict
 from jobs.measure.diff.diff import diff, diff_values
 from jobs.measure.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
 from jobs.measure.frame import measure
-from jobs.measure.judged.family import alike, family, family_notes, models_of
+from jobs.measure.judged.models import judge_models
 from jobs.measure.judged.noise import judge_noise, with_noise
 from jobs.measure.judged.relevance import judged_relevance
 from jobs.pages.comparison import comparison_values, sign
@@ -162,46 +159,9 @@ def test_the_verbs_measure_by_the_judge(job: str, capsys: pytest.CaptureFixture[
     assert json.loads(capsys.readouterr().out)["judged_by"] == "judge-70b"
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        ("Qwen/Qwen3-8B", "qwen"), ("qwen2.5:7b", "qwen"), ("gpt-4.1-mini", "gpt"), ("/models/llama-3/", "llama"), ("4o", "4o"),
-        ("/cache/models--Qwen--Qwen3-8B/snapshots/b968826d9c46dd60", "qwen"), ("models--phi-4/snapshots/0c/", "phi"),
-        ("claude-3-5-sonnet@20240620", "claude"), ("deepseek-v3", "deepseek"), ("vicuna-7b", "vicuna"), ("llava-7b", "llava"),
-        ("accounts/fireworks/models/llama-v3p1-8b-instruct", "llama"), ("judge", "judge"),
-    ],
-)  # fmt: skip
-def test_a_family_is_the_name_up_to_the_first_digit(model: str, name: str) -> None:
-    assert family(model) == name
-
-
-@pytest.mark.parametrize(
-    ("judge", "model", "is_one"),
-    [
-        ("gpt-4.1", "ft:gpt-4o-mini:shop::a1", True), ("meta-llama/Meta-Llama-3-8B", "llama3.1:8b", True),
-        ("us.anthropic.claude-3-7-sonnet", "claude-opus-4", True), ("deepseek-v3", "DeepSeek-R1", True),
-        ("mistral-large-2407", "jamba-large-1.7", False), ("qwen3-8b", "gpt-oss-20b", False), ("o3", "gpt-4o", False),
-        ("123", "123", True), ("123", "4", False),
-        ("claude-opus-4", "claude-sonnet-4-5", True), ("command-r7b", "DeepSeek-R1", False),
-    ],
-)  # fmt: skip
-def test_families_are_one_where_they_share_a_name(judge: str, model: str, *, is_one: bool) -> None:
-    assert alike(family(judge), family(model)) == alike(family(model), family(judge)) == is_one
-    assert bool(family_notes([judge], None, {"answers": [model]})) == is_one
-
-
-def test_a_judge_of_the_family_of_the_rewriter_is_warned_of() -> None:
-    others = {"rewrites": ["Qwen3-8B"], "answers": ["gpt-4.1"]}
-    (note,) = family_notes(["qwen2.5-72b"], None, others)
-    assert note.startswith("warning: the judge qwen2.5-72b is of the family of Qwen3-8B, which wrote the rewrites; ")
-    assert family_notes(["qwen2.5-72b"], "other", others) == []
-    assert "answers" in family_notes(["mistral"], "GPT", others)[0]
-    assert "rewrites" in family_notes(["judge"], "Qwen3", others)[0], "a family is named as models are, too"
-
-
 def test_models_of_a_stage_may_have_a_version_behind_their_name() -> None:
     spent = {"judge": {"relevance@claude-3-5-sonnet@20240620": {"requests": 1}, "start_up.load@": {"seconds": 1}}}
-    assert models_of(SimpleNamespace(spent=spent), "judge") == ["claude-3-5-sonnet@20240620"]  # type: ignore[arg-type]
+    assert judge_models(SimpleNamespace(spent=spent, tables={})) == ["claude-3-5-sonnet@20240620"]  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -250,81 +210,6 @@ def test_an_answer_that_cannot_be_read_is_no_disagreement(
     noise = with_noise(run, first, measure(run, first, list(first.judge.measures))).noise
     assert noise is not None
     assert not any(noise)
-
-
-@pytest.mark.slow
-def test_people_who_judged_some_results_say_how_far_the_judge_agrees(
-    job: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    before = finished(prepared_work(job, [], None))
-    first = judged_relevance(before)
-    assert first is not None
-    graded = [(query_id, doc_id, grade) for query_id, of in first.grades.items() for doc_id, grade in of.items()][:4]
-    people = "".join(f"{query_id}\t{doc_id}\t{max(0, grade - 1)}\n" for query_id, doc_id, grade in graded)
-    Path(tmp_path, "people.tsv").write_text(people + f"{graded[0][0]}\tnowhere\t3\n")
-    run = finished(prepared_work(job, ["judge.calibration=people.tsv", "evaluate.key=query_id", "label=later"], None))
-    again = judged_relevance(run)
-    assert again is not None
-    assert again.judge is not None
-    higher = sum(grade > 0 for *_, grade in graded)
-    assert any(one.startswith("calibration: of 4 results") and f"{25 * higher} % higher" in one for one in again.judge.notes)
-    named = judged_relevance(before, calibration="people.tsv")  # whose keys are log_ids
-    assert named is not None
-    assert named.judge is not None
-    assert any(one.startswith("warning: calibration: the judge has graded no result") for one in named.judge.notes)
-    named = judged_relevance(before, calibration="people.tsv", key="query_id")
-    assert named is not None
-    assert named.judge is not None
-    assert any(one.startswith("calibration: of 4 results") for one in named.judge.notes)
-    by_people = ["evaluate", str(before.storage.root), "--key", "query_id", "--calibration", "people.tsv"]
-    assert main([*by_people[:2], "people.tsv", *by_people[2:]]) == 2
-    assert "--calibration: is held against the run's judge" in capfd.readouterr().err
-    assert main([*by_people, "--judged"]) == 0
-    assert "calibration: of 4 results" in " ".join(capfd.readouterr().out.split())
-    with pytest.raises(ConfigError, match=r"judge\.calibration: none\.tsv: cannot be read"):
-        prepared_work(job, ["judge.calibration=none.tsv"], None)
-
-
-def calibrated(run: RunFolder, lines: str) -> str:
-    """What the judge's notes say of people's judgements."""
-    Path("people.tsv").write_text(lines)
-    found = judged_relevance(run, calibration="people.tsv")
-    assert found is not None
-    assert found.judge is not None
-    return next(one for one in found.judge.notes if "calibration:" in one)
-
-
-def test_a_pair_counts_once_and_below_zero_is_not_relevant(
-    job: str, tmp_path: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "_text", lambda body: json.dumps({"match": 0, "trust": 0, "overall": 0}))
-    repeated = [QUERIES[0], QUERIES[0].upper(), QUERIES[2]]
-    pq.write_table(pa.table({"query": repeated, "id": ["r1", "r2", "r3"]}), tmp_path / "log.parquet")
-    run = finished(prepared_work(job, ["log.id_column=id"], None))
-    row_of = {one["query_id"]: [of["log_id"] for of in rows(run, "query_map") if of["query_id"] == one["query_id"]]
-              for one in rows(run, "queries")}  # fmt: skip
-    judged = [(one["query_id"], one["doc_id"]) for one in rows(run, "judgements")]
-    lines = "".join(f"{log_id}\t{doc_id}\t-1\n" for query_id, doc_id in judged for log_id in row_of[query_id])
-    words = calibrated(run, lines)
-    assert words.startswith(
-        f"calibration: of {len(judged)} results that people have judged, too, the judge grades 100 % as they"
-    )
-    assert "(people's highest grade is -1 of 3)" in words
-    both = [(log_id, doc_id) for query_id, doc_id in judged for log_id in row_of[query_id]]
-    words = calibrated(run, "".join(f"{log_id}\t{doc_id}\t{3 * (log_id == 'r2')}\n" for log_id, doc_id in both))
-    same = sum("r2" not in row_of[query_id] for query_id, _ in judged)
-    share = f"{100 * same / len(judged):.0f} %"
-    assert words.startswith(f"calibration: of {len(judged)} results ")
-    assert f"grades {share} as they" in words
-
-
-def test_people_s_grades_of_another_scale_are_not_compared(job: str) -> None:
-    run = finished(prepared_work(job, ["evaluate.key=query_id"], None))
-    one = rows(run, "judgements")[0]
-    words = calibrated(run, f"{one['query_id']}\t{one['doc_id']}\t5\n")
-    assert words.startswith(
-        "warning: calibration: people.tsv has grades up to 5, and the judge's are from 0 to 3: they are not"
-    )
 
 
 @pytest.mark.slow

@@ -23,9 +23,9 @@ from tests.support.retrievers.web_server import WebServer
 from tests.support.rewriters.fake_server import FakeServer
 
 IN_FLIGHT = 2
-TABLES = ("results", "rounds", "answers", "judgements", "nuggets", "assignments")
+TABLES = ("results", "rounds", "answers", "judgements")
 STEPS = {
-    "iterate": "Tried before", "grade for a round": "One word:", "nuggets": "Nuggets so far:", "support": "Statements:",
+    "iterate": "Tried before", "grade for a round": "One word:",
     "answer": "Question:", "judge": "Document",
 }  # fmt: skip
 
@@ -36,10 +36,6 @@ def said(body: dict[str, Any]) -> str:
         return json.dumps({"query": f"{prompt.rpartition('Query: ')[2]} moon yeast lamp"})
     if STEPS["grade for a round"] in prompt:
         return "ambiguous"
-    if STEPS["nuggets"] in prompt:
-        return json.dumps({"nuggets": ["yeast makes gas", f"so it is with {prompt.rpartition(' ')[2]}"]})
-    if STEPS["support"] in prompt:
-        return json.dumps({"labels": ["support"] * 2 if "Answer:" in prompt else ["vital", "okay"]})
     if STEPS["answer"] in prompt:
         return "So it is [1]."
     return json.dumps({"match": 2, "trust": 2, "overall": 2})
@@ -86,7 +82,7 @@ def test_what_was_answered_is_not_asked_again(
         values["iterate"] = {"by": "bm25", "below": 3.0, "labels": {"by": "llm"}, "engine": engine}
         values["iterate"]["labels"]["grades"] = {"engine": engine}
         values["answer"] = {"documents": 2, "engine": engine}
-        values["judge"] = {"relevance": {"documents": 2}, "nuggets": {"documents_at_once": 1}, "engine": engine}
+        values["judge"] = {"relevance": {"documents": 2}, "engine": engine}
         path = job_in_process(tmp_path, values, bm25, config_file)
         killed_and_resumed(path, tmp_path, lambda: sum(step_of(body) == step for body in server.bodies) >= 3)
         sent = Counter(json.dumps(body["messages"]) for body in server.bodies if step_of(body))
@@ -143,11 +139,11 @@ def test_a_gate_decides_the_same_after_a_kill(
     tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """The threshold is that of the plan, and what was rewritten is not asked for again."""
+    """What was rewritten is not asked for again."""
     monkeypatch.chdir(tmp_path)
     with FakeServer(["one-8b"], text=lambda _: json.dumps({"general": "light of a lamp"}), seconds=0.3) as server:
         engine = {"kind": "openai", "model": "one-8b", "base_url": server.address, "max_in_flight": 1}
-        values["rewrite"] |= {"engine": engine, "gate": {"by": "bm25", "below": {"quantile": 0.5, "sample": 10}}}
+        values["rewrite"] |= {"engine": engine, "gate": {"by": "bm25", "below": 1.2}}
         path = job_in_process(tmp_path, values, bm25, config_file)
         killed_and_resumed(path, tmp_path, lambda: len(server.bodies) >= 2)
         sent = Counter(json.dumps(body["messages"]) for body in server.bodies)
@@ -159,5 +155,3 @@ def test_a_gate_decides_the_same_after_a_kill(
         (whole,) = [one for one in (tmp_path / "runs").glob("whole-*") if one.is_dir()]
     tables = ("rewrites", "selections", "runs", "results")
     assert rows(resumed, tables) == rows(whole, tables)
-    plans = [json.loads((folder / "shards.json").read_text()) for folder in (resumed, whole)]
-    assert plans[0]["thresholds"] == plans[1]["thresholds"] != {}

@@ -92,7 +92,6 @@ def test_code_that_fails_fails_its_query_alone(job: str, more: int, words: str) 
         ({"kind": "own:Longer"}, "no Longer; did you mean 'Longest'"),
         ({"kind": "own:NotOne"}, "own:NotOne is not a class of RerankerSettings"),
         ({"kind": "own:Longest", "faktor": 2}, "rerank.faktor: unknown key; did you mean 'factor'"),
-        ({"kind": "own:Longest", "budget": {"pairs": 2}}, "budget.pairs is 2, fewer than the results"),
         ({"kind": "cross_encode"}, "rerank.kind: no kind 'cross_encode'; did you mean 'cross_encoder'"),
         ({"kind": "server", "keap": 1}, "rerank.keap: unknown key; did you mean 'keep'"),
     ],

@@ -260,7 +260,6 @@ def test_plan_counts_searches_and_their_price_by_provider(path: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["retrieve.filters={tenant: shop}"], "web has no fields to filter by"),
         (['retrieve.retrievers.both={kind: hybrid, of: {a: {kind: local, index: i}, b: {kind: web, provider: brave}}}'],
          "a hybrid is not made of the web"),
         ([f"{WEB}.api_key_env=null"], "tavily wants a key"),

@@ -23,8 +23,6 @@ KNOWN = frozenset({"query", "context", "documents", "tried"})
 JUDGED = frozenset({"query", "context", "document"})
 GRADED = LlmStep(name="grade", prompt="{query}", output="grade", grades={"relevant": 2, "ambiguous": 1, "irrelevant": 0})
 GRADES = LlmStep(name="rate", prompt="{query}", output="grades", keys=("a", "b"), grades={str(n): n for n in range(4)})
-TEXTS = LlmStep(name="list", prompt="{query}", output="texts", keys=("l",))
-LABELS = LlmStep(name="label", prompt="{query}", output="labels", keys=("l",), grades={"low": 0, "high": 1})
 REFINED = LlmStep(name="refined", prompt="{query}", output="object", keys=("missing", "query"), optional=("missing",))
 OBJECT = LlmStep(name="parts", prompt="{query}", output="object", keys=("question", "why"))
 
@@ -47,7 +45,7 @@ def test_a_built_in_step_fills_its_prompt(name: str) -> None:
 
 
 def test_the_prompt_of_relevance_asks_for_three_grades() -> None:
-    built_in = {"accuracy", "answer", "criteria", "iterate", "nuggets", "refine", "relevance", "short_answer", "three_grades"}
+    built_in = {"accuracy", "answer", "criteria", "iterate", "refine", "relevance", "short_answer", "three_grades"}
     assert built_in <= {*shipped_steps()}
     step = load_step("relevance", JUDGED, "judge.relevance.prompt")
     request = step.request(Query("id", "why {document}?"), {"document": "for {query}"}, Mask(()), {}, "engine")
@@ -66,47 +64,6 @@ def test_the_prompt_of_criteria_asks_for_eight_grades_and_that_of_accuracy_for_a
     accuracy = load_step("accuracy", frozenset({"query", "context", "answer", "gold"}), "judge.accuracy.prompt")
     found = [read_step(accuracy, said(text), "q").grade for text in ("Correct.", "**incorrect**", "partly correct", "1")]
     assert found == [1, 0, None, None]
-
-
-def test_the_prompts_of_nuggets_ask_for_a_list_and_for_labels() -> None:
-    known = frozenset({"query", "context", "documents", "nuggets", "most", "answer"})
-    create, importance, support = (
-        load_step(name, known, "judge.nuggets.prompt") for name in ("nuggets", "nugget_importance", "nugget_support")
-    )
-    assert read_step(create, said('{"nuggets": ["a b", "c"]}'), "q").texts == ("a b", "c")
-    assert read_step(importance, said('{"labels": ["Vital", "okay"]}'), "q").labels == (1, 0)
-    found = read_step(support, said('Here: {"labels": ["support", "partial_support", "not_support"]}'), "q")
-    assert found.labels == (2, 1, 0)
-    request = support.request(Query("id", "q"), {"answer": "a", "nuggets": "1. n"}, Mask(()), {}, "engine")
-    assert request.schema is not None
-    names = ["not_support", "partial_support", "support"]
-    assert request.schema["properties"] == {
-        "labels": {"type": "array", "items": {"type": "string", "enum": names}}
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "texts", "labels"),
-    [
-        ('{"l": []}', (), ()),
-        ('{"l": ["high"]}', ("high",), (1,)),
-        ('No: {"l": ["x"]}\nYes: {"l": [" high ", "low"]}', ("high", "low"), (1, 0)),
-        ('{"l": ["high", ""]}', None, None),
-        ('{"l": ["high", "middle"]}', ("high", "middle"), None),
-        ('{"l": ["high", 1]}', None, None),
-        ('{"l": {"a": "high"}}', None, None),
-        ('{"l": "high"}', None, None),
-        ('["high"]', None, None),
-        ('{"l": ["high"', None, None),
-    ],
-)
-def test_a_list_says_something_in_each_place_or_nothing(
-    text: str, texts: tuple[str, ...] | None, labels: tuple[int, ...] | None
-) -> None:
-    for step, wanted in ((TEXTS, texts), (LABELS, labels)):
-        result = read_step(step, said(text), "q")
-        assert result.reason == ("unparsable" if wanted is None else None)
-        assert (result.texts or result.labels) == (wanted or ())
 
 
 def test_requests_are_told_apart_by_what_they_show() -> None:
@@ -205,7 +162,7 @@ def test_an_object_of_grades_has_a_grade_for_each_key(text: str, found: dict[str
 @given(
     st.text(max_size=300),
     st.sampled_from(["stop", "length", "refusal"]),
-    st.sampled_from([GRADED, OBJECT, GRADES, TEXTS, LABELS]),
+    st.sampled_from([GRADED, OBJECT, GRADES]),
 )
 def test_nothing_that_a_model_writes_raises(text: str, ended: str, step: LlmStep) -> None:
     result = read_step(step, said(text, ended), "q")

@@ -220,7 +220,7 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
         requests=JobRequests(SharedWork((), {}, (), (), (), False)),
         stall_minutes=LimitSettings().stall_minutes,
     )
-    plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3}, thresholds={})
+    plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
     lease = anything(number=1, lost=lambda: lost, taken_over=lambda: False)
     session, record, display = anything(pools={}), anything(before=[], driver_costs=DriverCosts()), LiveDisplay(sys.stderr)
     signals = Signals(display, AGAIN)

@@ -127,10 +127,6 @@ ENGINES = [
     job("strategy", "unknown strategy 'generl'", "rewrite.strategies=[generl]"),
     job("prompt", "unknown step 'anwser'; did you mean 'answer'?", "answer.prompt=anwser"),
     job("selection", "'decompose' is not among rewrite.strategies", "rewrite.select=classified"),
-    job(
-        "guard-file", "row 1: unknown strategy 'generl'; did you mean 'general'?", "rewrite.guards.overrides=o.csv",
-        spoil=file("o.csv", "query,strategy,text,status\na,generl,b,approved\n"),
-    ),
     job("engine-setting", "base_url must be like", f"rewrite.engine={{{OPENAI}}}", "rewrite.engine.base_url=host:8000/v1"),
     job("model-missing", "no model 'tiny'", spoil=server(models=["another"])),
     job("server-access", "refuses the key", spoil=server(more="api_key_env: TEA_KEY", key="right")),

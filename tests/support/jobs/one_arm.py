@@ -10,7 +10,6 @@ from jobs.chain.arms.opened import OpenedBy, ScoredBy
 from jobs.chain.arms.shared_work import Answer, Reading, Search, SharedWork
 from jobs.chain.cuts import Cuts
 from jobs.config.config import Config
-from retrievers.rerankers.budget import budget_of
 from retrievers.settings import FuseSettings
 from rewriters.rewriter import Rewriting
 
@@ -32,10 +31,10 @@ def one_arm(config: Config, cuts: Cuts | None = None, **changes: Any) -> SharedW
     values: dict[str, Any] = {
         "arm": RUN, "search": 0, "strategies": planned, "documents": documents, "reranker": 0 if reranked else None,
         "fuse": config.fuse.model_copy(update={"redundancy": config.used_redundancy}), "combine": config.rerank.combine,
-        "budget": budget_of(config.rerank, config.fuse.keep), "keep": keep, "looked": keep, "cut_from": 0,
+        "keep": keep, "looked": keep, "cut_from": 0,
         "candidates": config.fuse.keep, "retrieved": config.retrieve.depth,
     }  # fmt: skip
     return SharedWork(
         (Reading(RUN, Rewriting(()), Rewriting(())),), retrievers, (search,), scored, (Answer(**values | changes),), True,
-        config.retrieve.filters, config.retrieve.keep_runs, config.fuse.keep_candidates,
+        config.retrieve.keep_runs, config.fuse.keep_candidates,
     )  # fmt: skip

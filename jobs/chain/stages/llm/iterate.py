@@ -41,7 +41,6 @@ from jobs.counts import RoundQueries, arm_key
 from jobs.tables import ERROR, ITERATE, error_row, with_appended, with_columns, with_failure
 from rewriters.engines import Request
 from rewriters.guards.mask import Mask
-from rewriters.scores.thresholds import Quantile
 from rewriters.steps.settings import LABEL_VARIABLES
 
 RERANK = "rerank"  # value of `iterate.by`
@@ -158,7 +157,6 @@ class Iterate:
             if settings.by == RERANK:
                 state.note_reranked(arm, self._work.answers[arm], block)
             rows, below = range(block.rows) if settings.rounds >= number else (), settings.below
-            assert not isinstance(below, Quantile)
             found += [
                 (arm, row) for row in rows
                 if (arm, row) not in state.ended and ((best := state.best.get((arm, row))) is None or best < below)

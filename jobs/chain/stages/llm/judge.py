@@ -18,16 +18,15 @@ from jobs.chain.search_texts import queries_of
 from jobs.chain.stages.candidates import Candidates
 from jobs.chain.stages.counts import with_counts
 from jobs.chain.stages.documents import Corpora, documents_of
-from jobs.chain.stages.llm.nuggets import JudgedText, Needed, NuggetJudge, judge_error
 from jobs.chain.stages.llm.paid_before import PaidBefore
 from jobs.chain.stages.stored_rows import Rankings
 from jobs.chain.steps.asking import AskedFor, Asking, ShardAnswers
 from jobs.chain.steps.contexts import NO_DOCUMENTS, beginning
 from jobs.chain.web.texts import document_pages
-from jobs.counts import NUGGETS_LEFT_OUT, WITHOUT_GOLD
+from jobs.counts import WITHOUT_GOLD
 from jobs.job.steps import GRADE_KEYS
-from jobs.llm_tables import ASSIGNMENT, JUDGEMENT, NUGGET
-from jobs.tables import with_appended, with_columns, with_failure
+from jobs.llm_tables import JUDGEMENT
+from jobs.tables import error_row, with_appended, with_columns, with_failure
 from rewriters.engines import Request
 from rewriters.guards.mask import Mask
 from rewriters.query import Query
@@ -36,7 +35,8 @@ from rewriters.strategy import render
 
 Row = dict[str, Any]
 NO_GOLD = "(none is known)"
-_COLUMNS = {"judgements": JUDGEMENT, "nuggets": NUGGET, "assignments": ASSIGNMENT}
+Needed = dict[str, dict[Key, set[str]]]
+"""Component -> the requests of it -> the arms that need their answers."""
 
 
 class _JudgementAsked(NamedTuple):
@@ -58,15 +58,13 @@ class _Judged(NamedTuple):
     errors: list[list[Row]]
     requests: list[dict[Key, Request]]
     needed: Needed
-    graded: list[dict[JudgedText, int]]
-    """Documents by their relevance, as the first answers have it."""
 
 
 class Judge:
     """A worker of the judging stage, with the engine that judges."""
 
     NEEDS = ("shard", "query_id", "query", "context", "values", "documents", "fused", "ranked", "web", "counts")
-    ADDS = pa.schema([(name, pa.list_(kind)) for name, kind in _COLUMNS.items()])
+    ADDS = pa.schema([("judgements", pa.list_(JUDGEMENT))])
 
     def __init__(
         self,
@@ -81,13 +79,10 @@ class Judge:
             job: For which is asked.
             gold: query_id -> gold answers, of the queries that have some.
         """
-        self._work, self._gold, nuggets = work, gold, work.nuggets
-        asks = [*work.judging, *([] if nuggets is None else (nuggets.create, nuggets.importance, nuggets.support))]
-        most = max(int(one.decoding.get("max_tokens", 0)) for one in asks)
-        self._asking = Asking("judge", [one.engine for one in asks], job, most)
+        self._work, self._gold = work, gold
+        most = max(int(one.decoding.get("max_tokens", 0)) for one in work.judging)
+        self._asking = Asking("judge", [one.engine for one in work.judging], job, most)
         self.start_up = self._asking.start_up
-        answering = [one.arm for one in work.answers if one.generation is not None]
-        self._nuggets = None if nuggets is None else NuggetJudge(nuggets, answering, self._asking.key)
         shown = any(one.documents for one in work.judging)
         self._documents = documents_of(work, range(len(work.answers)) if shown else ())
 
@@ -96,31 +91,19 @@ class Judge:
         self._asking.close()
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with the judgements, nuggets, errors, counts and costs."""
+        """Returns the block with the judgements, errors, counts and costs."""
         queries = queries_of(table)
         answers = self._asking.open(shard_of(table))
         judged = self._judge(table, queries, answers)
-        columns = {name: [list[Row]() for _ in queries] for name in _COLUMNS} | {"judgements": judged.judgements}
-        answered, left_out = self._answered(table) if "answers" in table.column_names else [], 0
-        if self._nuggets is not None and self._work.nuggets is not None:
-            least = self._work.nuggets.settings.relevant
-            relevant = [_relevant(of, least) for of in judged.graded]
-            found = self._nuggets(answers, queries, relevant, answered)
-            columns |= {"nuggets": found.nuggets, "assignments": found.assignments}
-            for row in range(len(queries)):
-                judged.errors[row].extend(found.errors[row])
-                judged.requests[row].update(found.requests[row])
-                left_out += found.left_out[row]
-            for component, of_arms in found.needed.items():
-                judged.needed.setdefault(component, {}).update(of_arms)
         answers.close()
-        arrays = [pa.array(columns[name], pa.list_(kind)) for name, kind in _COLUMNS.items()]
-        table = with_appended(with_columns(table, self.ADDS, arrays), "errors", judged.errors)
+        judgements = pa.array(judged.judgements, pa.list_(JUDGEMENT))
+        table = with_appended(with_columns(table, self.ADDS, [judgements]), "errors", judged.errors)
         paid = PaidBefore(table)
         spent = [answers.costs(of, paid.of_row(row)) for row, of in enumerate(judged.requests)]
         table = with_appended(table, "costs", spent)
-        counts = Counter({NUGGETS_LEFT_OUT: left_out})
+        counts: Counter[str] = Counter()
         if ACCURACY in (one.kind for one in self._work.judging):
+            answered = table.column("answers").to_pylist()
             with_answers = [one for one, of in zip(queries, answered, strict=True) if of]
             counts[WITHOUT_GOLD] = sum(one.query_id not in self._gold for one in with_answers)
         if self._work.only is None:
@@ -135,7 +118,7 @@ class Judge:
             for row, one in things(judging, table, queries):
                 asked[row].append(one)
         answers.add(one.request for of in asked for one in of)
-        found = _Judged([[] for _ in queries], [[] for _ in queries], [{} for _ in queries], {}, [{} for _ in queries])
+        found = _Judged([[] for _ in queries], [[] for _ in queries], [{} for _ in queries], {})
         results: dict[Key, StepResult] = {}
         for row, of_query in enumerate(asked):
             for one in of_query:
@@ -147,18 +130,11 @@ class Judge:
                 found.requests[row][one.key] = replace(one.request, name=name)
                 found.needed.setdefault(f"{name}@{made.model}", {}).setdefault(one.key, set()).update(one.arms)
                 if result.text is None:
-                    found.errors[row].append(judge_error(name, _named(one), result, made))
+                    message = f"{_named(one)}: {result.message}"
+                    found.errors[row].append(error_row("judge", name, str(result.reason), message, made.text, made.attempts))
                     continue
-                rows = _judgements(one, result, made.model)
-                found.judgements[row] += rows
-                if one.doc_id is not None and not one.request.sample:
-                    found.graded[row][JudgedText(one.doc_id, one.text)] = rows[0]["grade"]
+                found.judgements[row] += _judgements(one, result, made.model)
         return found
-
-    def _answered(self, table: pa.Table) -> list[list[JudgedText]]:
-        """Returns the answers of the arms to each query."""
-        arms = [one.arm for one in self._work.answers]
-        return [[JudgedText(arms[one["answer"]], one["text"]) for one in of] for of in table.column("answers").to_pylist()]
 
     def _of_documents(self, judging: Judging, table: pa.Table, queries: list[Query]) -> Iterator[tuple[int, _JudgementAsked]]:
         """Yields the row and what is asked of each document that is among the first results of any arm.
@@ -254,13 +230,7 @@ def _named(asked: _JudgementAsked) -> str:
     return f"document {asked.doc_id!r}" if asked.doc_id is not None else f"the answer of {asked.arm}"
 
 
-def _relevant(graded: Mapping[JudgedText, int], least: int) -> list[JudgedText]:
-    """Returns the documents from a grade on, the highest first."""
-    found = [one for one, grade in graded.items() if grade >= least]
-    return sorted(found, key=lambda one: (-graded[one], one))
-
-
 def without_judgements(table: pa.Table, error: Exception) -> pa.Table:
     """Returns a query on which the stage failed, without judgements and with a row in errors; RetrieverErrors are raised."""
     table = with_failure(table, "judge", error)
-    return with_columns(table, Judge.ADDS, [pa.array([[]] * table.num_rows, pa.list_(kind)) for kind in _COLUMNS.values()])
+    return with_columns(table, Judge.ADDS, [pa.array([[]] * table.num_rows, pa.list_(JUDGEMENT))])

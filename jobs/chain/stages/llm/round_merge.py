@@ -64,7 +64,7 @@ class RoundMerge:
             "web": (WEB_HIT, [one.pages for one in found]),
         }
         if self._score is not None:
-            scored = self._score.scored(_unscored(block, found), [one.scores or () for one in before])
+            scored = self._score.scored(_unscored(block, found))
             block = scored.table
             made = zip(before, block.column("scores").to_pylist(), strict=True)
             scores = [None if known.scores is None else [*known.scores, *new] for known, new in made]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jobs.counts import ErrorCount
-from jobs.measure.query_context import AskedWith, asked_with, filter_columns
+from jobs.measure.query_context import contexts_of
 from jobs.pages.report.figures import Figures
 from jobs.runs.reading import database, files
 
@@ -23,15 +23,13 @@ class NothingFound:
     """How often all committed queries were asked."""
     listed: list[tuple[str, str, int]]
     """query_id, query, how often it was asked; `MOST` at most."""
-    columns: list[str]
-    """Of the log, by whose values documents are filtered."""
-    asked_with: dict[str, AskedWith]
-    """query_id -> its earlier turns and filters."""
+    contexts: dict[str, str | None]
+    """query_id -> its earlier turns."""
 
     @property
     def with_turns(self) -> bool:
         """Returns whether some of the listed queries have earlier turns."""
-        return any(one.context for one in self.asked_with.values())
+        return any(self.contexts.values())
 
 
 def nothing_found(figures: Figures) -> NothingFound | None:
@@ -52,5 +50,5 @@ def nothing_found(figures: Figures) -> NothingFound | None:
         assert every is not None
         query = f"SELECT query_id, query, log_count {source} ORDER BY log_count DESC, query_id LIMIT {MOST}"
         listed = connection.execute(query, given).fetchall()
-    beside = asked_with(run, [query_id for query_id, _, _ in listed])
-    return NothingFound(int(sums[0]), int(sums[1]), int(every[0]), listed, filter_columns(run), beside)
+    contexts = contexts_of(run, [query_id for query_id, _, _ in listed])
+    return NothingFound(int(sums[0]), int(sums[1]), int(every[0]), listed, contexts)

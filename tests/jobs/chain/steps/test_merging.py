@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.chain.steps.merging import Merged, QueryCandidates, Rankings, RoundArm, merged
-from retrievers.rerankers.budget import PairBudget
 from rewriters.steps.rounds import IterateSettings
 
 Row = dict[str, Any]
@@ -18,7 +17,7 @@ K = 60
 
 def arm(merge: str = "fuse", keep: int = 50, candidates: int = 50, reranker: int | None = None) -> RoundArm:
     fuse = SimpleNamespace(k=K, keep=keep, duplicate_chars=None)
-    answer: Any = SimpleNamespace(arm="run", fuse=fuse, candidates=candidates, reranker=reranker, budget=PairBudget(candidates))
+    answer: Any = SimpleNamespace(arm="run", fuse=fuse, candidates=candidates, reranker=reranker)
     return RoundArm(0, answer, IterateSettings(by="bm25", below=1.0, merge=merge))
 
 
