@@ -54,10 +54,6 @@ SHAPES: dict[str, tuple[Changes, dict[str, Changes]]] = {
     "web pages of rounds are reranked by the text that came first":
         ({**ROUNDS, **TWICE, "retrieve.retrievers.web": "web", "rerank": SERVED, "iterate.by": "rerank", "iterate.below": 1.5},
          {"once": {"iterate.rounds": 1}, "fewer": {"fuse.keep": 3}, "no rewrites": {"rewrite.strategies": []}}),
-    "a web page behind the candidates has in a round the text of that round":
-        ({**ROUNDS, "retrieve.retrievers.web": "web", "rerank": SERVED, "fuse.keep": 2, "evaluate.measures": ["R@8"]},
-         {"once more": {"iterate.rounds": 3}, "best": {"iterate.merge": "best", "fuse.keep": 3},
-          "bare": {"rewrite.strategies": []}}),
     "corrective RAG":
         (GRADES, {"any": {"web.when": "any"}, "whole": {"grade.strips": None}, "dry": {"web": None},
                   "query": {"grade.against": "query"}}),

@@ -93,6 +93,13 @@ def test_an_arm_without_the_page_has_the_text_of_the_round() -> None:
     assert texts == {0: "new", 1: "old"}
 
 
+def test_a_page_behind_the_candidates_has_the_text_of_the_round() -> None:
+    first, second = found(["a", "web:x"], pages={"web:x": "old"}), found(["web:x"], pages={"web:x": "new"})
+    made = merged(first, second, [arm(candidates=1)], {}, {})
+    assert order(made) == ["a", "web:x"]
+    assert made.pages[made.documents[made.fused[1]["document"]]["web"]]["text"] == "new"
+
+
 def test_pairs_that_have_no_score_are_named() -> None:
     first, second = found(["a", "b"], scored=("a", "b", "z")), found(["b", "c", "d"])
     made = merged(first, second, [arm(candidates=3, keep=9, reranker=0)], {}, {})
