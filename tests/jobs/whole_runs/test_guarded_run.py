@@ -92,10 +92,10 @@ def test_the_report_has_the_counts_the_copies_and_the_answers(job: Callable[...,
     figures: GuardFigures = guards(Figures(found))
     assert (figures.searches_saved, figures.masked_queries) == (1, 1)
     assert set(figures.meanings) == {one.name for one in figures.found}
-    assert (figures.copied.copied, figures.copied.compared, figures.copied.without) == (1, 2, None)
+    assert (figures.copied.copied, figures.copied.compared, figures.copied.without) == (1, 3, None)
     assert figures.answers == (1, 2)
     page = report(found, None, None)
-    assert "1 of 2 pseudo-answers (a sample) copy one of the first ten results" in page
+    assert "1 of 3 pseudo-answers (a sample) copy one of the first ten results" in page
     assert "1 of 2 pseudo-answers of queries with a gold answer have it" in page
 
 
