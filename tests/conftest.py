@@ -24,6 +24,8 @@ from tests.support.retrievers.elastic_server import PASSWORD, Server, found_serv
 # (a run's first commit after 60 s on idle cores, not after 450 s beside three; 175 s without).
 os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ["RAY_AUTH_MODE"] = "disabled"  # a Ray of the tests' own asks for no token
+import ray  # noqa: F401  # adds a folder to sys.path once; a test that restores sys.path must not be the first to import it
+
 # Threads of matrix products that wait for each other beside other tests would spin on the cores that those want.
 for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_threads, "1")

@@ -85,7 +85,7 @@ def test_vectors_that_nine_leaves_out_of_source_are_not_computed_again(nine: Con
         return np.tile(np.array([0.6, 0.8], dtype=np.float32), (len(texts), 1))
 
     settings = {
-        "where": "nine", "connection": nine._settings, "index": "new", "in_flight": 2, "text_field": "text",
+        "where": "nine", "connection": typed(BLOCK), "index": "new", "in_flight": 2, "text_field": "text",
         "vector_field": "vector", "dim": 2, "vector_sources": [("old", "vector")], "resumed": False,
     }  # fmt: skip
     loader = CorpusLoader(settings, encode)

@@ -78,8 +78,22 @@ class ToyEngine:
         pass
 
 
+class Toy:
+    def __init__(self, settings):
+        self.settings = settings
+
+    def search(self, block):
+        return []
+
+    def identity(self):
+        return {"kind": "toy"}
+
+    def close(self):
+        pass
+
+
 def open_retriever(name, settings, device="cpu", expect_identity=None):
-    return name, settings
+    return Toy(settings)
 
 
 def open_documents(name, settings, *, patient=False):
@@ -121,7 +135,9 @@ def load(job: Values) -> Callable[..., Any]:
 def test_a_kind_of_a_third_party_goes_through_a_whole_job(load: Callable[..., Any], tmp_path: Path) -> None:
     config = load(cluster={"retrieve": {"workers": 3}})
     prepared = prepare(config, "job.yaml")
+    code = prepared.indexes["toy"].pop("code")
     assert prepared.indexes == {"toy": {"kind": "toy", "corpus": "c", "boost": 1.0}}
+    assert (code["class"], code["module"]) == ("ToySettings", "toy_kind")
     assert [one.place for one in prepared.searched] == ["toy"]
     assert prepared.engine is not None
     assert open_engine(prepared.engine).model == f"{tmp_path}/words"  # type: ignore[attr-defined]
@@ -134,7 +150,8 @@ def test_a_kind_of_a_third_party_goes_through_a_whole_job(load: Callable[..., An
     (opened,) = work.retrievers.values()
     assert (opened.settings.max_in_flight, opened.settings.words) == (2, f"{tmp_path}/words")
     assert sharing_workers(config, pools) == {"http://toy:80/v1": 3}
-    assert open_retriever("toy", opened.settings) == ("toy", opened.settings)
+    toy: Any = open_retriever("toy", opened.settings)
+    assert toy.settings == opened.settings
 
 
 def test_what_a_kind_names_is_sent_and_told(load: Callable[..., Any], tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_text_that_is_not_utf8_is_one_rejected_row(tmp_path: Path, before: int, 
     path = tmp_path / "log" / "a.ndjson.gz"
     lines = gzip.decompress(path.read_bytes()).replace(b"%", b"\\ud83d").replace(b"@", b"\xe9").replace(b"\n", b"\n\n")
     path.write_bytes(gzip.compress(lines.replace(b'"last"', b'"x", "query_id": "last"')))  # of a key twice, the last holds
-    columns = LogColumns("user_query", "query_id", values=("tags", "size", "all"))
+    columns = LogColumns("user_query", "query_id", values=("all", "size", "tags"))
     found = tables(files_of(tmp_path / "log"), tmp_path / "out", columns)
     assert sorted((row["reason"], row["message"], row["raw"], row["log_id"]) for row in found["errors"]) == [
         ("not_utf8", "the query is not UTF-8 (byte 3)", "caf\ufffd", "odd1"),
