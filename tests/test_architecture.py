@@ -50,10 +50,12 @@ FLOORS = (
 CHAIN_FLOORS = (("arms",), ("store",), ("steps", "web"), ("searches",), ("stages",), ("metric_samples",), ("pipeline",))
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
-    "cluster": 8_500, "dmqr": 1_800, "jobs": 62_000, "retrievers": 12_250, "rewriters": 11_500, "tests": 96_500,
+    "cluster": 6_950, "dmqr": 1_400, "jobs": 44_300, "jobs/chain": 9_350, "jobs/log": 2_650, "jobs/measure": 6_500,
+    "jobs/pages": 5_650, "jobs/plan": 2_850, "jobs/run": 2_200, "retrievers": 11_250, "rewriters": 9_850, "tests": 64_400,
+    "tests/benchmarks": 3_950, "tests/jobs": 32_450, "tests/jobs/whole_runs": 7_300, "tests/support": 7_250,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""
-MOST_KEYS = 491
+MOST_KEYS = 366
 """Keys of a config, the rows of docs/config.md: only ever lowered."""
 TOP_FOLDERS = {".ci", "configs", "docs", "tests", *PACKAGES}
 VAGUE_FILES = {"utils", "core", "base", "common", "helpers"}
