@@ -13,7 +13,7 @@ _JUST_NOW = 2_000_000_000  # ns: file systems note times so coarsely, at most
 
 
 class FileState(NamedTuple):
-    """What differs where a file has been written since: its path, size and times.
+    """Identifies one state of a file: its path, size and times.
 
     Attributes:
         path: Of the file.

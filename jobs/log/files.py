@@ -23,7 +23,6 @@ JSON_ENDINGS = tuple(f".{name}{packed}" for name in ("json", "jsonl", "ndjson") 
 Form = Literal["parquet", "json", "csv", "set"]
 FORMS: dict[Form, tuple[str, ...]] = {"parquet": (".parquet",), "json": JSON_ENDINGS, "csv": CSV_ENDINGS}
 """How a file holds rows -> endings of the names of such files; lines of JSON, and CSV, may be packed."""
-FORM_NAMES: dict[Form, str] = {"parquet": "Parquet", "json": "JSON lines", "csv": "CSV"}
 ENDINGS = tuple(ending for endings in FORMS.values() for ending in endings)
 _WANTED = "Parquet, JSON lines or CSV file (*.parquet, *.json, *.jsonl, *.ndjson, *.csv, *.tsv)"
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.errors import ConfigError
-from jobs.measure.arrays import Floats
 from jobs.measure.compare.corrections import GRID, QUESTIONS, Corrected, adjusted
 from jobs.measure.compare.difference import Comparison
 from jobs.measure.notes import HEADINGS
@@ -61,20 +60,6 @@ class Joined:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class StratifiedTest:
-    """Means over sets of several series, (series,) each; NaN where a set has no variance."""
-
-    mean: Floats
-    error: Floats
-    """Standard error of the mean."""
-    low: Floats
-    high: Floats
-    p: Floats
-    freedom: Floats
-    """Satterthwaite's degrees of freedom."""
-
-
 def join(sets: Mapping[str, Sequence[Comparison]]) -> list[Joined]:
     """Joins the comparisons of each kind (lists, answers, ...) that every set has.
 
@@ -93,8 +78,8 @@ def join(sets: Mapping[str, Sequence[Comparison]]) -> list[Joined]:
     return [_joined(kind, {name: one[kind] for name, one in measured.items()}) for kind in kinds]
 
 
-def stratified_test(parts: Sequence[PairedTest]) -> StratifiedTest:
-    """Returns the test of the mean over sets of the tests of the same series on each set."""
+def stratified_test(parts: Sequence[PairedTest]) -> PairedTest:
+    """Returns the test of the mean over sets of the tests of the same series; NaN where a set has no variance."""
     from scipy import stats
 
     mean = np.mean([one.mean for one in parts], axis=0)
@@ -107,7 +92,7 @@ def stratified_test(parts: Sequence[PairedTest]) -> StratifiedTest:
         t = np.where((error <= TIE) & (np.abs(mean) <= TIE), 0.0, mean / error)
     freedom[np.isnan(total)] = np.nan
     reach = stats.t.ppf((1 + LEVEL) / 2, freedom) * error
-    return StratifiedTest(mean, error, mean - reach, mean + reach, 2 * stats.t.sf(np.abs(t), freedom), freedom)
+    return PairedTest(mean, error, mean - reach, mean + reach, 2 * stats.t.sf(np.abs(t), freedom), freedom)
 
 
 def _joined(kind: str, sets: Mapping[str, Comparison]) -> Joined:
