@@ -24,7 +24,7 @@ class Deciding(NamedTuple):
     Attributes:
         name: Of the field.
         value: Its value; of files their content.
-        is_default: Whether it is the field's default, or its `left_out`, an earlier one.
+        is_default: Whether it is the field's default.
     """
 
     name: str
@@ -50,7 +50,7 @@ def deciding_fields(part: BaseModel, weights: Callable[[str], Any] | None = None
         if weights is not None and what is Names.MODEL and known == value:
             known = weights(value) if isinstance(value, str) else value
         is_default = not field.is_required() and known == field.get_default(call_default_factory=True)
-        yield Deciding(name, known, is_default or ("left_out" in noted and known == noted["left_out"]))
+        yield Deciding(name, known, is_default)
 
 
 def content_of(what: Names | None, value: Any) -> Any:

@@ -4,7 +4,7 @@
 - `unicode`: all words as they are; `none`, `cjk` and `thai` are other names of it.
 
 All have the words of `retrievers.analysis.words`, so that scripts without spaces are searched by pairs of characters under
-every name. An index is searched with the version of the analyzer that it was built with.
+every name.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from collections.abc import Callable
 from functools import partial
 
 from cluster.errors import RetrieverError, nearest
-from retrievers.analysis.first import first_words
 from retrievers.analysis.languages import LANGUAGES, open_stemmer, stop_words
 from retrievers.analysis.words import words
 
 __all__ = ["ANALYZE_VERSION", "Analyzer", "analyzer_name", "open_analyzer", "words"]
 
 ANALYZE_VERSION = 2
-"""Incremented when a text may give other terms; part of a run's fingerprint and of an index. Version 1: english and unicode."""
+"""Incremented when a text may give other terms; part of a run's fingerprint and of an index."""
 
 _ALIASES = {"none": "unicode", "cjk": "unicode", "thai": "unicode"}
 NAMES = {name: name for name in (*LANGUAGES, "unicode")} | _ALIASES
@@ -41,24 +40,16 @@ def analyzer_name(name: str) -> str:
     return NAMES[name]
 
 
-def open_analyzer(name: str, version: int = ANALYZE_VERSION, *, documents: bool = False) -> Analyzer:
+def open_analyzer(name: str, *, documents: bool = False) -> Analyzer:
     """Returns a function from a text to its terms, in order, repetitions included.
 
-    The texts are queries, or `documents`; the version is `ANALYZE_VERSION`, or that of an index of before.
+    The texts are queries, or `documents`.
 
     Raises:
-        RetrieverError: The name or the version is unknown, or the package of the stemmer is missing.
+        RetrieverError: The name is unknown, or the package of the stemmer is missing.
     """
     name = analyzer_name(name)
-    if version == 1:
-        split: Analyzer = first_words
-    elif version == ANALYZE_VERSION:
-        split = partial(words, every=documents, turkish=name == "turkish")
-    else:
-        raise RetrieverError(
-            "index-other",
-            f"analyzer {name}: version {version!r} is unknown, this program has 1 and {ANALYZE_VERSION}; build the index again",
-        )
+    split: Analyzer = partial(words, every=documents, turkish=name == "turkish")
     if name == "unicode":
         return split
     stop, stem = dict.fromkeys(stop_words(name), ""), open_stemmer(name)

@@ -17,7 +17,7 @@ from retrievers.batches import CHUNK, TEXT_TOKENS, device_kind, in_order, made_a
 from retrievers.encoders.causal import behaves_causally
 from retrievers.encoders.forward import Encoded, open_passes
 from retrievers.encoders.layers import dense_dim, open_layers
-from retrievers.encoders.recipe import Recipe, check_pooling, read_recipe, recipe_for
+from retrievers.encoders.recipe import Recipe, check_pooling, read_recipe
 from retrievers.flag_models import open_flag_encoder
 from retrievers.models import description, max_positions, model_identity, read_json, resolve_model, resolved_dtype
 from retrievers.retriever import SearchText, distinct
@@ -41,23 +41,20 @@ class TextEncoder(Protocol):
         ...
 
 
-def open_encoder(
-    settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False, built: Mapping[str, Any] | None = None
-) -> TextEncoder:
+def open_encoder(settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False) -> TextEncoder:
     """Returns the encoder of a config's `encoder`.
 
     Args:
         settings: The config's `encoder`.
         device: "cpu" or "cuda:0"; not used for a server.
         patient: Wait for a server that is away, as a worker does.
-        built: The encoder's identity that the searched index stores; None: there is no index.
 
     Raises:
         RetrieverError: There is no such model, it is no encoder, it cannot be loaded, or its server is away.
     """
     if isinstance(settings, OpenaiEncoderSettings):
         return OpenaiEncoder(settings, patient=patient)
-    return Encoder(settings, device, built=built)
+    return Encoder(settings, device)
 
 
 def encoded_passages(encoder: TextEncoder, texts: Sequence[str]) -> np.ndarray:
@@ -74,9 +71,7 @@ def encoded_passages(encoder: TextEncoder, texts: Sequence[str]) -> np.ndarray:
         ) from None
 
 
-def encoder_identity(
-    settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False, built: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def encoder_identity(settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False) -> dict[str, Any]:
     """Returns the values that determine the vectors, as JSON; the weights by content or commit. Loads no weights.
 
     Arguments and errors are those of `open_encoder`; the device determines the precision for `dtype: auto`.
@@ -87,7 +82,7 @@ def encoder_identity(
     dtype = resolved_dtype(settings.dtype, device)
     return {
         "model": model_identity(settings.model, code=settings.trust_remote_code),
-        **recipe_for(settings, built).identity(settings.model),
+        **read_recipe(settings).identity(settings.model),
         "max_length": settings.max_length or model_max_length(description(settings.model)),
         **({"dtype": dtype} if dtype != "float32" else {}),
         **({"trust_remote_code": True} if settings.trust_remote_code else {}),
@@ -114,14 +109,14 @@ def model_max_length(folder: Path) -> int:
     return int(min(positions, named or limit))
 
 
-def encoder_notes(settings: AnyEncoderSettings, built: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+def encoder_notes(settings: AnyEncoderSettings) -> tuple[str, ...]:
     """Returns notes for people on how an encoder's vectors are made, a line each: guesses, and contradictions.
 
     Arguments and errors are those of `open_encoder`.
     """
     if isinstance(settings, OpenaiEncoderSettings):
         return ()
-    return tuple(f"encoder {settings.model}: {note}" for note in recipe_for(settings, built).notes)
+    return tuple(f"encoder {settings.model}: {note}" for note in read_recipe(settings).notes)
 
 
 def encoder_dim(settings: AnyEncoderSettings) -> int:
@@ -164,7 +159,7 @@ class Encoder:
     `CHUNK` texts, one forward pass per length-sorted batch.
     """
 
-    def __init__(self, settings: EncoderSettings, device: str = "cpu", *, built: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, settings: EncoderSettings, device: str = "cpu") -> None:
         """Loads the model, with the arguments of `open_encoder`.
 
         The device is never chosen automatically, because other workers use other GPUs of the node.
@@ -175,7 +170,7 @@ class Encoder:
         """
         self.settings, model = settings, settings.model
         _check_architecture(model)
-        self.recipe: Recipe = recipe_for(settings, built)
+        self.recipe: Recipe = read_recipe(settings)
         folder = resolve_model(model, code=settings.trust_remote_code)
         config = read_json(folder / "config.json")
         self.max_length = settings.max_length or model_max_length(folder)

@@ -13,11 +13,6 @@ from cluster.http import server_address
 from cluster.settings import NOT_IDENTITY, Names, Paths, Settings
 from retrievers.rerankers.settings import RerankerSettings
 
-# The defaults of before: a config that says them has the fingerprint that it had. What a null came to is in the identities of
-# the indexes and of the reranker.
-_WAS_CLS = Field(json_schema_extra={"left_out": "cls"})
-_WAS_NONE = Field(json_schema_extra={"left_out": ""})
-
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
 
 
@@ -142,11 +137,11 @@ class EncoderSettings(Settings):
     """Weights that each worker loads; this kind where nothing is said."""
     model: Annotated[str, Field(min_length=1), NOT_IDENTITY, Names.MODEL]
     """Folder, hub name, or `package:NAME` for weights that an installed package carries."""
-    pooling: Annotated[Literal["cls", "mean", "last"] | None, _WAS_CLS] = None
+    pooling: Literal["cls", "mean", "last"] | None = None
     """How the states of a text's tokens become one vector; null: as the model's files say (cls where they say nothing)."""
-    query_prefix: Annotated[str | None, _WAS_NONE] = None
+    query_prefix: str | None = None
     """Stands before each query; null: the model's own prompt for queries, if it has one."""
-    passage_prefix: Annotated[str | None, _WAS_NONE] = None
+    passage_prefix: str | None = None
     """Stands before each passage; null: the model's own prompt for documents, if it has one."""
     max_length: Annotated[int, Field(ge=8)] | None = None
     """Tokens; null: the model's own limit."""

@@ -32,7 +32,7 @@ def index(options: argparse.Namespace) -> int:
     config = load(options)
     with logged("index") as (progress, _):
         built = index(config, options.corpus, progress)
-        warn(encoder_warnings(config))
+        warn(encoder_warnings(config, reranker=False))
     for name, one in config.retrieve.retrievers.items():
         if not one.indexed(name):
             print(f"dmqr index: retrieve.retrievers.{name} {one.without_index}", file=sys.stderr)

@@ -12,7 +12,7 @@ from jobs.job.opening import open_documents, retriever_facts, retriever_identity
 from jobs.job.searched import SearchedIndex
 from jobs.terminal.logs import event
 from retrievers.encoder import encoder_notes
-from retrievers.encoders.recipe import own_words, settings_as_built
+from retrievers.encoders.recipe import own_words
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.settings import EncoderSettings
@@ -90,35 +90,15 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
     return found
 
 
-def as_built(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> Config:
-    """Returns the config with encoders whose texts are put in as they were when their index was built.
-
-    Of an index of before the model's files were read a null means what it meant then, for a reranker with the encoder, too.
-    """
-    stored = indexed_identities(indexes)
-
-    def with_built(name: str, one: RetrieverSettings) -> RetrieverSettings:
-        if not isinstance(one.encoder, EncoderSettings):
-            return one
-        return one.model_copy(update={"encoder": settings_as_built(one.encoder, stored[name]["encoder"])})
-
-    retrievers = {name: one.with_indexed(name, with_built) for name, one in config.retrieve.retrievers.items()}
-    return config.model_copy(update={"retrieve": config.retrieve.model_copy(update={"retrievers": retrievers})})
-
-
-def encoder_warnings(config: Config, indexes: Mapping[str, Mapping[str, Any]] | None = None) -> tuple[str, ...]:
-    """Returns what a person should know of how vectors are made, a line each; of a config before `as_built`.
-
-    Without `indexes` (retriever -> identity), they are to be built.
-    """
-    stored = {} if indexes is None else indexed_identities(indexes)
+def encoder_warnings(config: Config, *, reranker: bool = True) -> tuple[str, ...]:
+    """Returns what a person should know of how vectors are made, those of a `reranker` among them, a line each."""
     found = [
         f"retrieve.retrievers.{name}: {note}"
         for name, one in all_indexed(config.retrieve.retrievers).items()
         if one.encoder is not None
-        for note in encoder_notes(one.encoder, stored.get(name, {}).get("encoder"))
+        for note in encoder_notes(one.encoder)
     ]
-    if indexes is not None and config.rerank.kind == "bi_encoder" and config.rerank.encoder is not None:
+    if reranker and config.rerank.kind == "bi_encoder" and config.rerank.encoder is not None:
         found += [f"rerank: {note}" for note in encoder_notes(config.rerank.encoder)]
     return tuple(found)
 

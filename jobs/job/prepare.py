@@ -17,7 +17,6 @@ from jobs.job import engine
 from jobs.job.given_lists import given_list_notes, with_given_lists
 from jobs.job.indexes import (
     States,
-    as_built,
     check_documents,
     encoder_warnings,
     index_identities,
@@ -141,8 +140,7 @@ def _prepare(
     prices_file = prices_version(_prices_path(config_path)) if prices is not None else None
     ready([config])
     indexes = index_identities(config)
-    of_encoders = encoder_warnings(config, indexes)
-    config = as_built(config, indexes)
+    of_encoders = encoder_warnings(config)
     if config.reads_texts:
         check_documents(config, indexes)
     if judgements is not None:

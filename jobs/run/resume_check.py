@@ -71,21 +71,14 @@ def _index_overrides(before: dict[str, dict[str, Any]], now: dict[str, dict[str,
 
 
 def _without_indexes(identified_by: dict[str, Any]) -> str:
-    """Returns the identity as JSON without the contents of the indexes; local indexes are left out whole.
-
-    How a reranker puts texts into the encoder of an index is that index's, too: of one of before not as the model's files say.
-    """
-    rerank = identified_by.get("rerank") or {}
-    built = [index["encoder"] for index in indexed_identities(identified_by["indexes"]).values() if "encoder" in index]
-    if "encoder" in rerank and rerank["encoder"].get("model") in [encoder.get("model") for encoder in built]:
-        rerank = rerank | {"encoder": rerank["encoder"]["model"]}
+    """Returns the identity as JSON without the contents of the indexes; local indexes are left out whole."""
     searched = {
         name: {key: value for key, value in index.items() if key not in _CONTENT_KEYS}
         if index.get("kind") == "elastic"
         else None
         for name, index in indexed_identities(identified_by["indexes"]).items()
     }
-    return json.dumps({**identified_by, "indexes": searched, "rerank": rerank}, sort_keys=True)
+    return json.dumps({**identified_by, "indexes": searched}, sort_keys=True)
 
 
 def _without_commits(value: Any) -> Any:

@@ -37,10 +37,10 @@ def open_vectors(run: RunFolder) -> tuple[TextVectors | None, str | None]:
     indexes: Mapping[str, Any] = run.record.get("identity", {}).get("indexes", {})
     stored = indexes.get(name, {}).get("encoder")
     try:
-        differences = encoder_differences(stored, encoder_identity(settings, built=stored)) if stored else ""
+        differences = encoder_differences(stored, encoder_identity(settings)) if stored else ""
         if differences:
             return None, f"the encoder of {name} is not the run's any more ({differences})"
-        return open_encoder(settings, built=stored), None
+        return open_encoder(settings), None
     except RetrieverError as error:
         return None, f"the encoder of {name} cannot be opened ({error})"
 

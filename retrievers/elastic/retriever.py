@@ -137,7 +137,7 @@ def open_retriever(
     check_planned(f"retrieve.retrievers.{name}: index {index.name}", expect_identity, identity)
     if settings.encoder is None:
         return ElasticBM25(connection, index, settings, identity, settings.batch)
-    encoder = open_encoder(settings.encoder, device, patient=patient, built=identity["encoder"])
+    encoder = open_encoder(settings.encoder, device, patient=patient)
     dims = (field_of(index.fields, settings.searched_field) or {}).get("dims")
     if dims is not None and dims != encoder.dim:
         raise RetrieverError(
@@ -226,7 +226,7 @@ def _identity(
         return same | {"query": settings.bm25_query.model_dump() | {"minimum_should_match": None}}
     with error_context(f"retrieve.retrievers.{name}.encoder"):
         stored = index.note["encoder"] if index.note else None
-        encoder = encoder_identity(settings.encoder, patient=patient, built=stored)
+        encoder = encoder_identity(settings.encoder, patient=patient)
     if stored is not None and (differ := encoder_differences(stored, encoder)):
         raise RetrieverError(
             "index-other",

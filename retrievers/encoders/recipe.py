@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,42 +105,6 @@ def read_recipe(settings: EncoderSettings) -> Recipe:
     if similarity != "cosine" and not (similarity == "dot" and layers[-1:] and layers[-1].kind == "Normalize"):
         notes.append(f"the model was made for the similarity {similarity!r}; here vectors have length 1, and the cosine counts")
     return recipe._replace(layers=_without_last_scaling(layers), notes=tuple(notes))
-
-
-def recipe_for(settings: EncoderSettings, built: Mapping[str, Any] | None) -> Recipe:
-    """Returns how vectors are made; for an index, as those were that it has. Errors are those of `read_recipe`.
-
-    Before a null in the config meant what the model's files say, it meant pooling `cls`, no prefixes and no layers. An index
-    of that time is searched with vectors of its kind: `built` is the encoder's identity that it stores; None: there is no
-    index.
-    """
-    if built is None or not _is_plain(settings, built):
-        return read_recipe(settings)
-    plain = Recipe(settings.pooling or "cls", settings.query_prefix or "", settings.passage_prefix or "")
-    made: Recipe | None = None
-    with contextlib.suppress(RetrieverError):  # offline its files may be missing: the weights are enough
-        made = read_recipe(settings)
-    if made is not None and made[:4] == plain[:4]:
-        return made
-    check_pooling(settings, plain)
-    if made is None:
-        return plain
-    differ = ", ".join(
-        f"{name} {getattr(plain, name)!r} in place of {getattr(made, name)!r}"
-        for name in ("pooling", "query_prefix", "passage_prefix")
-        if getattr(plain, name) != getattr(made, name)
-    )
-    left_out = ["without the model's layers " + ", ".join(one.path for one in made.layers)] if made.layers else []
-    words = "; ".join(filter(None, [differ, *left_out]))
-    note = f"the index was built otherwise than the model says ({words}), and is searched as it was built; build it again"
-    return plain._replace(notes=(note,))
-
-
-def settings_as_built(settings: EncoderSettings, built: Mapping[str, Any]) -> EncoderSettings:
-    """Returns the settings with what a null meant for an index of before the model's files were read; others as they are."""
-    if not _is_plain(settings, built):
-        return settings
-    return settings.model_copy(update={name: built[name] for name in ("pooling", "query_prefix", "passage_prefix")})
 
 
 def own_words(settings: EncoderSettings, made: Mapping[str, Any]) -> str:
@@ -244,16 +207,6 @@ def _without_last_scaling(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
     while layers and layers[-1].kind == "Normalize":
         layers = layers[:-1]
     return layers
-
-
-def _is_plain(settings: EncoderSettings, built: Mapping[str, Any]) -> bool:
-    """Returns whether an index was built as a config was read before the model's files were."""
-    return (
-        built.get("pooling") == (settings.pooling or "cls")
-        and built.get("query_prefix") == (settings.query_prefix or "")
-        and built.get("passage_prefix") == (settings.passage_prefix or "")
-        and "layers" not in built
-    )
 
 
 def _content(model: str, layer: Layer) -> str:

@@ -28,7 +28,7 @@ Document = Sequence[tuple[str, int]]
 
 
 def bm25_formula(similarity: Bm25Settings, weights: FieldWeights) -> dict[str, Any]:
-    """Returns the formula as an index stores it; weights of 1 are left out, as in indexes of before there were any."""
+    """Returns the formula as an index stores it; weights of 1 are left out."""
     weighted = {} if weights == FieldWeights() else {"fields": weights.model_dump()}
     return {"method": METHOD, **similarity.model_dump(), **weighted}
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
-from retrievers.analyzer import analyzer_name, open_analyzer
+from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
 from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow, rows_of
 from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
 from retrievers.local.bm25 import BM25Search
@@ -135,9 +135,9 @@ def open_retriever(
     identity = index_identity(name, settings, documents.entry, patient=expect_identity is not None)
     check_planned(f"retrieve.retrievers.{name}: index {settings.index}", expect_identity, identity)
     if settings.encoder is not None:
-        encoder = open_encoder(settings.encoder, device, patient=expect_identity is not None, built=identity["encoder"])
+        encoder = open_encoder(settings.encoder, device, patient=expect_identity is not None)
         return DenseSearch(documents.data / "vectors.npy", documents.doc_ids, encoder, identity)
-    analyzer = open_analyzer(identity["analyzer"], identity["analyzer_version"])
+    analyzer = open_analyzer(identity["analyzer"])
     return BM25Search(documents.data / "bm25", documents.doc_ids, analyzer, identity)
 
 
@@ -157,8 +157,8 @@ def retriever_facts(name: str, settings: LocalSettings, identity: Mapping[str, A
 
 
 def index_facts(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the number of documents and the type of their ids in the corpus; None: built before that was noted."""
-    return {"documents": entry["documents"], "doc_id_type": entry.get("doc_id_type")}
+    """Returns the number of documents and the type of their ids in the corpus."""
+    return {"documents": entry["documents"], "doc_id_type": entry["doc_id_type"]}
 
 
 def index_path(index: str) -> Path:
@@ -263,10 +263,15 @@ def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any],
                 f"{where} was built with analyzer {stored['analyzer']!r}, the config asks for {expected!r}; "
                 f"set analyzer: {stored['analyzer']}, or build it again: {BUILD}",
             )
-        weights = stored.get("fields") or FieldWeights().model_dump()  # of an index of before there were any, too
+        if stored["analyzer_version"] != ANALYZE_VERSION:
+            raise RetrieverError(
+                "index-other",
+                f"{where} has version {stored['analyzer_version']} of its analyzer, this program {ANALYZE_VERSION}; "
+                f"build it again: {BUILD}",
+            )
         for key, built, asked in (
             ("similarity", {one: stored[one] for one in ("k1", "b")}, settings.bm25_constants.model_dump()),
-            ("fields", weights, settings.field_weights.model_dump()),
+            ("fields", stored.get("fields") or FieldWeights().model_dump(), settings.field_weights.model_dump()),
         ):
             if built != asked:
                 raise RetrieverError(
@@ -275,7 +280,7 @@ def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any],
                 )
         return {**common, **stored}
     with error_context(f"retrieve.retrievers.{name}.encoder"):
-        encoder = encoder_identity(settings.encoder, patient=patient, built=stored)
+        encoder = encoder_identity(settings.encoder, patient=patient)
     if differ := encoder_differences(stored, encoder):
         raise RetrieverError(
             "index-other",

@@ -115,37 +115,6 @@ def test_the_config_has_the_analyzers() -> None:
 # ---------------------------------------------------------------- version 1
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("vitamin C's 3.11", ["vitamin", "11"]),
-        ("ｊｒ 東京タワー 茶", ["ｊｒ", "東京", "京タ", "タワ", "ワー", "茶"]),
-        ("ราคา", ["ราคา"]),
-        ("İSTANBUL x東y", ["istanbul", "東"]),
-        ("cafe\u0301 नमस्ते", ["café", "नमस्ते"]),
-    ],
-)
-def test_words_of_version_1(text: str, expected: list[str]) -> None:
-    assert open_analyzer("unicode", 1)(text) == open_analyzer("unicode", 1, documents=True)(text) == expected
-
-
-def test_an_unknown_version_is_refused() -> None:
-    with pytest.raises(RetrieverError, match="analyzer english: version 3 is unknown, this program has 1 and 2"):
-        open_analyzer("english", 3)
-
-
-@given(st.text(st.characters(max_codepoint=0x24F, exclude_characters="İ")))
-def test_english_of_version_1_is_bm25s_own_tokenizer(text: str) -> None:
-    bm25s = pytest.importorskip("bm25s")
-    stemmer = pytest.importorskip("Stemmer").Stemmer("english")
-    import unicodedata
-
-    (expected,) = bm25s.tokenize(
-        [unicodedata.normalize("NFC", text)], stopwords="en", stemmer=stemmer, return_ids=False, show_progress=False
-    )
-    assert open_analyzer("english", 1)(text) == expected
-
-
 def test_unknown_names() -> None:
     with pytest.raises(RetrieverError, match="unknown analyzer 'englsh'; did you mean 'english'"):
         analyzer_name("englsh")

@@ -18,11 +18,10 @@ import numpy as np
 import pytest
 
 from cluster.errors import RetrieverError
-from retrievers.analyzer import open_analyzer
 from retrievers.local.build import build_local_index
 from retrievers.local.fields import OF_THE_CORPUS, local_indexes
 from retrievers.local.index import INDEX, LocalDocuments
-from retrievers.retriever import Retriever, SearchText, open_retriever
+from retrievers.retriever import SearchText, open_retriever
 from tests.support.retrievers.blocks import index_fields, typed
 
 SEA = [SearchText("sea")]
@@ -173,32 +172,6 @@ def test_other_constants_are_another_index(write_corpus: Write, tmp_path: Path) 
     assert scores["mine"][0] == pytest.approx(wanted, rel=1e-6)
     with pytest.raises(RetrieverError, match=r"built with similarity \{'k1': 0.9, 'b': 0.4\}, the config asks for"):
         open_retriever("bm25", typed(block(tmp_path / "mine")))
-
-
-def test_an_index_of_the_first_version_is_searched_as_it_was_built(
-    write_corpus: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = ["vitamin C and ｊｒ", "vitamin D 絵", "ราคา", "the cats' 3.11"]
-    corpus = write_corpus({"doc_id": list("abcd"), "text": texts})
-    with monkeypatch.context() as patch:  # what the first version wrote: its version, its terms, no word of a language
-        patch.setattr("retrievers.local.build.ANALYZE_VERSION", 1)
-        patch.setattr("retrievers.local.build.open_analyzer", lambda name, documents: open_analyzer(name, 1))
-        build_local_index(tmp_path / "index", corpus, index_fields("english"))
-    entry = json.loads((tmp_path / "index" / "index.json").read_text())
-    del entry["language"]
-    (tmp_path / "index" / "index.json").write_text(json.dumps(entry))
-    for more in ({}, {"analyzer": "english"}):
-        retriever = open_retriever("bm25", typed({"kind": "local", "index": str(tmp_path / "index"), **more}))
-        assert retriever.identity()["analyzer_version"] == 1
-
-        def found(text: str, retriever: Retriever = retriever) -> list[str]:
-            return retriever.search([SearchText(text)], 5).doc_ids.to_pylist()
-
-        assert found("vitamin D") == ["a", "b"]  # one letter was no word, so both are alike
-        assert (found("ｊｒ"), found("jr"), found("ราคา"), found("11")) == (["a"], [], ["c"], ["d"])
-    assert build_local_index(tmp_path / "index", corpus, index_fields("english")).built
-    now = open_retriever("bm25", typed(block(tmp_path / "index")))
-    assert now.search([SearchText("vitamin D")], 5).doc_ids.to_pylist() == ["b", "a"]
 
 
 def test_another_analyzer_or_field_is_refused(bm25_index: Path, encoder_block: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.given_lists import with_given_lists
-from jobs.job.indexes import as_built, check_documents, index_identities, read_states
+from jobs.job.indexes import check_documents, index_identities, read_states
 from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
@@ -191,7 +191,6 @@ class _Facts:
         with _naming(arm):
             config = self.config(arm.config)
             indexes = self.indexes(config)
-            config = as_built(config, indexes)
             self.rewriting(config)
             if config.reads_texts:
                 self._once(_fact("documents", config), lambda: check_documents(config, indexes))

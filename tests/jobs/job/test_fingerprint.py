@@ -202,12 +202,3 @@ def test_of_a_strategys_own_engine_the_same_fields_count(kind: type[BaseModel], 
     one, other = (plain.model_copy(update={"engine": engine}).identity() for engine in engines)
     assert (one == other) == listed
     assert "engine" not in plain.identity()
-
-
-def test_defaults_of_before_do_not_count() -> None:
-    """What a config had to say before null was the default, and what it then left out, have one fingerprint."""
-    bare = identity_fields(EncoderSettings(model="m"))
-    assert bare == identity_fields(EncoderSettings(model="m", pooling="cls", query_prefix="", passage_prefix="")) == {}
-    assert identity_fields(EncoderSettings(model="m", pooling="mean", query_prefix="q")) == {
-        "pooling": "mean", "query_prefix": "q"
-    }  # fmt: skip
