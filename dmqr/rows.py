@@ -30,7 +30,7 @@ class Planned:
 
     def __repr__(self) -> str:
         """Returns the folder and what is left to do."""
-        left = sum(one["left"]["queries"] for one in self.values.get("sets", {"": self.values}).values())
+        left = self.values["left"]["queries"]
         return f"Planned({self.folder!r}, {left:,} queries left)"
 
     def _repr_html_(self) -> str:

@@ -78,13 +78,12 @@ class PoolRequest:
 
 
 class Resources(NamedTuple):
-    """Resources of a cluster in sum, and the largest CPUs and GPUs of a node."""
+    """Resources of a cluster in sum, and the most CPUs of a node."""
 
     nodes: int
     cpus: float
     gpus: float
     largest_node_cpus: float
-    largest_node_gpus: float
 
 
 def resources(nodes: Sequence[NodeGroup]) -> Resources:
@@ -94,7 +93,6 @@ def resources(nodes: Sequence[NodeGroup]) -> Resources:
         sum(group.nodes * group.cpus for group in nodes),
         sum(group.nodes * group.gpus for group in nodes),
         max((group.cpus for group in nodes), default=0),
-        max((group.gpus for group in nodes), default=0),
     )
 
 

@@ -55,12 +55,12 @@ class Plan:
     """A run's input files and shards, fixed at its first start."""
 
     inputs: list[dict[str, Any]]  # files read: path, size, mtime_ns or etag
-    counts: dict[str, int]  # rows, queries, rejected; how often the queries were asked (`traffic`), but in plans of before
+    counts: dict[str, int]  # rows, queries, rejected; how often the queries were asked (`traffic`)
     shard_size: int
     tables: dict[str, list[File]]  # files that planning wrote
     shards: list[Shard]
-    version: int = 1  # of the stages whose files an unfinished run has; a plan of before has none
-    head: int = 0  # how many of the first shards have the rows that are asked for most; 0: no tiers, as in plans of before
+    version: int = 1  # of the stages whose files an unfinished run has
+    head: int = 0  # how many of the first shards have the rows that are asked for most; 0: no tiers
 
 
 @dataclass(frozen=True)

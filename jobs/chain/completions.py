@@ -165,6 +165,5 @@ def uncommitted(storage: Storage, committed: Container[int]) -> list[dict[str, A
 def record_of(row: Mapping[str, Any]) -> CompletionRecord:
     """Returns a row of COMPLETIONS."""
     values = {name: value for name, value in row.items() if name not in _ROW_ONLY}
-    values["cache_write_tokens"] = values["cache_write_tokens"] or 0  # null in files of before
     prompt, start, device_seconds = values.pop("prompt"), values.pop("start"), values.pop("device_seconds")
     return CompletionRecord(Completion(**values), prompt, start, device_seconds)

@@ -50,7 +50,7 @@ class Journaled(NamedTuple):
 
 
 OF_MODELS, OF_THE_WEB = Journaled("completions", COMPLETIONS), Journaled("web_answers", WEB_ANSWERS)
-FOLDER, UNSAVED = OF_MODELS.folder, OF_MODELS.unsaved
+FOLDER = OF_MODELS.folder
 ENDING = ".jsonl"
 _STOPPING_SECONDS = 2.0  # between two times while the run stops
 
@@ -130,8 +130,7 @@ def read_entries(path: Path) -> tuple[list[dict[str, Any]], Counter[tuple[Any, .
 
 def row_key(row: dict[str, Any]) -> Key:
     """Returns the key of a row of COMPLETIONS."""
-    sample, variables = row.get("sample") or 0, row.get("variables") or ""  # runs of before have neither
-    return Key(row["query_id"], row["request"], row["prompt_hash"], sample, variables)
+    return Key(*(row[name] for name in Key._fields))
 
 
 def write_rows(storage: Storage, key: str, rows: list[dict[str, Any]], schema: pa.Schema = COMPLETIONS) -> None:
@@ -142,7 +141,7 @@ def write_rows(storage: Storage, key: str, rows: list[dict[str, Any]], schema: p
 
 
 def read_rows(storage: Storage, key: str, schema: pa.Schema = COMPLETIONS) -> list[dict[str, Any]]:
-    """Returns the rows of a file of COMPLETIONS; an older one may lack a column, which is null."""
+    """Returns the rows of a file of COMPLETIONS."""
     with storage.open(key) as file:
         rows: list[dict[str, Any]] = pq.read_table(file, schema=schema).to_pylist()
     return rows

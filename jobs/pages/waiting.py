@@ -90,9 +90,7 @@ def waiting(run: RunFolder) -> Waiting | None:
 
 def stage_times(run: RunFolder) -> list[StageTimes]:
     """Returns the times of every stage, over all starts, in the order of the chain."""
-    times = run.record.get("node_time") or []
-    if not times or not all("stages" in start for start in times):
-        times = node_time(run.starts, run.tally.by_start)
+    times = run.record.get("node_time") or node_time(run.starts, run.tally.by_start)
     sums: dict[str, dict[str, float]] = {}
     for start in times:
         for stage, of in start["stages"].items():
@@ -102,11 +100,10 @@ def stage_times(run: RunFolder) -> list[StageTimes]:
     workers: dict[str, int] = {}
     for pool, size in run.starts[-1]["pools"].items():
         workers[stage_of_pool(pool)] = workers.get(stage_of_pool(pool), 0) + size["workers"]
-    known = all("queued" in start for start in run.starts)
     shards = len(run.manifests)
     found = []
     for stage in sorted(sums, key=lambda name: COSTED.index(name) if name in COSTED else -1):
-        queued = sum(start["queued"].get(stage, 0.0) for start in run.starts) if known and stage in COSTED else None
+        queued = sum(start["queued"].get(stage, 0.0) for start in run.starts) if stage in COSTED else None
         each = queued / shards if queued is not None and shards else None
         found.append(StageTimes(stage, workers.get(stage, 0), **sums[stage], queued=queued, each=each))
     return found

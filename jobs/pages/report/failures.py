@@ -36,7 +36,6 @@ class Example:
     raw: Excerpt | None
     strategies: list[str]
     """Those that failed by it."""
-    """The earlier turns and filters of a query."""
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,7 @@ class Case:
 
     stage: str
     reason: str
-    queries: int | None
-    """None: a version wrote the run that did not count them."""
+    queries: int
     rewrites: dict[str, int]
 
     @property
@@ -91,7 +90,7 @@ class Start:
     status: str
     wall: float
     pools: dict[str, dict[str, float]]
-    task_slots: int | None
+    task_slots: int
     resources: dict[str, float]
     total: float | None
     attributed: float
@@ -152,10 +151,10 @@ class Figures:
         for one in sorted(self.reasons, key=lambda one: (order.get(one.component, len(order)), one.component)):
             found.setdefault((one.stage, one.reason), {})[one.component] = one.count
         cases = [
-            Case(stage, reason, self.counts.get(ErrorQueries(stage, reason).key), {k: n for k, n in by.items() if k})
+            Case(stage, reason, self.counts[ErrorQueries(stage, reason).key], {k: n for k, n in by.items() if k})
             for (stage, reason), by in found.items()
         ]
-        return sorted(cases, key=lambda one: (one.note, -(one.queries or 0), one.stage, one.reason))
+        return sorted(cases, key=lambda one: (one.note, -one.queries, one.stage, one.reason))
 
     @cached_property
     def selected_by_type(self) -> dict[str, Selected]:
@@ -282,12 +281,12 @@ class Figures:
             status=one["status"],
             wall=recorded.get("wall_seconds", one["wall_seconds"]),
             pools=one["pools"],
-            task_slots=one.get("task_slots"),
+            task_slots=one["task_slots"],
             resources=one["resources"],
             total=recorded.get("worker_seconds"),
             attributed=recorded.get("attributed", spent.get("attributed", 0.0)),
             start_up=recorded.get("start_up", spent.get("start_up", 0.0)),
             lost=recorded.get("lost"),
             idle=recorded.get("idle"),
-            outages=one.get("outages", []),
+            outages=one["outages"],
         )

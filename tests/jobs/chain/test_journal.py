@@ -19,7 +19,7 @@ import pytest
 from cluster.storage import open_storage
 from cluster.storage.files import FileStorage
 from jobs.chain.completions import CompletionRecord, Completions, uncommitted
-from jobs.chain.journal import UNSAVED, Journal, JournalKeeper, Key, read_journal, remove_journals
+from jobs.chain.journal import OF_MODELS, Journal, JournalKeeper, Key, read_journal, remove_journals
 from jobs.tables import COMPLETIONS, LOST
 from rewriters.engines import Completion
 from tests.support.cluster.s3_server import S3Server
@@ -149,10 +149,10 @@ def test_while_the_run_stops_completions_are_saved_without_delay(
     kept = JournalKeeper(storage, 3600, stopping.is_set)
     Completions(storage, 3, 1, 0.0, kept).put([(A, made("one"))])
     time.sleep(0.3)
-    assert list(storage.list(UNSAVED)) == []
+    assert list(storage.list(OF_MODELS.unsaved)) == []
     stopping.set()
     end = time.monotonic() + 300
-    while not list(storage.list(UNSAVED)):
+    while not list(storage.list(OF_MODELS.unsaved)):
         assert time.monotonic() < end
         time.sleep(0.05)
     kept.close()
@@ -171,7 +171,7 @@ def test_on_s3_one_object_saves_all_shards_of_a_worker_and_goes_when_they_are_me
     kept.save()  # nothing is new
     shards[0].put([(C, made("three"))])
     kept.save()
-    assert len(list(storage.list(UNSAVED))) == 2
+    assert len(list(storage.list(OF_MODELS.unsaved))) == 2
     with monkeypatch.context() as other:
         other.setenv("DMQR_CACHE", str(tmp_path / "machine two"))
         elsewhere = Completions(storage, 3, 2, 0.0)
@@ -179,9 +179,9 @@ def test_on_s3_one_object_saves_all_shards_of_a_worker_and_goes_when_they_are_me
         assert set(Completions(storage, 30, 2, 0.0).get([A, B, C])) == set()
         assert len(uncommitted(storage, set())) == 3
     shards[0].merge()
-    assert len(list(storage.list(UNSAVED))) == 1
+    assert len(list(storage.list(OF_MODELS.unsaved))) == 1
     shards[1].merge()
-    assert list(storage.list(UNSAVED)) == []
+    assert list(storage.list(OF_MODELS.unsaved)) == []
     assert len(list(storage.list("completions"))) == 2
     assert not list(tmp_path.rglob("*.jsonl"))
     Completions(storage, 5, 1, 0.0, kept).put([(A, made("one"))])

@@ -57,7 +57,7 @@ FROZEN = {
     ("depth=8", "nDCG@10"): (0.3066593345, -0.0452424799, -0.0797141632, -0.0107707967, 0.0111237638, 0.0111237638),
     ("depth=8", "P@5"): (0.2480855855, 0.0453828828, 0.0052529958, 0.0855127699, 0.0273658187, 0.0547316374),
 }
-"""Arm and measure -> mean over sets, difference, interval, p, and p by Holm or q, as `ablate.sets` gave them (0.1.0.dev)."""
+"""Arm and measure -> mean over sets, difference, interval, p, and p by Holm or q."""
 
 
 @pytest.fixture(scope="module")

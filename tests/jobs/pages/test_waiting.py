@@ -88,12 +88,7 @@ def test_the_busiest_stage_is_what_the_others_wait_for_if_it_works_more_than_hal
     assert "Shards waited" not in idle.words
 
 
-def test_a_run_of_before_has_no_queues_and_one_without_a_commit_no_picture(make: Make, tmp_path: Path) -> None:
-    found = waiting(with_starts(make(), {}))
-    assert found is not None
-    assert {one.queued for one in found.stages} == {None}
-    assert "shard waited" not in found.svg
-    assert "shards waited" not in found.svg
+def test_a_run_without_a_commit_has_no_picture(tmp_path: Path) -> None:
     assert waiting(RunMaker(tmp_path / "empty")(commit=0, finished=False)) is None
 
 

@@ -19,7 +19,7 @@ from jobs.run.watch import Watch
 from jobs.runs.folder import open_run
 from tests.support.jobs.in_process_runs import QUERIES, job_in_process, prepared_job, prepared_work, run_in_process
 from tests.support.jobs.report_runs import page
-from tests.support.jobs.whole_runs import check_same_rows, rows
+from tests.support.jobs.whole_runs import rows
 
 ASKED = dict(zip(QUERIES, (9, 1, 5, 1, 2, 1), strict=True))  # 19 in all
 HEAD = {"why does bread rise", "moon and tides"}  # 14: one alone is not half
@@ -148,20 +148,3 @@ def test_an_ablation_has_the_same_tiers(job: str) -> None:
         for of in ([one for one in rows(folder, "results") if one["arm"] == "full"], run)
     )
     assert of_arm == of_run
-
-
-@pytest.mark.slow
-def test_an_unfinished_run_of_before_goes_on(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its plan has no tiers, and does not know the traffic."""
-    calm = run_in_process(prepared_job(job, "output=calm"))
-    with monkeypatch.context() as patch:
-        patch.setattr("jobs.log.dedup.tiers", lambda ranges: (0, [None] * len(ranges)))
-        fail_at_the_second(patch)
-        storage = begun(job).prepared.storage
-    plan = json.loads(storage.get("shards.json") or b"")
-    assert plan["counts"].pop("traffic") == plan.pop("head") == 0
-    storage.put("shards.json", json.dumps(plan).encode())
-    assert open_run(storage.root).state == "failed: 1 of 2 shards are committed"
-    done = run_in_process(prepared_job(job))
-    check_same_rows(done, calm)
-    assert len(list((done / "commits").iterdir())) == 2

@@ -51,9 +51,6 @@ def latencies(figures: Figures) -> Latencies | None:
     if not costs:
         return None
     with database() as connection:
-        named = connection.execute(f"SELECT * {_LATENCIES} LIMIT 0", {"costs": costs}).description or []
-        if "latency" not in {column[0] for column in named}:  # an earlier version wrote all of them
-            return None
         by_request = _groups(
             connection,
             f"SELECT component || coalesce(' (' || model || ')', '') AS name, {_PERCENTILES} {_LATENCIES} "
