@@ -1,16 +1,12 @@
-"""The three sets with recorded completions, their local indexes and judgements: what benchmarks of quality share."""
+"""The three sets with recorded completions, and their local indexes: what benchmarks share."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
-
-import ir_measures
-import pyarrow.csv
 
 from retrievers.local.build import build_local_index
 from retrievers.retriever import Retriever, open_retriever
@@ -48,23 +44,11 @@ def recorded_rows(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in recording(name).read_text(encoding="utf-8").splitlines()]
 
 
-def retrievers(name: str, indexes: Path, encoder: dict[str, Any] | None = None) -> dict[str, Retriever]:
+def retrievers(name: str, indexes: Path) -> dict[str, Retriever]:
     """bm25 and dense over a set; their index is built where it is missing (on two cores 2 to 5 minutes)."""
-    encoder = encoder or ENCODER
     data, index = DATA[name][0], indexes / DATA[name][0]
-    build_local_index(index, shared() / "data" / data / "corpus.parquet", index_fields("english", encoder))
+    build_local_index(index, shared() / "data" / data / "corpus.parquet", index_fields("english", ENCODER))
     return {
         "bm25": open_retriever("bm25", typed({"kind": "local", "index": str(index), "analyzer": "english"})),
-        "dense": open_retriever("dense", typed({"kind": "local", "index": str(index), "encoder": encoder})),
+        "dense": open_retriever("dense", typed({"kind": "local", "index": str(index), "encoder": ENCODER})),
     }
-
-
-def read_qrels(name: str, wanted: Collection[str]) -> list[ir_measures.Qrel]:
-    """The judgements of the recorded queries: three columns, tabs, no header."""
-    rows = pyarrow.csv.read_csv(
-        shared() / "data" / DATA[name][0] / "qrels.tsv",
-        read_options=pyarrow.csv.ReadOptions(column_names=["query_id", "doc_id", "relevance"]),
-        parse_options=pyarrow.csv.ParseOptions(delimiter="\t"),
-        convert_options=pyarrow.csv.ConvertOptions(column_types={"query_id": "string", "doc_id": "string"}),
-    ).to_pylist()
-    return [ir_measures.Qrel(row["query_id"], row["doc_id"], row["relevance"]) for row in rows if row["query_id"] in wanted]

@@ -1,29 +1,225 @@
-"""Elasticsearch beside a bare loop: the same `_msearch` requests, as many threads, the client's own; answers read and dropped.
+"""Elasticsearch beside bare loops of the client's own: searching (`_msearch`) and indexing (`helpers.parallel_bulk`).
 
-The server is the one that ELASTICSEARCH_URL names, or one that is started from the shared folder. It works on this machine's
-cores, too; CPU seconds are those of the client.
+Searching: BM25 by the retrieving worker in blocks of 500 queries, and dense search with vectors at hand, against the same
+bodies, made before, in requests of the same size, as many threads, the same client and serializer, answers read and dropped.
+Indexing: `build_elastic_index` from Parquet to the switched alias, against documents that lie ready in memory, into the same
+mapping, refreshed and merged to one segment; with random vectors, so that the encoder does not count. The server is the one
+that ELASTICSEARCH_URL names, or one started from the shared folder. It works on this machine's cores, too; CPU seconds are
+those of the client.
 """
 
 from __future__ import annotations
 
-import pytest
-from elastic_rate import contests, server
-from recorded_sets import shared
+import contextlib
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from limits.rounds import Row, Unmeasured, interleaved
-from tests.support.retrievers.elastic_server import found_serve
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from elasticsearch import Elasticsearch, helpers
+from elasticsearch.serializer import OrjsonSerializer
+from recorded_sets import ENCODER, shared
+
+from jobs.chain.arms.opened import OpenedBy
+from jobs.chain.stages.retrieve import Retrieve
+from jobs.chain.store.files import NO_STORE
+from limits.rounds import Row, Spent, Unmeasured, alternated, interleaved
+from retrievers.corpora.corpus import joined
+from retrievers.elastic import search as elastic_search
+from retrievers.elastic.build import build_elastic_index
+from retrievers.elastic.fields import Fields, elastic_indexes
+from retrievers.elastic.passages import InProcessLoader
+from retrievers.retriever import Alive, Retriever, SearchText, open_retriever, retriever_identity
+from tests.support.jobs.workers import job as job_work
+from tests.support.jobs.workers import rewritten
+from tests.support.retrievers.blocks import typed
+from tests.support.retrievers.elastic_server import Server, found_serve, remove_indexes
+
+DIM, DEPTH, BLOCK, THREADS = 384, 100, 500, 4
 
 
 def measure(quick: bool) -> list[Row]:
-    """Returns the rows of BM25 and of dense search."""
-    searches, rows = 500 if quick else 3000, []
+    """Returns the rows of BM25, of dense search and of indexing."""
+    searches, rounds, rows = 500 if quick else 3000, 1 if quick else 5, []
     try:
         found_serve()
-        with server(shared()):
-            for what, ours, bare in contests(shared(), searches):
-                amount = ours()
-                spent = interleaved({"ours": ours, "bare": bare}, 1 if quick else 5)
-                rows.append(Row(f"Elasticsearch, {what}", "bare msearch", amount, "searches", spent["ours"], spent["bare"]))
+        with server():
+            for what, ours, bare in contests(searches):
+                spent = interleaved({"ours": ours, "bare": bare}, rounds)
+                rows.append(Row(f"Elasticsearch, {what}", "bare msearch", ours(), "searches", spent["ours"], spent["bare"]))
+            corpus = shared() / "data" / "scifact" / "corpus.parquet"
+            for vectors in (False,) if quick else (False, True):
+                ready = documents(corpus, vectors)
+                spent = alternated({"ours": lambda v=vectors: build(corpus, v), "bare": lambda r=ready: bulk(r)}, rounds)  # type: ignore[misc]
+                what = f"Elasticsearch, indexing {'BM25 and vectors' if vectors else 'BM25'}"
+                rows.append(Row(what, "bare parallel_bulk", len(ready), "documents", spent["ours"], spent["bare"]))
     except pytest.skip.Exception as skipped:
         raise Unmeasured(str(skipped)) from None
     return rows
+
+
+def client() -> Elasticsearch:
+    return Elasticsearch(
+        os.environ["ELASTICSEARCH_URL"], serializer=OrjsonSerializer(), request_timeout=120, connections_per_node=8
+    )
+
+
+def random_vectors(texts: Sequence[str]) -> np.ndarray:
+    """The same text, the same vector; as quick as nothing beside an encoder."""
+    if not texts:
+        return np.empty((0, DIM), dtype=np.float32)
+    seeds = [int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") for text in texts]
+    vectors = np.stack([np.random.default_rng(seed).standard_normal(DIM, dtype=np.float32) for seed in seeds])
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def captured(retriever: Retriever, texts: Sequence[SearchText]) -> tuple[list[bytes], str, str]:
+    """The bodies that a retriever sends, its index and its filter_path."""
+    bodies: list[bytes] = []
+    kept = elastic_search.MultiSearch.run
+
+    def keep(self: Any, searches: Sequence[bytes], alive: Alive) -> Any:
+        bodies.extend(searches)
+        return kept(self, searches, alive)
+
+    elastic_search.MultiSearch.run = keep  # type: ignore[method-assign]
+    try:
+        retriever.search(texts, DEPTH)
+    finally:
+        elastic_search.MultiSearch.run = kept  # type: ignore[method-assign]
+    searches = retriever._multi_search  # type: ignore[attr-defined]
+    return bodies, searches._index, searches._filter
+
+
+def bare_loop(bodies: list[bytes], index: str, filter_path: str, batch: int, threads: int) -> Callable[[], int]:
+    es = client()
+    headers = {"accept": "application/json", "content-type": "application/x-ndjson"}
+    parts = [b"".join(bodies[i : i + batch]) for i in range(0, len(bodies), batch)]
+
+    def send(part: bytes) -> int:
+        params = {"filter_path": filter_path}
+        answer = es.perform_request("POST", f"/{index}/_msearch", params=params, headers=headers, body=part)
+        return len(answer.body["responses"])
+
+    def loop() -> int:
+        with ThreadPoolExecutor(threads) as pool:
+            return sum(pool.map(send, parts))
+
+    return loop
+
+
+def query_blocks(texts: list[str]) -> list[pa.Table]:
+    numbered = enumerate(texts)
+    rows = [{"shard": i // BLOCK, "query_id": f"{i:032x}", "query": text, "costs": [], "rewrites": []} for i, text in numbered]
+    table = rewritten(*rows)
+    return [table.slice(start, BLOCK) for start in range(0, len(rows), BLOCK)]
+
+
+class Contest(NamedTuple):
+    """What is done, by ours and by the bare loop; both return how many searches they made."""
+
+    what: str
+    ours: Callable[[], int]
+    bare: Callable[[], int]
+
+
+def contests(searches: int) -> list[Contest]:
+    """BM25 by the retrieving worker, and dense search with vectors at hand."""
+    corpus = pq.read_table(shared() / "data" / "scifact" / "corpus.parquet")
+    texts = list(dict.fromkeys(corpus.column("title").to_pylist()))[:searches]
+    blocks = sizes("search", {"type": "int8_hnsw"})
+    (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
+    build_elastic_index(fields, shared() / "data" / "scifact" / "corpus.parquet", load=InProcessLoader(encode=random_vectors))
+    batch = 64
+    block = {"bm25": blocks["bm25"] | {"max_in_flight": THREADS, "batch": batch}}
+    settings = typed(block["bm25"])
+    opened = {"bm25": OpenedBy("bm25", settings, retriever_identity("bm25", settings), DEPTH)}
+    stage = Retrieve(replace(job_work(block), retrievers=opened, keep_lists=False), "cpu", "none", NO_STORE)
+    tables = query_blocks(texts)
+    bodies, index, filter_path = captured(stage._retrievers["bm25"], [SearchText(text) for text in texts])
+    bare = bare_loop(bodies, index, filter_path, batch, THREADS)
+    by_bm25 = Contest("BM25 stage", lambda: sum(stage(table).num_rows for table in tables), bare)
+
+    dense = open_retriever("dense", typed(blocks["dense"] | {"max_in_flight": THREADS, "batch": 2 * 32}))
+    dense._vectors._encoder.encode = lambda texts: random_vectors([t.text for t in texts])  # type: ignore[attr-defined]
+    asked = [SearchText(text) for text in texts]
+    bodies, index, filter_path = captured(dense, asked)
+    bare = bare_loop(bodies, index, filter_path, 32, THREADS)
+    dense.embed(asked)  # type: ignore[attr-defined]
+    return [by_bm25, Contest("dense search", lambda: len(dense.search(asked, DEPTH).offsets) - 1, bare)]
+
+
+def sizes(what: str, vector: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    same = {"kind": "elastic", "index": f"dmqr-rate-{what}-{uuid.uuid4().hex[:8]}", "replicas": 0}
+    return {"bm25": same, "dense": same | {"encoder": ENCODER, "vector": vector}}
+
+
+def documents(corpus: Path, vectors: bool) -> list[dict[str, Any]]:
+    table = pq.read_table(corpus)
+    texts = joined(table)
+    ids, titles = table.column("doc_id").to_pylist(), table.column("title").to_pylist()
+    made = [{"doc_id": i, "title": t, "text": x} for i, t, x in zip(ids, titles, texts, strict=True)]
+    if vectors:
+        for document, vector in zip(made, random_vectors(texts), strict=True):
+            document |= {"vector": vector.tolist(), "passage": hashlib.sha256(document["text"].encode()).hexdigest()[:32]}
+    return made
+
+
+def build(corpus: Path, vectors: bool) -> Spent:
+    """Ours, from Parquet to the switched alias."""
+    began, used = time.perf_counter(), time.process_time()
+    made = build_elastic_index(fields_of(vectors), corpus, load=InProcessLoader(encode=random_vectors))
+    spent = Spent(time.perf_counter() - began, time.process_time() - used)
+    client().indices.delete(index=made.name)
+    return spent
+
+
+def bulk(ready: list[dict[str, Any]]) -> Spent:
+    """The client's own bulk helper."""
+    es, name = client(), f"dmqr-rate-bare-{uuid.uuid4().hex[:8]}"
+    began, used = time.perf_counter(), time.process_time()
+    mapping = fields_of("vector" in ready[0]).mapping(DIM)
+    es.indices.create(index=name, mappings=mapping, settings={"number_of_replicas": 0, "refresh_interval": "-1"})
+    actions: Iterator[dict[str, Any]] = ({"_op_type": "create", "_id": one["doc_id"], "_source": one} for one in ready)
+    for _ in helpers.parallel_bulk(es, actions, index=name, thread_count=THREADS, chunk_size=500):
+        pass
+    es.indices.refresh(index=name)
+    es.options(request_timeout=600).indices.forcemerge(index=name, max_num_segments=1)
+    spent = Spent(time.perf_counter() - began, time.process_time() - used)
+    assert es.count(index=name)["count"] == len(ready)
+    es.indices.delete(index=name)
+    return spent
+
+
+def fields_of(vectors: bool) -> Fields:
+    """The fields of a new index, with vectors or without."""
+    blocks = sizes("index", {"type": "int8_hnsw"})
+    wanted = blocks if vectors else {"bm25": blocks["bm25"]}
+    (fields,) = elastic_indexes({name: typed(one) for name, one in wanted.items()}).values()
+    return fields
+
+
+@contextlib.contextmanager
+def server() -> Iterator[None]:
+    """The one that ELASTICSEARCH_URL names, whose indexes of ours are removed at the end, or one of our own for this time."""
+    if os.environ.get("ELASTICSEARCH_URL"):
+        try:
+            yield
+        finally:
+            remove_indexes("dmqr-rate-")
+        return
+    own = Server(shared() / "elasticsearch" / "serve").start()
+    os.environ["ELASTICSEARCH_URL"] = own.url
+    try:
+        yield
+    finally:
+        own.remove()
