@@ -258,7 +258,7 @@ def test_in_one_process_every_stage_has_one_worker_and_all_cores(monkeypatch: py
     assert isinstance(session, InProcessSession)
     assert session.pools == {"rewrite": Pool(1, 1, 0.0), "retrieve": Pool(1, CORES, 0.0), "rerank": Pool(1, CORES, 0.0)}
     assert (session.local, session.task_cpus) == (True, 0)
-    assert session.resources == Resources(1, CORES, 0.0, CORES, 0.0)
+    assert session.resources == Resources(1, CORES, 0.0, CORES)
     session.close()
 
 
