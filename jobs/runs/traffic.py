@@ -8,18 +8,20 @@ from cluster.run.shards import Plan
 from jobs.terminal.formats import percent
 
 
-def covered(plan: Plan, counts: Mapping[str, int]) -> float:
-    """Returns the share of the traffic whose queries are committed.
+def covered(plan: Plan, counts: Mapping[str, int]) -> float | None:
+    """Returns the share of the traffic whose queries are committed; None where nobody asked anything.
 
     Args:
         plan: of the run.
         counts: sums over the committed shards.
     """
-    return counts.get("log_rows", 0) / max(1, plan.counts["traffic"])
+    traffic = plan.counts.get("traffic")
+    return counts.get("log_rows", 0) / traffic if traffic else None
 
 
 def covered_words(plan: Plan, counts: Mapping[str, int]) -> str:
-    """Returns `covered` in words that go on behind others; "" where all is committed."""
-    if counts.get("queries", 0) == plan.counts["queries"]:
+    """Returns `covered` in words that go on behind others; "" where all is committed, or it is not known."""
+    share = covered(plan, counts)
+    if share is None or counts.get("queries", 0) == plan.counts["queries"]:
         return ""
-    return f", {percent(covered(plan, counts))} of the traffic"
+    return f", {percent(share)} of the traffic"
