@@ -202,6 +202,8 @@ def ablation_at(
         "began": "2026-03-01T01:02:03Z",
         "wall_seconds": 75.0,
         "status": "finished",
+        "outages": [],
+        "queued": {},
         "pools": {"rewrite": {"workers": 2, "cpus": 1, "gpus": 0.0}},
         "resources": {"nodes": 1, "cpus": 4.0, "gpus": 0.0},
     }

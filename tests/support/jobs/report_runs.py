@@ -237,6 +237,7 @@ class RunMaker:
     def _record(self, config: Config, status: str, strategies: Sequence[Row]) -> None:
         start = {
             "start": 1, "began": "2026-03-01T01:02:03Z", "wall_seconds": 75.0, "status": status, "task_slots": 4,
+            "outages": [], "queued": {},
             "pools": {"rewrite": {"workers": 2, "cpus": 1, "gpus": 0.0}}, "resources": {"nodes": 1, "cpus": 4.0, "gpus": 0.0},
         }  # fmt: skip
         record = {
