@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from retrievers.rerankers.cross_encoder import rounded_scores
-from retrievers.served.client import ModelServer, in_order
+from retrievers.retriever import distinct
+from retrievers.served.client import PROBE, ModelServer, in_order
 from retrievers.served.facts import served_facts
-from retrievers.served.pairs import PairsAtServer
 from retrievers.settings import RerankSettings
 
+_DECIMALS = 6  # of probabilities: 4, as of logits, would tie all that is irrelevant
+_Pair = tuple[str, str]
 
-class ServerReranker(PairsAtServer):
-    """A cross-encoder at a server."""
+
+class ServerReranker:
+    """A cross-encoder at a server. Cost: one request for each query and `batch` of its passages."""
 
     def __init__(self, settings: RerankSettings, *, patient: bool = False) -> None:
         """Asks the server for the model, and for one score.
@@ -27,13 +32,15 @@ class ServerReranker(PairsAtServer):
             RetrieverError: The server is away or refuses the key; it does not have the model, or the model gives no scores.
         """
         self._settings = settings
-        server = ModelServer("rerank: model", settings, patient=patient)
+        self._server = server = ModelServer("rerank: model", settings, patient=patient)
         self._facts = facts = served_facts(server, "reranker")
         known = facts.max_length or settings.max_length
         self._max_length = known if facts.api == "tei" else min(settings.max_length, known)
-        url = f"{server.root if facts.api == 'tei' else server.base}/rerank"
-        super().__init__(server, url, min(settings.batch, facts.max_batch or settings.batch))
-        self.probe()
+        self._url = f"{server.root if facts.api == 'tei' else server.base}/rerank"
+        self._batch = min(settings.batch, facts.max_batch or settings.batch)
+        self._sent: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        server.probe(self._url, self._body(PROBE, [PROBE]), lambda found: _scores(found, 1), "scores", "reranks")
 
     def identity(self) -> dict[str, Any]:
         """Returns the identity of the scores, as far as the server says it, as JSON values."""
@@ -47,7 +54,47 @@ class ServerReranker(PairsAtServer):
         length = {} if self._facts.api == "openai" else {"max_length": self._max_length}
         return {"kind": "server", "model": settings.model, **raw, **self._facts.identity, **length, **instructions}
 
-    def body(self, query: str, passages: Sequence[str]) -> dict[str, Any]:
+    def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
+        """Returns the rounded score of each pair, shape (n,); equal pairs are scored once.
+
+        Raises:
+            ValueError: The numbers of queries and passages differ.
+            TextRefused: The server does not take one of the pairs.
+            RetrieverError: The server gives no good answer for `patience_minutes`, or refuses the key.
+        """
+        unique, inverse = distinct(list(zip(queries, passages, strict=True)))
+        if not unique:
+            return np.empty(0)
+        of_query: dict[str, list[_Pair]] = {}
+        for pair in unique:
+            of_query.setdefault(pair[0], []).append(pair)
+        batches = [
+            pairs[start : start + self._batch] for pairs in of_query.values() for start in range(0, len(pairs), self._batch)
+        ]
+        parts = self._server.answers(batches, self._send)
+        found = {
+            pair: score for batch, scores in zip(batches, parts, strict=True) for pair, score in zip(batch, scores, strict=True)
+        }
+        scores = np.array([found[pair] for pair in unique])[inverse]
+        return np.round(scores, _DECIMALS) if self._facts.api == "openai" else rounded_scores(scores)
+
+    def requests(self, queries: Iterable[str]) -> Counter[str]:
+        """Returns the requests that were sent for each of these queries since it was last asked for."""
+        with self._lock:
+            return Counter({query: self._sent.pop(query) for query in set(queries) & self._sent.keys()})
+
+    def _send(self, pairs: Sequence[_Pair], stop: threading.Event) -> list[float]:
+        query = pairs[0][0]
+        body = self._body(query, [passage for _, passage in pairs])
+        return self._server.ask(
+            self._url, body, lambda found: _scores(found, len(pairs)), stop=stop, sending=lambda: self._count(query)
+        )
+
+    def _count(self, query: str) -> None:
+        with self._lock:
+            self._sent[query] += 1
+
+    def _body(self, query: str, passages: Sequence[str]) -> dict[str, Any]:
         """Returns the body of a request."""
         settings = self._settings
         query = (settings.query_instruction or "") + query or " "  # TEI refuses an empty text
@@ -61,14 +108,6 @@ class ServerReranker(PairsAtServer):
                 "use_activation": False, "truncate_prompt_tokens": self._max_length, "max_tokens_per_query": longest_query,
             }  # fmt: skip
         return body
-
-    def read(self, answer: Any, count: int) -> list[float]:
-        """Returns the scores of an answer in the order of its request; raises ValueError if it is invalid."""
-        return _scores(answer, count)
-
-    def rounded(self, scores: np.ndarray) -> np.ndarray:
-        """Returns probabilities or logits as they are compared."""
-        return super().rounded(scores) if self._facts.api == "openai" else rounded_scores(scores)
 
 
 def _scores(answer: Any, count: int) -> list[float]:

@@ -28,7 +28,7 @@ from jobs.chain.web.texts import document_pages
 from jobs.tables import nested, with_appended, with_columns, with_failure
 from retrievers.ranking import offsets_of, ranks
 from retrievers.reranker import OfPlugin, Reranker, open_reranker
-from retrievers.served.pairs import PairsAtServer
+from retrievers.served.reranker import ServerReranker
 
 PORTION = 2048  # pairs scored between two progress reports: some minutes on two CPU cores; sorted by length within a portion
 
@@ -188,7 +188,7 @@ def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:
 
     A call that raises tells none, so they are told when its queries are scored in smaller blocks.
     """
-    return reranker.requests(queries) if isinstance(reranker, PairsAtServer | OfPlugin) else Counter()
+    return reranker.requests(queries) if isinstance(reranker, ServerReranker | OfPlugin) else Counter()
 
 
 def _score(
