@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import sys
 from collections.abc import Sequence
@@ -23,44 +22,21 @@ from retrievers.settings import RerankSettings
 # Gemma's vocabulary of 256,000 a quarter of a gigabyte in half precision, so 32 pairs take 8 GB. If that does not
 # fit, FlagEmbedding repeats the pass with three quarters of the batch until it fits.
 _TOKENS = {"cpu": 4096, "cuda": 16_384}
-_MODELS = "FlagEmbedding.inference.reranker.decoder_only.models"
-_MODELING_CODE = {  # in FlagEmbedding: module and class of the model, module and class of its configuration
-    "layerwise": (
-        "modeling_minicpm_reranker", "LayerWiseMiniCPMForCausalLM", "configuration_minicpm_reranker", "LayerWiseMiniCPMConfig"
-    ),
-    "lightweight": ("gemma_model", "CostWiseGemmaForCausalLM", "gemma_config", "CostWiseGemmaConfig"),
-}  # fmt: skip
 
 
 def check_loads(settings: RerankSettings, architecture: str) -> None:
-    """Checks that FlagEmbedding's code of an architecture works with the installed version of transformers.
-
-    A model of one layer and eight dimensions is created and scores one text. Models with code of their own are not checked.
+    """Refuses the architectures whose code in FlagEmbedding is written for transformers 4, which vLLM does not work with.
 
     Raises:
-        RetrieverError: It does not work; the message has the versions and the error.
+        RetrieverError: It is one of them, and its model may not bring code of its own.
     """
-    if architecture not in _MODELING_CODE or settings.trust_remote_code:
-        return
-    import torch
-
-    module, name, config_module, config_name = _MODELING_CODE[architecture]
-    try:
-        config = getattr(importlib.import_module(f"{_MODELS}.{config_module}"), config_name)(
-            vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
-            num_key_value_heads=1, head_dim=8, start_layer=1, layer_sep=1, layer_wise=True, head_multi=True,
-            tie_word_embeddings=False,
-        )  # fmt: skip
-        net = getattr(importlib.import_module(f"{_MODELS}.{module}"), name)(config)
-        ids = torch.ones(1, 3, dtype=torch.long)
-        net(input_ids=ids, attention_mask=ids, output_hidden_states=True, cutoff_layers=[1])
-    except Exception as e:
-        versions = " and ".join(f"{name} {importlib.metadata.version(name)}" for name in ("FlagEmbedding", "transformers"))
+    if architecture in ("layerwise", "lightweight") and not settings.trust_remote_code:
         raise RetrieverError(
             "model-unfit",
-            f"rerank: architecture {architecture} of model {settings.model} does not work with {versions}: {type(e).__name__}: "
-            f"{one_line(e)}; name another model, or set rerank.trust_remote_code: true where the model's own code does",
-        ) from e
+            f"rerank: model {settings.model} is {architecture}, and FlagEmbedding has the code of those for transformers 4 "
+            f"alone, found {importlib.metadata.version('transformers')}; name another, such as BAAI/bge-reranker-v2-gemma, or "
+            "set rerank.trust_remote_code: true where the code beside its weights works",
+        )
 
 
 class LlmReranker(LoadedReranker):

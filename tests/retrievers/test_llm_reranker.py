@@ -154,23 +154,23 @@ def test_code_of_its_own_is_not_run_unless_it_is_trusted(model: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "class_name", "error", "own_error"),
+    ("make", "class_name", "own_error"),
     [
-        (make_layerwise, "LayerWiseFlagLLMReranker", "KeyError: 'type'", ValueError),
-        (make_lightweight, "LightWeightFlagLLMReranker", "TypeError: cannot unpack non-iterable NoneType object", TypeError),
+        (make_layerwise, "LayerWiseFlagLLMReranker", ValueError),
+        (make_lightweight, "LightWeightFlagLLMReranker", TypeError),
     ],
     ids=["layerwise", "lightweight"],
 )
 def test_what_does_not_work_with_this_transformers(
-    model: Any, make: Callable[..., Path], class_name: str, error: str, own_error: type[Exception]
+    model: Any, make: Callable[..., Path], class_name: str, own_error: type[Exception]
 ) -> None:
     """FlagEmbedding 1.4.2's own code for these two is of transformers 4. Where that has changed, compare scores here."""
     folder = model(make)
     architecture = make.__name__.removeprefix("make_")
     for act in (open_reranker, reranker_identity):
         said = refusal(act, folder)
-        assert f"architecture {architecture} of model {folder} does not work with FlagEmbedding 1." in said
-        assert error in said
+        assert f"rerank: model {folder} is {architecture}, and FlagEmbedding has" in said
+        assert "for transformers 4 alone, found 5." in said
     import FlagEmbedding
 
     with pytest.raises(own_error):
