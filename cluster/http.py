@@ -17,6 +17,17 @@ from urllib.request import getproxies, proxy_bypass
 
 FATAL = frozenset({401, 402, 403, 404, 405})  # wrong key, account or address: every request would get it
 OF_ONE = frozenset({403, 404, 405})  # a moderator or a firewall gives them to single requests, too
+_SPENT = re.compile(  # how servers name an account without credit, whatever the status: 429 of OpenAI, 400 of Anthropic
+    rb'"(?:insufficient_quota|exceeded_current_quota_error|billing_(?:error|not_active|hard_limit_reached)'
+    rb'|insufficient_balance|arrearage|terminal_quota_exhausted)\\*"|"message"\s*:\s*"Your credit balance is too low',
+    re.I,
+)
+_PLAN_USED_UP = frozenset({432, 433})  # of Tavily
+_STATUSES = {  # of errors that are named and not numbered, by OpenAI's and Anthropic's names
+    "invalid_request_error": 400, "invalid_api_key": 401, "authentication_error": 401, "insufficient_quota": 402,
+    "permission_error": 403, "not_found_error": 404, "rate_limit_error": 429, "rate_limit_exceeded": 429,
+    "overloaded_error": 529,
+}  # fmt: skip
 _IN_A_ROW = 20  # refusals without an answer between them, after which it is not single requests any more
 _MAY_HOLD_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F]|\xed|\x00")  # as escapes, as bytes, in UTF-16
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]{0,15}(?:_[A-Z0-9]{0,15})*")
@@ -180,6 +191,29 @@ def proxy_of(base: str) -> str | None:
     return proxy
 
 
+def meant_status(status: int, content: bytes) -> int:
+    """Returns the status that a response means: that of an error inside HTTP 200, and 402 where the account is spent.
+
+    OpenRouter and other gateways put the error of a provider, with its status, into a response of their own.
+    """
+    if 200 <= status < 300 and b'"error"' in content:
+        with suppress(ValueError, RecursionError):
+            status = _named_status(parsed_json(content)) or status
+    return 402 if status in _PLAN_USED_UP or (status in (400, 403, 429) and _SPENT.search(content)) else status
+
+
+def _named_status(found: Any) -> int | None:
+    """Returns the status that an error names by number or kind: that of a response, or of its choice without a text."""
+    error = found.get("error") if isinstance(found, dict) else None
+    if not error and isinstance(found, dict) and isinstance(found.get("choices"), list):
+        choice = next((one for one in found["choices"] if isinstance(one, dict)), {})
+        message = choice.get("message")
+        error = None if isinstance(message, dict) and message.get("content") else choice.get("error")
+    names = [str(error.get(key)).casefold() for key in ("code", "status", "type")] if isinstance(error, dict) else []
+    numbers = [int(name) for name in names if re.fullmatch(r"[45]\d\d", name)]
+    return next(iter([*numbers, *(_STATUSES[name] for name in names if name in _STATUSES)]), None)
+
+
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Returns the seconds in Retry-After, None without it; a date is compared with the server's own clock, `Date`."""
     value = headers.get("Retry-After", "").strip()
@@ -197,7 +231,7 @@ def fatal_status(status: int, url: str, said: str, key: ApiKey) -> tuple[str, st
     """Returns the error code and the message for a status that every request to a URL would get.
 
     Args:
-        status: 401 and 403: no access; 402: not paid; else: nothing is there.
+        status: 401 and 403: no access; 402: not paid; else: nothing is there, or not the model.
         url: What was asked.
         said: The status and the server's words.
         key: That was sent.
@@ -209,4 +243,6 @@ def fatal_status(status: int, url: str, said: str, key: ApiKey) -> tuple[str, st
         return "server-access", f"{url} wants a key ({said}); name the environment variable that has it in api_key_env"
     if status == 402:
         return "server-access", f"{url} wants to be paid first ({said}); look at the account of the key"
+    if status == 404 and re.search(r"\bmodel\b", said, re.I):
+        return "model-missing", f"{url} does not have the model ({said}); name one that it has"
     return "server-away", f"{url} is not there ({said}); correct base_url, which usually ends in /v1"

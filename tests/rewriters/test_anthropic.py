@@ -16,6 +16,7 @@ from rewriters.engines.openai.protocol import ChatResponse, RequestFailure
 from rewriters.engines.settings import AnthropicSettings
 from tests.support.rewriters.fake_server import Reply
 from tests.support.rewriters.messages_server import MessagesServer, message, overloaded
+from tests.support.wire_errors import no_access, waited_for
 
 KEY = "sk-ant-very-secret-0123456789"
 SHARED = "Rewrite the query at the end, and reply with nothing else. "
@@ -146,6 +147,25 @@ def test_failures_are_retried_as_of_other_servers(server: MessagesServer, opened
     assert (wrong.error_reason, wrong.error_message) == ("bad_request", "HTTP 400: no")
 
 
+@waited_for
+def test_an_error_inside_a_good_answer_is_the_status_that_it_names(
+    server: MessagesServer, opened: Opened, content: bytes
+) -> None:
+    server.fail(SHARED + "tides", Reply(content=content), times=2)
+    (tides,) = answers(opened(attempts=1), asked("tides"))
+    assert (tides.text is None, tides.attempts) == (False, 3)
+
+
+@no_access
+def test_no_access_ends_the_run_whatever_the_status(
+    server: MessagesServer, opened: Opened, status: int, content: bytes
+) -> None:
+    server.answer = lambda _: Reply(status, content)
+    with pytest.raises(RewriterError, match=r"refuses the key in ANTHROPIC_API_KEY|wants to be paid first") as refused:
+        answers(opened(max_in_flight=1), asked("tides"), asked("moon"))
+    assert (refused.value.code, len(server.bodies) <= 2) == ("server-access", True)
+
+
 def test_a_field_that_a_model_refuses_is_left_out(server: MessagesServer, opened: Opened) -> None:
     def answer(body: dict[str, Any]) -> Reply | None:
         said = b'{"type": "error", "error": {"type": "invalid_request_error", "message": "`temperature` is deprecated for it"}}'
@@ -179,6 +199,7 @@ def test_the_check_knows_models_that_are_not_listed(server: MessagesServer, open
     opened().check()
     server.aliases.add("claude-latest")
     opened(model="claude-latest").check()
+    assert [body["model"] for body in server.bodies] == ["claude-latest"]
     with pytest.raises(RewriterError, match=r"no model 'claude-c' at .*claude-a"):
         opened(model="claude-c").check()
 

@@ -218,7 +218,8 @@ def test_a_bad_request_is_not_sent_again(server: FakeServer, opened: Opened, sta
         (FAULTS["401"], r"/v1/chat/completions wants a key \(HTTP 401: Incorrect API key\); name .* in api_key_env"),
         (refusal(403, "no"), "wants a key"),
         (refusal(402, "no money"), r"wants to be paid first \(HTTP 402: no money\)"),
-        (refusal(404, "no such model"), r"is not there \(HTTP 404: no such model\); correct base_url"),
+        (refusal(404, "no such page"), r"is not there \(HTTP 404: no such page\); correct base_url"),
+        (refusal(404, "no such model"), r"does not have the model \(HTTP 404: no such model\); name one that it has"),
         (Reply(302, b"", {"Location": "/login"}), "is not there"),
     ],
 )

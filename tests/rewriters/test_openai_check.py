@@ -98,23 +98,60 @@ def test_a_server_with_the_model_passes(monkeypatch: pytest.MonkeyPatch) -> None
     [
         (
             refusal(404, "Not Found"),
-            "/v1/models is not there (HTTP 404: Not Found); correct base_url, which usually ends in /v1",
+            "/v1/chat/completions is not there (HTTP 404: Not Found); correct base_url, which usually ends in /v1",
         ),
-        (Reply(307, b"", {"Location": "/login"}), "/v1/models is not there (HTTP 307: no more words)"),
-        (refusal(418, "short and stout"), "/v1/models answers HTTP 418: short and stout; correct base_url, which usually ends"),
-        (Reply(content=b"<html>hello</html>"), "answers with something else than a list of models"),
-        (Reply(content=b'{"data": [1]}'), "answers with something else than a list of models"),
-        (Reply(content=b'{"data": [{"id": 1}]}'), "answers with something else than a list of models"),
-        (Reply(content=b'{"data": []}'), "no model 'tiny' at"),
+        (Reply(307, b"", {"Location": "/login"}), "/v1/chat/completions is not there (HTTP 307: no more words)"),
+        (
+            refusal(418, "short and stout"),
+            "completions answers HTTP 418: short and stout; correct base_url, which usually ends",
+        ),
+        (Reply(content=b"<html>hello</html>"), "completions answers HTTP 200: <html>hello</html>; correct base_url"),
+        (Reply(content=b'{"data": [1]}'), "/v1/chat/completions answers HTTP 200: "),
+        (Reply(content=b'{"data": [{"id": 1}]}'), "/v1/chat/completions answers HTTP 200: "),
+        (
+            Reply(content=b'{"error": {"code": 401, "message": "no key"}}'),
+            "/v1/chat/completions wants a key (HTTP 401: no key)",
+        ),
         (Reply(fault="reset"), "no answer from http://127.0.0.1:"),
         (Reply(fault="hang"), "in time; start the server, or correct base_url"),
         (Reply(fault="cut"), "its body is broken"),
     ],
 )
-def test_an_answer_that_is_no_list_of_models(reply: Reply, said: str) -> None:
-    with FakeServer(reply) as server:
+def test_an_answer_that_is_neither_a_list_of_models_nor_a_completion(reply: Reply, said: str) -> None:
+    with FakeServer(reply, answer=lambda _: reply) as server:
         seconds = 0.3 if reply.fault == "hang" else 10.0  # with less, a busy machine is taken for a hang
         assert said in refused(an_engine(server.address, timeout_seconds=seconds).check)
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        refusal(404, "Invalid request URL"),
+        refusal(400, "No route for that URI"),
+        refusal(403, "You have insufficient permissions for this operation. Missing scopes: api.model.read"),
+        Reply(content=b'{"error": "Unexpected endpoint or method. (GET /v1/models)"}'),
+        Reply(content=b'{"object": "list", "data": []}'),
+        Reply(content=b'{"data": [1]}'),
+        ["tiny:latest"],
+    ],
+)
+def test_where_the_list_of_models_fails_or_lacks_the_name_one_completion_decides(
+    models: Reply | list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    missing = refusal(404, 'model "tinny" not found, try pulling it first')
+    with FakeServer(models, answer=lambda body: missing if body["model"] == "tinny" else None) as server:
+        server.aliases.add("tiny")
+        an_engine(server.address).check()
+        assert [body["model"] for body in server.bodies] == ["tiny"]
+        said = refused(an_engine(server.address, model="tinny").check)
+    assert "does not have the model (HTTP 404" in said or "no model 'tinny' at " in said
+    assert ("tiny:latest" in said) == ("tiny:latest" in caplog.text) == isinstance(models, list)
+
+
+def test_a_field_that_the_first_completion_is_refused_for_is_no_matter_of_the_model() -> None:
+    words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    with FakeServer(refusal(404, "no"), answer=lambda _: refusal(400, words, param="max_tokens")) as server:
+        an_engine(server.address).check()
 
 
 def test_a_list_of_models_need_not_be_wrapped() -> None:
@@ -127,23 +164,23 @@ def test_a_model_that_is_not_listed_gets_the_nearest_and_some_names() -> None:
     with FakeServer(names) as server:
         said = refused(an_engine(server.address, model="tinny-8b").check)
     assert f"no model 'tinny-8b' at {server.address}; did you mean 'tiny-8b'? (known: model-0, " in said
-    assert said.endswith(" and 7 more); name one of them")
+    assert said.endswith(" and 7 more) (HTTP 404: The model `tinny-8b` does not exist); name one of them")
 
 
 def test_a_wrong_key_and_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEA_KEY", "wrong")
     with FakeServer(key=KEY) as server:
         said = refused(an_engine(server.address, api_key_env="TEA_KEY").check)
-        assert "/v1/models refuses the key in TEA_KEY (HTTP 401: Incorrect API key); set TEA_KEY to one that it takes" in said
+        assert "completions refuses the key in TEA_KEY (HTTP 401: Incorrect API key); set TEA_KEY to one that it takes" in said
         said = refused(an_engine(server.address).check)
-        assert "/v1/models wants a key (HTTP 401: Incorrect API key); name the environment variable" in said
+        assert "/v1/chat/completions wants a key (HTTP 401: Incorrect API key); name the environment variable" in said
 
 
 def test_a_busy_server_is_asked_again_before_it_is_refused() -> None:
-    with FakeServer(refusal(503, "loading")) as server:
+    with FakeServer(refusal(503, "loading"), answer=lambda _: refusal(503, "loading")) as server:
         said = refused(an_engine(server.address).check)
-        assert server.listings == 3
-    assert "/v1/models does not work now (HTTP 503: loading); try again when the server does" in said
+        assert (server.listings, len(server.bodies)) == (3, 3)
+    assert "/v1/chat/completions does not work now (HTTP 503: loading); try again when the server does" in said
 
 
 def test_no_server_there() -> None:

@@ -11,7 +11,8 @@ import pytest
 from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request
 from rewriters.engines.openai.engine import OpenaiEngine
-from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
+from tests.support.rewriters.fake_server import FakeServer, Reply, completion, refusal
+from tests.support.wire_errors import no_access, waited_for
 
 Opened = Callable[..., OpenaiEngine]
 
@@ -34,6 +35,30 @@ def test_answers_without_a_choice_are_paid_for_as_the_server_says(server: FakeSe
     assert (once.attempts, once.prompt_tokens, once.cached_tokens, once.completion_tokens) == (2, 11, 4, 8)
     assert always.error_reason == "bad_answer"
     assert (always.attempts, always.prompt_tokens, always.cached_tokens, always.completion_tokens) == (3, 30, 12, 15)
+
+
+@waited_for
+def test_an_error_inside_a_good_answer_is_the_status_that_it_names(server: FakeServer, opened: Opened, content: bytes) -> None:
+    server.fail("tea", Reply(content=content), times=2)
+    tea = outcome(opened(server, attempts=1), "tea")["tea"]
+    assert (tea.text, tea.attempts) == ("answer to: tea", 3)
+
+
+@no_access
+def test_no_access_ends_the_run_whatever_the_status(server: FakeServer, opened: Opened, status: int, content: bytes) -> None:
+    server.answer = lambda _: Reply(status, content)
+    with pytest.raises(RewriterError, match=r"wants a key|wants to be paid first") as refused:
+        outcome(opened(server, max_in_flight=1), "tea", "coffee")
+    assert (refused.value.code, len(server.bodies) <= 2) == ("server-access", True)
+
+
+@pytest.mark.parametrize("error", [{"message": "strange"}, "strange"])
+def test_an_error_of_no_status_is_a_bad_answer(server: FakeServer, opened: Opened, error: object) -> None:
+    server.fail("tea", Reply(content=json.dumps(completion(None) | {"error": error}).encode()))
+    server.fail("coffee", Reply(content=json.dumps(completion("fine") | {"error": error}).encode()))
+    done = outcome(opened(server, attempts=2), "tea", "coffee")
+    assert (done["tea"].error_reason, done["tea"].attempts, done["coffee"].text) == ("bad_answer", 2, "fine")
+    assert done["tea"].error_message == "HTTP 200, but it holds an error: strange"
 
 
 MODERATION = refusal(403, "Your chosen model requires moderation; your input was flagged")

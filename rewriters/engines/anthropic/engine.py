@@ -14,5 +14,5 @@ class AnthropicEngine(OpenaiEngine):
 
     kind = "anthropic"
     protocol: ClassVar[ChatProtocol] = ChatProtocol(
-        protocol.PATH, protocol.headers, protocol.request_body, protocol.parse_response, lists_all=False
+        protocol.PATH, protocol.headers, protocol.request_body, protocol.parse_response
     )

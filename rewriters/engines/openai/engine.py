@@ -100,7 +100,7 @@ class OpenaiEngine:
         self._event_loop: EventLoopThread | None = None
 
     def check(self) -> None:
-        """Asks the server for its models, and finds the tokenizer.
+        """Asks the server for its models, or for a completion if it does not list this one, and finds the tokenizer.
 
         Raises:
             RewriterError: The server, its TLS, the key, the address, the model or the tokenizer is not usable.
@@ -108,7 +108,7 @@ class OpenaiEngine:
         self._counter.check()
         event_loop = EventLoopThread(1)
         try:
-            event_loop.run(self._server.check(self._model))
+            event_loop.run(self._server.check(self._model, self._args))
         finally:
             event_loop.close()
 

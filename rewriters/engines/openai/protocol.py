@@ -205,6 +205,8 @@ def _parse_completion(content: bytes) -> ChatResponse:
         why = error_text(json.dumps(choices[0]["error"]).encode()) if choices[0].get("error") else "nothing more"
         raise _BrokenOffError(f"the server broke its answer off (finish_reason {said[:40]}): {why}")
     text, refusal = _text(message.get("content")), message.get("refusal")
+    if found.get("error") and not text.strip():
+        raise ValueError("it holds an error")
     if isinstance(refusal, str) and refusal.strip() and not text.strip():
         text, finish_reason = refusal, "refusal"
     return ChatResponse(text, finish_reason, _usage(found), _tier(found))
@@ -259,14 +261,12 @@ class ChatProtocol:
         headers: The headers that carry a key, and what else each request has.
         request_body: As `request_body`.
         parse_response: As `parse_response`.
-        lists_all: Whether the list of models has every name that is taken; else a name is asked for, too.
     """
 
     path: str
     headers: Callable[[str | None], dict[str, str]]
     request_body: Callable[[str, Request, Mapping[str, Any], Collection[str]], tuple[dict[str, Any], tuple[str, ...]]]
     parse_response: Callable[[int, Mapping[str, str], bytes], ChatResponse | RequestFailure]
-    lists_all: bool = True
     text_path: str | None = None
 
     def path_of(self, request: Request) -> str:

@@ -7,20 +7,31 @@ is not read, since its passwords are not meant for this server.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import ssl
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
-from urllib.parse import quote
 
 import aiohttp
 
 from cluster.cause import redacted
 from cluster.errors import RewriterError, nearest
-from cluster.http import ApiKey, fatal_status, parsed_json, proxy_of, retry_after, server_address
-from rewriters.engines.openai.protocol import ChatProtocol, RequestFailure, error_text, is_fatal
+from cluster.http import ApiKey, fatal_status, meant_status, parsed_json, proxy_of, retry_after, server_address
+from rewriters.engines.openai import fields
+from rewriters.engines.openai.protocol import (
+    FIELD_REJECTIONS,
+    ChatProtocol,
+    ChatResponse,
+    RequestFailure,
+    encode,
+    error_text,
+    is_fatal,
+)
 from rewriters.engines.settings import ServerEngineSettings
+
+_log = logging.getLogger(f"dmqr.{__name__}")
 
 _KEEPALIVE = 4.0  # seconds: uvicorn closes an idle connection after 5, and a request sent just then is lost
 _MAX_BYTES = 16 * 2**20  # of a response
@@ -71,7 +82,7 @@ class ChatServer:
         """Sends one request, to a path behind the base URL (None: that of messages), and waits for the answer.
 
         Returns:
-            The status (0: none came), the headers, and the body or why there is none.
+            The status that it means (0: none came), the headers, and the body or why there is none.
 
         Raises:
             RewriterError: The session is closed.
@@ -92,40 +103,43 @@ class ChatServer:
             if status != 401 or not self.key.renewed(used):  # a key that was replaced in its file
                 return status, headers, answer
 
-    async def check(self, model: str) -> None:
-        """Asks the server for its models.
+    async def check(self, model: str, args: Mapping[str, Any]) -> None:
+        """Looks for a model in the server's list; where it is not there, or there is no list, one completion decides.
 
         Raises:
-            RewriterError: The server does not list the model, or does not answer.
+            RewriterError: The server does not have the model, or does not answer.
         """
-        url = f"{self.base}/models"
-        status, content = await self._get(url)
-        busy = status == 429 or status >= 500
+        status, content = await self._asked(f"{self.base}/models")
+        names = _models(content) if status == 200 and isinstance(content, bytes) else None
+        if names is not None and model in names:
+            return
+        if isinstance(content, bytes):
+            body = self._protocol.probe_body(model, args, ())
+            status, content = await self._asked(self._completions_url, encode(body))
         if isinstance(content, RequestFailure):
             raise self.error("server-away", f"{content.message}; {_remedy(content.message)}")
-        said = f"HTTP {status}: {error_text(content) or 'no more words'}"
+        listed = nearest(model, names or ())
+        answered = isinstance(self._protocol.parse_response(status, {}, content), ChatResponse)
+        if answered or fields.refused(fields.error_details(content), body, args.keys()):  # which other requests go without
+            if names:
+                _log.warning("%s does not list the model %r, and answers for it%s", self.base, model, listed)
+            return
+        url, said = self._completions_url, f"HTTP {status}: {error_text(content) or 'no more words'}"
+        if names is not None and status in FIELD_REJECTIONS:
+            raise self.error("model-missing", f"no model {model!r} at {self.base}{listed} ({said}); name one of them")
         if is_fatal(status):
-            raise self.fatal_error(status, said, url)
-        if busy:
+            raise self.fatal_error(status, said)
+        if status == 429 or status >= 500:
             raise self.error("server-away", f"{url} does not work now ({said}); try again when the server does")
-        if status != 200:
-            raise self.error("server-away", f"{url} answers {said}; correct base_url, which usually ends in /v1")
-        names = _models(content)
-        if names is None:
-            raise self.error(
-                "server-away",
-                f"{url} answers with something else than a list of models; correct base_url, which usually ends in /v1",
-            )
-        if model not in names and (self._protocol.lists_all or (await self._get(f"{url}/{quote(model)}"))[0] != 200):
-            listed = nearest(model, names)
-            raise self.error("model-missing", f"no model {model!r} at {self.base}{listed}; name one of them")
+        raise self.error("server-away", f"{url} answers {said}; correct base_url, which usually ends in /v1, or the model")
 
-    async def _get(self, url: str) -> tuple[int, bytes | RequestFailure]:
-        """Returns the status of a page and the page, or why there is none; asks a busy server again."""
-        async with self._new_session(min(_CHECK_TIMEOUT, self._seconds)) as session:
+    async def _asked(self, url: str, body: bytes | None = None) -> tuple[int, bytes | RequestFailure]:
+        """Returns the status and the content of an answer, or why there is none; asks a busy server again."""
+        async with self._new_session(self._seconds if body else min(_CHECK_TIMEOUT, self._seconds)) as session:
             for attempt in range(1, _CHECK_ATTEMPTS + 1):
                 key = self._protocol.headers(self.key.value)
-                status, headers, content = await self._exchange(session.get(url, headers=key, allow_redirects=False))
+                call = session.request("POST" if body else "GET", url, data=body, headers=key, allow_redirects=False)
+                status, headers, content = await self._exchange(call)
                 if not (status == 429 or status >= 500) or attempt == _CHECK_ATTEMPTS:
                     break
                 await asyncio.sleep(min(retry_after(headers) or 0.5 * attempt, 2.0))
@@ -161,7 +175,8 @@ class ChatServer:
         try:
             async with call as response:
                 status, headers = response.status, response.headers
-                return status, headers, await _read(response)
+                content = await _read(response)
+                return meant_status(status, content), headers, content
         except aiohttp.ConnectionTimeoutError:
             failure = RequestFailure("unavailable", f"no connection to {self.base}: timed out", uses_attempt=False)
         except TimeoutError:

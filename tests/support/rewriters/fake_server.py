@@ -51,7 +51,7 @@ def completion(text: object = "fine", usage: object = None, finish_reason: objec
         "object": "chat.completion",
         "model": "what-the-server-calls-itself",
         "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
-        "usage": usage,
+        **({} if usage is None else {"usage": usage}),
     } | more
 
 
@@ -170,7 +170,6 @@ class FakeServer:
         app.router.add_post(self.path, self._complete)
         if self.text_path is not None:
             app.router.add_post(self.text_path, self._complete)
-        app.router.add_get("/v1/models/{name}", self._show)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True, backlog=2048)
@@ -206,6 +205,8 @@ class FakeServer:
             if self.most is not None and self.in_flight > self.most:
                 return await self._reply(request, refusal(429, "too many at a time"))
             reply = self._fault(prompt) or (self.answer(body) if self.answer else None)
+            if reply is None and isinstance(self.models, list) and body["model"] not in {*self.models, *self.aliases}:
+                reply = refusal(404, f"The model `{body['model']}` does not exist", code="model_not_found")
             if reply is not None:
                 return await self._reply(request, reply)
             async with self._queue:
@@ -217,13 +218,6 @@ class FakeServer:
             return web.json_response(self.good_text(text, prompt) if "prompt" in body else self.good(text, prompt))
         finally:
             self.in_flight -= 1
-
-    async def _show(self, request: web.Request) -> web.StreamResponse:
-        """One model, by a name that may not be listed."""
-        known = request.match_info["name"] in self.aliases
-        return (
-            web.json_response({"id": "its-full-name"}) if known else await self._reply(request, refusal(404, "no such model"))
-        )
 
     def prompt(self, body: Body) -> str:
         """The prompt of a request."""
