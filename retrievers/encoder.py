@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -57,17 +58,22 @@ def open_encoder(settings: AnyEncoderSettings, device: str = "cpu", *, patient: 
     return Encoder(settings, device)
 
 
-def encoded_passages(encoder: TextEncoder, texts: Sequence[str]) -> np.ndarray:
-    """Returns the vectors of the passages of an index, shape (n, dim), float32.
+@contextmanager
+def refusals_named(texts: Sequence[str], doc_ids: Sequence[str]) -> Iterator[None]:
+    """Names the document whose text a server refuses, where passages are encoded.
 
     Raises:
-        RetrieverError: A server refuses one of them, so that there can be no index of all.
+        RetrieverError: A server refuses a text, so that there can be no index of all.
     """
     try:
-        return encoder.encode([SearchText(text, "passage") for text in texts])
+        yield
     except TextRefused as refused:
+        named = (
+            repr(doc_id) for text, doc_id in zip(texts, doc_ids, strict=True) if SearchText(text, "passage") == refused.item
+        )
         raise RetrieverError(
-            "model-unfit", f"a passage is refused by the {refused}; change the passage, or the model"
+            "model-unfit",
+            f"corpus: document {next(named, '')} is refused by the {refused}; change its text, or name another model",
         ) from None
 
 
@@ -215,7 +221,7 @@ class Encoder:
         """
         if not texts:
             return np.empty((0, self.dim), dtype=np.float32)
-        unique, inverse = distinct([SearchText(text.text, text.kind) for text in texts])  # filters change no vector
+        unique, inverse = distinct(texts)
         wrong = next((each.kind for each in unique if each.kind not in KINDS), None)
         if wrong is not None:
             raise RetrieverError("config-value", f"encoder: unknown kind of text {wrong!r}{nearest(wrong, KINDS)}")
@@ -272,7 +278,7 @@ class RecentVectors:
 
     def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
         """Returns the vectors of `Encoder.encode`."""
-        unique, inverse = distinct([SearchText(text.text, text.kind) for text in texts])
+        unique, inverse = distinct(texts)
         new = [text for text in unique if text not in self._recent]
         known = {text: self._recent[text] for text in unique if text in self._recent}
         known |= dict(zip(new, self._encoder.encode(new), strict=True))

@@ -19,14 +19,15 @@ from retrievers.corpora.corpus import joined
 from retrievers.elastic.bulk import BulkLoader, create_action
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import fetch
-from retrievers.encoder import TextEncoder, encoded_passages, open_encoder
+from retrievers.encoder import TextEncoder, open_encoder, refusals_named
+from retrievers.retriever import SearchText
 from retrievers.settings import AnyEncoderSettings
 
 PASSAGE = "passage"
 """The field with the hash of a document's text."""
 
 Encode = Callable[[Sequence[str]], np.ndarray]
-"""Texts to vectors, shape (n, dim)."""
+"""Texts to vectors, shape (n, dim); raises as `TextEncoder.encode`."""
 
 PassLoader = Callable[[Mapping[str, Any], Iterable[pa.RecordBatch]], "Iterator[LoadCounts]"]
 """Loads the batches of one pass into an index, as `build.ElasticBuild.loader_settings` say."""
@@ -78,15 +79,15 @@ class CorpusLoader:
         if not batch.num_rows:
             return LoadCounts(present=rows)
         texts, counts = joined(batch), LoadCounts(batch.num_rows, rows - batch.num_rows)
+        ids, titles = batch.column("doc_id").to_pylist(), batch.column("title").to_pylist()
         fields: list[dict[str, Any]] = [{} for _ in texts]
         if self._encode is not None and self._vector_field is not None:
             hashes = [text_hash(text) for text in texts]
-            vectors, reused = self._vectors(texts, hashes)
+            vectors, reused = self._vectors(texts, hashes, ids)
             counts = counts._replace(encoded=len(set(hashes)) - reused, reused=reused)
-            fields = [{PASSAGE: one, self._vector_field: vectors[one]} for one in hashes]
+            fields = [{PASSAGE: one, self._vector_field: vectors[one]} if vectors[one].any() else {} for one in hashes]
         others = [name for name in batch.schema.names if name not in ("doc_id", "title", "text")]
         kept = batch.select(others).to_pylist() if others else [None] * len(texts)
-        ids, titles = batch.column("doc_id").to_pylist(), batch.column("title").to_pylist()
         actions = []
         for doc_id, title, text, columns, field in zip(ids, titles, texts, kept, fields, strict=True):
             document = {"doc_id": doc_id, "title": title, self._text_field: text} | field
@@ -109,7 +110,7 @@ class CorpusLoader:
         present = fetch(self._connection, self._index, doc_ids)
         return batch.filter(pa.array([doc_id not in present for doc_id in doc_ids]))
 
-    def _vectors(self, texts: Sequence[str], hashes: Sequence[str]) -> tuple[dict[str, np.ndarray], int]:
+    def _vectors(self, texts: Sequence[str], hashes: Sequence[str], ids: Sequence[str]) -> tuple[dict[str, np.ndarray], int]:
         """Returns a vector for each hash, and how many of them an index held."""
         assert self._encode is not None
         wanted = dict(zip(hashes, texts, strict=True))
@@ -121,7 +122,8 @@ class CorpusLoader:
         reused = len(vectors)
         new = [one for one in wanted if one not in vectors]
         if new:
-            vectors |= dict(zip(new, self._encode([wanted[one] for one in new]), strict=True))
+            with refusals_named(texts, ids):
+                vectors |= dict(zip(new, self._encode([wanted[one] for one in new]), strict=True))
         return vectors, reused
 
     def _stored_vectors(self, index: str, field: str, hashes: list[str]) -> dict[str, np.ndarray]:
@@ -160,7 +162,7 @@ class PassageEncoder:
         with self._lock:
             if self._encoder is None:
                 self._encoder = open_encoder(self._settings, self._device)
-            return encoded_passages(self._encoder, texts)
+            return self._encoder.encode([SearchText(text, "passage") for text in texts])
 
 
 class InProcessLoader:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from cluster.errors import RetrieverError
 from retrievers.analysis.detection import SAMPLE, Told, corpus_analyzer, other_language
 from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
-from retrievers.corpora.corpus import DOCUMENTS, Written, joined, open_arrow, sampled, write_documents
+from retrievers.corpora.corpus import DOCUMENTS, Written, open_arrow, sampled, write_documents
 from retrievers.corpora.files import COLUMNS, Paths, Progress, corpus_files, corpus_schema, doc_id_type
 from retrievers.encoder import encoder_identity, open_encoder
 from retrievers.local.bm25 import bm25_formula, build_bm25, weighted_documents
@@ -165,7 +165,7 @@ def build_local_index(
             elif elsewhere and elsewhere.entry["corpus"] == written.content and elsewhere.entry["fields"]["dense"] == dense:
                 elsewhere.fetch(VECTORS, vectors)
             else:
-                build_vectors(map(joined, _parts(documents)), open_encoder(encoder, device), written.documents, vectors, report)
+                build_vectors(_parts(documents), open_encoder(encoder, device), written.documents, vectors, report)
             dim = int(np.load(vectors, mmap_mode="r").shape[1])
         entry = {
             "format": FORMAT,

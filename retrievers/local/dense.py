@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from retrievers.corpora.corpus import joined
 from retrievers.corpora.files import Progress
-from retrievers.encoder import RecentVectors, TextEncoder, encoded_passages
+from retrievers.encoder import RecentVectors, TextEncoder, refusals_named
 from retrievers.joined import search_vectors
 from retrievers.retriever import Alive, JoinedText, RankedLists, SearchText, distinct, no_heartbeat, ranked_lists
 
@@ -20,16 +21,20 @@ _DECIMALS = 6
 _MOST_CANDIDATES = 20  # for each hit that is asked for: bounds the memory where many documents have one vector
 
 
-def build_vectors(texts: Iterable[list[str]], encoder: TextEncoder, total: int, path: Path, progress: Progress) -> None:
-    """Encodes texts, in row order and in batches, as passages into a memory-mapped array of NumPy's format, float32.
+def build_vectors(
+    documents: Iterable[pa.RecordBatch], encoder: TextEncoder, total: int, path: Path, progress: Progress
+) -> None:
+    """Encodes documents, in row order and in batches, as passages into a memory-mapped array of NumPy's format, float32.
 
-    `total` is the number of texts; `progress` is called with "dense", texts done, texts in all.
+    `total` is the number of documents; `progress` is called with "dense", documents done, documents in all.
     """
     vectors = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(total, encoder.dim))  # type: ignore[no-untyped-call, unused-ignore]  # newer NumPys have its types
     done = 0
-    for part in texts:
-        vectors[done : done + len(part)] = encoded_passages(encoder, part)
-        done += len(part)
+    for part in documents:
+        texts = joined(part)
+        with refusals_named(texts, part.column("doc_id").to_pylist()):
+            vectors[done : done + len(texts)] = encoder.encode([SearchText(text, "passage") for text in texts])
+        done += len(texts)
         progress("dense", done, total)
     vectors.flush()
 
@@ -69,7 +74,7 @@ def nearest_rows(queries: np.ndarray, vectors: np.ndarray, depth: int) -> list[t
 
     Args:
         queries: Shape (n, dim), float32; n up to some hundreds.
-        vectors: Shape (rows, dim), float32; may be a memory map.
+        vectors: Shape (rows, dim), float32; may be a memory map. A row of zeros, of a blank document, is not found.
         depth: Most rows for each query.
 
     Returns:
@@ -86,11 +91,14 @@ def nearest_rows(queries: np.ndarray, vectors: np.ndarray, depth: int) -> list[t
     cuts = np.full(len(queries), -np.inf, dtype=np.float32)
     for start in range(0, len(vectors), _ROWS):
         block = np.asarray(vectors[start : start + _ROWS])
-        for i, row in enumerate(queries @ block.T):
+        scores = queries @ block.T
+        zero = np.flatnonzero(scores[:1].ravel() == 0)
+        scores[:, zero[~block[zero].any(axis=1)]] = -np.inf
+        for i, row in enumerate(scores):
             before = candidates[i]
             if not len(before.rows) and len(row) > depth:
                 cuts[i] = _least(row, depth) - slack
-            hits = np.flatnonzero(row >= cuts[i])
+            hits = np.flatnonzero((row >= cuts[i]) & (row > -np.inf))
             if not len(hits):
                 continue
             now = _Candidates(hits + start, row[hits])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from cluster.errors import nearest
 from retrievers.served.server import Server, TextRefused
 from retrievers.settings import ServerSettings
 
@@ -42,6 +43,8 @@ class ModelServer(Server):
         self.model, self.root = settings.model, base.removesuffix("/v1")
         self.opening_patience = self.patience if patient else min(_OPENING_PATIENCE, self.patience)
         """Seconds of retries of the first requests."""
+        self.listed: tuple[str, ...] | None = None
+        """The models that the server lists; None: it has no list."""
         self._refused: dict[Hashable, str] = {}  # a block is halved until its bad rows are found: ask once for each
 
     def probe(self, url: str, body: Any, read: Callable[[Any], Result], gives: str, does: str) -> Result:
@@ -62,6 +65,11 @@ class ModelServer(Server):
             self._probe = lambda: self.ask(url, body, read, fatal=False)
             return result
         except TextRefused as refused:
+            if refused.of_all is not None and (self.listed is None or refused.of_all.code == "server-access"):
+                raise refused.of_all from None
+            if self.listed is not None and self.model not in self.listed:
+                missing = f"the server has no such model{nearest(self.model, self.listed)} ({refused.words})"
+                raise self.error("model-missing", f"{missing}; name one of them") from None
             raise self.error(
                 "model-unfit", f"it gives no {gives}: {refused.words}; name a model that the server {does} with"
             ) from None
@@ -81,12 +89,10 @@ class ModelServer(Server):
             send: Returns a result for each item of a batch, or of a part of one; it gives up when the event is set.
 
         Raises:
-            TextRefused, RetrieverError: Of the first batch that fails; the others are given up.
+            TextRefused, RetrieverError: Of the first batch that fails, with its item; the others are given up.
         """
-        for batch in batches:
-            for item in batch:
-                if item in self._refused:
-                    raise TextRefused(self.what, self._refused[item])
+        for item in (item for batch in batches for item in batch if item in self._refused):
+            raise TextRefused(self.what, self._refused[item], item=item)
         stop = threading.Event()
         with ThreadPoolExecutor(max(1, min(self._settings.max_in_flight, len(batches)))) as threads:
             futures = [threads.submit(self._halved, batch, send, stop) for batch in batches]
@@ -109,6 +115,7 @@ class ModelServer(Server):
                     raise refused.of_all from None
                 if not stop.is_set():
                     self._refused[items[0]] = refused.words
+                refused.item = items[0]
                 raise
             middle = len(items) // 2
             return self._halved(items[:middle], send, stop) + self._halved(items[middle:], send, stop)

@@ -62,20 +62,25 @@ class OpenaiEncoder:
     def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
         """Returns one vector of length 1 per text, shape (n, dim), float32; equal texts of one kind are encoded once.
 
+        A blank passage has none, since many servers refuse it: its vector is 0.
+
         Raises:
             TextRefused: The server does not take one of the texts.
             RetrieverError: The server gives no good answer for `patience_minutes`, or refuses the key.
         """
-        if not texts:
-            return np.empty((0, self.dim), dtype=np.float32)
-        unique, inverse = distinct([self._prefix[text.kind] + text.text for text in texts])
+        vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
+        rows = [row for row, text in enumerate(texts) if text.kind == "query" or text.text.strip()]
+        unique, inverse = distinct([texts[row] for row in rows])
         batches = [unique[start : start + self._batch] for start in range(0, len(unique), self._batch)]
         parts = self._server.answers(batches, self._send)
-        vectors: np.ndarray = np.stack([vector for part in parts for vector in part])[inverse]
+        if rows:
+            vectors[rows] = np.stack([vector for part in parts for vector in part])[inverse]
         return vectors
 
-    def _send(self, texts: Sequence[str], stop: threading.Event) -> list[np.ndarray]:
-        body = self._body | {"input": [text or " " for text in texts]}  # TEI refuses an empty text
+    def _send(self, texts: Sequence[SearchText], stop: threading.Event) -> list[np.ndarray]:
+        body = self._body | {
+            "input": [self._prefix[text.kind] + text.text or " " for text in texts]
+        }  # TEI refuses an empty text
         return list(self._server.ask(self._url, body, lambda found: _vectors(found, len(texts), self.dim), stop=stop))
 
 

@@ -32,30 +32,28 @@ class ServedFacts(NamedTuple):
 def served_facts(server: ModelServer, use: Use) -> ServedFacts:
     """Returns the facts that `GET /info` (text-embeddings-inference) or `GET /v1/models` tells of the server's model.
 
+    A server without that list, or with a name that it does not list, is told by its answer to the first request.
+
     Raises:
-        RetrieverError: The server is away, refuses the key, does not have the model, or has it for another use.
+        RetrieverError: The server is away, or text-embeddings-inference has another model, or has it for another use.
     """
     info: Any = None
     with contextlib.suppress(TextRefused):  # only text-embeddings-inference has it
         info = server.ask(f"{server.root}/info", patience=server.opening_patience, fatal=False)
     if isinstance(info, dict) and isinstance(info.get("model_type"), dict) and "model_id" in info:
+        server.listed = (str(info["model_id"]),)
         return _of_tei(server, use, info)
-    url = f"{server.base}/models"
-    try:
-        listed = server.ask(url, read=_listed, patience=server.opening_patience)
-    except TextRefused as refused:
-        raise server.error(
-            "server-away", f"{url} answers {refused.words}; correct base_url, which usually ends in /v1"
-        ) from None
-    if server.model not in listed:
-        raise server.error("model-missing", f"the server has no such model{nearest(server.model, listed)}; name one of them")
-    return _of_listed(listed[server.model])
+    listed: Mapping[str, Any] = {}
+    with contextlib.suppress(TextRefused):
+        listed = server.ask(f"{server.base}/models", read=_listed, patience=server.opening_patience, fatal=False)
+        server.listed = tuple(listed)
+    return _of_listed(listed.get(server.model, {}))
 
 
 def _of_tei(server: ModelServer, use: Use, info: Mapping[str, Any]) -> ServedFacts:
     if server.model != info["model_id"]:
         raise server.error(
-            "model-missing", f"the server has no such model{nearest(server.model, [str(info['model_id'])])}; name that one"
+            "model-missing", f"the server has no such model{nearest(server.model, server.listed or ())}; name that one"
         )
     (kind, details), *_ = info["model_type"].items()
     if kind != use:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import urllib3
@@ -17,7 +17,7 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from cluster.cause import redacted
 from cluster.errors import RetrieverError
-from cluster.http import FATAL, OF_ONE, ApiKey, fatal_status, parsed_json, retry_after
+from cluster.http import FATAL, OF_ONE, ApiKey, fatal_status, meant_status, parsed_json, retry_after
 from cluster.outages import LONGEST_PAUSE, answered, failed, pause
 from retrievers.served.http import connections, error_text, reason
 
@@ -65,12 +65,15 @@ class TextRefused(Exception):
         words: What the server said.
         reason: In a word: refused, timeout, server_error, bad_answer; stopped, where another request failed.
         of_all: The error if the server refuses every request so; None: the status is of one request.
+        item: The text, or what stands for it, if it was sent alone.
     """
 
-    def __init__(self, what: str, words: str, of_all: RetrieverError | None = None, reason: str = "refused") -> None:
+    def __init__(
+        self, what: str, words: str, of_all: RetrieverError | None = None, reason: str = "refused", item: Hashable = None
+    ) -> None:
         """Sets the attributes; the message names the server, too."""
         super().__init__(f"{what}: {words}")
-        self.words, self.of_all, self.reason = words, of_all, reason
+        self.words, self.of_all, self.reason, self.item = words, of_all, reason, item
 
 
 class ServerAway(RetrieverError):
@@ -223,13 +226,12 @@ class Server:
         if status in _BROKEN or status >= 500:
             raise _Failure(said, "server_error", uses_attempt=True, wait=self._wait(reply.headers) or 0.0)
         self._answered()
-        if fatal and (status in FATAL or status < 400):
-            code, words = fatal_status(status, url, said, self._key)
-            error = self.error(code, words)
-            if status not in OF_ONE or not self._may_be_of_one(status):
+        error = None
+        if status in FATAL or status < 400:
+            error = self.error(*fatal_status(status, url, said, self._key))
+            if fatal and (status not in OF_ONE or not self._may_be_of_one(status)):
                 raise error
-            raise TextRefused(self.what, said, error)
-        raise TextRefused(self.what, said)
+        raise TextRefused(self.what, said, error)
 
     def _may_be_of_one(self, status: int) -> bool:
         """Returns whether a status of `OF_ONE` may be of this request alone."""
@@ -249,7 +251,7 @@ class Server:
             raise _Failure(f"no answer in {seconds:g} s", "timeout", uses_attempt=True) from None
         except (HTTPError, OSError) as error:
             raise _Failure(reason(error), "unavailable", uses_attempt=False) from None
-        return _Reply(answer.status, answer.headers, answer.data)
+        return _Reply(meant_status(answer.status, answer.data), answer.headers, answer.data)
 
     def _failed(self, failure: _Failure, patience: float) -> float:
         """Notes a failure; returns the time of the first one since the latest good answer."""

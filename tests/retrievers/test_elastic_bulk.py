@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from cluster import outages
@@ -15,6 +17,9 @@ from cluster.errors import RetrieverError
 from retrievers.elastic import failures
 from retrievers.elastic.bulk import BulkLoader, create_action
 from retrievers.elastic.connection import Connection
+from retrievers.elastic.passages import CorpusLoader
+from retrievers.retriever import SearchText
+from retrievers.served.server import TextRefused
 from tests.support.cluster.clock import Clock
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.proxy import Fault, Proxy, Request
@@ -79,6 +84,40 @@ def test_each_document_is_sent_once(server: Server) -> None:
     load(connected())
     assert sorted(sent) == IDS
     assert proxy.seen["_bulk"] == 3
+
+
+def test_a_blank_document_has_no_vector_and_one_that_the_encoder_refuses_is_named(server: Server) -> None:
+    sent: list[list[Any]] = []
+
+    def answer(request: Request) -> Fault:
+        sent.extend([json.loads(line) for line in item.splitlines()] for item in request.items)
+        return created(ids(request))
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        if "bad" in texts:
+            raise TextRefused("encoder m at http://h/v1", "HTTP 500: NaN", item=SearchText("bad", "passage"))
+        return np.array([[float(bool(text.strip())), 0.0] for text in texts], dtype=np.float32)
+
+    def batch(**texts: str) -> pa.RecordBatch:
+        return pa.record_batch({"doc_id": [*texts], "title": pa.nulls(len(texts), pa.string()), "text": [*texts.values()]})
+
+    server(answer)
+    settings = {
+        "index": "any",
+        "resumed": False,
+        "text_field": "text",
+        "vector_field": "vector",
+        "dim": 2,
+        "vector_sources": [],
+    }
+    connection = typed({"kind": "elastic", "index": "any", "url_env": "PROXY_URL"})
+    loader = CorpusLoader(settings | {"where": "here", "connection": connection, "in_flight": 2}, encode)
+    loader.add(batch(p=" ", q="sea"))
+    loader.drain()
+    assert {action["create"]["_id"]: "vector" in document for action, document in sent} == {"p": False, "q": True}
+    with pytest.raises(RetrieverError, match=r"^corpus: document 's' is refused by the encoder m at .*: HTTP 500: NaN; change"):
+        loader.add(batch(r="tide", s="bad", t="bad"))
+    loader.close()
 
 
 def test_a_document_that_is_there_already_counts_as_loaded(server: Server) -> None:

@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 
 from cluster import outages
 from cluster.errors import RetrieverError
-from retrievers.encoder import encoded_passages, encoder_differences, encoder_identity
+from retrievers.encoder import encoder_differences, encoder_identity
+from retrievers.local.build import build_local_index
+from retrievers.local.index import open_retriever
+from retrievers.local.settings import LocalSettings
 from retrievers.reranker import reranker_identity
 from retrievers.retriever import SearchText
 from retrievers.served.client import ModelServer
@@ -25,6 +28,7 @@ from retrievers.served.encoder import OpenaiEncoder
 from retrievers.served.reranker import ServerReranker
 from retrievers.served.server import TextRefused
 from retrievers.settings import OpenaiEncoderSettings, RerankSettings
+from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.fake_models import (
     INFERENCE_FAILED,
     NOT_FOUND,
@@ -34,6 +38,7 @@ from tests.support.retrievers.fake_models import (
     tei_error,
     vllm_error,
 )
+from tests.support.wire_errors import no_access, waited_for
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 FORMS = pytest.mark.parametrize("form", ["tei", "vllm"])
@@ -232,7 +237,7 @@ def test_vectors_that_are_none_are_refused(spoil: Callable[[Any], Any], words: s
         with pytest.raises(TextRefused):
             encoder.encode(searches("a", "b"))
         with pytest.raises(TextRefused, match=r"HTTP 200, but") as refused:
-            encoder._send(["a", "b"], threading.Event())
+            encoder._send(searches("a", "b"), threading.Event())
         assert words in str(refused.value)
 
 
@@ -263,6 +268,35 @@ def test_a_slow_answer_uses_up_an_attempt() -> None:
         fake.fail("stuck", Said(200, b"{}", seconds=20.0))
         with pytest.raises(TextRefused, match="no answer in 1 s; sent 2 times"):
             encoder_at(fake, timeout_seconds=1).encode(searches("stuck"))
+
+
+@waited_for
+def test_an_error_inside_a_good_answer_is_the_status_that_it_names(
+    embedding: FakeModels, reranking: FakeModels, content: bytes
+) -> None:
+    encoder, reranker = encoder_at(embedding, attempts=1), reranker_at(reranking, attempts=1)
+    for fake in (embedding, reranking):
+        fake.fail("late", Said(200, content), 2)
+    assert encoder.encode(searches("late")).shape == (1, 3)
+    assert len(reranker.score(["q"], ["late"])) == 1
+    assert (embedding.texts.count("late"), reranking.texts.count("late")) == (3, 3)
+
+
+@no_access
+def test_no_access_ends_the_run_whatever_the_status(
+    embedding: FakeModels, reranking: FakeModels, status: int, content: bytes
+) -> None:
+    encoder, reranker = encoder_at(embedding), reranker_at(reranking)
+    for fake, ask in (
+        (embedding, lambda: encoder.encode(searches("a"))),
+        (reranking, lambda: reranker.score(["q"], ["a"])),
+        (embedding, lambda: encoder_at(embedding)),
+        (reranking, lambda: reranker_at(reranking)),
+    ):
+        fake.always, sent = Said(status, content), len(fake.asked)
+        with pytest.raises(RetrieverError, match=r"wants a key|wants to be paid first") as refused:
+            ask()
+        assert (refused.value.code, len(fake.asked)) == ("server-access", sent + 1)
 
 
 def test_a_server_that_stays_away_ends_the_run_and_is_shown_meanwhile(
@@ -309,6 +343,32 @@ def test_a_server_that_is_not_there(form: str, monkeypatch: pytest.MonkeyPatch) 
     code, words = said(refused(fake, encoder_at))
     assert code == "server-away"
     assert words.endswith("Connection refused; start the server, or correct base_url")
+
+
+@pytest.mark.parametrize(
+    ("models", "more"),
+    [
+        (NOT_FOUND, {}),
+        (Said(400, b'{"error": {"message": "No route for that URI"}}'), {}),
+        (Said(content=b'{"error": "Unexpected endpoint or method. (GET /v1/models)"}'), {}),
+        (Said(content=b'{"object": "list", "data": []}'), {}),
+        (Said(403, b'{"error": {"message": "Missing scopes: api.model.read"}}'), {}),
+        (None, {"id": "tiny:latest"}),
+    ],
+)
+def test_a_server_that_lists_no_models_or_not_all_is_told_by_its_first_answer(
+    models: Said | None, more: dict[str, str]
+) -> None:
+    with FakeModels("openai", embed=embed, score=score) as fake:
+        fake.models = models
+        fake.card |= more
+        assert encoder_at(fake).identity() == {
+            "kind": "openai", "model": "tiny", "dim": 3, "query_prefix": "", "passage_prefix": "",
+        }  # fmt: skip
+        assert len(reranker_at(fake).score(["q"], ["a"])) == 1
+        for opened in (encoder_at, reranker_at):
+            code, line = said(refused(fake, opened, model="tinny"))
+            assert (code, "tinny" in line) == ("model-missing", True), line
 
 
 @FORMS
@@ -358,10 +418,42 @@ def test_a_key_comes_from_the_environment_and_is_in_no_message(form: str, monkey
         )
 
 
-def test_a_passage_that_is_refused_ends_the_build(embedding: FakeModels) -> None:
-    embedding.fail("bad", tei_error(413, "too long", "Validation"))
-    with pytest.raises(RetrieverError, match=r"a passage is refused by the encoder tiny at .*: HTTP 413: too long; change"):
-        encoded_passages(encoder_at(embedding), ["good", "bad"])
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (tei_error(413, "too long", "Validation"), "HTTP 413: too long"),
+        (
+            Said(500, b'{"error": "failed to encode response: json: unsupported value: NaN"}'),
+            "HTTP 500: failed .*NaN; sent 2 times",
+        ),
+    ],
+)
+def test_a_document_that_is_refused_ends_the_build_and_is_named(
+    embedding: FakeModels, write_corpus: Callable[..., Path], tmp_path: Path, fault: Said, words: str
+) -> None:
+    embedding.fail("bad", fault)
+    texts = ["one", "", "two", "one", "bad", *(f"text {n}" for n in range(20)), "bad"]
+    corpus = write_corpus({"doc_id": [f"d{n:02}" for n in range(len(texts))], "text": texts})
+    encoder = {"kind": "openai", "model": "tiny", "base_url": embedding.address, "attempts": 2, "batch": 8}
+    with pytest.raises(RetrieverError, match=rf"corpus: document 'd04' is refused by the encoder tiny at .*: {words}; change"):
+        build_local_index(tmp_path / "index", corpus, index_fields(None, encoder))
+
+
+def test_a_blank_document_is_not_sent_and_has_no_vector(
+    embedding: FakeModels, write_corpus: Callable[..., Path], tmp_path: Path
+) -> None:
+    for blank in ("", " ", " \n"):
+        embedding.fail(blank, Said(400, b'{"error": {"message": "\'$.input\' is invalid."}}'))
+    texts = ["", "a b", "a a", " \n", "far away"]
+    corpus = write_corpus({"doc_id": list("pqrst"), "text": texts})
+    encoder = {"kind": "openai", "model": "tiny", "base_url": embedding.address, "passage_prefix": ""}
+    build_local_index(tmp_path / "index", corpus, index_fields(None, encoder))
+    opened = open_retriever("dense", LocalSettings(kind="local", index=str(tmp_path / "index"), encoder=encoder))
+    for depth in (2, 5):
+        found = opened.search(searches("a b", "far"), depth)
+        assert np.diff(found.offsets).tolist() == [min(depth, 3)] * 2
+        assert set(found.doc_ids.to_pylist()) <= set("qrt")
+    assert embedding.texts.count("a b") == 2  # of the build and of the search
 
 
 # ---------------------------------------------------------------- identity

@@ -43,7 +43,7 @@ def test_nearest(n: int, rows: int, depth: int, block: int, candidates: int, see
         found = nearest_rows(queries, vectors, depth)
     for query, (hits, scores) in zip(queries, found, strict=True):
         products = vectors @ query
-        expected = sorted(range(rows), key=lambda i: (-products[i], i))[:depth]
+        expected = sorted(np.flatnonzero(vectors.any(axis=1)).tolist(), key=lambda i: (-products[i], i))[:depth]
         assert hits.tolist() == expected
         assert scores.tolist() == [products[i] for i in expected]
 

@@ -21,6 +21,7 @@ from retrievers.web.retriever import FailedSearch, Web, WebAnswer
 from retrievers.web.settings import WebSettings
 from tests.support.cluster.clock import Clock
 from tests.support.retrievers.web_server import PAGES, Told, WebServer
+from tests.support.wire_errors import no_access, waited_for
 
 PROVIDERS = ["searxng", "tavily", "brave"]
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -147,6 +148,21 @@ def test_a_search_is_sent_again_when_the_server_was_busy_or_fell_over(server: We
     found = dict(web(server, attempts=2).find(["bread", "tide", "beer"], sent.append))
     assert all(not isinstance(one, FailedSearch) for one in found.values())
     assert sorted(sent) == sorted(server.texts) == ["beer"] * 2 + ["bread"] * 3 + ["tide"] * 2
+
+
+@waited_for
+def test_an_error_inside_a_good_answer_is_the_status_that_it_names(server: WebServer, content: bytes) -> None:
+    server.fail("bread", Told(200, content), 2)
+    assert not isinstance(answers(web(server, attempts=1), "bread")["bread"], FailedSearch)
+    assert server.texts == ["bread"] * 3
+
+
+@no_access
+def test_no_access_ends_the_search_of_all_whatever_the_status(server: WebServer, status: int, content: bytes) -> None:
+    server.always = Told(status, content)
+    with pytest.raises(RetrieverError, match=r"wants a key|refuses the key|wants to be paid first") as refused:
+        answers(web(server, max_in_flight=1), "bread", "tide")
+    assert (refused.value.code, len(server.texts)) == ("server-access", 1)
 
 
 def test_the_wait_that_is_asked_for_is_kept(server: WebServer) -> None:

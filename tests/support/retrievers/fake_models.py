@@ -81,6 +81,7 @@ class FakeModels:
         self.keys: set[str | None] = set()
         self.spoil: Callable[[Any], Any] = lambda answer: answer
         self.always: Said | None = None
+        self.models: Said | None = None  # the answer to GET /v1/models; None: the card
         self.in_flight = self.most_in_flight = 0
         self._faults: dict[str, tuple[Said, float]] = {}
         self._shown: Counter[str] = Counter()
@@ -144,7 +145,7 @@ class FakeModels:
         if self.form == "tei":
             return Said(content=json.dumps(self.info).encode()) if path == "/info" else Said(404)
         if path == "/v1/models":
-            return Said(content=json.dumps({"object": "list", "data": [self.card]}).encode())
+            return self.models or Said(content=json.dumps({"object": "list", "data": [self.card]}).encode())
         return NOT_FOUND
 
     def post(self, path: str, body: Body, key: str | None) -> Said:
