@@ -228,7 +228,8 @@ class Server:
         self._answered()
         error = None
         if status in FATAL or status < 400:
-            error = self.error(*fatal_status(status, url, said, self._key))
+            code, words = fatal_status(status, url, said, self._key)
+            error = self.error(code, words)
             if fatal and (status not in OF_ONE or not self._may_be_of_one(status)):
                 raise error
         raise TextRefused(self.what, said, error)

@@ -128,6 +128,7 @@ FAULTY = {
     "cut": ("bad_answer", 3, "its body is broken"),
     "half": ("bad_answer", 3, "the body is not JSON"),
     "empty": ("bad_answer", 3, "it has no choices"),
+    "stream": ("bad_answer", 3, "the body is not JSON"),
     "hang": ("timeout", 3, "no answer"),
     "html": ("bad_answer", 3, "please log in"),
     "reset": ("unavailable", None, "no answer from"),

@@ -77,6 +77,7 @@ FAULTS: dict[str, Reply] = {
     "cut": Reply(fault="cut"),
     "half": Reply(content=json.dumps(completion()).encode()[:60]),
     "empty": Reply(content=b'{"choices": []}'),
+    "stream": Reply(content=b'data: {"choices": [{"index": 0, "delta": {"content": "fine"}}]}\n\ndata: [DONE]\n\n'),
     "hang": Reply(fault="hang"),
     "html": Reply(content=b"<html><body>please log in</body></html>", headers={"Content-Type": "text/html"}),
     "reset": Reply(fault="reset"),
