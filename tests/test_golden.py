@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.support.golden import NAMES, World, found, frozen, world
+from jobs.config.load import load_config
+from jobs.tables import BY_FALLBACK
+from jobs.terminal.live_display import LiveDisplay
+from jobs.try_one.stages import LoadedConfig
+from jobs.verbs.planned import planned
+from tests.support.golden import NAMES, QUERIES, ROOT, World, found, frozen, world
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +37,19 @@ def test_a_preset_gives_its_frozen_results(name: str, presets: World) -> None:
     lines = list(differences(frozen(name), found(presets, name)))
     if lines:
         pytest.fail(f"{name} differs (if it should: python -m tests.support.golden --write {name}):\n" + "\n".join(lines))
+
+
+@pytest.mark.parametrize("name", sorted(one.stem for one in (ROOT / "configs").glob("*.yaml") if one.stem != "prices"))
+def test_every_preset_is_planned_and_tried(name: str, presets: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = str(presets.file(name))
+    monkeypatch.chdir(presets.place)
+    config = load_config(file, ["name=plan"])
+    values = planned(config, file, LiveDisplay(io.StringIO()), 0, "--sample").values
+    assert values["queries"] == QUERIES
+    with LoadedConfig(config, file, name) as loaded:
+        trial = loaded.try_query("why does bread rise", lambda _: None)
+    assert trial.row["hits"]
+    assert not [one for one in trial.row["errors"] if one["reason"] in BY_FALLBACK]
 
 
 def test_another_fusion_weight_shows_in_the_results_alone(presets: World) -> None:

@@ -6,7 +6,7 @@ one retriever with one list per text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -63,12 +63,10 @@ class Hybrid:
         return taken
 
 
-def search_shares(opened: Retriever) -> list[float]:
-    """Returns the share of each of a hybrid's retrievers in the time of its searches since the last call; [1] of another."""
-    if not isinstance(opened, Hybrid):
-        return [1.0]
-    seconds = list(opened.take_seconds().values())
-    return [one / sum(seconds) for one in seconds] if sum(seconds) else [1 / len(seconds)] * len(seconds)
+def search_shares(opened: Retriever, names: Collection[str]) -> list[float]:
+    """Returns the share of each of `search_names` in the time of searches since the last call, equal where it is unknown."""
+    seconds = list(opened.take_seconds().values()) if isinstance(opened, Hybrid) else []
+    return [one / sum(seconds) for one in seconds] if sum(seconds) else [1 / len(names)] * len(names)
 
 
 class DenseHybrid(Hybrid):

@@ -105,13 +105,13 @@ def test_it_has_vectors_and_an_encoder_only_with_a_dense_retriever(blocks: dict[
 
 @pytest.mark.slow
 def test_the_time_of_its_searches_is_shared_among_its_retrievers(blocks: dict[str, Any]) -> None:
-    opened = open_retriever("both", typed(hybrid(blocks)))
-    assert search_shares(opened) == [0.5, 0.5]
+    opened, names = open_retriever("both", typed(hybrid(blocks))), ["both/bm25", "both/dense"]
+    assert search_shares(opened, names) == [0.5, 0.5]
     opened.search(TEXTS, 3)
-    shares = search_shares(opened)
+    shares = search_shares(opened, names)
     assert sum(shares) == pytest.approx(1)
     assert shares[1] > shares[0]  # the encoder takes longer than BM25 over a dozen passages
-    assert search_shares(open_retriever("bm25", typed(blocks["bm25"]))) == [1.0]
+    assert search_shares(open_retriever("bm25", typed(blocks["bm25"])), ["bm25"]) == [1.0]
 
 
 def test_what_decides_its_hits_is_in_its_identity(blocks: dict[str, Any], bm25_index: Path) -> None:

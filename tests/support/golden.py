@@ -258,10 +258,15 @@ class World:
             found["rerank"] = {"kind": "server", "model": "reranker", "base_url": self.rerankers.address}
         return found
 
-    def run(self, name: str, changes: Sequence[str] = ()) -> Path:
-        """Runs a preset, or its ablation, to its end; returns the folder."""
+    def file(self, name: str) -> Path:
+        """Writes the config of a preset; returns its file."""
         file = self.place / f"{name}.yaml"
         file.write_text(yaml.safe_dump(self.settings(name), sort_keys=False))
+        return file
+
+    def run(self, name: str, changes: Sequence[str] = ()) -> Path:
+        """Runs a preset, or its ablation, to its end; returns the folder."""
+        file = self.file(name)
         with chdir(self.place):
             config = load_config(str(file), list(changes))
             work = prepare(config, str(file)) if config.ablate.model_fields_set == set() else None
@@ -272,7 +277,8 @@ class World:
 def world(place: Path) -> Iterator[World]:
     """The servers, with an index of the sample's corpus and a short log in `place`."""
     sample = place / "configs" / "sample"
-    shutil.copytree(ROOT / "configs" / "sample", sample)
+    for folder in ("sample", "steps"):
+        shutil.copytree(ROOT / "configs" / folder, place / "configs" / folder)
     pq.write_table(pq.read_table(sample / "log.parquet").slice(0, QUERIES), sample / "log.parquet")
     (place / "talk.jsonl").write_text("".join(json.dumps(row) + "\n" for row in TALK))
     corpus = pq.read_table(sample / "corpus.parquet")
@@ -295,7 +301,7 @@ def world(place: Path) -> Iterator[World]:
             values = yaml.safe_load(file.read_text())
             file.write_text(yaml.safe_dump(made._here(values), sort_keys=False))
             llm.aliases.add(values.get("engine", {}).get("model", "any"))
-        llm.aliases |= {"Qwen/Qwen3-8B", "gpt-4o-mini", "gpt-4.1-nano", "gpt-4.1", "claude-sonnet-4-5"}
+        llm.aliases |= {"Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", "gpt-4o-mini", "gpt-4.1-nano", "gpt-4.1", "claude-sonnet-4-5"}
         llm.models = sorted(llm.aliases)
         build_local_index(place / "index", sample / "corpus.parquet", index_fields("english", encoder))
         yield made

@@ -82,7 +82,7 @@ class Gating:
         searches.save()
         firsts = [Searched(asking[0], one) for one, asking in wanted.items()]
         texts = dict.fromkeys(range(len(query_ids)), 1) if self._work.only is not None else {}
-        shares = search_shares(self._retrievers[key])
+        shares = search_shares(self._retrievers[key], opened.search_names)
         charge(opened, searches, firsts, query_ids, texts, time.perf_counter() - began, shares, spent, GATE_STAGE)
         return found
 

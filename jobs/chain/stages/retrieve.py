@@ -232,7 +232,7 @@ class Retrieve:
                 for text in routed_here:
                     texts[text.row] += text.texts
                 texts.update(vain)
-            seconds, shares = time.perf_counter() - began, search_shares(self._retrievers[key])
+            seconds, shares = time.perf_counter() - began, search_shares(self._retrievers[key], opened.search_names)
             charge(opened, of_key, asked, query_ids, texts, seconds, shares, spent)
             found[key] = SearchedLists(place, joined_lists(lists))
             heartbeat()
