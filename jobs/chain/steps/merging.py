@@ -158,39 +158,48 @@ def _of_arm(
     text_of: Callable[[int], str] | None,
 ) -> list[Row]:
     def of(most: int | None) -> list[Row]:
-        return _merged([ranking[:most] for ranking in rankings], documents, answer, settings)
+        return _merged([ranking[:most] for ranking in rankings], documents, answer, settings, key_of)
 
-    first = list(_distinct(of(answer.candidates), text_of, answer.fuse.duplicate_chars))[: answer.candidates]
+    key_of = None if text_of is None else lambda place: as_compared(text_of(place), answer.fuse.duplicate_chars)
+    first = of(answer.candidates)[: answer.candidates]
     known, behind = {documents[one["document"]]["doc_id"] for one in first}, list[Row]()
     for one in of(None) if answer.fuse.keep > len(first) else ():
         if (doc_id := documents[one["document"]]["doc_id"]) not in known:  # a page may be there with other words
             known.add(doc_id)
             behind.append(one)
-    return list(_distinct([*first, *behind], text_of, answer.fuse.duplicate_chars))[: answer.fuse.keep]
+    return list(_distinct([*first, *behind], key_of))[: answer.fuse.keep]
 
 
-def _merged(rankings: _Ranked, documents: Sequence[Row], answer: Answer, settings: IterateSettings) -> list[Row]:
-    found: dict[int, Row] = {}
+def _merged(
+    rankings: _Ranked,
+    documents: Sequence[Row],
+    answer: Answer,
+    settings: IterateSettings,
+    key_of: Callable[[int], str] | None,
+) -> list[Row]:
+    """Returns the documents of all rankings, best first; those with one key are one, by the id that was found first."""
+    found: dict[int | str, Row] = {}
     for ranking in rankings:
         for rank, one in enumerate(ranking, start=1):
             score = one["score"] if settings.merge == "best" else 1.0 / (answer.fuse.k + rank)
-            if (known := found.get(one["document"])) is None:
-                found[one["document"]] = one | {"score": score}
+            key = one["document"] if key_of is None else key_of(one["document"])
+            if (known := found.get(key)) is None:
+                found[key] = one | {"score": score}
                 continue
             sources = None if one["sources"] is None else [*(known["sources"] or ()), *one["sources"]]
             both = max(known["score"], score) if settings.merge == "best" else known["score"] + score
-            found[one["document"]] = known | {"score": both, "sources": sources}
+            found[key] = known | {"score": both, "sources": sources}
     return sorted(found.values(), key=lambda one: (-one["score"], documents[one["document"]]["doc_id"]))
 
 
-def _distinct(ranking: Iterable[Row], text_of: Callable[[int], str] | None, chars: int | None) -> Iterator[Row]:
-    """Yields the candidates without those whose text a better one has."""
+def _distinct(ranking: Iterable[Row], key_of: Callable[[int], str] | None) -> Iterator[Row]:
+    """Yields the candidates without those whose key a better one has."""
     seen: set[str] = set()
     for one in ranking:
-        if text_of is not None:
-            if (text := as_compared(text_of(one["document"]), chars)) in seen:
+        if key_of is not None:
+            if (key := key_of(one["document"])) in seen:
                 continue
-            seen.add(text)
+            seen.add(key)
         yield one
 
 

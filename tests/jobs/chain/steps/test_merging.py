@@ -109,10 +109,12 @@ def test_pairs_that_have_no_score_are_named() -> None:
     assert not merged(failed, second, [arm(reranker=0)], {}, {}).unscored  # the reranker failed on the query
 
 
-def test_a_text_that_a_better_document_has_leaves() -> None:
+def test_documents_of_two_rounds_with_one_text_are_one() -> None:
     dropping = arm()
     texts = {0: {"a": "The  Moon", "b": "bread", "c": "the moon", "d": "tides"}}
     made = merged(found(["a", "b"]), found(["c", "d"]), [dropping], {}, texts)
     assert order(made) == ["a", "b", "d"]
     made = merged(found(["b", "a"]), found(["c", "d"]), [dropping], {}, texts)
-    assert order(made) == ["b", "c", "d"]
+    assert order(made) == ["a", "b", "d"]  # the ranks of a and c add up
+    made = merged(found(["b", "a"]), found(["c", "d"]), [arm("best")], {}, texts)
+    assert [(made.documents[one["document"]]["doc_id"], one["score"]) for one in made.fused] == [("a", 1), ("b", 1), ("d", 0.5)]
