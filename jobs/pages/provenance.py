@@ -77,7 +77,7 @@ class Results:
             words.append(f"  fused {fused_ranks(trial.row)[hit['doc_id']]}", "dim")
         if self._known_original and ORIGINAL not in {source["strategy"] for source in hit["sources"]}:
             words.append("\nnot found by the original", "yellow")
-        if (address := trial.addresses.get(hit["doc_id"])) is not None:
+        if address := trial.addresses.get(hit["doc_id"]) or trial.places.get(hit["doc_id"]):
             words.append(f"\n{shortened(one_line(address), length)}", "cyan")
         return words.append("\n" + shortened(one_line(trial.texts[hit["doc_id"]]), length), "dim")
 

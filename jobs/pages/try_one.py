@@ -281,14 +281,14 @@ def _quantities(trial: Trial) -> str:
     return ", ".join(counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)) or "-"
 
 
-def _cell(trial: Trial, place: int, first: dict[str, int] | None) -> Text:
-    if place >= len(trial.row["hits"]):
+def _cell(trial: Trial, number: int, first: dict[str, int] | None) -> Text:
+    if number >= len(trial.row["hits"]):
         return Text("")
-    hit = trial.row["hits"][place]
-    before = None if first is None else first.get(hit["doc_id"])
-    mark = "" if first is None else "new " if before is None else "= " if before == place + 1 else f"{before - place - 1:+d} "
+    hit = trial.row["hits"][number]
+    before, place = None if first is None else first.get(hit["doc_id"]), trial.places.get(hit["doc_id"], "")
+    mark = "" if first is None else "new " if before is None else "= " if before == number + 1 else f"{before - number - 1:+d} "
     return Text.assemble(
         (mark, "bold"),
-        f"{one_line(hit['doc_id'])} ",
+        f"{one_line(hit['doc_id'])} {place and one_line(place) + ' '}",
         (shortened(one_line(trial.texts[hit["doc_id"]]), SHOWN_SIDE_BY_SIDE), "dim"),
     )

@@ -20,14 +20,16 @@ from retrievers.web.hits import page_ids
 def texts_of(run: RunFolder, doc_ids: Sequence[str], *, addresses: bool = False) -> tuple[dict[str, str], str | None]:
     """Returns doc_id -> text, and the reason if the texts cannot be read: the index is gone or replaced.
 
-    With `addresses` the text of a page of the web begins with its address.
+    With `addresses` a text begins with where it is from: the address of a page of the web, source and page of a document.
     """
     pages = _pages(run, doc_ids, addresses)
     others = [doc_id for doc_id in doc_ids if doc_id not in pages]
     if not others or not text_indexes(run.config):
         return pages, None
     try:
-        return pages | RunDocuments(run)(others), None
+        documents = RunDocuments(run)
+        places = documents.places(others) if addresses else {}
+        return pages | {one: f"{places.get(one, '')} {text}".lstrip() for one, text in documents(others).items()}, None
     except (RetrieverError, ClusterError, OSError) as error:
         return pages, one_line(error, None)
 
@@ -57,6 +59,10 @@ class RunDocuments:
         others = [doc_id for doc_id in doc_ids if doc_id not in pages]
         texts = all_documents(self._stores).texts(others) if others else []
         return pages | dict(zip(others, texts, strict=True))
+
+    def places(self, doc_ids: Sequence[str]) -> dict[str, str]:
+        """Returns doc_id -> source and page, "" without, of documents that an index has; raises as `__call__`."""
+        return dict(zip(doc_ids, all_documents(self._stores).places(doc_ids), strict=True))
 
 
 def _pages(run: RunFolder, doc_ids: Sequence[str], addresses: bool) -> dict[str, str]:

@@ -122,7 +122,7 @@ class LoadedConfig:
         spent = costs.totals(pa.array(own, costs.COST))
         prices = self._prepared.prices
         missing = any(error["reason"] == "not_recorded" for error in row["errors"])
-        texts = self._texts(row)
+        texts, places = self._texts(row)
         ranked = {hit["doc_id"]: texts[hit["doc_id"]] for hit in row["hits"]}
         completions = Completions(self._prepared.storage, self._tried, 1, 0.0)
         return Trial(
@@ -137,6 +137,7 @@ class LoadedConfig:
             all_requests(self._rewriter, self._work, completions, self.config, row, ranked),
             difflib.get_close_matches(query, self.recorded[:_COMPARED], SIMILAR, 0.4) if missing else [],
             unpriced(self._file) if prices is None else "",
+            places,
         )
 
     def rewrite(self, queries: Sequence[str], report_phase: Phase) -> pa.Table:
@@ -247,22 +248,26 @@ class LoadedConfig:
             for of, hits in lists.items()
         ]
 
-    def _texts(self, row: Row) -> dict[str, str]:
-        """Returns the text of each result: a page's own, of several corpora from the first of its collection that has it."""
+    def _texts(self, row: Row) -> tuple[dict[str, str], dict[str, str]]:
+        """Returns the text of each result, and where it is from (`DocumentStore.places`).
+
+        A page has its own, of several corpora the first of the result's collection that has it.
+        """
         pages = {page["doc_id"]: indexed_text(page["title"], page["text"]) for page in row["web"]}
         called = page_ids(hit["doc_id"] for hit in row["hits"])  # perhaps with the name of its collection
-        found = pages | {doc_id: pages[page] for doc_id, page in called.items() if page in pages}
+        found, places = pages | {doc_id: pages[page] for doc_id, page in called.items() if page in pages}, dict[str, str]()
         for collection, (*others, last) in self._documents.items():
             own = {hit["doc_id"]: id_parts(hit["doc_id"])[1] if collection else hit["doc_id"] for hit in row["hits"]
                    if hit["doc_id"] not in found}  # fmt: skip
             left = [doc_id for doc_id in own if not collection or id_parts(doc_id)[0] == collection]
-            for documents in others:
-                known = documents.known([own[doc_id] for doc_id in left])
+            for documents in (*others, last):
+                known = [True] * len(left) if documents is last else documents.known([own[doc_id] for doc_id in left])
                 there = [doc_id for doc_id, is_known in zip(left, known, strict=True) if is_known]
-                found |= zip(there, documents.texts([own[doc_id] for doc_id in there]), strict=True)
+                ids = [own[doc_id] for doc_id in there]
+                found |= zip(there, documents.texts(ids), strict=True)
+                places |= zip(there, documents.places(ids), strict=True)
                 left = [doc_id for doc_id in left if doc_id not in found]
-            found |= zip(left, last.texts([own[doc_id] for doc_id in left]), strict=True)
-        return found
+        return found, places
 
     @cached_property
     def _documents(self) -> dict[str, list[DocumentStore]]:

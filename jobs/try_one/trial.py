@@ -21,6 +21,7 @@ from jobs.config.config import Config
 from jobs.log.check import LogColumns
 from retrievers.corpora.collections import id_parts
 from retrievers.fusion import takes_part
+from retrievers.lists import BESIDE, ORIGINAL
 from retrievers.web.hits import page_ids
 
 
@@ -145,6 +146,8 @@ class Trial:
     """Queries that are recorded, where this one is not."""
     unpriced: str = ""
     """Why there is no `usd`."""
+    places: dict[str, str] = field(default_factory=dict)
+    """doc_id -> source and page of a result, as an answer cites it; "" without a source."""
 
     @property
     def results_of(self) -> dict[str, int]:
@@ -195,6 +198,10 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
     found: set[str] = set()
     reached: set[str] = set()  # in the part of a list that is fused
     weighted: set[str] = set()  # and the list has a weight above 0
+    fuse = config.fuse
+    beside = [fuse.weights[key] for one in row["rewrites"] if (key := f"{BESIDE}{one['strategy']}") in fuse.weights]
+    if beside:
+        fuse = fuse.model_copy(update={"weights": {**fuse.weights, ORIGINAL: min(beside)}})
     for run in row["lists"]:
         ids = [hit["doc_id"] for hit in run["hits"]]
         found.update(ids)
@@ -204,7 +211,7 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
         reached.update(part)
         weights = own.get((run["strategy"], run["position"]), [1.0])  # a list of several texts as one has a weight above 0
         is_merged = config.fuse.collection_weights.get(run.get("collection", ""), 1.0) > 0
-        if is_merged and takes_part(config.fuse, run["strategy"], run["retriever"], *weights):
+        if is_merged and takes_part(fuse, run["strategy"], run["retriever"], *weights):
             weighted.update(part)
     candidates = {candidate["doc_id"] for candidate in row["candidates"]}
     weighted |= candidates  # if the original stood in
@@ -250,7 +257,8 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "answer": row["answer"],
         "judgements": row.get("judgements", []),
         "results": [
-            {"rank": rank, "text": trial.texts[hit["doc_id"]], "url": trial.addresses.get(hit["doc_id"]), **hit}
+            {"rank": rank, "text": trial.texts[hit["doc_id"]], "url": trial.addresses.get(hit["doc_id"])}
+            | {"place": trial.places.get(hit["doc_id"]) or None, **hit}
             for rank, hit in enumerate(row["hits"], start=1)
         ],
         **({"results_by_collection": trial.results_of} if trial.config.retrieve.collections else {}),

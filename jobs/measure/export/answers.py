@@ -141,6 +141,8 @@ def _lines(
     shown = [[_known_as(own, row["query_id"], one["doc_id"]) for one in row["documents"]] for row in rows]
     wanted = sorted({pair[1] for pairs in shown for pair in pairs if pair not in own})
     texts = documents(wanted) if wanted else {}
+    indexed = sorted({doc_id for pairs in shown for _, doc_id in pairs if page_id(doc_id) is None})
+    places = documents.places(indexed) if indexed else {}
     for row, pairs in zip(rows, shown, strict=True):
         query_id = row["query_id"]
         gold = golds.get(query_id, [])
@@ -149,7 +151,8 @@ def _lines(
             "query_id": query_id, "arm": arm, "query": row["query"], "answer": row["text"], "cut": row["cut"],
             "model": row["model"], "cited": row["cited"],
             "contexts": [
-                {"doc_id": one["doc_id"], "label": one["label"], "text": own[pair] if pair in own else texts[pair[1]]}
+                {"doc_id": one["doc_id"], "label": one["label"], "place": places.get(pair[1]) or None}
+                | {"text": own[pair] if pair in own else texts[pair[1]]}
                 for one, pair in zip(row["documents"], pairs, strict=True)
             ],
             "gold_answers": gold, "f1": measured and measured.f1, "em": measured and measured.exact,

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from cluster.storage import open_storage
 from jobs.__main__ import main
+from jobs.config.load import load_config
+from jobs.pages.try_one import page
+from jobs.try_one.stages import LoadedConfig
+from jobs.try_one.trial import trial_values
 from retrievers.corpora.corpus import open_arrow
 from retrievers.local.index import LocalDocuments, read_index
 from tests.support.cluster.s3_server import S3Server
@@ -68,6 +74,20 @@ def test_a_folder_of_documents(
     assert places == ["tides.md", "pumps/manual.pdf, page 3"]  # as an answer cites them
     assert main(["index", path, "--corpus", str(folder)]) == 0
     assert "exists already" in capsys.readouterr().out
+
+
+def test_a_result_says_its_source_and_page(folder: Path, config: Callable[..., str]) -> None:
+    path = config()
+    assert main(["index", path, "--corpus", str(folder)]) == 0
+    config = load_config(path, ["rewrite.strategies=[]", "rerank={kind: none}"])
+    with LoadedConfig(config, path, "handbook") as loaded:
+        trial = loaded.try_query("grease it in may", lambda _: None)
+    first = trial_values(trial)["results"][0]
+    assert (first["doc_id"], first["place"], first["url"]) == ("pumps/manual.pdf#2", "pumps/manual.pdf, page 3", None)
+    for trials in ([trial], [trial, trial]):
+        text = io.StringIO()
+        Console(file=text, width=120).print(page(trials))
+        assert "pumps/manual.pdf, page 3" in text.getvalue()
 
 
 def test_the_same_folder_on_s3_is_the_same_index(

@@ -79,7 +79,9 @@ def test_a_line_has_all_that_is_known_of_an_answer(
         assert (one["query_id"], one["arm"], one["query"], one["answer"]) == (answer["query_id"], "run", query, SAID)
         assert (one["model"], one["cut"], one["cited"]) == ("answerer-8b", False, answer["cited"])
         documents = [(document["doc_id"], document["label"]) for document in answer["documents"]]
-        assert one["contexts"] == [{"doc_id": doc, "label": label, "text": passages[doc]} for doc, label in documents]
+        assert one["contexts"] == [
+            {"doc_id": doc, "label": label, "place": None, "text": passages[doc]} for doc, label in documents
+        ]
         assert one["gold_answers"] == gold.get(query, [])
         assert (one["f1"] is None) == (one["em"] is None) == (query not in gold)
         rewrites = [each for each in rows(run, "rewrites") if each["query_id"] == answer["query_id"]]
