@@ -179,6 +179,7 @@ STORED: dict[str, pa.Schema] = {
 }
 # Columns of queries/ after those of STORED, each only where the config asks for it.
 OPTIONAL_QUERIES = pa.schema([("context", pa.string()), ("query_type", pa.string()), ("values", VALUES)])
+ELAPSED = "elapsed"  # `costs.stage` of a row per query: its `latency` are the seconds from the first stage to the last
 LOST = "lost"  # `costs.error` of requests that a killed attempt has sent, without an answer that was kept
 # Raw completions, stored as soon as they are made; private to the run.
 COMPLETIONS = pa.schema(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.storage import open_storage
-from jobs.tables import QUERIES, SHARD
+from jobs.tables import ELAPSED, QUERIES, SHARD
 
 _COLUMNS = ("query_id", "query", "log_count", "context", "values")  # the last two only where the config asks for them
 
@@ -32,6 +34,7 @@ class Read:
         columns = {name: queries.column(name) for name in queries.column_names}
         columns |= {name: pa.nulls(rows, QUERIES.field(name).type) for name in _COLUMNS if name not in there}
         columns["shard"] = pa.repeat(pa.scalar(shard["shard"], pa.int32()), rows)
-        for name in ("costs", "errors", "overhead"):
-            columns[name] = pa.array([[]] * rows, QUERIES.field(name).type)
+        began = {"stage": "read", "quantity": ELAPSED, "amount": time.time()}
+        for name, first in (("costs", []), ("errors", []), ("overhead", [began])):
+            columns[name] = pa.array([first, *[[]] * (rows - 1)], QUERIES.field(name).type)
         return pa.table(columns).select(QUERIES.names).cast(QUERIES)

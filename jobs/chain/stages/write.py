@@ -33,7 +33,7 @@ from jobs.chain.stages.stored_rows import (
 )
 from jobs.chain.tables import ARM_STORED
 from jobs.counts import arm_key
-from jobs.tables import COMMITTED, STORED, unnested
+from jobs.tables import COMMITTED, ELAPSED, STORED, unnested
 
 ROW_GROUP = 50_000  # rows: one of an arm's own has a few hundred, and takes longer to begin than to fill
 
@@ -61,6 +61,7 @@ class Write:
         columns = {name: flattened(ids, table, name) for name in ("rewrites", "selections", "costs", "errors")}
         columns["costs"] = costs_columns(columns["costs"])
         tables = {name: stored_table(self._schemas[name], of) for name, of in columns.items()}
+        tables["costs"] = pa.concat_tables([tables["costs"], self._elapsed(ids, table)])
         of_results, files_of_results = self._results(shard, table, block)
         errors = BlockErrors(table)
         counts = errors.losses()
@@ -91,6 +92,13 @@ class Write:
             if rows.num_rows:
                 files.setdefault(name, []).append(write_table(self._storage, name, shard, rows))
         return committed_row(self._storage, table, self._start, files, dict(counts), errors.first_failed(), began)
+
+    def _elapsed(self, ids: pa.StringArray, table: pa.Table) -> pa.Table:
+        """Returns a row of costs/ for each query: the seconds since its shard was read, with all waits."""
+        read = [one["amount"] for one in unnested(table, "overhead")[1].to_pylist() if one["quantity"] == ELAPSED]
+        entries = [costs.entry(ELAPSED, "query", start=self._start, latency=max(0.0, time.time() - one)) for one in read]
+        rows = [{"query_id": one} | entry for one in ids.to_pylist() for entry in entries[:1]]
+        return pa.Table.from_pylist(rows, self._schemas["costs"])
 
     def _results(self, shard: int, table: pa.Table, block: Candidates) -> tuple[Counter[str], dict[str, list[File]]]:
         """Writes the results of all arms and what stands behind them, one arm after the other; returns counts and files."""
@@ -189,7 +197,7 @@ def committed_row(
         stage, name, amount = one["stage"], one["quantity"], one["amount"]
         if name == "seconds":
             seconds[stage] = seconds.get(stage, 0.0) + amount
-        else:
+        elif name != ELAPSED:
             own = requests.setdefault(stage, {})
             own[name] = own.get(name, 0) + int(amount)
     if sent := take_traffic():

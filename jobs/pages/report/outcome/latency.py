@@ -1,4 +1,4 @@
-"""How long requests to LLMs were in flight: by request and model, and by the type of the query.
+"""How long queries took and requests to LLMs were in flight: by request and model, and by the type of the query.
 
 Of a long run only as many shards are read as hold about `MOST_QUERIES` queries.
 """
@@ -11,6 +11,7 @@ import duckdb
 
 from jobs.pages.report.figures import Figures
 from jobs.runs.reading import database, files, spread
+from jobs.tables import ELAPSED
 
 MOST_QUERIES = 50_000
 _LATENCIES = "FROM rows_by_name($costs)"
@@ -32,6 +33,8 @@ class Latency:
 class Latencies:
     """Seconds in flight of the requests of `queries` of `of` committed queries."""
 
+    elapsed: Latency | None
+    """Of whole queries, from the first stage to the last; None: an earlier version did not measure it."""
     by_request: list[Latency]
     by_type: list[Latency]
     """Empty where queries have no type."""
@@ -42,7 +45,7 @@ class Latencies:
 
 
 def latencies(figures: Figures) -> Latencies | None:
-    """Returns the seconds in flight of the requests; None where none is timed."""
+    """Returns the seconds of whole queries, and those in flight of the requests; None where none is timed."""
     run = figures.run
     chosen = run.manifests
     if figures.queries > MOST_QUERIES:
@@ -57,7 +60,9 @@ def latencies(figures: Figures) -> Latencies | None:
             f"WHERE {_TIMED} GROUP BY name ORDER BY name",
             costs=costs,
         )
-        if not by_request:
+        whole = f"SELECT stage, {_PERCENTILES} {_LATENCIES} WHERE stage = '{ELAPSED}' GROUP BY stage"
+        elapsed = next(iter(_groups(connection, whole, costs=costs)), None)
+        if not by_request and elapsed is None:
             return None
         query = f"SELECT count(*) {_LATENCIES} WHERE stage = 'rewrite' AND requests > 0 AND latency IS NULL"
         unknown = connection.execute(query, {"costs": costs}).fetchall()[0][0]
@@ -71,7 +76,7 @@ def latencies(figures: Figures) -> Latencies | None:
                 costs=costs,
                 selections=selections,
             )
-    return Latencies(by_request, by_type, unknown, sum(one.counts["queries"] for one in chosen), figures.queries)
+    return Latencies(elapsed, by_request, by_type, unknown, sum(one.counts["queries"] for one in chosen), figures.queries)
 
 
 def _groups(connection: duckdb.DuckDBPyConnection, query: str, **values: list[str]) -> list[Latency]:
