@@ -6,9 +6,11 @@ There is one list for each rewrite and retriever. Methods:
 - `minmax`: sum of weight x (score - min) / (max - min), minimum and maximum over the first `depth` hits of the list; a
   list contributes 0 to documents that it lacks (CombSUM; Fox and Shaw 1994).
 - `weighted`: sum of weight x score; `best`: the highest weight x score. Scores of two retrievers have no common
-  scale, so both methods fuse the lists of each retriever first, and then the results of the retrievers by rrf.
+  scale, so both methods fuse the lists of each retriever first, and then the results of the retrievers by rrf. With
+  `divide: max` the fused scores of a query are divided by the highest of them.
 
-The weight of a list is that of its strategy, or the one in `weights`, times that of its position, times that of its
+The weight of a list is that of its strategy, or the one in `weights` (of the original's lists in queries with a fused list of
+`hyde` that of `original+hyde`, the lowest of several), times that of its position, times that of its
 retriever, times the redundancy weight (retrievers/redundancy.py). In `weighted` and `best` the weight of the retriever
 multiplies its term of the rrf sum instead.
 
@@ -24,12 +26,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from retrievers.lists import ORIGINAL, Hits
+from retrievers.lists import BESIDE, ORIGINAL, Hits
 from retrievers.ranking import among_best, offsets_of, order_by_score, ranges, ranks, rounded
 from retrievers.redundancy import Similarity, list_redundancy
 from retrievers.settings import FuseSettings
 
 FUSION_VERSION = 1  # incremented when the same lists would give other candidates; part of a run's fingerprint
+DIVIDE_VERSION = 2  # likewise of `divide: max`; of 1, it divided the scores of each list
 
 
 class Fused(NamedTuple):
@@ -113,13 +116,15 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
     score = _finite(hits, used)
     selection = slice(None) if used.all() else used  # a slice copies nothing
     hit_list = hits.hit_list[selection]
-    divides = settings.divide == "max" and settings.method in ("weighted", "best")
-    used_score = _divided(score[selection], hit_list) if divides else score[selection]
-    part = _Part(hit_list, hits.pair[selection], hits.rank[selection], used_score, weight[hit_list], retriever_weight)
+    part = _Part(hit_list, hits.pair[selection], hits.rank[selection], score[selection], weight[hit_list], retriever_weight)
     total = METHODS[settings.method](hits, part, settings.k)
 
     list_counts = np.bincount(part.pair, minlength=len(hits.pair_query))  # of each pair
     found = np.flatnonzero(list_counts)
+    if settings.divide == "max" and settings.method in JOINING:
+        highest = np.zeros(hits.queries)
+        np.maximum.at(highest, hits.pair_query[found], total[found])
+        total = total / np.where(highest > 0, highest, 1.0)[hits.pair_query]
     found = found[among_best(hits.pair_query[found], total[found], settings.keep)]
     query, totals = hits.pair_query[found], rounded(total[found])
     order = order_by_score(query, totals)  # pairs are sorted by query and document
@@ -160,7 +165,11 @@ def _weights(hits: Hits, weights: Mapping[str, float]) -> np.ndarray:
     configured = np.array([[list_weight(weights, s, r, np.nan) for r in hits.retrievers] for s in hits.strategies])
     given = configured.reshape(len(hits.strategies), -1)[hits.strategy, hits.retriever] if configured.size else hits.weight
     counted: np.ndarray = np.where(np.isnan(given), hits.weight, given) * hits.position_weight
-    return counted
+    beside = np.full(hits.queries, np.inf)
+    for key in (key for key in weights if key.startswith(BESIDE)):
+        is_fused = hits.of(key.removeprefix(BESIDE)) & (counted > 0) & (hits.lengths > 0)
+        beside[hits.query[is_fused]] = np.minimum(beside[hits.query[is_fused]], weights[key])
+    return np.where(hits.of(ORIGINAL) & np.isfinite(beside[hits.query]), beside[hits.query], counted)
 
 
 def _finite(hits: Hits, used: np.ndarray) -> np.ndarray:
@@ -179,14 +188,6 @@ def _bounds(hit_list: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns where each list begins among hits in order of lists, and how many it has."""
     begins = np.flatnonzero(np.diff(hit_list, prepend=-1))
     return begins, np.diff(begins, append=len(hit_list))
-
-
-def _divided(score: np.ndarray, hit_list: np.ndarray) -> np.ndarray:
-    """Returns the scores divided by the highest of their list; those of a list whose highest is not above 0 stay."""
-    begins, lengths = _bounds(hit_list)
-    high = np.maximum.reduceat(score, begins) if len(begins) else score
-    divided: np.ndarray = score / np.repeat(np.where(high > 0, high, 1.0), lengths)
-    return divided
 
 
 # Each method returns the score of every pair of query and document, shape (pairs,). np.bincount adds in the order of the hits,

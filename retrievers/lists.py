@@ -11,6 +11,7 @@ from retrievers.ranking import encode, offsets_of, ranges, ranks
 
 ORIGINAL = "original"
 TOGETHER = "together"  # strategy of the list of several texts that were searched as one
+BESIDE = "original+"  # before a strategy: key of the weight of the original's lists in queries that the strategy rewrites
 
 
 class Lists(NamedTuple):

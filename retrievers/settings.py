@@ -193,16 +193,17 @@ class FuseSettings(Settings):
     """Write them to candidates/, before reranking; an ablation always does, of its arm `full`."""
     weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
     """strategy (also original, together) or strategy/retriever (which wins) -> weight, in place of the strategy's own; 0 leaves
-    the list out. Only where nothing else is left do the original's lists stand in."""
+    the list out. original+strategy: of the original's lists in queries that this strategy rewrites. Only where nothing else is
+    left do the original's lists stand in."""
     retriever_weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
     """retriever -> weight (default 1) by which those of its lists are multiplied; of weighted and best its term in the join of
     the retrievers. 0 leaves its lists out."""
     original_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Hits of the original's lists with a lower score take no part, as a strategy's `score_floor` has it; null: all do."""
     divide: Literal["none", "max"] = "none"
-    """Of weighted and best; max: the scores of each list are divided by its highest."""
+    """Of weighted and best; max: the fused scores of a query are divided by the highest. Their order stays."""
     duplicates: Literal["keep", "drop"] = "keep"
-    """drop: of documents with the same text under several ids only the best placed is a candidate, and the next move up."""
+    """drop: documents with the same text under several ids are one candidate, which has the ranks of all of them."""
     duplicate_chars: Annotated[int, Field(gt=0)] | None = None
     """How much of the texts is compared; null: all."""
     redundancy: Literal["none", "overlap", "cosine"] = "cosine"

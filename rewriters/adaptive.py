@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from cluster.errors import RewriterError
 from cluster.settings import Settings
 from rewriters.pool import OF_THE_QUERY, read_local, read_yaml, with_context
-from rewriters.strategy import Strategy, one_line, render
+from rewriters.strategy import EXAMPLE_QUERY, Strategy, one_line, render
 
 REQUEST_NAME = "dmqr_adaptive"
 
@@ -92,8 +92,9 @@ def adaptive_template(
 ) -> str:
     """Returns the prompt of adaptive selection; `{query}` and `{context}` are left to `render`.
 
-    Demonstrations are shown with those of their rewrites whose strategy is in the pool; those without any are left out. One
-    that chooses nothing is shown beside others only, since alone it would teach that, and never where `least` is 1.
+    Demonstrations are shown whose strategies are all in the pool; where none of them has a rewrite, one of the pool's own
+    examples. One that chooses nothing is shown beside others only, since alone it would teach that, and never where `least`
+    is 1.
 
     Raises:
         RewriterError: A strategy has no definition or guideline, and so cannot be chosen.
@@ -111,13 +112,15 @@ def adaptive_template(
         + (f" Write it in {one.language}, whatever is said below." if one.language else "")
         for one in pool
     )
-    shown = [(one, text) for one in demonstrations if (text := _shown(one, pool))]
-    if least or not any(one.rewrites for one, _ in shown):
-        shown = [(one, text) for one, text in shown if one.rewrites]
+    shown = [one for one in demonstrations if one.rewrites.keys() <= {*bases}]
+    if demonstrations and not any(one.rewrites for one in shown):
+        shown += _of_examples(pool)
+    if least or not any(one.rewrites for one in shown):
+        shown = [one for one in shown if one.rewrites]
     values = {
         "methods": methods,
         "number": _NUMBERS[least],
-        "demonstrations": "\n\n".join(text for _, text in shown),
+        "demonstrations": "\n\n".join(_shown(one, pool) for one in shown),
         "language": language or OF_THE_QUERY,
     }
     template = render(PROMPT, values)
@@ -131,11 +134,19 @@ def reason_in(answer: str) -> str | None:
     return " ".join(found["text"].split()).rstrip('"*_}, ')[:_MOST_REASON] or None if found else None
 
 
+def _of_examples(pool: Sequence[Strategy]) -> list[Demonstration]:
+    """Returns a demonstration of the examples of the first strategies, two at most and not all; none where they have none."""
+    chosen = [one for one in pool if one.example][: max(1, min(2, len(pool) - 1))]
+    if not chosen:
+        return []
+    rewrites: dict[str, str | tuple[str, ...]] = {one.recorded_as: tuple(one.example.splitlines()) for one in chosen}
+    reason = f"The query is of a kind that these help with: {'; '.join(one.usage for one in chosen)}."
+    return [Demonstration(query=EXAMPLE_QUERY, rewrites=rewrites, reason=reason)]
+
+
 def _shown(demonstration: Demonstration, pool: Sequence[Strategy]) -> str:
     lines = []
     for strategy in pool:
         texts = demonstration.rewrites.get(strategy.recorded_as, ())
         lines += [f"{strategy.label}: {text}" for text in ((texts,) if isinstance(texts, str) else texts)]
-    if demonstration.rewrites and not lines:
-        return ""
     return "\n".join([f"Query: {demonstration.query}", *lines, f"reason: {demonstration.reason}"])

@@ -178,6 +178,8 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
         line = f"strategy {wanted.stem!r}: name {wanted.name!r} must be {PLAIN_NAME}, and none of {', '.join(sorted(RESERVED))}"
         raise RewriterError("strategy", line)
     fields |= overrides | {"decoding": _checked_decoding(decoding, where)}
+    if fields.get("prompt_as") != "text" and isinstance(fields.get("prompt"), str):
+        fields["prompt"] = fields["prompt"].rstrip()  # `prompt: |` ends with a line break
     try:
         set_here = {"name": wanted.name, "base": wanted.stem, "own_file": is_path(wanted.source)}
         strategy = Strategy.model_validate(fields | set_here, context=REQUIRED)

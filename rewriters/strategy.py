@@ -74,7 +74,8 @@ class Strategy(BaseModel):
     usage: str = ""
     """For which queries it helps, for the prompt of adaptive selection."""
     example: str = ""
-    """The rewrite of EXAMPLE_QUERY, for the joint prompt; shares a number or a word of five letters or more with it."""
+    """The rewrite of EXAMPLE_QUERY, a line per text, for the joint prompt and adaptive selection. A joint one shares a number
+    or a word of five letters or more with the query."""
     prompt: str
     """The template of a request of its own: instructions first and `{query}` last, so that prefix caching works."""
     prompt_as: Literal["message", "text"] = "message"

@@ -22,7 +22,7 @@ from jobs.config.rewriting import RewriteSettings
 from jobs.config.settings import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
 from jobs.config.step_checks import check_gate, check_steps
 from jobs.log.settings import LogSettings
-from retrievers.lists import TOGETHER
+from retrievers.lists import BESIDE, TOGETHER
 from retrievers.rerankers.kinds import AnyRerankerSettings
 from retrievers.rerankers.settings import RerankerSettings
 from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings, RerankSettings
@@ -101,6 +101,10 @@ class Config(Settings):
         ):
             for key in keys:
                 strategy, _, retriever = key.partition("/")
+                if key.startswith(BESIDE) and where == "fuse.weights":
+                    strategy = key.removeprefix(BESIDE)
+                    if joined:
+                        raise ValueError(f"{where}: {key}: a retriever searches all texts as one; set its together: false")
                 if strategy not in known:
                     raise ValueError(f"{where}: {strategy!r} is not among the strategies{nearest(strategy, known)}")
                 if retriever and retriever not in retrievers:

@@ -16,7 +16,7 @@ from jobs.config.config import Config
 from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.corpora.collections import MERGE_VERSION
 from retrievers.corpora.duplicates import DUPLICATES_VERSION
-from retrievers.fusion import FUSION_VERSION
+from retrievers.fusion import DIVIDE_VERSION, FUSION_VERSION, JOINING
 from retrievers.joined import JOINED_VERSION
 from retrievers.order import ORDER_VERSION
 from rewriters.reading.ladder import PARSE_VERSION
@@ -67,6 +67,7 @@ def _of_options(config: Config, rewriting: Mapping[str, Any]) -> dict[str, int]:
         one.get("as_one") == "with_original" for one in strategies
     ):
         found["joined"] = JOINED_VERSION
+    found |= {"divide": DIVIDE_VERSION} if config.fuse.divide == "max" and config.fuse.method in JOINING else {}
     return found | ({"duplicates": DUPLICATES_VERSION} if config.fuse.duplicates == "drop" else {})
 
 

@@ -36,8 +36,8 @@ EXPLAINED = {
     "answer counts zero.",
     "accuracy": "accuracy: the share of the answers that the judge calls right, by the gold answers where a query has some, "
     "else by the question. A query without an answer counts zero.",
-    "criteria": "Each from 0 to 5, as in the study with users of DMQR-RAG (arXiv 2411.13154); criteria: their mean, by which "
-    "arms are ordered. A query without an answer counts zero.",
+    "criteria": "Each from 0 to 5, as DMQR-RAG (arXiv 2411.13154) judges answers on production queries; criteria: their mean, "
+    "by which arms are ordered. A query without an answer counts zero.",
 }
 """Kind of a frame beside the lists -> what its measures are."""
 

@@ -42,6 +42,27 @@ def test_weighted_and_best_of_one_retriever() -> None:
     assert scores([ORIGINAL, KEYWORD], method="best", weights=weights) == {"a": 9.0, "b": 6.0, "c": 1.0, "d": 2.0}
 
 
+@pytest.mark.parametrize("method", ["weighted", "best"])
+def test_fused_scores_are_divided_by_the_highest(method: str) -> None:
+    """The lists keep their scale: a list of low scores weighs little, and the order is that of the sums."""
+    whole = scores([ORIGINAL, KEYWORD], method=method)
+    assert scores([ORIGINAL, KEYWORD], method=method, divide="max") == {
+        doc_id: pytest.approx(score / max(whole.values())) for doc_id, score in whole.items()
+    }
+    negative = run("original", ("a", -1.0), ("b", -2.0))
+    assert scores([negative], method=method, divide="max") == {"a": -1.0, "b": -2.0}
+
+
+def test_the_original_has_another_weight_beside_a_strategy() -> None:
+    weights = {"hyde": 1.5, "original+hyde": 0.5, "original+keyword": 0.25}
+    hyde, other = run("hyde", ("d", 2.0)), run("general", ("d", 2.0))
+    assert scores([ORIGINAL, hyde], method="weighted", weights=weights) == {"a": 4.5, "b": 2.5, "c": 0.5, "d": 3.0}
+    assert scores([ORIGINAL, other], method="weighted", weights=weights) == {"a": 9.0, "b": 5.0, "c": 1.0, "d": 2.0}
+    assert scores([ORIGINAL, KEYWORD, hyde], method="weighted", weights=weights)["a"] == 2.25  # the lowest
+    # a list that is not fused, as an arm without the strategy has it, does not count
+    assert scores([ORIGINAL, hyde], method="weighted", weights=weights | {"hyde": 0.0})["a"] == 9.0
+
+
 def test_weights_replace_the_strategys_own_and_positions_multiply() -> None:
     own = KEYWORD._replace(weight=3.0, position_weight=0.5)
     assert scores([own], method="weighted") == {"b": 4.5, "d": 1.5}

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
 
-from rewriters.adaptive import Demonstration, load_demonstrations, reason_in
+from rewriters.adaptive import Demonstration, adaptive_template, load_demonstrations, reason_in
 from rewriters.engines import Completion
 from rewriters.pool import Entry, load_pool
 from rewriters.results import Rewritten
 from rewriters.rewriter import Rewriter
 from rewriters.settings import SelectAdaptive
-from tests.support.rewriters.pools import FOUR, answered, asked, cut, rewriter
+from rewriters.strategy import EXAMPLE_QUERY
+from tests.support.rewriters.pools import FOUR, a_file, answered, asked, cut, rewriter
 
 QUERY = "hello how much caffeine has green tea please"
 ADAPTIVE = SelectAdaptive(kind="adaptive")
@@ -53,10 +55,31 @@ def test_demonstrations_stand_before_the_query_with_the_strategies_of_the_pool()
     _, (request,) = asked(adaptive(["keyword", "core_content"], ours), QUERY)
     shown = request.prompt.partition("nothing else.")[2]
     for one in ours:
-        named = [name for name in ("keyword", "core_content") if name in one.rewrites]
-        assert (f"Query: {one.query}\n" in shown) == (bool(named) or not one.rewrites)
+        assert (f"Query: {one.query}\n" in shown) == (one.rewrites.keys() <= {"keyword", "core_content"})
     assert "Pseudo-Answer Rewriting" not in shown
     assert shown.count("reason: ") == shown.count("Query: ") - 1
+
+
+@pytest.mark.parametrize(
+    ("pool", "methods"),
+    [
+        (["general", "hyde"], ["General Search Rewriting"]),
+        (["rag_fusion", "decompose"], ["Query Variants"]),
+        (["hyde", "multi_query", "step_back"], ["Hypothetical Passage", "Perspectives"]),
+        (["step_back"], ["Step-Back Question"]),
+    ],
+)
+def test_a_pool_that_no_demonstration_fits_has_one_of_its_own_examples(pool: list[Entry], methods: list[str]) -> None:
+    _, (request,) = asked(adaptive(pool, load_demonstrations(None)), QUERY)
+    shown = request.prompt.partition("nothing else.")[2]
+    lines = re.findall(r"(?m)^([A-Z][^:\n]+): ", shown.partition(EXAMPLE_QUERY)[2].partition("reason: ")[0])
+    assert list(dict.fromkeys(lines)) == methods
+    for strategy in load_pool(pool):
+        texts = strategy.example.splitlines() if strategy.label in methods else []
+        assert [f"{strategy.label}: {text}" in shown for text in texts] == [True] * len(texts)
+        assert (strategy.usage in shown) == (strategy.label in methods)
+    for word in ("repair guide", "essay"):  # reasons for methods that are not shown
+        assert word not in shown
 
 
 def test_one_at_least_is_another_prompt() -> None:
@@ -74,8 +97,8 @@ def test_one_at_least_is_another_prompt() -> None:
 
 
 def test_the_only_demonstration_does_not_choose_nothing() -> None:
-    _, (request,) = asked(adaptive(["rag_fusion", "decompose"], load_demonstrations(None)), QUERY)
-    assert "population of tartu" not in request.prompt
+    without_example = a_file(definition="its first question", usage="long queries")
+    assert "reason: " not in adaptive_template([without_example], load_demonstrations(None)).partition("nothing else.")[2]
 
 
 def test_other_demonstrations_are_another_prompt() -> None:

@@ -181,7 +181,13 @@ def test_a_name_of_one_s_own_is_checked_as_a_file_s_is(name: str) -> None:
         load({"rag_fusion": {"n": 2, "name": name}})
 
 
-# ---------------------------------------------------------------- prompts that are not sent
+# ---------------------------------------------------------------- prompts
+
+
+def test_a_block_of_yaml_may_end_a_prompt_with_line_breaks() -> None:
+    prompts = {end: a_file(prompt=f"Ask.\n\nQuery: {{query}}{end}").prompt for end in ("", "\n", " \n\n")}
+    assert set(prompts.values()) == {prompts[""]}
+    assert a_file(prompt="{query} =>\n", prompt_as="text").prompt == "{query} =>\n"  # as the rewriter was trained
 
 
 def test_a_prompt_of_one_s_own_that_no_request_sends_is_told() -> None:

@@ -20,6 +20,7 @@ from jobs.config.load import problem
 from jobs.config.settings import Subsets
 from jobs.job.measure_checks import deepest_rank
 from retrievers.fusion import takes_part
+from retrievers.lists import BESIDE
 from retrievers.rerankers.kinds import RERANKERS
 from retrievers.rerankers.settings import RerankerSettings
 from rewriters.pool import named
@@ -211,7 +212,7 @@ class _Maker:
     def _config(self, where: str, changes: Mapping[str, Any], *, without_original: bool) -> Config:
         values = deepcopy(self._values)
         if without_original:  # nor its lists by single retrievers, which have weights of their own
-            for key in [key for key in values["fuse"]["weights"] if key.startswith(f"{BASELINE}/")]:
+            for key in [key for key in values["fuse"]["weights"] if key.startswith((f"{BASELINE}/", BESIDE))]:
                 del values["fuse"]["weights"][key]
         if "rewrite.strategies" in changes:
             _without_others(values, changes["rewrite.strategies"], self.pool, where)
@@ -242,7 +243,7 @@ def _without_others(values: dict[str, Any], entries: Any, pool: Sequence[Any], w
     except (TypeError, ValueError) as error:
         raise ConfigError("config-value", f"{where}: rewrite.strategies: should be a list of strategies: {error}") from error
     for keys in (values["fuse"]["weights"], values["retrieve"]["routes"]):
-        for key in [key for key in keys if key.partition("/")[0] in others]:
+        for key in [key for key in keys if key.partition("/")[0].removeprefix(BESIDE) in others]:
             del keys[key]
     for one in values["retrieve"]["collections"].values():
         if isinstance(one, dict) and one.get("strategies"):

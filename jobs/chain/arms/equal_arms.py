@@ -15,6 +15,7 @@ from jobs.chain.arms.opened import digest
 from jobs.chain.arms.shared_work import Answer
 from jobs.config.config import Config
 from retrievers.fusion import list_weight
+from retrievers.lists import BESIDE
 from rewriters.rewriter import Rewriting
 
 GENERATED = ("subsets", "samples", "grid")
@@ -63,7 +64,7 @@ def system(config: Config, rewriting: Rewriting, answer: Answer) -> Hashable:
         for strategy, weight in weights.items()
         for retriever in config.retrieve.route(strategy)
     }
-    joined = {key: weight for key, weight in fuse.weights.items() if key.partition("/")[0] == "together"}
+    joined = {key: weight for key, weight in fuse.weights.items() if key.startswith(("together", BESIDE))}
     by_retriever = {name: fuse.retriever_weights.get(name, 1.0) for name in config.retrieve.retrievers}
     fusion = digest([fuse.model_dump(exclude=unused), config.used_redundancy, lists, joined, by_retriever])
     documents = answer.documents if fuse.duplicates == "drop" else ()

@@ -164,8 +164,11 @@ def plain(
     shares = [_share(each, taking_part, lists, redundancy, similarity) for each in taking_part]
     taking_part = [each._replace(weight=each.weight * share) for each, share in zip(taking_part, shares, strict=True)]
     scores = {"rrf": _rrf, "minmax": _minmax, "weighted": _within_retrievers, "best": _within_retrievers}[method](
-        _divided(taking_part) if divide == "max" and method in ("weighted", "best") else taking_part, k, method
+        taking_part, k, method
     )
+    high = max(scores.values(), default=0.0)
+    if divide == "max" and method in ("weighted", "best") and high > 0:
+        scores = {doc_id: score / high for doc_id, score in scores.items()}
     best = sorted((-round(score, 12), doc_id) for doc_id, score in scores.items())[: max(0, keep)]
     sources: dict[str, list[Source]] = {doc_id: [] for _, doc_id in best}
     for each in taking_part:
@@ -205,14 +208,6 @@ def _share(each: _List, taking_part: list[_List], there: list[_List], redundancy
             row, column = (similarity.texts.index(one.run[:2]) for one in (each, other))
             alike += float(np.maximum(np.float64(similarity.cosines[row, column]), 0.0) ** 4)
     return 1.0 / (round(alike, 6) if redundancy == "cosine" else alike)
-
-
-def _divided(lists: Sequence[_List]) -> list[_List]:
-    divided = []
-    for each in lists:
-        high = max(each.scores)
-        divided.append(each._replace(scores=[score / high for score in each.scores] if high > 0 else each.scores))
-    return divided
 
 
 def _rrf(lists: Sequence[_List], k: float, method: str) -> dict[str, float]:
