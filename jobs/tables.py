@@ -21,44 +21,17 @@ from rewriters.reasons import FELL_BACK, GUARDED, MASKED, SENT_WITHOUT, TRIED_AG
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
 ITERATE = "iterate"  # that of the refined queries of further rounds; their position is the round
-RUNGS = (
-    "json",
-    "labelled",
-    "numbered",
-    "lines",
-    "marked",
-    "salvage",
-    "original",
-)  # values of `parsed_as`: the parser's fallback steps, best first
+RUNGS = ("json", "labelled", "numbered", "lines", "marked", "salvage", "original")  # values of `parsed_as`, best first
 
 WRONG_CITATION = "wrong_citation"  # the reason of a note on an answer that cites a document which it was not given
 REPEATED_QUERY = "repeated_query"  # of a note on a round whose refined query is one that was searched already
-ERROR = pa.struct(
-    [
-        ("stage", pa.string()),
-        ("component", pa.string()),
-        ("reason", pa.string()),
-        ("message", pa.string()),
-        ("raw", pa.string()),
-        ("attempts", pa.int32()),
-    ]
-)
+_ERROR_TEXTS = ("stage", "component", "reason", "message", "raw")
+ERROR = pa.struct([*((name, pa.string()) for name in _ERROR_TEXTS), ("attempts", pa.int32())])
 # Reasons in errors/ that are notes, not failures: the query was answered as well as possible.
 NOTES = (
-    "no_hits",
-    "original_stands_in",
-    "texts_dropped",
-    "text_cut",
-    "not_classified",
-    "wrong_cell",
-    FELL_BACK,
-    MASKED,
-    SENT_WITHOUT,
-    TRIED_AGAIN,
-    WRONG_CITATION,
-    REPEATED_QUERY,
-    *GUARDED,
-)
+    "no_hits", "original_stands_in", "texts_dropped", "text_cut", "not_classified", "wrong_cell", FELL_BACK, MASKED,
+    SENT_WITHOUT, TRIED_AGAIN, WRONG_CITATION, REPEATED_QUERY, *GUARDED,
+)  # fmt: skip
 # Reasons in errors/ of queries on which a stage's worker raised, or under which its workers died: its fallback stands in.
 FAILED, KILLED = "failed", "killed_worker"
 BY_FALLBACK = (FAILED, KILLED)
@@ -79,14 +52,7 @@ REWRITE = pa.struct(
     ]
 )
 # What guards left out of the texts of a query; only counted.
-LEFT_OUT = pa.struct(
-    [
-        ("strategy", pa.string()),
-        ("guard", pa.string()),
-        ("texts", pa.int32()),
-        ("unsearched", pa.int32()),
-    ]
-)
+LEFT_OUT = pa.struct([("strategy", pa.string()), ("guard", pa.string()), ("texts", pa.int32()), ("unsearched", pa.int32())])
 # What was chosen for a query: the strategies, in the order of the pool; null in runs where every strategy rewrites every query.
 SELECTION = pa.struct([("query_type", pa.string()), ("strategies", pa.list_(pa.string())), ("reason", pa.string())])
 HIT = pa.struct([("doc_id", pa.string()), ("score", pa.float64())])

@@ -172,8 +172,7 @@ def _encoder_kind(value: Any) -> str:
 
 
 AnyEncoderSettings = Annotated[
-    Annotated[EncoderSettings, Tag("local")] | Annotated[OpenaiEncoderSettings, Tag("openai")],
-    Discriminator(_encoder_kind),
+    Annotated[EncoderSettings, Tag("local")] | Annotated[OpenaiEncoderSettings, Tag("openai")], Discriminator(_encoder_kind)
 ]
 """An encoder: its weights in each worker, or a server."""
 

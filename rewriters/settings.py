@@ -134,8 +134,7 @@ class SelectColumn(SelectionOfStrategies):
 
 
 SelectSettings = Annotated[
-    SelectAll | SelectNever | SelectAdaptive | SelectClassified | SelectRandom | SelectColumn,
-    Field(discriminator="kind"),
+    SelectAll | SelectNever | SelectAdaptive | SelectClassified | SelectRandom | SelectColumn, Field(discriminator="kind")
 ]
 
 

@@ -23,11 +23,6 @@ def _named(value: Any) -> Any:
     return value
 
 
-def _no_store(value: Any) -> None:
-    if value is not None:
-        raise ValueError(f"{value}: the store is named by the key `store` of the whole config; leave this null")
-
-
 class RewriteSettings(Settings):
     """Which rewrites are made, and how."""
 
@@ -59,8 +54,6 @@ class RewriteSettings(Settings):
     """More tries of a request whose answer cannot be read, refuses or was cut: other seed and temperature, or more tokens."""
     guards: GuardSettings = GuardSettings()
     """What is masked, checked, left out and replaced around the LLM."""
-    store: Annotated[None, BeforeValidator(_no_store), NOT_IDENTITY] = None
-    """Only null: the key of before `store`, which all jobs share."""
 
     @model_validator(mode="after")
     def _engine_where_needed(self) -> RewriteSettings:

@@ -88,8 +88,7 @@ def _of_steps(config: Config, row: Row, texts: Mapping[str, str], made: Sequence
     ranks = {doc_id: place for place, doc_id in enumerate(texts)}
     found = [_step_request(one, about.get(row_key(one).variables.partition("/")[0])) for one in made]
     return sorted(
-        found,
-        key=lambda one: (stages.get(one["request"], len(stages)), one["sample"], ranks.get(one["document"], len(ranks))),
+        found, key=lambda one: (stages.get(one["request"], len(stages)), one["sample"], ranks.get(one["document"], len(ranks)))
     )
 
 

@@ -113,10 +113,7 @@ def all_documents(stores: Mapping[str, DocumentStore]) -> DocumentStore:
 
 
 def fuse_collections(
-    hits: Hits,
-    settings: FuseSettings,
-    similarity: Similarity | None = None,
-    collections: Mapping[str, str] = NO_COLLECTIONS,
+    hits: Hits, settings: FuseSettings, similarity: Similarity | None = None, collections: Mapping[str, str] = NO_COLLECTIONS
 ) -> Fused:
     """Returns the candidates of each query: `fuse` of the lists of each collection, merged; without collections that of all.
 

@@ -53,11 +53,7 @@ class Written(NamedTuple):
 
 
 def write_documents(
-    files: Sequence[Path | Source],
-    schema: pa.Schema,
-    folder: Path,
-    progress: Progress,
-    columns: CorpusSettings = COLUMNS,
+    files: Sequence[Path | Source], schema: pa.Schema, folder: Path, progress: Progress, columns: CorpusSettings = COLUMNS
 ) -> Written:
     """Writes DOCUMENTS (sorted by doc_id in code point order), DOC_IDS (one batch) and DUPLICATES into an empty folder.
 
@@ -79,8 +75,7 @@ def write_documents(
             if batch.column("doc_id").null_count:
                 row = rows + pc.index(batch.column("doc_id").is_null(), True).as_py()
                 raise RetrieverError(
-                    "corpus",
-                    f"corpus {file}: a null doc_id in row {row} of the corpus (counted from 0); give every row one",
+                    "corpus", f"corpus {file}: a null doc_id in row {row} of the corpus (counted from 0); give every row one"
                 )
             content = (content + _content_sum(batch)) % _MODULUS
             without_text += _blank(batch.column("text"))
@@ -129,10 +124,7 @@ class Content(NamedTuple):
 
 
 def content_of(
-    files: Sequence[Path | Source],
-    schema: pa.Schema,
-    progress: Progress,
-    columns: CorpusSettings = COLUMNS,
+    files: Sequence[Path | Source], schema: pa.Schema, progress: Progress, columns: CorpusSettings = COLUMNS
 ) -> Content:
     """Returns what `write_documents` would say of a corpus; writes nothing. Arguments and errors are those of it."""
     total = sum(pq.read_metadata(open_source(f)).num_rows for f in files)

@@ -39,11 +39,6 @@ class Hybrid:
         self._settings, self._parts, self._identity = settings, parts, identity
         self._seconds = dict.fromkeys(parts, 0.0)
 
-    @property
-    def parts(self) -> list[Retriever]:
-        """Returns its retrievers, in order."""
-        return list(self._parts.values())
-
     def identity(self) -> dict[str, Any]:
         """Returns the identities of its retrievers and how their lists are fused."""
         return self._identity

@@ -152,8 +152,7 @@ def test_none_may_be_chosen(answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "reason"),
-    [("Let me think about that.", "unparsable"), ("", "empty"), (cut("Let me thi"), "truncated")],
+    ("answer", "reason"), [("Let me think about that.", "unparsable"), ("", "empty"), (cut("Let me thi"), "truncated")]
 )
 def test_where_nothing_can_be_read_every_strategy_fails_once(answer: str | Completion, reason: str) -> None:
     made = read(answer)

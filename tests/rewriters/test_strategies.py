@@ -80,10 +80,7 @@ class TestEveryStrategy:
 def test_its_own_example_passes_its_own_checks_but_not_for_another_query(name: str) -> None:
     strategy = load(name)
     joint = joint_template([strategy])
-    for query, instructions, passes in (
-        (EXAMPLE_QUERY, strategy.prompt, True),
-        ("tallest volcano of iceland", joint, False),
-    ):
+    for query, instructions, passes in ((EXAMPLE_QUERY, strategy.prompt, True), ("tallest volcano of iceland", joint, False)):
         answer = f"{strategy.label}: {strategy.example}"
         outcome = parse(answer, query, requested=[strategy], known=[strategy], instructions=instructions, truncated=False)[name]
         assert isinstance(outcome, Parsed) == passes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -151,31 +151,27 @@ def _page(page: Row) -> tuple[Any, ...]:
 
 
 def _of_arm(
-    rankings: _Ranked,
-    documents: Sequence[Row],
-    answer: Answer,
-    settings: IterateSettings,
-    text_of: Callable[[int], str] | None,
+    rankings: _Ranked, documents: Sequence[Row], answer: Answer, settings: IterateSettings, text_of: Callable[[int], str] | None
 ) -> list[Row]:
     def of(most: int | None) -> list[Row]:
         return _merged([ranking[:most] for ranking in rankings], documents, answer, settings, key_of)
 
+    def marks(one: Row) -> set[tuple[str, str]]:
+        found = {("doc_id", documents[one["document"]]["doc_id"])}  # a page may be there with other words
+        return found if key_of is None else found | {("text", key_of(one["document"]))}
+
     key_of = None if text_of is None else lambda place: as_compared(text_of(place), answer.fuse.duplicate_chars)
     first = of(answer.candidates)[: answer.candidates]
-    known, behind = {documents[one["document"]]["doc_id"] for one in first}, list[Row]()
+    known, behind = {mark for one in first for mark in marks(one)}, list[Row]()
     for one in of(None) if answer.fuse.keep > len(first) else ():
-        if (doc_id := documents[one["document"]]["doc_id"]) not in known:  # a page may be there with other words
-            known.add(doc_id)
+        if known.isdisjoint(marks(one)):
+            known |= marks(one)
             behind.append(one)
-    return list(_distinct([*first, *behind], key_of))[: answer.fuse.keep]
+    return [*first, *behind][: answer.fuse.keep]
 
 
 def _merged(
-    rankings: _Ranked,
-    documents: Sequence[Row],
-    answer: Answer,
-    settings: IterateSettings,
-    key_of: Callable[[int], str] | None,
+    rankings: _Ranked, documents: Sequence[Row], answer: Answer, settings: IterateSettings, key_of: Callable[[int], str] | None
 ) -> list[Row]:
     """Returns the documents of all rankings, best first; those with one key are one, by the id that was found first."""
     found: dict[int | str, Row] = {}
@@ -190,17 +186,6 @@ def _merged(
             both = max(known["score"], score) if settings.merge == "best" else known["score"] + score
             found[key] = known | {"score": both, "sources": sources}
     return sorted(found.values(), key=lambda one: (-one["score"], documents[one["document"]]["doc_id"]))
-
-
-def _distinct(ranking: Iterable[Row], key_of: Callable[[int], str] | None) -> Iterator[Row]:
-    """Yields the candidates without those whose key a better one has."""
-    seen: set[str] = set()
-    for one in ranking:
-        if key_of is not None:
-            if (key := key_of(one["document"])) in seen:
-                continue
-            seen.add(key)
-        yield one
 
 
 def candidates_of(table: pa.Table) -> list[QueryCandidates]:

@@ -27,11 +27,7 @@ VERSION = "2023-06-01"
 PATH = "/messages"
 LEAST_TOKENS = 1024  # of the answer, where the decoding names no limit: the API wants one
 # How a message may end; what is not here is "stop".
-_FINISH_REASONS = {
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "refusal",
-}
+_FINISH_REASONS = {"max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "refusal"}
 _THINKING = ("temperature", "top_p")  # taken from nobody whose model thinks
 # What the schemas of structured outputs may not have: the reader checks it.
 _UNSUPPORTED = frozenset(

@@ -28,7 +28,6 @@ rewrite:
   language: null
   calls: joint
   joint_prompt: null
-  store: null
 retrieve: {depth: 100, keep_runs: true, routes: {}}
 fuse: {method: minmax, k: 60, depth: 30, keep: 50, weights: {}, redundancy: cosine}
 rerank: {kind: cross_encoder, model: BAAI/bge-reranker-v2-m3, keep: 10, combine: blend, max_length: 512}

@@ -158,10 +158,7 @@ def test_never_more_requests_at_once_than_the_job_may_have(
         for _ in range(2):
             searching = open_retriever("bm25", searched.settings)
             reading = planned_documents(reranker.documents, scoring["indexes"])
-            work += [
-                partial(searching.search, [SearchText(f"sea {i}") for i in range(1000)], 10),
-                partial(reading.texts, ids),
-            ]
+            work += [partial(searching.search, [SearchText(f"sea {i}") for i in range(1000)], 10), partial(reading.texts, ids)]
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda one: one(), work))
         assert 4 < proxy.most_at_once <= 8

