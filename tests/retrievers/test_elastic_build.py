@@ -345,10 +345,7 @@ def test_another_analyzer_field_encoder_or_type_is_refused(elastic_blocks: dict[
             dense | {"vector": {"type": "hnsw"}},
             "built with vector.type 'flat', the config asks for 'hnsw'; set vector.type: flat",
         ),
-        (
-            bm25 | {"similarity": {"k1": 0.4}},
-            "built with similarity.k1 1.2, the config asks for 0.4; set similarity.k1: 1.2",
-        ),
+        (bm25 | {"similarity": {"k1": 0.4}}, "built with similarity.k1 1.2, the config asks for 0.4; set similarity.k1: 1.2"),
         (bm25 | {"shards": 7}, "built with shards 1, the config asks for 7; set shards: 1, or build it again"),
         (dense | {"shards": 2}, "built with shards 1, the config asks for 2; set shards: 1, or build it again"),
     ):

@@ -28,8 +28,7 @@ SEARCHES = [SearchText("why does bread rise"), SearchText("moon and tides"), Sea
 
 
 @pytest.mark.parametrize(
-    ("kind", "pooling", "more"),
-    [("qwen3", "lasttoken", {"end": True, "left": True}), ("bert", "mean", {"dense": [16]})],
+    ("kind", "pooling", "more"), [("qwen3", "lasttoken", {"end": True, "left": True}), ("bert", "mean", {"dense": [16]})]
 )
 def test_vectors_are_those_of_a_local_build(
     elasticsearch: str, new_name: Callable[[], str], corpus: Path, tmp_path: Path, kind: str, pooling: str, more: dict[str, Any]

@@ -14,13 +14,7 @@ import numpy as np
 import pytest
 
 from cluster.errors import RetrieverError
-from retrievers.encoder import (
-    Encoder,
-    encoder_differences,
-    encoder_dim,
-    encoder_identity,
-    model_max_length,
-)
+from retrievers.encoder import Encoder, encoder_differences, encoder_dim, encoder_identity, model_max_length
 from retrievers.models import resolve_model
 from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings

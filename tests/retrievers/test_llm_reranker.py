@@ -155,10 +155,7 @@ def test_code_of_its_own_is_not_run_unless_it_is_trusted(model: Any) -> None:
 
 @pytest.mark.parametrize(
     ("make", "class_name", "own_error"),
-    [
-        (make_layerwise, "LayerWiseFlagLLMReranker", ValueError),
-        (make_lightweight, "LightWeightFlagLLMReranker", TypeError),
-    ],
+    [(make_layerwise, "LayerWiseFlagLLMReranker", ValueError), (make_lightweight, "LightWeightFlagLLMReranker", TypeError)],
     ids=["layerwise", "lightweight"],
 )
 def test_what_does_not_work_with_this_transformers(

@@ -12,14 +12,7 @@ from dmqr.testing import RetrieverContract, hits_of
 from retrievers.hybrid.retriever import Hybrid
 from retrievers.joined import joined_text, repetitions
 from retrievers.kinds import RetrieverSettings
-from retrievers.retriever import (
-    Embedder,
-    JoinedText,
-    Retriever,
-    SearchText,
-    open_documents,
-    open_retriever,
-)
+from retrievers.retriever import Embedder, JoinedText, Retriever, SearchText, open_documents, open_retriever
 from retrievers.web.retriever import Web
 from tests.support.retrievers.blocks import typed
 from tests.support.retrievers.passages import PASSAGES

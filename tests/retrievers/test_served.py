@@ -521,10 +521,7 @@ def test_a_refusal_of_one_text_is_not_of_all(embedding: FakeModels, reranking: F
     encoder, reranker = encoder_at(embedding), reranker_at(reranking)
     for fake in (embedding, reranking):
         fake.fail("../passwd", Said(status, b"<html>blocked \xed\xa0\xbd</html>"))
-    for ask in (
-        lambda: encoder.encode(searches("a", "../passwd")),
-        lambda: reranker.score(["q"] * 2, ["a", "../passwd"]),
-    ):
+    for ask in (lambda: encoder.encode(searches("a", "../passwd")), lambda: reranker.score(["q"] * 2, ["a", "../passwd"])):
         with pytest.raises(TextRefused, match=f"HTTP {status}: <html>blocked"):
             ask()
     assert encoder.encode(searches("a", "b")).shape == (2, 3)

@@ -25,12 +25,7 @@ def test_nan_is_no_hit() -> None:
 
 
 @given(
-    st.integers(1, 5),
-    st.integers(1, 40),
-    st.integers(0, 45),
-    st.integers(1, 16),
-    st.integers(1, 3),
-    st.integers(0, 2**32 - 1),
+    st.integers(1, 5), st.integers(1, 40), st.integers(0, 45), st.integers(1, 16), st.integers(1, 3), st.integers(0, 2**32 - 1)
 )
 def test_nearest(n: int, rows: int, depth: int, block: int, candidates: int, seed: int) -> None:
     random = np.random.default_rng(seed)

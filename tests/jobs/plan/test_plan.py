@@ -183,11 +183,7 @@ POOL = ["general", "hyde", {"rag_fusion": {"n": 3}}]
     [
         ("all", (3, None), "3 a query"),  # rag_fusion has one answer of three lines
         ("adaptive", (1, None), "1 a query"),
-        (
-            {"kind": "random_k", "k": 1},
-            (3, 2),
-            "at most 3 a query, as select chooses for some of the queries",
-        ),
+        ({"kind": "random_k", "k": 1}, (3, 2), "at most 3 a query, as select chooses for some of the queries"),
         ({"kind": "column", "column": "x"}, (3, None), "at most 3 a query"),
     ],
 )
