@@ -22,7 +22,6 @@ _SPENT = re.compile(  # how servers name an account without credit, whatever the
     rb'|insufficient_balance|arrearage|terminal_quota_exhausted)\\*"|"message"\s*:\s*"Your credit balance is too low',
     re.I,
 )
-_PLAN_USED_UP = frozenset({432, 433})  # of Tavily
 _STATUSES = {  # of errors that are named and not numbered, by OpenAI's and Anthropic's names
     "invalid_request_error": 400, "invalid_api_key": 401, "authentication_error": 401, "insufficient_quota": 402,
     "permission_error": 403, "not_found_error": 404, "rate_limit_error": 429, "rate_limit_exceeded": 429,
@@ -199,7 +198,8 @@ def meant_status(status: int, content: bytes) -> int:
     if 200 <= status < 300 and b'"error"' in content:
         with suppress(ValueError, RecursionError):
             status = _named_status(parsed_json(content)) or status
-    return 402 if status in _PLAN_USED_UP or (status in (400, 403, 429) and _SPENT.search(content)) else status
+    spent = status in (432, 433) or (status in (400, 403, 429) and _SPENT.search(content))  # 432, 433: Tavily's plans
+    return 402 if spent else status
 
 
 def _named_status(found: Any) -> int | None:

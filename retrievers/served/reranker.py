@@ -103,10 +103,8 @@ class ServerReranker:
             return {"query": query, "texts": texts, "raw_scores": True, "truncate": True}
         body: dict[str, Any] = {"model": settings.model, "query": query, "documents": texts}
         if self._facts.api == "vllm":  # logits, and cut as a cross-encoder here
-            longest_query = self._max_length * 3 // 4
-            body |= {
-                "use_activation": False, "truncate_prompt_tokens": self._max_length, "max_tokens_per_query": longest_query,
-            }  # fmt: skip
+            body |= {"use_activation": False, "truncate_prompt_tokens": self._max_length}
+            body["max_tokens_per_query"] = self._max_length * 3 // 4
         return body
 
 
