@@ -1,9 +1,11 @@
 """Reader of CSV: the first record names the columns, and every value is text, as it is written.
 
 Fields are parted by commas, in a `.tsv` by tabs; in a `.csv` whose header has no comma, by semicolons or tabs. A field may be
-in quotes, in which a quote is doubled (RFC 4180); one that is empty is null. DuckDB reads the columns that are wanted, in
-order, as a stream, and refuses what pyarrow takes without a word: a quote that is not closed takes all lines behind it into one
-field, and `"a" b` loses its quotes. Where text need not be UTF-8, Python reads from the row on that DuckDB refuses.
+in quotes, in which a quote is doubled (RFC 4180); one that is empty is null. A `.tsv` whose header has no quote has none (MS
+MARCO, AOL, `mysql -B`): each line is a record, and a quote is a character; a field that is quoted as CSV all the same is
+refused. DuckDB reads the columns that are wanted, in order, as a stream, and refuses what pyarrow takes without a word: a quote
+that is not closed takes all lines behind it into one field, and `"a" b` loses its quotes. Where text need not be UTF-8, Python
+reads from the row on that DuckDB refuses.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cluster.errors import UnavailableError
 from cluster.storage import open_file
@@ -30,6 +33,7 @@ _HEAD_BYTES = 1 << 16  # read of a file to see its header
 _BUFFER_BYTES = 1 << 25  # of DuckDB: 16 records of the longest kind, 256 MB, unless it is said
 _MEMORY = "256MB"  # of DuckDB
 _NOT_UTF8 = "Invalid unicode"
+_QUOTED = '^"([^"]|"")*""([^"]|"")*"$'  # a field that writers of CSV have quoted for the quote in it
 _QUOTES = "a quote that is not closed, or text behind one that is; write a quote inside quotes twice"
 
 
@@ -40,11 +44,18 @@ class CsvHeader(NamedTuple):
         names: Of the columns.
         delimiter: Between fields.
         has_rows: Whether records follow.
+        quote: Around fields; empty: there are no quotes.
     """
 
     names: tuple[str, ...]
     delimiter: str
     has_rows: bool
+    quote: str = '"'
+
+    @property
+    def fields(self) -> str:
+        """Returns what to do about a record with too many or too few fields."""
+        return "put a field in quotes" if self.quote else "name the file .csv, if its fields are in quotes"
 
 
 class CsvFault(ValueError):
@@ -82,7 +93,8 @@ def csv_header(path: str, etag: str | None = None) -> CsvHeader | None:
         raise CsvFault("is UTF-16; write it as UTF-8")
     text = head.decode("utf-8-sig", "surrogateescape")
     delimiter = _delimiter(path, text)
-    records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    quote = "" if _is_tsv(path) and '"' not in re.split(r"\r|\n", text, maxsplit=1)[0] else '"'
+    records = _reader(io.StringIO(text, newline=""), delimiter, quote)
     try:
         names = next(records)
     except csv.Error:
@@ -95,11 +107,20 @@ def csv_header(path: str, etag: str | None = None) -> CsvHeader | None:
         follows = any(records)
     except csv.Error:  # told when it is read, with its line
         follows = True
-    return CsvHeader(tuple(names), delimiter, follows or len(head) >= _HEAD_BYTES)
+    return CsvHeader(tuple(names), delimiter, follows or len(head) >= _HEAD_BYTES, quote)
+
+
+def _reader(text: io.TextIOBase, delimiter: str, quote: str) -> Any:
+    quoting = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
+    return csv.reader(text, delimiter=delimiter, strict=True, quoting=quoting)
+
+
+def _is_tsv(path: str) -> bool:
+    return re.search(r"\.tsv(\.\w+)?$", path.lower()) is not None
 
 
 def _delimiter(path: str, text: str) -> str:
-    if re.search(r"\.tsv(\.\w+)?$", path.lower()):
+    if _is_tsv(path):
         return "\t"
     first = re.sub(r'"[^"]*"', "", re.split(r"\r|\n", text, maxsplit=1)[0])
     return next((one for one in (",", ";", "\t") if one in first), ",")
@@ -133,12 +154,13 @@ def csv_batches(
             table = _table(path, header, nulls_in_quotes=any_bytes)
             picked = ", ".join(f"c{place}" for place in places) or "NULL AS nothing"
             for batch in connection.sql(f"SELECT {picked} FROM {table}").to_arrow_reader(rows):
+                _check_unquoted(batch, header, read)
                 yield batch.rename_columns(list(columns)) if columns else batch
                 read += len(batch)
             return
         except (duckdb.Error, OSError, pa.ArrowException) as error:  # Arrow's reader passes DuckDB's errors on as its own
             if not (any_bytes and _NOT_UTF8 in str(error)):
-                raise _fault(error) from error
+                raise _fault(error, header) from error
     yield from _by_python(path, etag, header, places, rows, read)
 
 
@@ -152,8 +174,17 @@ def count_rows(path: str, header: CsvHeader) -> int:
         try:
             (found,) = connection.execute(f"SELECT count(*) FROM {_table(path, header)}").fetchone() or (0,)
         except duckdb.Error as error:
-            raise _fault(error) from error
+            raise _fault(error, header) from error
     return int(found)
+
+
+def _check_unquoted(batch: pa.RecordBatch, header: CsvHeader, first: int) -> None:
+    """Refuses a field that is quoted as CSV in a file without quotes; `first`: records before the batch."""
+    if header.quote:
+        return
+    for column in batch.columns:
+        if pa.types.is_string(column.type) and (at := pc.index(pc.match_substring_regex(column, _QUOTED), True).as_py()) >= 0:
+            raise CsvFault("has a field in the quotes of CSV; name the file .csv, or write it without quotes", first + at + 2)
 
 
 def _table(path: str, header: CsvHeader, *, nulls_in_quotes: bool = False) -> str:
@@ -163,8 +194,8 @@ def _table(path: str, header: CsvHeader, *, nulls_in_quotes: bool = False) -> st
         "auto_detect": "false",
         "header": "true",
         "delim": f"'{header.delimiter}'",
-        "quote": "'\"'",
-        "escape": "'\"'",
+        "quote": f"'{header.quote}'",
+        "escape": f"'{header.quote}'",
         "strict_mode": "true",
         "columns": f"{{{columns}}}",
         "nullstr": "''",
@@ -177,7 +208,7 @@ def _table(path: str, header: CsvHeader, *, nulls_in_quotes: bool = False) -> st
     return f"read_csv({file_literal(path)}, {given})"
 
 
-def _fault(error: Exception) -> CsvFault:
+def _fault(error: Exception, header: CsvHeader) -> CsvFault:
     """Returns what DuckDB refuses.
 
     Raises:
@@ -189,7 +220,7 @@ def _fault(error: Exception) -> CsvFault:
     found = re.search(r"on Line: (\d+)", text)
     line = int(found[1]) if found else None
     if fields := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", text):
-        words = f"has {int(fields[2]):,} fields, and the header {int(fields[1]):,}; correct it, or put a field in quotes"
+        words = f"has {int(fields[2]):,} fields, and the header {int(fields[1]):,}; correct it, or {header.fields}"
         return CsvFault(words, line)
     if "unterminated quote" in text:
         return CsvFault(_QUOTES, line)
@@ -207,7 +238,7 @@ def _by_python(
     csv.field_size_limit(RECORD_BYTES)
     with open_file(path, etag) as opened:
         text = io.TextIOWrapper(unpacked(opened, path), "utf-8-sig", "surrogateescape", newline="")
-        found = islice(_records(csv.reader(text, delimiter=header.delimiter, strict=True), len(header.names)), first + 1, None)
+        found = islice(_records(_reader(text, header.delimiter, header.quote), header), first + 1, None)
         while some := list(islice(found, rows)):
             texts = ([record[place].encode("utf-8", "surrogateescape") or None for record in some] for place in places)
             arrays = [pa.array(one, pa.binary()).view(pa.string()) for one in texts]
@@ -215,17 +246,18 @@ def _by_python(
             yield pa.record_batch(arrays or [pa.nulls(len(some))], names or ["nothing"])
 
 
-def _records(reader: Any, fields: int) -> Iterator[list[str]]:
+def _records(reader: Any, header: CsvHeader) -> Iterator[list[str]]:
     """Yields the records of a file, the header first, as DuckDB counts them.
 
     A blank line is none, unless there is one column: then it is an empty field.
     """
+    fields = len(header.names)
     try:
         for record in reader:
             if len(record) == fields:
                 yield record
             elif record:
-                words = f"has {len(record):,} fields, and the header {fields:,}; correct it, or put a field in quotes"
+                words = f"has {len(record):,} fields, and the header {fields:,}; correct it, or {header.fields}"
                 raise CsvFault(words, reader.line_num)
             elif fields == 1:
                 yield [""]

@@ -182,6 +182,8 @@ def _why_unreadable(path: str, error: Exception) -> str:
         return f"cannot be read ({reason.strerror or reason}); make it readable"
     if not head:
         return "not a Parquet file: it is empty (0 bytes); copy it again, or remove it"
+    if head.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+        return "not a Parquet file: it is a workbook of a spreadsheet, or another archive; save it as CSV (*.csv)"
     if not head.startswith(MAGIC):
         begins = head.decode("utf-8", "replace")
         return f"not a Parquet file: it starts with {begins!r} (is it text or compressed?); convert it"
@@ -213,7 +215,7 @@ def _check_columns(file: LogFile, schema: pa.Schema, columns: LogColumns) -> Non
         _check_name(file, schema.names, use, column)
         if column in schema.names:
             kind = schema.field(column).type
-            if not fits(kind):
+            if not (fits(kind) or pa.types.is_null(kind)):  # null: a shard that has no value
                 raise file.error("log-column", f"column {column!r} ({use}) holds {kind}, wanted {wanted}; {_REMEDY}")
 
 
@@ -233,7 +235,8 @@ def _check_name(file: LogFile, names: Sequence[str], use: str, column: str) -> N
 
 def _is_text(kind: pa.DataType) -> bool:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    types = pa.types
+    return any(is_kind(kind) for is_kind in (types.is_string, types.is_large_string, types.is_string_view, types.is_null))
 
 
 def _is_context(kind: pa.DataType) -> bool:

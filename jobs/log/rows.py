@@ -189,7 +189,8 @@ _READERS = {"parquet": _parquet, "json": _json, "csv": _csv, "set": _set}
 def _column(batch: pa.RecordBatch, file: LogFile, name: str) -> pa.Array:
     """Returns a column of the file; if it has none of that name, the hive partition's value in every row."""
     if name in batch.schema.names:
-        return batch.column(name)
+        column = batch.column(name)
+        return column.cast(pa.string()) if pa.types.is_null(column.type) else column
     return pa.repeat(pa.scalar(dict(file.partitions)[name], pa.string()), len(batch))
 
 

@@ -29,11 +29,11 @@ NAMES = ("id", "query", "n", "turns", "market")
 Row = tuple[str | None, ...]
 
 
-def as_csv(rows: Sequence[Row], delimiter: str = ",", newline: str = "\n") -> bytes:
+def as_csv(rows: Sequence[Row], delimiter: str = ",", newline: str = "\n", quoted: bool = False) -> bytes:
     """The rows, with their header, as Python's own writer has them; None is an empty field."""
     text = io.StringIO(newline="")
     for row in (NAMES, *rows):  # Python 3.11 leaves a carriage return without quotes
-        quoting = csv.QUOTE_ALL if any("\r" in (field or "") for field in row) else csv.QUOTE_MINIMAL
+        quoting = csv.QUOTE_ALL if quoted or any("\r" in (field or "") for field in row) else csv.QUOTE_MINIMAL
         csv.writer(text, delimiter=delimiter, lineterminator=newline, quoting=quoting).writerow(row)
     return text.getvalue().encode()
 
@@ -118,9 +118,9 @@ def test_a_file_whose_name_looks_like_a_pattern_is_read_alone(name: str, tmp_pat
         ("log.csv", as_csv(ROWS, delimiter=";")),
         ("log.csv", as_csv(ROWS, delimiter="\t")),
         ("LOG.CSV", as_csv(ROWS)),
-        ("log.tsv", as_csv(ROWS, delimiter="\t")),
+        ("log.tsv", as_csv(ROWS, delimiter="\t", quoted=True)),
         ("log.csv.gz", gzip.compress(as_csv(ROWS), mtime=0)),
-        ("log.tsv.zst", pa.compress(as_csv(ROWS, delimiter="\t"), "zstd", asbytes=True)),
+        ("log.tsv.zst", pa.compress(as_csv(ROWS, delimiter="\t", quoted=True), "zstd", asbytes=True)),
         ("log.jsonl", as_lines(ROWS)),
         ("log.ndjson", as_lines(ROWS).replace(b"}\n", b"}\n\n")),
         ("log.json.gz", gzip.compress(as_lines(ROWS), mtime=0)),
@@ -137,6 +137,19 @@ def test_a_file_is_read_in_the_form_that_its_ending_says(name: str, data: bytes,
     assert tables(str(tmp_path / "as" / name), tmp_path / "c") == expected
     assert [row["log_id"] for row in expected["query_map"]] == ["007", "008", "9"]
     assert [(row["query"], row["log_count"]) for row in expected["queries"] if row["normalised"] == "tea"] == [("tea", 3)]
+
+
+UNQUOTED = ['"fixed loop knot', "how to join two ropes", 'onions "', '"sheet bend"', '"fixed loop" knot', 'water on the road"']
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("further", [b"", b"x\tcaf\xe9"])  # Python reads what is not UTF-8
+def test_a_tsv_without_quotes_has_a_record_in_each_line(further: bytes, ending: str, tmp_path: Path) -> None:
+    lines = ["id\tquery", *(f"{place}\t{query}" for place, query in enumerate(UNQUOTED))]
+    (tmp_path / "log.tsv").write_bytes((ending.join(lines) + ending).encode() + further + ending.encode() * bool(further))
+    found = tables(str(tmp_path / "log.tsv"), tmp_path / "out", LogColumns("query", "id"))
+    assert sorted(row["query"] for row in found["queries"]) == sorted(UNQUOTED)
+    assert len(found["query_map"]) == len(UNQUOTED) + bool(further)
 
 
 def test_rows_are_named_by_file_and_row_and_partitions_are_columns(tmp_path: Path) -> None:
@@ -156,6 +169,24 @@ def test_rows_are_named_by_file_and_row_and_partitions_are_columns(tmp_path: Pat
     assert (has_values(file, COLUMNS, "day"), has_values(file, COLUMNS, "query"), has_values(file, COLUMNS, "x")) == (
         True, True, False,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("empty", ["id", "query", "n", "turns", "market", "none of its rows"])
+def test_a_column_of_nulls_in_one_shard_has_no_type(empty: str, tmp_path: Path) -> None:
+    tables_of = []
+    for kind in (pa.null(), pa.string()):
+        folder = tmp_path / str(kind)
+        folder.mkdir()
+        (folder / "part-0.parquet").write_bytes(as_parquet(ROWS))
+        second = pq.read_table(io.BytesIO(as_parquet([("x", "coffee", "2", "milk", "en")])))
+        names = NAMES if empty not in NAMES else (empty,)
+        for name in names:
+            to = pa.list_(kind) if name in ("turns", "market") else pa.int64() if (name, kind) == ("n", pa.string()) else kind
+            second = second.set_column(second.column_names.index(name), name, pa.nulls(len(second), to))
+        pq.write_table(second if empty in NAMES else second.slice(0, 0), folder / "part-1.parquet")
+        tables_of.append(tables(str(folder), tmp_path / f"of-{kind}"))
+    assert tables_of[0] == tables_of[1]
+    assert len(tables_of[0]["query_map"]) == len(ROWS) + (empty in NAMES)
 
 
 @pytest.mark.slow
@@ -194,6 +225,19 @@ def test_csv_that_is_wrong_is_refused_with_its_line(text: str, words: str, tmp_p
     assert f"log file {tmp_path}/log.csv" in str(error)
     assert words in str(error)
     assert error.code in ("log-unreadable", "log-column")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('query\tid\ntea\t1\n"milk ""hot"""\t2\n', "line 3: has a field in the quotes of CSV; name the file .csv"),
+        ('query\tid\n"milk\nhot"\t2\n', "line 2: has 1 fields, and the header 2; correct it, or name the file .csv, if its"),
+        ('query\tid\n\xe9\t1\n"milk\thot"\t2\n', "line 3: has 3 fields, and the header 2; correct it, or name the file .csv"),
+    ],
+)
+def test_a_tsv_with_quotes_in_its_fields_alone_is_refused_with_its_line(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "log.tsv").write_bytes(text.encode("latin-1"))
+    assert words in str(refusal(str(tmp_path / "log.tsv"), tmp_path / "out"))
 
 
 @pytest.mark.parametrize("text", ["", "query\n", "\n\n", "query,id\n\n\n"])
