@@ -64,11 +64,12 @@ def write_passages(files: Sequence[TextFile], columns: CorpusSettings, path: Pat
             for page in document.pages:
                 if not page.text.strip():
                     without_text.append(file.source if page.number is None else f"{file.source} page {page.number}")
-                for begin, end in _spans(page.text, columns.split, starts):
+                text = page.text if title is None else _without_title(page.text, document.title)
+                for begin, end in _spans(text, columns.split, starts):
                     chunk += 1
                     row: dict[str, Any] = {
                         columns.id_column: f"{file.source}#{chunk}",
-                        columns.text_column: page.text[begin:end],
+                        columns.text_column: text[begin:end],
                     }
                     row |= {SOURCE: file.source, PAGE: page.number, CHUNK: chunk}
                     yield row if title is None else row | {title: document.title}
@@ -130,6 +131,12 @@ def split_documents(files: Sequence[Path | Source], columns: CorpusSettings, pat
 
     passages = _write(rows(), written, path)
     return Passages(documents, passages, without_text)
+
+
+def _without_title(text: str, title: str | None) -> str:
+    """Returns a text without a first line that is its title, which is indexed with it; a text that is no more stays."""
+    first, _, rest = text.partition("\n")
+    return rest if title and rest.strip() and "".join(first.split()) == "".join(title.split()) else text
 
 
 def _spans(text: str, settings: SplitSettings | None, starts: Starts) -> Iterable[tuple[int, int]]:

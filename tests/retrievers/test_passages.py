@@ -129,6 +129,20 @@ def test_a_document_that_cannot_be_read_is_named(name: str, data: bytes, words: 
         read_document(name, data)
 
 
+@pytest.mark.parametrize(("title", "texts"), [("title", ["Water rises."]), (None, ["High tide\n\nWater rises."])])
+def test_a_heading_that_is_the_title_is_no_text_too(title: str | None, texts: list[str], tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("# High *tide*\n\nWater rises.\n")
+    columns = CorpusSettings(title_column=title)
+    write_passages(text_files(tmp_path / "docs").files, columns, tmp_path / "p.parquet", lambda *_: None)
+    rows = pq.read_table(tmp_path / "p.parquet").to_pylist()
+    assert [row["text"] for row in rows] == texts
+    assert [row.get("title") for row in rows] == ["High tide" if title else None]
+    (tmp_path / "docs" / "a.md").write_text("# Alone\n")
+    write_passages(text_files(tmp_path / "docs").files, columns, tmp_path / "p.parquet", lambda *_: None)
+    assert [row["text"] for row in pq.read_table(tmp_path / "p.parquet").to_pylist()] == ["Alone"]
+
+
 @given(st.binary(max_size=300))
 def test_no_bytes_of_a_pdf_end_in_a_stack_trace(tail: bytes) -> None:
     whole = small_pdf("The kettle boils.")
