@@ -66,3 +66,14 @@ def test_every_list_is_measured_as_ir_measures_measures_it_alone() -> None:
             values = [each.value for each in ir_measures.iter_calc([measure], {"7": grades}, run) if each.query_id == "7"]
             assert found[row, place] == values[0], name
     assert not found[-1].any()
+
+
+@pytest.mark.parametrize(("name", "value"), [("Bpref", 1.0), ("infAP", 0.75), ("AP", 0.5), ("P@1", 0.0), ("ERR@10", None)])
+def test_a_grade_below_zero_is_pooled_and_not_judged(name: str, value: float | None) -> None:
+    grades, listed = {"a": -2, "b": 1, "c": 0}, ["a", "b", "c"]
+    found = measured_lists(["nDCG@10", name], [(grades, listed)])[0, 1]
+    grades = grades if value is not None else {doc_id: max(0, grade) for doc_id, grade in grades.items()}
+    run = {"7": {doc_id: 1 / rank for rank, doc_id in enumerate(listed, 1)}}
+    measured = ir_measures.iter_calc([ir_measures.parse_measure(name)], {"7": grades}, run)
+    (alone,) = (one.value for one in measured if one.query_id == "7")
+    assert found == alone == (alone if value is None else value)
