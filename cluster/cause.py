@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 _PACKAGES = ("jobs.", "rewriters.", "retrievers.", "cluster.")
 
@@ -23,6 +24,13 @@ def cause(error: BaseException) -> str:
 def one_line(text: object, most: int | None = 300) -> str:
     """Returns a text, or the message of an error, in one line of at most `most` characters; None: all of it."""
     return " ".join(str(text).split())[:most]
+
+
+def absent(path: object) -> str:
+    """Returns that no file is at a path, and where a relative one was looked for."""
+    name = str(path)
+    here = "" if Path(name).is_absolute() or "://" in name else f" in {Path.cwd()}, the current folder"
+    return f"no such file or folder{here}"
 
 
 def redacted(text: object, secrets: Iterable[str], most: int | None = None) -> str:

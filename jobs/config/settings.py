@@ -27,12 +27,12 @@ class EvaluateSettings(Settings):
     """How the results are measured."""
 
     qrels: Annotated[str | None, Names.TEXT] = None
-    """Judgements: `key`, doc_id, relevance in tab-separated columns, or TREC's four."""
+    """Judgements: `key`, doc_id, grade in columns parted by tabs, or TREC's four; or a table in CSV or Parquet."""
     key: Key = "log_id"
     """What their first column holds: log_id (of one log), query_id or query (of every log that has the query)."""
     answers: Annotated[str | None, Names.TEXT] = None
-    """Gold answers: `key`, answer in tab-separated columns; answers are measured by them (EM, F1), and the report counts the
-    pseudo-answers that have one."""
+    """Gold answers: `key`, answer, likewise; answers are measured by them (EM, F1), and the report counts the pseudo-answers
+    that have one."""
     measures: Annotated[list[str], Field(min_length=1)] = ["nDCG@10", "R@10", "P@5", "Success@5", "RR@10"]
     """What `run`, `report`, `evaluate`, `diff` and `ablate` measure by, the first one before all (`tune` by it alone): any
     measures that ir_measures knows."""

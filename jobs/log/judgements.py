@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.cause import absent, one_line
 from cluster.errors import ConfigError, UnavailableError
 from cluster.storage import open_file, remote
+from cluster.storage.csv_file import CsvFault, csv_batches, csv_header
 from jobs.log.sets import irds
 from jobs.log.sets.beir import HEADER, split_of
 from jobs.log.sets.names import SetName, set_name
@@ -68,7 +74,7 @@ class Judgements(NamedTuple):
 def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") -> Judgements:
     """Reads judgements: lines of tab-separated `key doc_id grade`, or TREC's `key 0 doc_id grade`, in UTF-8.
 
-    A first line that names BEIR's columns is none.
+    A first line that names BEIR's columns is none. Of CSV and Parquet the columns `key`, `doc_id`, `grade`, or the only three.
 
     Args:
         path: a local file or an object on S3, or the name of a data set.
@@ -86,16 +92,14 @@ def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") ->
         for query_id, doc_id, grade in irds.judgements(name.rest, where):
             _add(grades, query_id, doc_id, grade, f"{where}: {path}", f"{query_id} {doc_id} {grade}")
     else:
-        for number, line in _without_header(_lines(qrels_file(path, where), where)):
-            _read_line(line, key, f"{where}: {path}: line {number}", grades)
+        # a query has spaces, so only tabs can end it
+        split = lambda line: line.split("\t") if "\t" in line or key == "query" else line.split()  # noqa: E731
+        for place, line, fields in _records(qrels_file(path, where), where, (key, "doc_id", "grade"), split):
+            if place != "line 1" or tuple(fields) != HEADER:
+                _add_fields(fields, key, f"{where}: {path}: {place}", line, grades)
     if not grades:
         raise ConfigError("judgements", f"{where}: {path}: holds no judgement; write lines of '{key}<TAB>doc_id<TAB>grade'")
     return Judgements(path, grades, key)
-
-
-def _without_header(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Yields the lines but for a first one that names BEIR's columns."""
-    yield from ((number, line) for number, line in lines if number > 1 or tuple(line.split("\t")) != HEADER)
 
 
 def _check_key(name: SetName, where: str, key: Key) -> None:
@@ -171,9 +175,7 @@ def given_qrels(grades: Mapping[str, Mapping[str, int]], where: str, key: Key = 
     return Judgements(where, found, key)
 
 
-def _read_line(line: str, key: Key, place: str, grades: dict[str, dict[str, int]]) -> None:
-    # a query has spaces, so only tabs can end it
-    fields = line.split("\t") if "\t" in line or key == "query" else line.split()
+def _add_fields(fields: Sequence[str], key: Key, place: str, line: str, grades: dict[str, dict[str, int]]) -> None:
     try:
         name, doc_id, grade = fields if len(fields) == 3 else (fields[0], *fields[2:])
         value = int(grade)
@@ -202,38 +204,66 @@ def _add(grades: dict[str, dict[str, int]], name: str, doc_id: str, value: int, 
 
 
 _WHERE = "evaluate.answers"
+_ROWS = 1 << 13  # of CSV, read at a time
 
 
 def read_answers(path: str, key: Key) -> dict[str, list[str]]:
-    """Returns key -> gold answers, from lines of tab-separated `key answer` in UTF-8; a key may have several lines.
+    """Returns key -> gold answers, from tab-separated `key answer`, CSV or Parquet; a key may have several lines.
 
     Raises:
         ConfigError: the file cannot be read, or a line has other columns.
     """
     answers: dict[str, list[str]] = {}
-    for number, line in _lines(path, _WHERE):
-        name, tab, answer = line.partition("\t")
-        name = normalise(name) if key == "query" else name
-        if not tab or not name or not answer.strip():
-            raise ConfigError(
-                "judgements", f"{_WHERE}: {path}: line {number} is not '{key}<TAB>answer'; correct it: {line[:80]!r}"
-            )
+    for place, line, (first, *rest) in _records(path, _WHERE, (key, "answer"), lambda line: line.split("\t", 1)):
+        name, answer = normalise(first) if key == "query" else first, "".join(rest)
+        if not name or not answer.strip():
+            raise ConfigError("judgements", f"{_WHERE}: {path}: {place} is not '{key}<TAB>answer'; correct it: {line[:80]!r}")
         answers.setdefault(name, []).append(answer)
     return answers
 
 
-def _lines(path: str, where: str) -> Iterator[tuple[int, str]]:
-    """Yields number and text of the lines of a file in UTF-8 that are not blank; raises ConfigError if it cannot be read."""
+def _records(
+    path: str, where: str, columns: Sequence[str], split: Callable[[str], list[str]]
+) -> Iterator[tuple[str, str, list[str]]]:
+    """Yields place, text and fields of the rows of CSV (with a header) or Parquet, else of lines in UTF-8 that are not blank.
+
+    Raises:
+        ConfigError: the file cannot be read, or a table has other columns.
+    """
     try:
-        with io.TextIOWrapper(open_file(path), encoding="utf-8-sig") as lines:
-            yield from ((number, line.rstrip("\n")) for number, line in enumerate(lines, 1) if line.strip())
+        table = _table(path)
+        if table is None:
+            with io.TextIOWrapper(open_file(path), encoding="utf-8-sig") as lines:
+                for number, line in enumerate((line.rstrip("\n") for line in lines), 1):
+                    if line.strip():
+                        yield f"line {number}", line, split(line)
+            return
+        names, batches = table
+        if not (named := set(columns) <= set(names)) and len(names) != len(columns):
+            raise ConfigError("judgements", f"{where}: {path}: has {', '.join(names)}; name its columns {', '.join(columns)}")
+        places, number = [names.index(name) for name in (columns if named else names)], count(1)
+        for batch in batches:
+            texts = (batch.column(place).cast(pa.string()).fill_null("").to_pylist() for place in places)
+            yield from ((f"row {next(number)}", ", ".join(fields), list(fields)) for fields in zip(*texts, strict=True))
     except UnicodeDecodeError as error:
         raise ConfigError(
             "judgements", f"{where}: {path}: cannot be read: it is not UTF-8 text ({error.reason}); convert it"
         ) from error
     except UnavailableError:
         raise
-    except OSError as error:
-        raise ConfigError(
-            "judgements", f"{where}: {path}: cannot be read: {error.strerror or error}; give another file"
-        ) from error
+    except CsvFault as fault:
+        raise ConfigError("judgements", f"{where}: {path}{fault.at}: {fault.words}") from fault
+    except (OSError, pa.ArrowException) as error:
+        why = absent(path) if isinstance(error, FileNotFoundError) else f"cannot be read: {one_line(error)}"
+        raise ConfigError("judgements", f"{where}: {path}: {why}; give another file") from error
+
+
+def _table(path: str) -> tuple[list[str], Iterator[pa.RecordBatch]] | None:
+    """Returns names and rows of a file of Parquet or CSV, by its name; None: it is another file, or one parted by tabs."""
+    if path.lower().endswith(".parquet"):
+        table = pq.read_table(open_file(path))
+        return table.column_names, iter(table.to_batches())
+    header = csv_header(path) if path.lower().endswith(".csv") else None
+    if header is None or header.delimiter == "\t":
+        return None
+    return list(header.names), csv_batches(path, header, header.names, _ROWS)

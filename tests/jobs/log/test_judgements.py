@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import ConfigError
-from jobs.log.judgements import read_qrels
+from jobs.log.judgements import read_answers, read_qrels
 
 Qrels = Callable[[str], str]
 
@@ -101,8 +104,34 @@ def test_a_grade_that_would_fill_the_memory_is_refused(qrels: Qrels) -> None:
 def test_a_file_that_holds_nothing_or_is_not_there(qrels: Qrels, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"qrels\.tsv: holds no judgement"):
         read_qrels(qrels("\n\n"))
-    with pytest.raises(ConfigError, match=r"none\.tsv: cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"none\.tsv: no such file or folder; give"):
         read_qrels(str(tmp_path / "none.tsv"))
     (tmp_path / "bytes.tsv").write_bytes(b"l1\t\xff\t1\n")
     with pytest.raises(ConfigError, match=r"bytes\.tsv: cannot be read: it is not UTF-8 text"):
         read_qrels(str(tmp_path / "bytes.tsv"))
+
+
+@pytest.mark.parametrize("name", ["q.csv", "q.parquet"])
+@pytest.mark.parametrize("names", [("query", "doc_id", "grade"), ("topic", "document", "relevance")])
+def test_judgements_and_gold_answers_are_tables_too(name: str, names: tuple[str, str, str], tmp_path: Path) -> None:
+    rows = [('Milk, "hot"', "d1", 2), ("tea", "d2", -1)]
+    table = pa.table({one: list(column) for one, column in zip(names, zip(*rows, strict=True), strict=True)})
+    answers = pa.table({names[0]: ["tea"], "answer": ["a, b"]})
+    for shown, path in ((table, tmp_path / name), (answers, tmp_path / f"answers-{name}")):
+        pq.write_table(shown, path) if name.endswith("parquet") else pa_csv.write_csv(shown, path)
+    assert read_qrels(str(tmp_path / name), key="query").grades == {'milk, "hot"': {"d1": 2}, "tea": {"d2": -1}}
+    assert read_answers(str(tmp_path / f"answers-{name}"), "query") == {"tea": ["a, b"]}
+
+
+def test_a_table_that_is_no_judgements_is_refused(tmp_path: Path) -> None:
+    wrong = {
+        "a,b\nx,y\n": "has a, b; name its columns log_id, doc_id, grade",
+        "q,d,g\nx,y,z\n": "row 1 is neither",
+        'q,d,g\n"x,y,1\n': "line 2: a quote",
+    }
+    for text, words in wrong.items():
+        (tmp_path / "q.csv").write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            read_qrels(str(tmp_path / "q.csv"))
+    (tmp_path / "q.csv").write_text("l1\td1\t1\n")  # lines parted by tabs, whatever the name
+    assert read_qrels(str(tmp_path / "q.csv")).grades == {"l1": {"d1": 1}}
