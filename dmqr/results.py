@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dmqr.shown import as_html, as_pandas
+from jobs.terminal.formats import figure, queries
 from jobs.verbs.tables import Tables
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from dmqr.quality import MeasuredQuality
     from jobs.config.config import Config
     from jobs.log.judgements import Key
+    from jobs.notify.message import Leading
     from jobs.pages.closing import ComparedArms
     from jobs.runs.folder import RunFolder
     from jobs.verbs.whole_run import WholeRun
@@ -68,8 +70,18 @@ class Stored:
         return storage.url(REPORT) if storage.stat(REPORT) is not None else None
 
     def __repr__(self) -> str:
-        """Returns the folder and the state."""
-        return f"{type(self).__name__}({self.folder!r}, {self.state})"
+        """Returns the folder, the state, and the key figures that are known."""
+        counts, best = self._folder.counts, self._leading
+        figures = f"{queries(counts.get('queries', 0))}, {counts.get('failed_queries', 0):,} with errors"
+        if best is not None:
+            figures += f"; {best.name} of {best.arm} {figure(best.value)}"
+            figures += "" if best.baseline_value is None else f", of {best.baseline} {figure(best.baseline_value)}"
+        return f"{type(self).__name__}({self.folder!r}, {self.state}: {figures})"
+
+    @property
+    def _leading(self) -> Leading | None:
+        """Its first measure; None: not known yet."""
+        return None
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Returns a table as a `pyarrow.Table`, with these columns alone, or all.
@@ -165,6 +177,10 @@ class Run(Stored):
         self._whole = whole
 
     @property
+    def _leading(self) -> Leading | None:
+        return self._whole.leading
+
+    @property
     def notes(self) -> list[str]:
         """What a reader of its figures needs to know, a sentence each."""
         return list(self.values["notes"])
@@ -195,6 +211,10 @@ class Ablation(Stored):
         """Takes an ablation; None: its arms are compared when that is asked for."""
         super().__init__(folder, warnings)
         self._known = compared
+
+    @property
+    def _leading(self) -> Leading | None:
+        return None if self._known is None else self._known.leading
 
     @property
     def arms(self) -> list[str]:

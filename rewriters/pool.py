@@ -251,7 +251,7 @@ def _checked_decoding(decoding: dict[str, Any], where: str) -> dict[str, Any]:
 
 def _refusal(where: str, error: ValidationError, prefix: str = "") -> RewriterError:
     """Returns the first problem of a file as one line."""
-    first = error.errors()[0]
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a misspelt key makes another one missing
     place = prefix + ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":

@@ -41,7 +41,8 @@ def evaluate(options: argparse.Namespace) -> int:
     found = measured(folder, by, options.measures, how_compared(options, folder))
     _write(options, found)
     values = lambda: found.values() | ({"files": [one._asdict() for one in files]} if files else {})  # noqa: E731
-    return show(options, values, found.page, *map(str, files), of=folder)
+    kept = f"not kept: `dmqr report {options.run} --qrels FILE` writes it to the page, --per-query FILE each query's values"
+    return show(options, values, found.page, *map(str, files), kept, of=folder)
 
 
 def _evaluate_together(options: argparse.Namespace) -> int:

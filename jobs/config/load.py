@@ -7,6 +7,7 @@ written has no whole day of today. Unknown keys are refused, with the nearest kn
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import typing
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from cluster.cause import one_line
+from cluster.cause import absent, one_line
 from cluster.errors import ConfigError, nearest
 from cluster.plugins import is_reference
 from cluster.settings import FORM, NO_KIND, NO_PLUGIN, REQUIRED, Kinds, Names, field_names
@@ -48,7 +49,25 @@ def load_config(path: str, settings: Overrides = (), date: str | None = None, la
     Raises:
         ConfigError: the file, an override, the date or the label is invalid.
     """
-    return config_of(_read(path), path, settings, date, label)
+    config = config_of(_read(path), path, settings, date, label)
+    _check_beside(config, Path(path).parent)
+    return config
+
+
+def _check_beside(config: Config, folder: Path) -> None:
+    """Refuses a relative path at which nothing is, while it would be right from the config's folder."""
+    inputs = [*([config.log.path] if isinstance(config.log.path, str) else config.log.path), *config.corpus.paths]
+
+    def check(names: Any) -> Any:
+        for name in [names] if isinstance(names, str) else names:
+            beside = folder / name
+            if not Path(name).exists() and beside.exists() and (beside.is_file() or name in inputs):
+                found = f"{absent(name)}, from which relative paths count; it is beside the config"
+                raise ConfigError("config-value", f"{name}: {found}: write {os.path.relpath(beside)}, or start in {folder}")
+        return names
+
+    for what in (Names.FILE, Names.TEXT):
+        config.with_names(what, check)
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -69,6 +69,7 @@ class LogSummary:
         """Returns the counts that a plan keeps."""
         rejected = sum(self.rejected.values())
         counts = {"log_rows": self.rows, "queries": self.queries, "rejected": rejected, "traffic": self.traffic}
+        counts |= {f"rejected_{reason}": n for reason, n in self.rejected.items()}
         if self.rejected_traffic != rejected:  # the log has a column of counts
             counts["rejected_traffic"] = self.rejected_traffic
         return counts | ({"left_out": self.left_out} if self.left_out else {})

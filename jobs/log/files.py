@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import unquote
 
+from cluster.cause import absent
 from cluster.errors import LogError, nearest
 from cluster.storage import object_at, open_storage, remote
 from cluster.storage.csv_file import CSV_ENDINGS
@@ -123,7 +124,7 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
                     "log-missing", f"log.path {one}{when}: cannot be read; name s3://BUCKET/FOLDER, a local file or folder"
                 )
             if not os.path.exists(one):
-                raise LogError("log-missing", f"log.path {one}{when}: no such file or folder{_nearest_path(one)}")
+                raise LogError("log-missing", f"log.path {one}{when}: {absent(one)}{_nearest_path(one)}")
             root, inside, content = _local_files(one)
         if not inside:
             raise LogError("log-missing", f"log.path {one}{when}: no {_WANTED} in this folder, {content}; name another")

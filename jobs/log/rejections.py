@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -25,6 +26,12 @@ class Rejection(NamedTuple):
 
 
 NULL = Rejection("empty", "the query is null", None)
+
+
+def rejected_words(counts: Mapping[str, int]) -> str:
+    """Returns '10 rejected (7 empty, 3 too_long)', by the counts of a plan; "" where nothing was rejected."""
+    why = ", ".join(f"{n:,} {reason}" for reason in REASONS if (n := counts.get(f"rejected_{reason}", 0)))
+    return f"{counts['rejected']:,} rejected" + (f" ({why})" if why else "") if counts["rejected"] else ""
 
 
 def judge(text: str, max_chars: int, context: str = "") -> bytes | Rejection:

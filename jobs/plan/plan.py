@@ -130,8 +130,8 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
     return {
         "run_id": prepared.run_id,
         "folder": storage.root,
-        "log": {"rows": counts["log_rows"], "files": len(prepared.files), "rejected": counts["rejected"]}
-        | ({"left_out": counts["left_out"]} if "left_out" in counts else {}),
+        "log": {"rows": counts["log_rows"], "files": len(prepared.files)}
+        | {name: n for name, n in counts.items() if name.startswith(("rejected", "left_out")) and name != "rejected_traffic"},
         "queries": counts["queries"],
         "shards": {"all": shards, "committed": len(done.shards)},
         "head": {"shards": draft.head, "queries": sum(one.rows for one in draft.queries.shards[: draft.head])},

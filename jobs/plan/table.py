@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster.run.pool_sizes import Pool
+from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
 from jobs.plan.budget import ablation_over_budget, over_budget
 from jobs.plan.missing.words import missing_rows
@@ -41,9 +42,10 @@ def plan_table(planned: dict[str, Any]) -> Table:
 def _log_rows(planned: dict[str, Any]) -> Rows:
     log, shards, left = planned["log"], planned["shards"], planned["left"]
     files = f"{log['files']:,} file{'s' * (log['files'] != 1)}"
-    yield "log", f"{log['rows']:,} rows in {files}, {log['rejected']:,} rejected{left_out_words(log)}"
+    rows = f"{log['rows']:,} row{'s' * (log['rows'] != 1)} in {files}"
+    yield "log", ", ".join(filter(None, [rows, rejected_words(log)])) + left_out_words(log)
     words = f"{planned['queries']:,} distinct in {shards['all']:,} shard{'s' * (shards['all'] != 1)}"
-    if head := planned.get("head"):
+    if (head := planned.get("head")) and head["queries"]:
         words += f"; {head_words(head['queries'], head['shards'])}"
     yield "queries", words
     state = f"{left['queries']:,} queries left" if planned["state"] == "begun" else planned["state"]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from jobs.config.config import Config
 from jobs.counts import (
     ErrorCount,
+    ErrorQueries,
     FlaggedTexts,
     LeftOutTexts,
     RungTexts,
@@ -28,9 +29,9 @@ from rewriters.reasons import FELL_BACK
 
 
 def by_reason(counts: Mapping[str, int]) -> dict[str, int]:
-    """Returns the number of failures by reason, the most frequent first; notes are left out."""
+    """Returns the number of queries with a failure by its reason, the most frequent first; notes are left out."""
     reasons: Counter[str] = Counter()
-    for of, n in counts_of(counts, ErrorCount):
+    for of, n in counts_of(counts, ErrorQueries):
         if of.reason not in NOTES:
             reasons[of.reason] += n
     return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))

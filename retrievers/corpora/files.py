@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cluster.cause import one_line
+from cluster.cause import absent, one_line
 from cluster.errors import RetrieverError
 from retrievers.settings import CorpusSettings
 
@@ -73,7 +73,7 @@ def corpus_files(paths: Paths) -> list[Path | Source]:
         elif path.is_file():
             files.append(path)
         else:
-            raise RetrieverError("corpus", f"corpus {path}: no such file or folder; correct corpus.path or --corpus")
+            raise RetrieverError("corpus", f"corpus {path}: {absent(path)}; correct corpus.path or --corpus")
     if not files:
         raise RetrieverError("corpus", "corpus: no path given; give a file or folder")
     return files

@@ -24,6 +24,7 @@ from os import PathLike, fspath
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from cluster.cause import absent
 from cluster.errors import RewriterError
 from cluster.http import encodable
 from rewriters.engines import Completion, Request, SendGate
@@ -59,8 +60,9 @@ class RecordedEngine:
         try:
             self._file = open(self._path, "rb")  # noqa: SIM115 - kept until close()
         except OSError as error:
+            why = absent(self._path) if isinstance(error, FileNotFoundError) else error.strerror
             raise RewriterError(
-                "run-file", f"recorded completions {self._path}: cannot be read: {error.strerror}; correct rewrite.engine.path"
+                "run-file", f"recorded completions {self._path}: cannot be read: {why}; correct rewrite.engine.path"
             ) from error
         try:
             self._content = self._index()

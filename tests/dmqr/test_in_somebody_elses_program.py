@@ -6,6 +6,7 @@ import asyncio
 import builtins
 import json
 import logging
+import re
 import signal
 import threading
 from pathlib import Path
@@ -152,7 +153,8 @@ def test_what_is_shown_is_escaped(here: Path) -> None:
     assert shown.startswith("<pre>")
     assert "nDCG@10" in shown
     assert "nDCG@10" in run.quality()._repr_html_()
-    assert repr(run) == f"Run({run.folder!r}, finished)"
+    figures = r"\d+ queries, \d+ with errors; nDCG@10 of run [.\d]+, of original [.\d]+"
+    assert re.fullmatch(rf"Run\({re.escape(repr(run.folder))}, finished: {figures}\)", repr(run))
 
 
 def test_without_pandas_one_line_says_so(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
