@@ -36,7 +36,8 @@ def report(options: argparse.Namespace) -> int:
         settings = measured_by(compared_by(folder.config.evaluate, arms), judgements, options.measures)
         found = compared(folder, judgements, settings, prices, gold)
         if judgements is not None and found.comparison is not None and (options.qrels or options.key):
-            check_matched(judgements, found.comparison.warning, found.comparison.frame.not_committed)
+            frame = found.comparison.frame
+            check_matched(judgements, frame.warning, frame.not_committed, frame.left_out)
         if options.out is None:
             write_pages(found, texts=shown["texts"])
         else:
@@ -46,7 +47,7 @@ def report(options: argparse.Namespace) -> int:
     evaluation, judged = measured(folder, judgements, options.measures)
     answers = measured_answers(folder, gold)
     if judgements is not None and evaluation is not None and (options.qrels or options.key):
-        check_matched(judgements, evaluation.warning, evaluation.not_committed)
+        check_matched(judgements, evaluation.warning, evaluation.not_committed, evaluation.left_out)
     write_report(folder, prices, evaluation, judged, options.out, answers=answers, **shown)
     print(options.out or folder.storage.url(REPORT))
     for one in (evaluation, *answers):

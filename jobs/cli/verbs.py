@@ -149,7 +149,7 @@ def diff(options: argparse.Namespace) -> int:
     found = diff(a, b, judgements, prices, options.samples, options.measures, gold)
     if judgements is not None and found.quality is not None and (options.qrels or options.key):
         in_a_log = found.quality.judged - min(found.quality.missing)  # of another log or key is what neither log has
-        check_matched(judgements, found.quality.warning, in_a_log)
+        check_matched(judgements, found.quality.warning, in_a_log, found.quality.left_out)
     return show(options, lambda: diff_values(found), lambda: diff_page(found))
 
 

@@ -111,7 +111,7 @@ def quality(run: RunFolder, settings: PublishSettings, judgements: Judgements | 
     measured = judgements.measures(run.config.evaluate.measures)[0]
     frame = measure(run, judgements, [measured])
     if not frame.keys:
-        return Check(name, False, None, f"no query of the log is judged in {judgements.path}")
+        return Check(name, False, None, "; ".join(frame.left_out) or f"no query of the log is judged in {judgements.path}")
     results, *alone = (float(values.mean()) for values in frame.values[:, 0])
     text = f"{measured} of the results is {figure(results)} over {len(frame.keys):,} judged keys"
     if not alone:

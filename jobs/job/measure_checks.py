@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, nearest
 from jobs.log.judgements import MAX_GRADE, Judgements, read_qrels
+from jobs.terminal.formats import and_more
 
 if TYPE_CHECKING:
     import ir_measures
@@ -72,6 +73,31 @@ def deepest_rank(names: Sequence[str]) -> int:
         ConfigError: see `check_measures`.
     """
     return max(depths(names))
+
+
+def deeper(config: Config, reads: int) -> str:
+    """Returns what to do for a measure that reads so many documents of lists that were cut above that."""
+    rerank = config.rerank.kind != "none"
+    depths = {"retrieve.depth": config.retrieve.depth, "fuse.depth": config.fuse.depth, "fuse.keep": config.fuse.keep}
+    depths |= {"rerank.keep": config.rerank.keep} if rerank else {}
+    depths |= {"ablate.keep": config.ablate.keep} if config.ablate.keep else {}
+    keys = [f"{key} ({depth:,})" for key, depth in depths.items() if depth < reads]
+    return f"raise {', '.join(keys) or 'the depths of arms, strategies and retrievers'} to {reads:,}, or measure less deep"
+
+
+def shallow_measures(config: Config, reach: Mapping[str, int]) -> Iterator[str]:
+    """Yields a warning of measures that read deeper than lists are sure to reach: where lists end above, they have no value.
+
+    Args:
+        config: With judgements, else nothing is measured.
+        reach: Arm -> the fewest documents of a list from which something may have been cut off.
+    """
+    names = check_measures(config.evaluate.measures) if config.evaluate.qrels else ()
+    for reads in sorted({*depths(names)}):
+        if arms := [arm for arm, least in reach.items() if least < reads]:
+            mine = ", ".join(name for name in names if depths([name]) == (reads,))
+            ends = f"lists may end at {min(reach.values()):,} ({and_more(arms)}), and then it has no value"
+            yield f"{_WHERE}: {mine}: reads {reads:,} documents, {ends}; {deeper(config, reads)}"
 
 
 def check_grades(names: Sequence[str], judgements: Judgements) -> None:

@@ -61,10 +61,10 @@ class MeasuredCells:
         self.condensed[place, :, key] = measured[condensed]
         self.shown[place, key], self.unjudged[place, key] = shown, unjudged
 
-    def choose(self, arm: str, members: Sequence[str]) -> None:
-        """Makes an oracle arm: for each key its best member by the first measure, the first of equal ones, in all measures."""
+    def choose(self, arm: str, members: Sequence[str], by: int) -> None:
+        """Makes an oracle arm: for each key its best member by a measure, the first of equal ones, in all measures."""
         places = np.array([self.arms[name] for name in members])
-        best, keys = places[self.values[places, 0].argmax(axis=0)], np.arange(self.values.shape[2])
+        best, keys = places[self.values[places, by].argmax(axis=0)], np.arange(self.values.shape[2])
         place = self.arms[arm]
         self.values[place], self.condensed[place] = self.values[best, :, keys].T, self.condensed[best, :, keys].T
         self.shown[place], self.unjudged[place] = self.shown[best, keys], self.unjudged[best, keys]

@@ -8,8 +8,8 @@ a query, so each distinct list of a query is measured once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from cluster.errors import ConfigError
 from jobs.chain.arms.arms import RUN
 from jobs.chain.cuts import cut_from
-from jobs.job.measure_checks import check_grades, check_measures, deepest_rank, depths
+from jobs.job.measure_checks import WHOLE, check_grades, check_measures, deepest_rank, depths
 from jobs.log.judgements import JudgedBy, Judgements, Key
 from jobs.measure import judged_rows
 from jobs.measure.arrays import Floats, Numbers
@@ -26,9 +26,9 @@ from jobs.measure.cells import MeasuredCells
 from jobs.measure.clusters import query_clusters
 from jobs.measure.judged_rows import NOT_ASKED, AskedQuery, CountedKeys, asked_queries, counted_keys, database
 from jobs.measure.list_portions import lists_known
-from jobs.measure.measured_depth import Looked, looked, uneven
+from jobs.measure.measured_depth import reached
 from jobs.measure.notes import nothing_measured
-from jobs.measure.significance import PairedTest, cluster_sums, paired_test
+from jobs.measure.significance import PairedTest, cluster_sums, equivalence_p, paired_test
 from jobs.measure.unknown import UnknownDocuments
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
@@ -57,10 +57,6 @@ class Frame:
     condensed: Floats
     """(arms, measures, keys): of the lists without their unjudged documents (condensed lists: Sakai, Alternatives to Bpref,
     SIGIR 2007), as deep as they were read: those of an ablation whole."""
-    lengths: Numbers
-    """(arms, keys): documents of each list, down to `depth`."""
-    least: Numbers
-    """(arms,): the fewest documents of a list from which something may have been cut off (jobs/measure/measured_depth.py)."""
     unjudged: Floats
     """(arms,): share of the results, down to `depth`, without a judgement; NaN for an arm without results."""
     failed: Numbers
@@ -76,7 +72,7 @@ class Frame:
     clusters: Numbers
     """(keys,): number of the cluster of near-duplicate queries (jobs/measure/clusters.py); each rejected row is one."""
     depth: int
-    """The deepest rank that a measure reads."""
+    """The deepest rank that a measure reads, one that is left out, too."""
     key: Key
     """What the judgements name."""
     unmatched: tuple[str, str] | None
@@ -90,6 +86,8 @@ class Frame:
     kind: str = LISTS
     """What is measured: lists; or answers, then a list is an answer, of length 1, and nothing is cut or unjudged. Answers are
     measured against gold answers (`ANSWERS`), or by what a judge says of them (its kinds: `jobs/measure/judged/`)."""
+    left_out: tuple[str, ...] = ()
+    """Which measures and arms are left out, since a measure reads deeper than lists reach (`reached`); a sentence each."""
     noise: tuple[float, ...] = ()
     """By measure: the most that the mean of an arm moves when the judge is asked the same again; empty: not known."""
 
@@ -108,9 +106,19 @@ class Frame:
         """Returns why nothing was measured, in one line; None if something was."""
         if self.keys:
             return None
+        if self.left_out:
+            return f"nothing is measured: {'; '.join(self.left_out)}"
         if self.judge is not None and self.answers:
             return f"nothing is measured: no query is committed whose answers could be judged ({self.kind}); errors/ says why"
         return nothing_measured(self.judged, self.not_committed, self.unmatched, self.key, gold=self.gold)
+
+    def with_measures(self, kept: Sequence[int]) -> Frame:
+        """Returns the frame with the measures at some places; without keys where there are none."""
+        if not kept:
+            arrays = {name: getattr(self, name)[..., :0] for name in ("values", "condensed", "counts", "clusters")}
+            return replace(self, keys=(), query_ids=(), queries=(), words=(), **arrays)
+        names = tuple(self.measures[place] for place in kept)
+        return replace(self, measures=names, values=self.values[:, kept], condensed=self.condensed[:, kept])
 
     @cached_property
     def weights(self) -> Floats:
@@ -119,19 +127,6 @@ class Frame:
         share = self.counts / np.array([keys_of[query_id] if query_id else 1 for query_id in self.query_ids], np.float64)
         weights: Floats = share / share.sum()
         return weights
-
-    @cached_property
-    def reads(self) -> tuple[int, ...]:
-        """Returns the deepest rank that each measure reads."""
-        return (1,) * len(self.measures) if self.answers else depths(self.measures)
-
-    def looked(self, arm: int, measure: int) -> Looked | None:
-        """Returns how deep a measure looked into the lists of an arm, if they were cut above its depth; None else."""
-        return looked(self.lengths[arm], self.least[arm], self.reads[measure])
-
-    def uneven(self, arm: int, other: int, measure: int) -> bool:
-        """Returns whether lists of two arms end at different depths above that of a measure, one of them cut."""
-        return uneven(self.lengths[arm], self.least[arm], self.lengths[other], self.least[other], self.reads[measure])
 
     def test(self, arm: int, base: int) -> PairedTest:
         """Returns the mean differences of an arm to another by each measure, with their intervals and tests."""
@@ -152,6 +147,11 @@ class Frame:
         arms, others = (np.array(places, np.int64) for places in zip(*pairs, strict=True))
         series = self.values[arms, measure] - self.values[others, measure]
         return paired_test(series[:, chosen], self.clusters[chosen], weights)
+
+    def equivalence_p(self, test: PairedTest, measure: int, margin: float) -> Floats:
+        """Returns the p that differences by a measure are within a margin; NaN where it is 0 throughout: it says nothing."""
+        found = equivalence_p(test, margin)
+        return found if self.values[:, measure].any() else np.full_like(found, np.nan)
 
     @property
     def drawn(self) -> int:
@@ -199,7 +199,14 @@ def arms_of(run: RunFolder) -> list[dict[str, Any]]:
     return arms
 
 
-def measure(run: RunFolder, judgements: Judgements, measures: Sequence[str] | None = None, *, alone: bool = True) -> Frame:
+def measure(
+    run: RunFolder,
+    judgements: Judgements,
+    measures: Sequence[str] | None = None,
+    *,
+    alone: bool = True,
+    stay: Collection[str] | None = None,
+) -> Frame:
     """Returns the measures of committed results: of an ablation's arms; of a run's, and of its original query alone.
 
     A run has the arm `run`, and then `original` if its lists were kept and it was not searched as one with its rewrites. Memory
@@ -211,6 +218,7 @@ def measure(run: RunFolder, judgements: Judgements, measures: Sequence[str] | No
         judgements: of log rows or queries.
         measures: names that ir_measures knows; None: those of the config, or of the judge.
         alone: whether to measure the original query of a run alone, too.
+        stay: the arms of an ablation that are not left out where their lists are too short (`reached`); None: all.
 
     Raises:
         ConfigError: a measure cannot be computed, or files of the run cannot be read.
@@ -230,24 +238,28 @@ def measure(run: RunFolder, judgements: Judgements, measures: Sequence[str] | No
         for rows in judged_rows.originals(connection, run, run.config.results) if alone else ():
             grid.measure(rows, wanted)
         asked = asked_queries(connection, run)
-    for arm in arms:
+    arm_names = tuple(arm["name"] for arm in arms)
+    least = np.array([arm.get("cut_from") or WHOLE for arm in arms], np.int64)  # one that chooses has lists of its members
+    left = reached(names, depths(names), arm_names, arm_names if stay is None else stay, grid.shown, least, run.config)
+    kept = [place for place in left.arms if {*(arms[place].get("members") or ())} <= {arm_names[at] for at in left.arms}]
+    for arm in (arms[place] for place in kept):
         if arm.get("members"):
-            grid.choose(arm["name"], arm["members"])
+            grid.choose(arm["name"], arm["members"], left.measures[0] if left.measures else 0)
     with np.errstate(invalid="ignore"):
         unjudged = grid.unjudged.sum(axis=1) / grid.shown.sum(axis=1)
-    return Frame(
-        arms=tuple(arm["name"] for arm in arms),
+    frame = Frame(
+        arms=tuple(arm_names[place] for place in kept),
         measures=names,
-        values=grid.values,
-        condensed=grid.condensed,
-        lengths=grid.shown,
-        least=np.array([_least(arms, arm) for arm in arms], np.int64),
-        unjudged=unjudged,
-        failed=without_any(grid.shown, counted),
+        values=grid.values[kept],
+        condensed=grid.condensed[kept],
+        unjudged=unjudged[kept],
+        failed=without_any(grid.shown[kept], counted),
         depth=grid.depth,
         judge=judgements.judge,
+        left_out=left.notes,
         **of_keys(counted, asked, judgements.key),
     )
+    return frame.with_measures(left.measures)
 
 
 def of_keys(counted: CountedKeys, asked: Mapping[str, AskedQuery], key: Key) -> dict[str, Any]:
@@ -287,9 +299,3 @@ def _own_arms(run: RunFolder) -> list[dict[str, Any]]:
     """Returns the arms of a run, as those of an ablation are recorded: its results, and the original alone."""
     cuts = {RUN: judged_rows.own_cuts(run), ORIGINAL: {}}
     return [{"name": name, "cut_from": min(run.config.results, cut_from(run.config, of))} for name, of in cuts.items()]
-
-
-def _least(arms: Sequence[Mapping[str, Any]], arm: Mapping[str, Any]) -> int:
-    """Returns `Frame.least` of an arm: of one that chooses, the least of its members; 1 where it is not said."""
-    members = [one for one in arms if one["name"] in (arm.get("members") or ())]
-    return min((_least(arms, one) for one in members), default=int(arm.get("cut_from") or 1))

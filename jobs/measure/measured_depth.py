@@ -1,57 +1,74 @@
-"""How deep a measure looked: R@100 of a list that was cut after ten documents is R@10 under another name, and is marked.
+"""Leaves out measures and arms where a measure reads deeper than lists reach: R@100 of lists cut at 10 documents is R@10.
 
 A list shorter than a measure reads is whole where it is also shorter than everything that could have cut it: the search found
 no more. Else it may have been cut, by `retrieve.depth`, `fuse.depth`, `fuse.keep`, `rerank.keep`, `ablate.keep` or the depth
-of a strategy or of a hybrid retriever, and the measure has not looked at what stands behind it.
+of a strategy or of a hybrid retriever. Then the value would depend on where it was cut, and a difference to longer lists, too:
+with the defaults R@100 of the original alone was .357, that of its own 100 documents .604 (BM25, 93 queries).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from jobs.config.config import Config
+from jobs.job.measure_checks import deeper
 from jobs.measure.arrays import Numbers
-
-MARK = "*"  # of a measure of lists that were cut above its depth, and of a difference between such lists
-
-
-class Looked(NamedTuple):
-    """A measure of some lists that were cut above its depth."""
-
-    reads: int
-    """Documents of a list that the measure reads."""
-    documents: float
-    """Documents of the cut lists, on average."""
-    keys: int
-    """Number of judged keys whose list was cut."""
-
-    def __str__(self) -> str:
-        """Returns it as 'looked at 10 of 100'."""
-        mean = f"{self.documents:,.1f}".removesuffix(".0")
-        return f"looked at {mean} of {self.reads:,}"
+from jobs.terminal.formats import and_more
 
 
-def cut_lists(lengths: Numbers, least: Numbers | int, reads: int) -> npt.NDArray[np.bool_]:
-    """Returns which lists were cut above the depth that a measure reads.
+class Reached(NamedTuple):
+    """What lists reach."""
+
+    arms: list[int]
+    """Places of the arms whose lists reach the first measure that is left."""
+    measures: list[int]
+    """Places of the measures that the lists of these arms reach."""
+    notes: tuple[str, ...]
+    """What is left out, and why; a sentence each."""
+
+
+def reached(
+    measures: Sequence[str], reads: Sequence[int], arms: Sequence[str], stay: Collection[str], lengths: Numbers,
+    least: Numbers, config: Config,
+) -> Reached:  # fmt: skip
+    """Returns the arms and measures that are compared: no list of theirs was cut above the depth of a measure.
+
+    A measure that lists of an arm in `stay` do not reach is left out; then an arm that does not reach the first measure; then
+    other measures that arms do not reach.
 
     Args:
-        lengths: documents of each list, as far as they were read.
-        least: what `cut_from` returns, of each list or of all.
-        reads: documents that the measure reads.
+        measures: their names.
+        reads: documents of a list that each reads.
+        arms: their names.
+        stay: arms that are not left out.
+        lengths: (arms, keys): documents of each list, as far as they were read.
+        least: (arms,): what `cut_from` returns.
+        config: of the first arm.
     """
-    cut: npt.NDArray[np.bool_] = (lengths >= least) & (lengths < reads)
-    return cut
+    lists = {depth: (lengths >= least[:, None]) & (lengths < depth) for depth in set(reads)}
+    cut = np.stack([lists[depth].any(axis=1) for depth in reads], axis=1)
+    fixed = np.array([arm in stay for arm in arms])
+    kept = np.flatnonzero(~cut[fixed].any(axis=0))
+    left = np.flatnonzero(fixed | ~cut[:, kept[0]] if len(kept) else fixed)
+    kept = [place for place in kept.tolist() if not cut[left, place].any()]
 
+    def note(names: Sequence[str], depth: int, mine: Sequence[int]) -> str:
+        ends, few = lengths[mine][lists[depth][mine]], int(lists[depth][mine].any(axis=0).sum())
+        whose = "every arm" if len(mine) == len(arms) > 2 else and_more([arms[place] for place in mine])
+        at = f"{ends.min():,}" + f" to {ends.max():,}" * bool(ends.min() < ends.max())
+        why = f"reads {depth:,} documents, lists end at {at} ({whose}; {few:,} of {lengths.shape[1]:,} judged)"
+        return f"{', '.join(names)}: left out: {why}; {deeper(config, depth)}"
 
-def looked(lengths: Numbers, least: Numbers | int, reads: int) -> Looked | None:
-    """Returns how deep a measure looked, by `cut_lists`; None if no list was cut above its depth."""
-    cut = cut_lists(lengths, least, reads)
-    return Looked(reads, float(lengths[cut].mean()), int(cut.sum())) if cut.any() else None
-
-
-def uneven(a: Numbers, least_a: Numbers | int, b: Numbers | int, least_b: Numbers | int, reads: int) -> bool:
-    """Returns whether a measure compares lists that end at different depths, one of which was cut above its depth."""
-    cut = cut_lists(a, least_a, reads) | cut_lists(np.asarray(b), least_b, reads)
-    return bool((cut & (np.minimum(a, reads) != np.minimum(b, reads))).any())
+    notes = []
+    for depth in sorted(lists):
+        names = [name for place, name in enumerate(measures) if reads[place] == depth and place not in kept]
+        mine = [place for place in left.tolist() if lists[depth][place].any()]
+        notes += [note(names, depth, mine)] if names else []
+    if len(left) < len(arms):
+        first = kept[0] if kept else 0
+        out = [place for place in range(len(arms)) if place not in left]
+        notes.append(note([f"{and_more([arms[place] for place in out])}: {measures[first]}"], reads[first], out))
+    return Reached(left.tolist(), kept, tuple(notes))

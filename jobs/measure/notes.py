@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from jobs.log.judgements import JudgedBy, Key
 from jobs.measure.clusters import SIMILARITY
-from jobs.measure.measured_depth import MARK, Looked
 from jobs.measure.significance import ALPHA, FEW_QUERIES, LEVEL, POWER
 from jobs.terminal.formats import and_more, figure
 
@@ -141,46 +140,6 @@ def detectable_words(sizes: Mapping[str, float]) -> list[str]:
 def interval_words() -> str:
     """Returns the interval as it is named: 95 % interval."""
     return f"{100 * LEVEL:.0f} % interval"
-
-
-def looked_notes(sides: Mapping[str, Mapping[str, Looked]], keys: int, every: int = 0) -> list[str]:
-    """Returns how deep measures looked whose lists were cut above their depth; measures and sides with the same cut together.
-
-    Args:
-        sides: what was measured, and measure -> how deep it looked.
-        keys: number of judged keys that count.
-        every: number of arms: so many are "every arm".
-    """
-    found: dict[str, dict[str, list[str]]] = {}
-    most: dict[str, int] = {}
-    for side, of in sides.items():
-        for name, one in of.items():
-            found.setdefault(str(one), {}).setdefault(side, []).append(name)
-            most[str(one)] = max(one.keys, most.get(str(one), 0))
-    notes = []
-    for words, by_side in found.items():
-        few = "" if most[words] == keys else f" for {most[words]:,} of {keys:,} judged"
-        for names in dict.fromkeys(tuple(names) for names in by_side.values()):
-            whose = [side for side, of in by_side.items() if tuple(of) == names]
-            said = "every arm" if len(whose) == every else and_more(whose)
-            notes.append(f"{MARK} {', '.join(names)} {words}{few}: {said}; what stands behind was cut off")
-    return notes
-
-
-def uneven_notes(measures: Sequence[str], lists: str) -> list[str]:
-    """Returns that a difference is of cuts, too.
-
-    Args:
-        measures: of which lists end at different depths, one of them cut.
-        lists: whose lists.
-    """
-    words = f"lists of {lists} end at different depths, so it is of the cuts, too"
-    return [f"{MARK} at a difference by {' or '.join(measures)}: {words}"] if measures else []
-
-
-def marked(words: str, cut: bool) -> str:
-    """Returns a figure with `MARK` where the lists that it is of were cut above the measure's depth."""
-    return words + MARK * cut
 
 
 def ends_in_words(interval: tuple[float, float] | None) -> str:

@@ -161,7 +161,8 @@ def _rows(found: ComparedArms) -> Iterator[tuple[str, RenderableType]]:
         if naive:
             again = f", {reused:,} of them from the store" if reused else ""
             times = f"{naive / executed:.1f} times less" if executed else "nothing"
-            yield kind.replace("_", " "), f"{executed:,} in place of {naive:,} ({times}){again}"
+            sides = (" with retries", " without") if kind == "requests" else ("", "")
+            yield kind.replace("_", " "), f"{executed:,}{sides[0]} in place of {naive:,}{sides[1]} ({times}){again}"
     if folder.config.judge is not None:
         judges = ", ".join(judge_models(folder)) or "a judge"
         yield "judge", f"{folder.counts.get('judgements', 0):,} grades by {judges}, each document of a query once for all arms"

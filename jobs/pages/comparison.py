@@ -14,7 +14,6 @@ from rich.text import Text
 from jobs.measure.compare.difference import Comparison, Difference
 from jobs.measure.compare.pairs import ArmPair
 from jobs.measure.compare.standing import standing
-from jobs.measure.measured_depth import MARK
 from jobs.measure.notes import HEADINGS, ends_in_words, interval_words
 from jobs.measure.significance import ALPHA
 from jobs.terminal.formats import figure, known, plain
@@ -128,19 +127,14 @@ def sign(difference: Difference) -> str:
     """Returns + or - for a difference that is significant within its family, = for an equivalent arm, else a blank.
 
     A difference may be both significant and within the smallest one that matters: then `=` follows the sign. One within the
-    judge's noise has `~` alone. Last, `MARK` for a difference between lists that end at different depths.
+    judge's noise has `~` alone.
     """
     if difference.within_noise:
-        return UNORDERED + MARK * difference.uneven
+        return UNORDERED
     mark = {"better": "+", "worse": "-"}.get(difference.verdict or "", "")
     tested = difference.p_holm is not None or difference.q is not None
     equivalent = "=" if tested and difference.p_equivalent < ALPHA else ""
-    return mark + equivalent + MARK * difference.uneven
-
-
-def _after(difference: Difference, place: str) -> str:
-    """Returns what stands behind a mean: the sign of its place, and `MARK` where its lists were cut above that depth."""
-    return place + MARK * (difference.looked is not None)
+    return mark + equivalent
 
 
 def _shown(comparison: Comparison) -> list[str]:
@@ -171,7 +165,7 @@ def _first_table(comparison: Comparison, shown: list[str]) -> Table:
         base = comparison.is_baseline(arm)
         table.add_row(
             Text(plain(comparison.named(arm))),
-            f"{figure(one.mean)}{_after(one, best.get(arm, '')):<2}",
+            f"{figure(one.mean)}{best.get(arm, ''):<2}",
             "baseline" if base else figure(one.difference, "+"),
             "-" if base or math.isnan(one.low) else ends_in_words((one.low, one.high)),
             "" if one.detectable is None else figure(one.detectable),
@@ -191,7 +185,7 @@ def _means_table(comparison: Comparison, shown: list[str]) -> Table:
     columns = []
     for name in measures:
         of_arms = [comparison.by_arm[arm, name] for arm in shown]
-        after = [_after(one, best[name].get(one.arm, "")) + sign(one).removesuffix(MARK) for one in of_arms]
+        after = [best[name].get(one.arm, "") + sign(one) for one in of_arms]
         width = max(3, *map(len, after))
         columns.append([f"{figure(one.mean)}{words:<{width}}" for one, words in zip(of_arms, after, strict=True)])
     for arm, *cells in zip(shown, *columns, strict=True):

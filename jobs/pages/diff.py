@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
@@ -22,11 +23,8 @@ from jobs.measure.notes import (
     interval_words,
     judge_notes,
     judged_note,
-    looked_notes,
-    marked,
-    uneven_notes,
 )
-from jobs.terminal.formats import duration, figure, money, percent, shown
+from jobs.terminal.formats import duration, figure, money, p_words, percent, shown
 
 MOST_LINES = 20  # of a section of what was given
 _WIDTH = 60  # characters of a text
@@ -183,11 +181,17 @@ def _quality(paired: Paired) -> Iterator[RenderableType]:
     if paired.warning is not None:
         yield Text(f"warning: {paired.warning}")
         return
-    table = _grid("", "A", "B", "difference", interval_words(), "better", "worse", space=1)
+    table = _grid("", "A", "B", "difference", interval_words(), "p", "better", "worse", space=1)
     for name, one in paired.measures.items():
-        means = [marked(figure(value), cut is not None) for value, cut in zip((one.a, one.b), one.looked, strict=True)]
-        means.append(marked(figure(one.difference, "+"), one.uneven))
-        table.add_row(title(name), *means, ends_in_words(one.interval), f"{one.better:,}", f"{one.worse:,}")
+        means = figure(one.a), figure(one.b), figure(one.difference, "+")
+        table.add_row(
+            title(name),
+            *means,
+            ends_in_words(one.interval),
+            p_words(math.nan if one.p is None else one.p),
+            f"{one.better:,}",
+            f"{one.worse:,}",
+        )
     yield table
     yield Text("\n".join(_notes(paired)))
     for words, listed in (("gained", paired.gained), ("lost", paired.lost)):
@@ -238,12 +242,7 @@ def _notes(paired: Paired) -> list[str]:
     if shares:
         words = ", ".join(f"{100 * share:.1f} % of {name}'s first {first} results" for name, share, first in shares)
         notes.append(f"not judged, so not relevant: {words}")
-    by_side = {
-        name: {measure: cut for measure, one in paired.measures.items() if (cut := one.looked[place]) is not None}
-        for place, name in enumerate("AB")
-    }
-    notes += looked_notes(by_side, paired.counted)
-    notes += uneven_notes([name for name, one in paired.measures.items() if one.uneven], "A and B")
+    notes += paired.left_out
     untested = [name for name, one in paired.measures.items() if one.interval is None]
     notes += interval_notes(f"B - A, paired by query; {interval_words()}", paired.clusters, paired.counted, untested)
     notes += detectable_words({name: one.detectable for name, one in paired.measures.items() if one.detectable is not None})

@@ -22,12 +22,12 @@ from jobs.counts import (
     counts_of,
 )
 from jobs.job.indexes import encoder_words
+from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
 from jobs.measure.answers.quality import AnswerQuality, answers_values, in_words
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
 from jobs.measure.judged.models import judge_models
 from jobs.measure.measures import title
-from jobs.measure.notes import marked
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.gate import saving_of_run
 from jobs.runs.retry import RETRY, retry_words
@@ -64,8 +64,8 @@ def _rows(
     run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, answers: Sequence[AnswerQuality]
 ) -> Iterator[tuple[str, RenderableType]]:
     planned, counts = run.plan.counts, run.counts
-    rejected = f", {planned['rejected']:,} rejected" if planned["rejected"] else ""
-    yield "log", f"{planned['log_rows']:,} rows{rejected}{left_out_words(planned)}"
+    rows = f"{planned['log_rows']:,} row{'s' * (planned['log_rows'] != 1)}"
+    yield "log", ", ".join(filter(None, [rows, rejected_words(planned)])) + left_out_words(planned)
     committed = "" if run.finished else f"; {counts['queries']:,} committed{covered_words(run.plan, counts)}"
     yield "queries", f"{planned['queries']:,} distinct{committed}"
     if (retried := retry_words(run)) is not None:
@@ -95,9 +95,10 @@ def _rows(
     if evaluation is not None and evaluation.warning is None:
         for measure in evaluation.measures:
             original = evaluation.original
-            alone = "" if original is None else marked(figure(original[measure]), measure in evaluation.original_looked)
-            results = marked(figure(evaluation.results[measure]), measure in evaluation.looked)
-            yield title(measure), results + (f"  ({evaluation.alone} {alone})" if alone else "")
+            alone = "" if original is None else f"  ({evaluation.alone} {figure(original[measure])})"
+            yield title(measure), figure(evaluation.results[measure]) + alone
+        for note in evaluation.left_out:
+            yield "left out", note
     yield from in_words(answers)
     if run.storage.get(REPORT) is not None:
         yield "report", Text(run.storage.url(REPORT), overflow="fold")

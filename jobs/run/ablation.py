@@ -61,7 +61,8 @@ def prepare_ablation(config: Config, config_path: str, ready: Ready = leave) -> 
         states={place: state for one in opened for place, state in one.states.items()},
         notes={"ablation": {"arms": _noted(arms, compiled), "answered": len(answered)}},
     )
-    return Job(prepared, compiled, pooled)
+    job = Job(prepared, compiled, pooled)
+    return replace(job, prepared=replace(prepared, warnings=prepared.warnings + job.shallow))
 
 
 def _of_log(prepared: Prepared, name: str) -> bool:

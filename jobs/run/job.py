@@ -23,6 +23,7 @@ from jobs.chain.tables import ARM_STORED
 from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.devices import distinct
+from jobs.job.measure_checks import shallow_measures
 from jobs.job.pools import check_shares
 from jobs.job.prepare import Prepared
 from jobs.run.finish import Balance, ablation_balances, run_balances
@@ -102,6 +103,11 @@ class Job:
             "tails": any(answer.looked > answer.keep for answer in work.answers),
         }
         return {name: of for name, of in (STORED if self.is_run else ARM_STORED).items() if written.get(name, True)}
+
+    @property
+    def shallow(self) -> tuple[str, ...]:
+        """Returns warnings of measures that read deeper than the lists of its arms are sure to reach."""
+        return tuple(shallow_measures(self.prepared.config, {one.arm: one.cut_from for one in self.compiled.work.answers}))
 
     def check_engines(self) -> None:
         """Checks the engines of all arms, which may send requests to their servers.

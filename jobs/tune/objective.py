@@ -13,9 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cluster.errors import ConfigError
 from jobs.chain.answer import fused, ranked
+from jobs.chain.cuts import cut_from
 from jobs.config.config import Config
-from jobs.job.measure_checks import check_grades, check_measures, deepest_rank
+from jobs.job.measure_checks import check_grades, check_measures, deeper, deepest_rank
+from jobs.job.rewriting import read_rewriting
 from jobs.log.judgements import Judgements
 from jobs.measure.arrays import Floats
 from jobs.measure.measures import ListMeasures
@@ -79,13 +82,14 @@ class Objective:
             judgements: Of their keys.
 
         Raises:
-            ConfigError: It cannot be computed.
+            ConfigError: It cannot be computed, or the run's prompts cannot be read.
         """
         (self.name,) = check_measures(config.evaluate.measures[:1])
         check_grades([self.name], judgements)
         self.gathered = gathered
         self._config = config
         self._cutoff = deepest_rank([self.name])
+        self._least = min(config.results, cut_from(config, read_rewriting(config).cuts))
         self._places = np.repeat(np.arange(len(gathered.keys)), [len(keys) for keys in gathered.keys])
         self._measures = ListMeasures([self.name], [judgements.grades[key] for keys in gathered.keys for key in keys])
         self._known: dict[Weighting, Floats] = {}
@@ -113,10 +117,18 @@ class Objective:
         for block in self.gathered.blocks:
             candidates = fused(block.hits, settings, block.similarity, collections=self._config.retrieve.collection_of)
             offsets, doc_ids = self._results(block, candidates)
+            self._check_reached(np.diff(offsets))
             lists += [doc_ids[begin:end] for begin, end in pairwise(offsets.tolist())]
         values = self._measures(lists[place] for place in self._places)[:, 0]
         of_queries: Floats = np.bincount(self._places, values) / np.bincount(self._places)
         return of_queries
+
+    def _check_reached(self, lengths: np.ndarray) -> None:
+        """Refuses lists that were cut above the depth of the measure: weights would be tuned to the cut."""
+        cut = lengths[(lengths >= self._least) & (lengths < self._cutoff)]
+        if len(cut):
+            what = f"evaluate.measures: {self.name}: reads {self._cutoff:,} documents, and lists end at {cut.min():,}"
+            raise ConfigError("config-value", f"{what}; {deeper(self._config, self._cutoff)}")
 
     def _results(self, block: GatheredBlock, found: Fused) -> tuple[np.ndarray, list[str]]:
         """Returns the results of a block, flat: offsets and doc_ids, best first."""

@@ -175,7 +175,7 @@ def measured_run(folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | No
     lists = None if by.judgements is None or frame is None else evaluation(folder, by.judgements, frame)
     answers = measured_answers(folder, by.gold)
     if by.judgements is not None and lists is not None:
-        check_matched(by.judgements, lists.warning, lists.not_committed)
+        check_matched(by.judgements, lists.warning, lists.not_committed, lists.left_out)
     if by.gold is not None and answers and by.gold_given:
         check_matched(by.gold.judged, answers[0].warning, answers[0].frame.not_committed)
     return MeasuredRun(folder, frame, lists, answers)
@@ -190,7 +190,7 @@ def _measured_arms(folder: RunFolder, by: MeasuredBy, measures: Sequence[str] | 
     answers = compare_answers(folder, by.gold, settings)
     judged = compare_judged(folder, settings, lists=by.judgements is not None and by.judgements.judge is None)
     if by.judgements is not None and lists is not None:
-        check_matched(by.judgements, lists.warning, lists.frame.not_committed)
+        check_matched(by.judgements, lists.warning, lists.frame.not_committed, lists.frame.left_out)
     if by.gold is not None and answers is not None and by.gold_given:
         check_matched(by.gold.judged, answers.warning, answers.frame.not_committed)
     return MeasuredArms(folder, lists, answers, judged)

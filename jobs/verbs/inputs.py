@@ -163,16 +163,19 @@ def gold_of(truth: GroundTruth, folder: RunFolder) -> GoldAnswers | None:
     return gold_answers(settings, given, truth.key)
 
 
-def check_matched(judgements: Judgements, warning: str | None, not_committed: int) -> None:
-    """Checks that judgements which arguments name are of the log.
+def check_matched(judgements: Judgements, warning: str | None, not_committed: int, left_out: Sequence[str] = ()) -> None:
+    """Checks that judgements which arguments name are of the log, and that a measure looks no deeper than the lists reach.
 
     Args:
         judgements: to check.
         warning: why nothing is measured; None if something is.
         not_committed: number of judged keys of the log whose query is not committed.
+        left_out: which measures are left out.
 
     Raises:
         ConfigError: they name nothing of it: another log's, or another key.
     """
+    if left_out and warning is not None:
+        raise ConfigError("config-value", f"evaluate.measures: {warning}")
     if warning is not None and not not_committed:
         raise ConfigError("judgements", f"{judgements.path}: {warning}; give other judgements, or another key")

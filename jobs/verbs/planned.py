@@ -40,11 +40,14 @@ def planned(config: Config, config_path: str, progress: LiveDisplay, sample: int
     from jobs.job.prepare import leave, prepare
     from jobs.plan.plan import plan
     from jobs.run.ablation import prepare_ablation
+    from jobs.run.job import run_of
 
     if sample < 0:
         raise ConfigError("argument", f"{where} {sample}: is less than 0; give the number of queries to pay for")
     ready = partial(ready_indexes, progress=progress)  # what a run would find in the store is known by its indexes' content
     ablation = None if config.ablate == AblateSettings() else prepare_ablation(config, config_path, ready)
     prepared = prepare(config, config_path, leave if ablation else ready)
-    warn(prepared.warnings)
-    return PlannedWork(plan(prepared, progress, ablation, sample), prepared.warnings)
+    of_arms = () if ablation is None else ablation.prepared.warnings
+    warnings = tuple(dict.fromkeys((*prepared.warnings, *run_of(prepared).shallow, *of_arms)))
+    warn(warnings)
+    return PlannedWork(plan(prepared, progress, ablation, sample), warnings)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.notify.message import Leading
 from jobs.tables import ORIGINAL
 from jobs.verbs.caller import Caller
-from jobs.verbs.drive import drive, finished
+from jobs.verbs.drive import drive, finished, warn
 from jobs.verbs.inputs import measured_by
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class WholeRun:
     prices: Prices | None
     evaluation: Evaluation | None = None
     said: Sequence[str] = ()
-    """What failed after its end."""
+    """What failed after its end, or that it was finished before."""
     answers: Sequence[AnswerQuality] = ()
 
     @property
@@ -99,6 +99,8 @@ def whole_run(prepared: Prepared, caller: Caller, measures: Sequence[str] | None
             settings = measured_by(prepared.config.evaluate, judgements, measures)
             evaluation, judged = measured(folder, judgements, settings.measures)
             answers = measured_answers(folder, gold_answers(folder.config.evaluate))
+        if before:
+            said.append("finished before: nothing was done again; give another --label for a new run of the same settings")
         for one in (evaluation, *answers):
             if one is not None and one.warning is not None:
                 event("warning", one.warning, logging.WARNING)
@@ -107,4 +109,9 @@ def whole_run(prepared: Prepared, caller: Caller, measures: Sequence[str] | None
                 write_report(folder, prepared.prices, evaluation, judged, answers=answers)
         return WholeRun(folder, prepared.prices, evaluation, said, answers)
 
-    return drive("run", prepared, caller, lambda progress, log: run(run_of(prepared), progress, caller.again, log), closed)
+    def work(progress: LiveDisplay, log: LogFiles) -> None:
+        job = run_of(prepared)
+        warn(job.shallow)
+        run(job, progress, caller.again, log)
+
+    return drive("run", prepared, caller, work, closed)

@@ -128,8 +128,6 @@ def frame_of_answers(
         measures=tuple(measures),
         values=values,
         condensed=values,
-        lengths=lengths,
-        least=np.full(len(arms), 2),
         unjudged=np.full(len(arms), np.nan),
         failed=without_any(lengths, counted),
         depth=1,

@@ -32,7 +32,6 @@ from jobs.measure.significance import (
     TIE,
     cluster_sums,
     effects,
-    equivalence_p,
     needed_keys,
     randomised_p,
 )
@@ -49,7 +48,7 @@ def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings) 
         ConfigError: a measure or a baseline does not exist, or files of the ablation cannot be read.
     """
     baselines = baselines_of(run, settings)
-    frame = with_noise(run, judgements, measure(run, judgements, settings.measures))
+    frame = with_noise(run, judgements, measure(run, judgements, settings.measures, stay={*baselines.values()}))
     frame = replace(frame, unknown=unknown_documents(run, judgements))
     return compare_frame(run, frame, settings, baselines)
 
@@ -186,7 +185,7 @@ def _of_measure(
         "effect": effects(series),
         "p": test.p,
         "p_randomised": randomised,
-        "p_equivalent": equivalence_p(test, min_effect),
+        "p_equivalent": frame.equivalence_p(test, place, min_effect),
         "wins": wins,
         "ties": keys - wins - losses,
         "losses": losses,
@@ -201,8 +200,6 @@ def _of_measure(
             p_holm=p_holm.get(n),
             q=q.get(n),
             needed=needed[n],
-            looked=frame.looked(n, place),
-            uneven=frame.uneven(n, base[n], place),
             detectable=seen.get(n),
             baseline=baselines[arm],
             within_noise=n != base[n] and abs(plain["difference"][n]) < noise,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -16,15 +15,10 @@ from jobs.measure.notes import (
     interval_words,
     judge_notes,
     judged_note,
-    looked_notes,
-    uneven_notes,
     zero_notes,
 )
 from jobs.measure.significance import ALPHA, DRAWS, POWER
 from jobs.terminal.formats import and_more, figure
-
-Named = Callable[[str], str]
-"""Arm -> what a note calls it, as where a table renames arms."""
 
 
 def comparison_notes(comparison: Comparison) -> list[str]:
@@ -33,7 +27,8 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         return [f"warning: {comparison.warning}"]
     return [
         *judge_notes(comparison.frame.judge),
-        *cut_notes(comparison),
+        *comparison.frame.left_out,
+        *_zeros(comparison.frame),
         *named_notes(comparison),
         *baseline_notes(comparison),
         *_counted(comparison),
@@ -43,51 +38,35 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     ]
 
 
-def cut_notes(comparison: Comparison, named: Named = str) -> list[str]:
-    """Returns how deep the measures looked whose lists were cut, the arms with the same cut together."""
-    frame, found = comparison.frame, comparison.differences
-    looked = {named(arm): {one.measure: one.looked for one in found if one.arm == arm and one.looked} for arm in frame.arms}
-    apart = list(dict.fromkeys(one.measure for one in found if one.uneven))
-    lists = f"the arm and of {named(comparison.against)}"
-    return looked_notes(looked, len(frame.keys), len(frame.arms)) + uneven_notes(apart, lists)
-
-
-def named_notes(comparison: Comparison, named: Named = str) -> list[str]:
+def named_notes(comparison: Comparison) -> list[str]:
     """Returns which arms read a part of a joint answer, and which are one system under several names."""
     of: dict[tuple[str, ...], list[str]] = {}
     for arm, strategies in comparison.parts.items():
         of.setdefault(tuple(strategies), []).append(arm)
     notes = [
-        f"{PART} {_listed(arms, named)}: texts are parts of the answers to the joint request for {', '.join(strategies)}; a "
+        f"{PART} {and_more(arms)}: texts are parts of the answers to the joint request for {', '.join(strategies)}; a "
         "run of the arm alone would ask for its own strategies only"
         for strategies, arms in of.items()
     ]
     notes += [
-        f"{named(arm)} is {named(other)} under another name: the same system, not tested again"
-        for arm, other in comparison.same_as.items()
+        f"{arm} is {other} under another name: the same system, not tested again" for arm, other in comparison.same_as.items()
     ]
     also = comparison.also.items()
-    return notes + [f"{named(arm)} is also {_listed(others, named)}: one system, one row" for arm, others in also]
+    return notes + [f"{arm} is also {and_more(others)}: one system, one row" for arm, others in also]
 
 
-def _listed(arms: Iterable[str], named: Named) -> str:
-    return and_more([named(arm) for arm in arms])
-
-
-class HasBaselines(Protocol):
-    """A comparison."""
-
-    @property
-    def of_baselines(self) -> Mapping[str, Sequence[str]]:
-        """Returns baseline -> the arms that are compared with it."""
-
-
-def baseline_notes(comparison: HasBaselines, named: Named = str) -> list[str]:
+def baseline_notes(comparison: Comparison) -> list[str]:
     """Returns which arms are compared with which baseline, where there are several."""
     of = comparison.of_baselines
     if len(of) < 2:
         return []
-    return [f"compared with {named(base)}: {_listed(arms, named)}" for base, arms in of.items() if arms]
+    return [f"compared with {base}: {and_more(arms)}" for base, arms in of.items() if arms]
+
+
+def _zeros(frame: Frame) -> list[str]:
+    """Returns which measures tell nothing."""
+    zeros = [name for place, name in enumerate(frame.measures) if not frame.values[:, place].any()]
+    return [f"{', '.join(zeros)}: 0 for every query in every arm, which says nothing of their differences"] if zeros else []
 
 
 def _counted(comparison: Comparison) -> list[str]:
@@ -137,11 +116,11 @@ def _tested(comparison: Comparison) -> list[str]:
     return notes
 
 
-def detectable_notes(comparison: Comparison, named: Named = str) -> list[str]:
+def detectable_notes(comparison: Comparison) -> list[str]:
     """Returns from which to which smallest difference the arms' tests by the first measure can show."""
     first = comparison.frame.measures[0]
     own = [one for one in comparison.differences if one.measure == first]
-    return seen_notes(first, {named(one.arm): one.detectable for one in own if one.detectable is not None})
+    return seen_notes(first, {one.arm: one.detectable for one in own if one.detectable is not None})
 
 
 def seen_notes(measure: str, sizes: Mapping[str, float]) -> list[str]:

@@ -10,7 +10,6 @@ from jobs.measure.compare.corrections import Corrected
 from jobs.measure.compare.pairs import ArmPair
 from jobs.measure.compare.slices import Slice
 from jobs.measure.frame import Frame
-from jobs.measure.measured_depth import Looked
 
 PART = "§"  # after the name of an arm that reads a part of a joint answer
 
@@ -59,11 +58,6 @@ class Difference(Corrected):
     """Keys of which the arm's value is higher."""
     ties: int
     losses: int
-    looked: Looked | None
-    """How deep the measure looked, where the arm's lists were cut above its depth; None: all lists are whole down to it."""
-    uneven: bool
-    """Whether lists of the arm and of the baseline end at different depths above that of the measure, one of them cut: then the
-    difference and its tests are of the cuts, too."""
     needed: int | None
     """Keys, clustered as these, with which the t-test finds this difference with a power of 80 % at .05; None: no number."""
     detectable: float | None = None

@@ -15,7 +15,7 @@ import numpy as np
 from jobs.measure.arrays import Floats
 from jobs.measure.compare.corrections import GRID, Corrected, MeanTest, adjusted, seen_from
 from jobs.measure.frame import Frame
-from jobs.measure.significance import ALPHA, PairedTest, equivalence_p
+from jobs.measure.significance import ALPHA, PairedTest
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,9 @@ def pairs_of(frame: Frame, arms: Sequence[str], families: Mapping[str, str], min
 
     def test(arm: str, others: Sequence[str], measure: str) -> tuple[PairedTest, Floats]:
         pairs = [(frame.arms.index(arm), frame.arms.index(other)) for other in others]
-        found = frame.difference_test(pairs, frame.measures.index(measure))
-        return found, equivalence_p(found, min_effect)
+        place = frame.measures.index(measure)
+        found = frame.difference_test(pairs, place)
+        return found, frame.equivalence_p(found, place, min_effect)
 
     noise = dict(zip(frame.measures, frame.noise, strict=True)) if frame.noise else {}
     return [pair for name in frame.measures for pair in paired(arms, name, families, test, noise.get(name, 0.0))]

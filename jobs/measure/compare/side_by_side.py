@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from jobs.chain.arms.judging import CRITERIA
 from jobs.measure.compare.difference import Comparison
-from jobs.measure.compare.standing import Standing, cut_mark, mark, standing
+from jobs.measure.compare.standing import Standing, mark, standing
 
 
 class ArmMean(NamedTuple):
@@ -38,9 +38,7 @@ class MeasureGroup:
         if arm not in found.means:
             return None
         place = "best" if arm in found.best[measure] else "second" if arm in found.second[measure] else ""
-        one = found.comparison.by_arm[arm, measure]
-        marks = mark(found.differences.get((arm, measure))) + cut_mark(one)
-        return ArmMean(found.means[arm][measure], place, marks)
+        return ArmMean(found.means[arm][measure], place, mark(found.differences.get((arm, measure))))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobs.measure.arrays import Floats
-from jobs.measure.measured_depth import MARK
 from jobs.measure.significance import ALPHA, UNCLEAR
 
 if TYPE_CHECKING:
@@ -128,11 +127,6 @@ def pair_mark(compared: Difference | ArmPair) -> str:
     """Returns the mark of a significant difference of two arms, or nothing."""
     p = compared.deciding
     return "" if p is None else next((sign for level, sign in MARKS if p < level), "")
-
-
-def cut_mark(difference: Difference) -> str:
-    """Returns the mark of a measure that did not look as deep as its name says, or nothing."""
-    return "" if difference.looked is None else MARK
 
 
 def verdict(difference: Difference, min_effect: float) -> str:

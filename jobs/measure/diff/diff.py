@@ -17,7 +17,7 @@ from jobs.measure.diff.changed_queries import Moves, moves
 from jobs.measure.diff.changes import Change, changes
 from jobs.measure.diff.judged import judged_quality
 from jobs.measure.diff.prompts import prompt_lines
-from jobs.measure.diff.quality import Paired, PairedMeasure, answer_quality, quality
+from jobs.measure.diff.quality import Paired, answer_quality, quality
 from jobs.measure.frame import JUDGED_LISTS
 from jobs.runs.folder import RunFolder
 
@@ -138,16 +138,11 @@ def _paired(paired: Paired | None) -> dict[str, Any] | None:
         | judged_by
         | {
             "warning": paired.warning,
-            "measures": {name: _measure(one) for name, one in paired.measures.items()},
+            "measures": {name: one._asdict() | {"difference": one.difference} for name, one in paired.measures.items()},
             "gained": [one._asdict() for one in paired.gained],
             "lost": [one._asdict() for one in paired.lost],
         }
     )
-
-
-def _measure(one: PairedMeasure) -> dict[str, Any]:
-    looked = {name: None if cut is None else cut._asdict() for name, cut in zip("ab", one.looked, strict=True)}
-    return one._asdict() | {"difference": one.difference, "looked": looked}
 
 
 def _plain(value: Any) -> Any:

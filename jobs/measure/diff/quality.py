@@ -1,7 +1,7 @@
 """The measures of two runs side by side, over what is judged in both: paired differences, intervals, gains and losses.
 
 Urbano, Lima and Hanjalic, Statistical Significance Testing in Information Retrieval (SIGIR 2019), compare the tests; with
-thousands of queries any difference is significant, so the size of the difference and its interval are shown, and no p-value.
+thousands of queries any difference is significant, so look at its size and its interval before p.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from jobs.log.judgements import JudgedBy, Judgements, Key
 from jobs.measure.answers.frame import GoldAnswers, answer_frame
 from jobs.measure.clusters import query_clusters
 from jobs.measure.frame import ANSWERS, LISTS, Frame, measure
-from jobs.measure.measured_depth import Looked
 from jobs.measure.power import detectable
 from jobs.measure.query_context import contexts_of
 from jobs.measure.significance import TIE
@@ -31,14 +30,11 @@ class PairedMeasure(NamedTuple):
     b: float
     interval: tuple[float, float] | None
     """95 % interval of the mean difference; None with fewer than two queries."""
+    p: float | None
+    """Two-sided paired t-test over clusters, not corrected; None likewise."""
     better: int
     """Queries in which B has the higher value."""
     worse: int
-    looked: tuple[Looked | None, Looked | None] = (None, None)
-    """How deep the measure looked into lists of A, of B that were cut above its depth; None: all are whole down to it."""
-    uneven: bool = False
-    """Whether lists of A and B end at different depths above that of the measure, one of them cut: then the difference is of
-    the cuts, too."""
     detectable: float | None = None
     """Smallest true difference that a test of these queries at .05 finds with a power of 80 %; None: not known."""
 
@@ -90,6 +86,8 @@ class Paired(NamedTuple):
     """Results of A, of B, that measures read at most: fewer than they would where the run kept fewer."""
     kind: str = LISTS
     """That of the frames (`Frame.kind`)."""
+    left_out: tuple[str, ...] = ()
+    """Which measures are left out, of which run (`Frame.left_out`)."""
     judge: JudgedBy | None = None
     """The LLM that judged both, with what is to be said of its judgements; None: people did."""
 
@@ -103,6 +101,8 @@ class Paired(NamedTuple):
         """Returns why nothing was compared, in one line; None if something was."""
         if self.counted:
             return None
+        if self.left_out:
+            return f"nothing is measured: {'; '.join(self.left_out)}"
         why = f"{self.missing[0]:,} are not in the log of A, {self.missing[1]:,} not in that of B"
         if any(self.not_committed):
             why += f"; {self.not_committed[0]:,} are not committed in A, {self.not_committed[1]:,} not in B"
@@ -165,10 +165,9 @@ def pair_frames(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[
                 float(means[0, place]),
                 float(means[1, place]),
                 test.interval(place),
+                None if test.interval(place) is None else float(test.p[place]),
                 int((moved[place] > TIE).sum()),
                 int((moved[place] < -TIE).sum()),
-                (frame.looked(0, place), frame.looked(1, place)),
-                frame.uneven(0, 1, place),
                 seen[place],
             )
         changes = _changes(frame)
@@ -188,6 +187,7 @@ def pair_frames(of_a: Frame, of_b: Frame, b: RunFolder, count: int, most: tuple[
         measures=found,
         gained=gained,
         lost=lost,
+        left_out=tuple(f"{side}: {note}" for side, of in (("A", of_a), ("B", of_b)) for note in of.left_out),
         first=(min(of_a.depth, most[0]), min(of_b.depth, most[1])),
         kind=of_b.kind,
         judge=judge_of_both(of_a.judge, of_b.judge),
@@ -204,6 +204,8 @@ def paired(a: Frame, b: Frame) -> tuple[Frame, int]:
         a: of a run; its first arm is A.
         b: of another; its first arm is B.
     """
+    both = [name for name in b.measures if name in a.measures]
+    a, b = (of.with_measures([of.measures.index(name) for name in both]) for of in (a, b))
     place_b = {key: place for place, key in enumerate(b.keys)}
     pairs, others = [], 0
     for place, key in enumerate(a.keys):
@@ -227,8 +229,6 @@ def paired(a: Frame, b: Frame) -> tuple[Frame, int]:
         counts=b.counts[rows_b],
         values=np.stack([of.values[0][:, rows] for of, rows in sides]),
         condensed=np.stack([of.condensed[0][:, rows] for of, rows in sides]),
-        lengths=np.stack([of.lengths[0][rows] for of, rows in sides]),
-        least=np.array([of.least[0] for of, _ in sides]),
         unjudged=np.array([of.unjudged[0] for of, _ in sides]),
         failed=np.array([of.failed[0] for of, _ in sides]),
         clusters=query_clusters(words),

@@ -18,7 +18,6 @@ from rich.text import Text
 from jobs.log.judgements import JudgedBy, Judgements, Key, read_qrels
 from jobs.measure.frame import Frame, measure
 from jobs.measure.judged.noise import with_noise
-from jobs.measure.measured_depth import Looked
 from jobs.measure.measures import DEPTH, MEASURES, title
 from jobs.measure.notes import (
     detectable_words,
@@ -27,10 +26,7 @@ from jobs.measure.notes import (
     interval_words,
     judge_notes,
     judged_note,
-    looked_notes,
-    marked,
     nothing_measured,
-    uneven_notes,
     zero_notes,
 )
 from jobs.measure.power import detectable
@@ -75,7 +71,7 @@ class Evaluation:
     original_unjudged: float | None = None
     """Share of the documents of the original alone, as deep, without a judgement."""
     kept: int = DEPTH
-    """Most results of a query; if fewer than measures read, the original alone is cut there, too."""
+    """Most results of a query."""
     reranked: bool = False
     """Whether the results are reranked."""
     distinct: bool = False
@@ -90,12 +86,10 @@ class Evaluation:
     """The retrievers that have no list of the original alone (`Config.joining`)."""
     depth: int = DEPTH
     """The deepest rank that a measure reads."""
-    looked: Mapping[str, Looked] = field(default_factory=dict)
-    """Measure -> how deep it looked into the results, of measures whose lists were cut above their depth."""
-    original_looked: Mapping[str, Looked] = field(default_factory=dict)
-    """The same of the original alone."""
-    uneven: frozenset[str] = frozenset()
-    """Measures of which lists of the results and of the original end at different depths, one of them cut."""
+    left_out: tuple[str, ...] = ()
+    """Which measures are left out (`Frame.left_out`)."""
+    measured: bool = True
+    """Whether there is a measure that is not left out."""
     judge: JudgedBy | None = None
     """The LLM that judged; None: people did."""
     judgements: str | None = None
@@ -124,7 +118,9 @@ class Evaluation:
     @property
     def warning(self) -> str | None:
         """Returns why nothing was measured, in one line; None if something was."""
-        return None if self.counted else nothing_measured(self.judged, self.not_committed, self.unmatched, self.key)
+        if self.counted:
+            return None if self.measured else f"nothing is measured: {'; '.join(self.left_out)}"
+        return nothing_measured(self.judged, self.not_committed, self.unmatched, self.key)
 
 
 def evaluate(run: RunFolder, judgements: Judgements, measures: Sequence[str] | None = None) -> Evaluation:
@@ -142,7 +138,6 @@ def evaluation(run: RunFolder, judgements: Judgements, frame: Frame) -> Evaluati
     counted = len(frame.keys) > 0
     means = [_by_measure(frame, of.mean(axis=1) if counted else [math.nan] * len(of)) for of in frame.values]
     places = range(len(frame.measures))
-    looked = [_by_measure(frame, (frame.looked(arm, place) for place in places)) for arm in range(len(frame.arms))]
     test = frame.test(0, 1) if alone else None
     intervals = {} if test is None else _by_measure(frame, map(test.interval, places))
     seen = {} if test is None else _by_measure(frame, detectable(test.error, test.freedom))
@@ -169,9 +164,8 @@ def evaluation(run: RunFolder, judgements: Judgements, frame: Frame) -> Evaluati
         unknown=unknown_documents(run, judgements),
         joining=run.config.joining,
         depth=frame.depth,
-        looked=looked[0],
-        original_looked=looked[1] if alone else {},
-        uneven=frozenset(name for place, name in enumerate(frame.measures) if alone and frame.uneven(0, 1, place)),
+        left_out=frame.left_out,
+        measured=counted or not frame.left_out,
         judge=with_noise(run, judgements, frame).judge,
         judgements=judgements.digest,
     )
@@ -195,10 +189,9 @@ def evaluation_table(evaluation: Evaluation) -> RenderableType:
         table.add_column(head, justify="right", no_wrap=True)
     original, differences, intervals = evaluation.original, evaluation.differences, evaluation.intervals or {}
     for name in evaluation.measures:
-        alone = "-" if original is None else marked(figure(original[name]), name in evaluation.original_looked)
-        difference = "-" if differences is None else marked(figure(differences[name], "+"), name in evaluation.uneven)
-        results = marked(figure(evaluation.results[name]), name in evaluation.looked)
-        table.add_row(title(name), results, alone, difference, ends_in_words(intervals.get(name)))
+        alone = "-" if original is None else figure(original[name])
+        difference = "-" if differences is None else figure(differences[name], "+")
+        table.add_row(title(name), figure(evaluation.results[name]), alone, difference, ends_in_words(intervals.get(name)))
     table.caption = Text("\n" + "\n".join([*evaluation_notes(evaluation), *detectable_notes(evaluation)]))
     return table
 
@@ -213,9 +206,6 @@ def evaluation_values(evaluation: Evaluation) -> dict[str, Any]:
             "difference": None if differences is None else _number(differences[name]),
             "interval": list(intervals[name]) if name in intervals else None,
             "detectable": one.detectable.get(name),
-            "looked": one.looked[name]._asdict() if name in one.looked else None,
-            "original_looked": one.original_looked[name]._asdict() if name in one.original_looked else None,
-            "uneven": name in one.uneven,
         }
         for name in one.measures
     }
@@ -249,10 +239,7 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
         notes.append(f"{one.alone}: the results are reranked, so the difference is of rewriting and reranking together")
     if one.original is not None and one.distinct:
         notes.append("documents with the text of a better one are dropped from the results, and not from the original alone")
-    notes += looked_notes({"results": one.looked, "original alone": one.original_looked}, one.counted)
-    notes += uneven_notes([name for name in one.measures if name in one.uneven], "both")
-    if one.kept < one.depth:
-        notes.append(f"lists end after {one.kept} documents (what the run kept), the original's, too")
+    notes += one.left_out
     if one.original is not None:
         untested = [name for name in one.measures if name not in (one.intervals or {})]
         notes += interval_notes(f"to the original alone; {interval_words()}", one.clusters, one.counted, untested)

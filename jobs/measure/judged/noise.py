@@ -75,7 +75,11 @@ def with_noise(run: RunFolder, first: Judgements, frame: Frame) -> Frame:
     def both(sample: int) -> tuple[Frame, Frame]:
         again = judged_relevance(run, sample)
         assert again is not None, "it has judged"
-        return measure(run, _in_both(first, again), frame.measures), measure(run, _in_both(again, first), frame.measures)
+        one, other = (
+            measure(run, judgements, frame.measures, stay=frame.arms)
+            for judgements in (_in_both(first, again), _in_both(again, first))
+        )
+        return one, other
 
     return noted_noise(frame, judge_noise(map(both, range(1, samples))))
 

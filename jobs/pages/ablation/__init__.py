@@ -31,7 +31,7 @@ _COSTED = ("requests", "searches", "pairs")  # that every arm has columns of; th
 MOST_COSTS = 32  # arms whose costs are shown at once
 # The variables that need judgements; None each without them.
 _MEASURED = (
-    "lead", "rows", "marked", "families", "outcomes", "unjudged", "left_out", "chart", "scatter", "slices", "noise", "pairs",
+    "lead", "rows", "families", "outcomes", "unjudged", "left_out", "chart", "scatter", "slices", "noise", "pairs",
 )  # fmt: skip
 
 
@@ -87,7 +87,6 @@ def _measured(found: ComparedArms, stand: Standing, texts: bool) -> dict[str, An
     return {
         "lead": headline.lead(stand),
         "rows": arm_rows(stand),
-        "marked": any(one.looked is not None or one.uneven for one in comparison.differences),
         "families": headline.family_rows(comparison),
         "outcomes": headline.outcomes(stand),
         "unjudged": headline.unjudged(stand),

@@ -8,7 +8,6 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from jobs.job.indexes import noted_changes
-from jobs.measure.compare.comparison_notes import cut_notes
 from jobs.measure.compare.standing import FAMILIES, NOT_ORDERED, Standing, verdict
 from jobs.measure.notes import judge_notes
 from jobs.plan.work import Saving
@@ -110,7 +109,7 @@ def ablation_notices(run: RunFolder, comparison: Comparison | None, found: Stand
         return [*said, f"{sentence(words)} What needs no judgements is still shown."]
     frame = found.comparison.frame
     said += [sentence(note) for note in judge_notes(frame.judge)]
-    said += [f"{note}." for note in cut_notes(found.comparison)]
+    said += [f"{note}." for note in frame.left_out]
     lacking = [one["name"] for one in arms if one["name"] not in frame.arms]
     if lacking:
         said.append(f"{number(len(lacking))} of {number(len(arms))} arms were not measured: {', '.join(lacking[:5])}.")

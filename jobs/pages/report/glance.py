@@ -9,10 +9,10 @@ from cluster import costs
 from jobs.chain.pipeline import COSTED
 from jobs.counts import GateQueries
 from jobs.job.indexes import noted_changes
+from jobs.log.rejections import rejected_words
 from jobs.log.sets.names import left_out_words
 from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.measure.measures import title
-from jobs.measure.notes import marked
 from jobs.measure.significance import interval_verdict
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import Spending
@@ -92,7 +92,7 @@ def tiles(figures: Figures, spending: Spending) -> list[Tile]:
     total = spending.total
     over = figures.error_rate > limit
     allowed = f"{percent(figures.error_rate)}, {'above the limit of' if over else 'limit'} {percent(limit)}"
-    log = f"of {number(planned['log_rows'])} log rows, {number(planned['rejected'])} rejected{left_out_words(planned)}"
+    log = f"of {number(planned['log_rows'])} log rows, {rejected_words(planned) or '0 rejected'}{left_out_words(planned)}"
     worker_time = f"{duration(total['seconds'] + total.start_up)} of worker time"
     made, _, detail = planned_rewrites(counts).partition(" ")
     found = [
@@ -173,10 +173,8 @@ def quality(evaluation: Evaluation | None) -> list[Quality]:
     if evaluation is None or evaluation.warning is not None:
         return []
     intervals, original = evaluation.intervals or {}, evaluation.original or {}
-    cut = {*evaluation.looked, *evaluation.original_looked}
     return [
-        Quality(marked(title(name), name in cut), evaluation.results[name], original.get(name), intervals.get(name))
-        for name in evaluation.measures
+        Quality(title(name), evaluation.results[name], original.get(name), intervals.get(name)) for name in evaluation.measures
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from jobs.log.judgements import Judgements
+from jobs.measure.diff.quality import quality
 from jobs.measure.evaluate.evaluate import evaluate, evaluation_table, evaluation_values
 from jobs.pages.summary import closing_table
 from jobs.runs.folder import RunFolder
@@ -45,25 +45,37 @@ def shown(part: Any) -> str:
 
 
 def test_a_run_is_measured_by_the_measures_of_its_config(side: Side) -> None:
-    run = side("a", 50, ["R@20", "AP"])
+    run = side("a", 50, ["R@20", "AP@20"])
     found = evaluate(run, JUDGED)
-    assert found.measures == ("R@20", "AP")
+    assert found.measures == ("R@20", "AP@20")
     assert found.results["R@20"] == 0.5
     assert "R@20 0.5000" in shown(evaluation_table(found))
     assert "R@20 0.5000" in shown(closing_table(run, None, found))
-    assert list(evaluation_values(found)["measures"]) == ["R@20", "AP"]
+    assert list(evaluation_values(found)["measures"]) == ["R@20", "AP@20"]
     assert evaluate(run, JUDGED, ["RR@10"]).measures == ("RR@10",)
 
 
-def test_a_list_that_was_cut_above_a_measure_marks_it(side: Side) -> None:
+def test_a_measure_that_looks_deeper_than_the_results_is_left_out(side: Side) -> None:
     found = evaluate(side("a", 5, ["R@20", "P@5"]), JUDGED)
-    looked = found.looked["R@20"]
-    assert (looked.reads, looked.documents, looked.keys) == (20, 5, 1)  # the list of three is whole
-    assert "P@5" not in found.looked
+    assert found.measures == ("P@5",)
+    note = "R@20: left out: reads 20 documents, lists end at 5 (run, original; 1 of 2 judged); raise fuse.keep (5) to 20"
     words = shown(evaluation_table(found))
-    assert "* R@20 looked at 5 of 20 for 1 of 2 judged: results, original alone; what stands behind was cut off" in words
-    assert "R@20 0.2500*" in words
+    assert note in words  # the list of three is whole
     assert "results' first 5" in words
-    value = json.loads(json.dumps(evaluation_values(found)))["measures"]["R@20"]
-    assert value["looked"] == {"reads": 20, "documents": 5.0, "keys": 1}
-    assert not value["uneven"]
+    values = evaluation_values(found)
+    assert list(values["measures"]) == ["P@5"]
+    assert any(note in one for one in values["notes"])
+    assert evaluate(side("b", 50, ["R@20"]), JUDGED).left_out == ()
+
+
+def test_where_every_measure_looks_deeper_nothing_is_measured_and_why_is_said(side: Side) -> None:
+    run = side("a", 5, ["R@20"])
+    assert str(evaluate(run, JUDGED).warning).startswith("nothing is measured: R@20: left out: reads 20 documents")
+    assert "nothing is measured: R@20" in shown(evaluation_table(evaluate(run, JUDGED)))
+    found = quality(side("b", 50, ["R@20"]), run, JUDGED, 5)
+    assert str(found.warning).startswith("nothing is measured: B: R@20: left out")
+
+
+def test_the_original_alone_ends_at_the_fuse_depth(side: Side) -> None:
+    run = side("a", 50, ["R@20", "P@5"], fuse={"keep": 50, "depth": 15})
+    assert evaluate(run, JUDGED).measures == ("P@5",)

@@ -159,9 +159,15 @@ def test_fixed_steps_are_what_evaluate_measures(alike: Judged) -> None:
     np.testing.assert_allclose(alone.values, values.values[1, 0], atol=1e-12)
 
 
+def test_a_measure_that_looks_deeper_than_the_lists_reach_is_not_tuned_by(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"R@100: reads 100 documents, and lists end at 50; raise fuse\.depth \(30\)"):
+        tune(*judged_run(tmp_path, half, names_of(20), evaluate={"measures": ["R@100"]}))
+
+
 def test_compat_is_what_evaluate_measures_too(tmp_path: Path) -> None:
     """It takes documents without a score for those of score 0, so that lists with scores below it would be turned round."""
-    judged = judged_run(tmp_path, half, names_of(20), evaluate={"measures": ["Compat(p=0.9)"]})
+    whole = {"depth": 1000, "keep": 1000}
+    judged = judged_run(tmp_path, half, names_of(20), evaluate={"measures": ["Compat(p=0.9)"]}, fuse=whole)
     grades = {key: {f"missing {n}": 1 for n in range(3)} | of for key, of in judged.judgements.grades.items()}
     judged = judged._replace(judgements=judged.judgements._replace(grades=grades))
     equal = tune(*judged).step(EQUAL)

@@ -96,7 +96,6 @@ def comparison_of(arms: Sequence[ArmOf], values: Floats, baseline: str = "origin
         condensed=np.clip(values * 1.05, 0, 1), unjudged=np.linspace(0.1, 0.3, len(names)),
         failed=np.zeros(len(names), dtype=np.int64), judged=keys, missing=0, not_committed=0, rejected=0,
         clusters=np.arange(keys), depth=10, unmatched=None,
-        lengths=np.full((len(names), keys), 10), least=np.full(len(names), 10),
     )  # fmt: skip
     families = {arm.name: arm.family for arm in arms}
     oracles = frozenset(arm.name for arm in arms if arm.members)

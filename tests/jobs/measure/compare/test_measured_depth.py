@@ -13,6 +13,8 @@ from rich.console import Console
 
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
+from jobs.log.judgements import read_qrels
+from jobs.measure.compare.comparison import Comparison, compare
 from jobs.measure.export.trec import write_trec
 from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, write_pages
@@ -93,47 +95,48 @@ def test_behind_the_results_stand_the_other_candidates_then_the_fused_rest(done:
 
 
 @pytest.mark.slow
-def test_a_measure_looks_as_deep_as_its_name_says_or_is_marked(done: Callable[..., ComparedArms], tmp_path: Path) -> None:
-    found = done()
+def test_an_arm_whose_lists_end_above_the_first_measure_is_left_out(done: Callable[..., ComparedArms], tmp_path: Path) -> None:
+    found = done('ablate.arms={"twice": {"fuse.duplicates": "drop"}}')
     comparison = found.comparison
     assert comparison is not None
-    of = comparison.by_arm
-    recall = f"R@{READS}"
-    assert of["full", recall].mean == of["original", recall].mean == 1
-    assert of["full", recall].looked is None
-    assert not of["full", recall].uneven
-    shallow, twice = of["shallow", recall], of["twice", recall]
-    assert shallow.looked is not None
-    assert (shallow.looked.reads, shallow.looked.keys) == (READS, len(QUERIES))
-    assert 3 <= shallow.looked.documents < READS
-    assert shallow.uneven
-    assert twice.looked is not None  # duplicates are looked for among the candidates, where its lists end
-    assert twice.looked.documents == CANDIDATES
-    assert all(of[arm, f"nDCG@{RESULTS}"].looked is None for arm in comparison.frame.arms)
-    assert of["twice", "P@5"].looked is not None
+    assert comparison.frame.measures == (f"R@{READS}", f"nDCG@{RESULTS}", "P@5")
+    assert "twice" not in comparison.frame.arms  # duplicates are looked for among the candidates, where its lists end
+    all_judged = f"(twice; {len(QUERIES)} of {len(QUERIES)} judged)"
+    remedy = f"raise fuse.keep ({CANDIDATES}), rerank.keep ({RESULTS}) to {READS}, or measure less deep"
+    note = f"twice: R@{READS}: left out: reads {READS} documents, lists end at {CANDIDATES} {all_judged}; {remedy}"
+    assert note in comparison.notes
+    assert "twice" in comparison_of(found, "P@4").frame.arms
+    other = comparison_of(found, f"nDCG@{RESULTS}", "P@5").frame
+    assert ("twice" in other.arms, other.measures) == (True, (f"nDCG@{RESULTS}",))  # another than the first is left out itself
     write_pages(found, texts=True)
-    words = f"{recall} looked at {CANDIDATES} of {READS}: twice"
-    screen = Console(width=200, record=True, file=io.StringIO())
+    screen = Console(width=300, record=True, file=io.StringIO())
     screen.print(closing_page(found))
-    assert words in screen.export_text()
-    page = ablation_report(found, texts=True)
-    assert words in page
-    assert "<sup>*</sup>" in page
+    assert note in screen.export_text()
+    assert note in ablation_report(found, texts=True)
     values = json.loads(json.dumps(closing_values(found)))["comparison"]
-    told = {arm["arm"]: arm["measures"][recall] for arm in values["arms"]}
-    assert told["twice"]["looked"] == {"reads": READS, "documents": CANDIDATES, "keys": len(QUERIES)}
-    assert (told["full"]["looked"], told["full"]["uneven"], told["twice"]["uneven"]) == (None, False, True)
+    assert [arm["arm"] for arm in values["arms"]] == list(comparison.frame.arms)
     exported = write_trec(str(tmp_path / "trec"), found.folder, comparison.frame)
     assert len(Path(exported["full"]).read_text().splitlines()) == READS * len(QUERIES)
 
 
-def test_keep_ends_all_lists_and_marks_all_measures_that_read_deeper(done: Callable[..., ComparedArms]) -> None:
-    found = done("ablate.keep=3")
+def comparison_of(found: ComparedArms, *measures: str) -> Comparison:
+    assert found.folder.config.evaluate.qrels is not None
+    judgements = read_qrels(found.folder.config.evaluate.qrels, key="query")
+    return compare(found.folder, judgements, found.folder.config.evaluate.model_copy(update={"measures": list(measures)}))
+
+
+def test_lists_that_are_whole_have_every_measure_and_ends_of_all_lists_leave_deeper_ones_out(
+    done: Callable[..., ComparedArms],
+) -> None:
+    found = done('ablate.arms={"fused": {"rerank.kind": "none"}}')
     comparison = found.comparison
     assert comparison is not None
-    assert all(one.looked and one.looked.documents == 3 for one in comparison.differences if one.measure == f"R@{READS}")
-    assert not any(one.uneven for one in comparison.differences)  # all end at the same depth
-    assert any(f"* R@{READS} looked at 3 of {READS}: every arm" in note for note in comparison.notes)
+    assert comparison.frame.left_out == ()
+    assert comparison.by_arm["full", f"R@{READS}"].mean == comparison.by_arm["original", f"R@{READS}"].mean == 1
+    kept = done("ablate.keep=3").comparison
+    assert kept is not None
+    assert kept.frame.measures == (f"nDCG@{RESULTS}",)
+    assert any(f"R@{READS}: left out: reads {READS} documents, lists end at 3 (every arm" in note for note in kept.notes)
 
 
 @pytest.mark.slow

@@ -120,7 +120,7 @@ def made(keys: dict[str, tuple[str | None, float]], counts: dict[str | None, int
     words = tuple(number.get(query_id or "") for query_id in ids)
     return Frame(
         ("run",), MEASURES, tuple(order), ids, words, np.array([counts.get(one, 1) for one in ids]), values, values,
-        np.full((1, len(order)), 10), np.array([10]), np.array([0.5]), np.array([0]), 9, 0, 0, ids.count(None),
+        np.array([0.5]), np.array([0]), 9, 0, 0, ids.count(None),
         np.arange(len(order)), 10, "log_id", None, words,
     )  # fmt: skip
 
