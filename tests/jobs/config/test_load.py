@@ -246,3 +246,25 @@ def test_what_would_take_minutes_to_read_is_refused_at_once(config_file: Callabl
     assert "its aliases repeat more than 10,000 values; correct it there" in said
     assert "more than 100 levels; correct it there" in refusal(config_file, "name: " + "[" * 3000 + "]" * 3000)
     assert "not YAML" in refusal(config_file, "name: &a [*a]")
+
+
+def test_a_path_that_is_right_from_the_folder_of_the_config_is_refused_with_that_folder(
+    tmp_path: Path, values: Values, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there" / "log").mkdir(parents=True)
+    (tmp_path / "there" / "qrels.tsv").write_text("")
+    monkeypatch.chdir(tmp_path)
+
+    def load(**changed: Any) -> Config:
+        Path("there/config.yaml").write_text(yaml.safe_dump(values | changed))
+        return load_config("there/config.yaml")
+
+    beside = (
+        f"no such file or folder in {tmp_path}, the current folder, from which relative paths count; it is beside the config"
+    )
+    with pytest.raises(ConfigError, match=f"^log: {beside}: write there/log, or start in there"):
+        load(log=values["log"] | {"path": ["log"]})
+    with pytest.raises(ConfigError, match=f"qrels.tsv: {beside}: write there/qrels.tsv"):
+        load(evaluate={"qrels": "qrels.tsv"}, log=values["log"] | {"path": "there"})
+    (tmp_path / "log").mkdir()
+    assert load(log=values["log"] | {"path": "log"}, output="there").log.path == "log"

@@ -195,6 +195,11 @@ def test_a_log_of_empty_strings_only(tmp_path: Path) -> None:
     )
 
 
+def test_a_workbook_is_to_be_saved_as_csv(tmp_path: Path) -> None:
+    (tmp_path / "log.xlsx").write_bytes(b"PK\x03\x04 and more")
+    assert "it is a workbook of a spreadsheet, or another archive; save it as CSV (*.csv)" in refusal(f"{tmp_path}/log.xlsx")
+
+
 def test_a_damaged_page(tmp_path: Path) -> None:
     rows = {"query": [f"query number {i * 7919 % 100000}" for i in range(30000)]}
     log = Path(write(tmp_path / "log.parquet", rows, use_dictionary=False, compression="zstd", row_group_size=10000))
