@@ -111,8 +111,7 @@ def csv_header(path: str, etag: str | None = None) -> CsvHeader | None:
 
 
 def _reader(text: io.TextIOBase, delimiter: str, quote: str) -> Any:
-    quoting = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
-    return csv.reader(text, delimiter=delimiter, strict=True, quoting=quoting)
+    return csv.reader(text, delimiter=delimiter, strict=True, quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE)
 
 
 def _is_tsv(path: str) -> bool:

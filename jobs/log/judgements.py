@@ -241,10 +241,10 @@ def _records(
         names, batches = table
         if not (named := set(columns) <= set(names)) and len(names) != len(columns):
             raise ConfigError("judgements", f"{where}: {path}: has {', '.join(names)}; name its columns {', '.join(columns)}")
-        places, number = [names.index(name) for name in (columns if named else names)], count(1)
+        places, numbers = [names.index(name) for name in (columns if named else names)], count(1)
         for batch in batches:
             texts = (batch.column(place).cast(pa.string()).fill_null("").to_pylist() for place in places)
-            yield from ((f"row {next(number)}", ", ".join(fields), list(fields)) for fields in zip(*texts, strict=True))
+            yield from ((f"row {next(numbers)}", ", ".join(fields), list(fields)) for fields in zip(*texts, strict=True))
     except UnicodeDecodeError as error:
         raise ConfigError(
             "judgements", f"{where}: {path}: cannot be read: it is not UTF-8 text ({error.reason}); convert it"

@@ -51,9 +51,9 @@ def reached(
     lists = {depth: (lengths >= least[:, None]) & (lengths < depth) for depth in set(reads)}
     cut = np.stack([lists[depth].any(axis=1) for depth in reads], axis=1)
     fixed = np.array([arm in stay for arm in arms])
-    kept = np.flatnonzero(~cut[fixed].any(axis=0))
-    left = np.flatnonzero(fixed | ~cut[:, kept[0]] if len(kept) else fixed)
-    kept = [place for place in kept.tolist() if not cut[left, place].any()]
+    whole = np.flatnonzero(~cut[fixed].any(axis=0)).tolist()
+    left = np.flatnonzero(fixed | ~cut[:, whole[0]]) if whole else np.arange(len(arms))
+    kept = [place for place in whole if not cut[left, place].any()]
 
     def note(names: Sequence[str], depth: int, mine: Sequence[int]) -> str:
         ends, few = lengths[mine][lists[depth][mine]], int(lists[depth][mine].any(axis=0).sum())

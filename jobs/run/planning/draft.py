@@ -79,7 +79,6 @@ def store_plan(prepared: Prepared, draft: Draft) -> Plan:
 def plan_words(plan: Plan) -> str:
     """Returns what a job has to do, in words."""
     counts, end = plan.counts, "s" * (len(plan.shards) != 1)
-    rows = f"{counts['log_rows']:,} log row{'s' * (counts['log_rows'] != 1)}"
     rows, distinct = counts["log_rows"], counts["queries"]
     words = f"{distinct:,} distinct quer{'y' if distinct == 1 else 'ies'} of {rows:,} log row{'s' * (rows != 1)}"
     words += f", in {len(plan.shards):,} shard{end}"
