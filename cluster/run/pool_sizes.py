@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple
 
 from cluster.errors import ClusterError
@@ -18,6 +19,7 @@ TASK_CPUS = 2  # CPUs of the stages without a pool, in addition to the pools'
 _NUMBERED = re.compile(r"_\d+$")  # an ablation has a pool per engine: rewrite, rewrite_2
 UNLIMITED_NODES = 1_000_000  # of a node group without an upper limit
 _ROUNDING = 1e-9  # 1 / 0.1 workers of a tenth of a GPU must be 10
+_MOST_PLACED, _MOST_TRIES = 200, 2_000  # workers that are placed one by one, and tries: more are not refused for their nodes
 
 
 class NodeGroup(NamedTuple):
@@ -134,7 +136,7 @@ def size_pools(
 
 
 def _check_room(pools: Mapping[str, Pool], nodes: Sequence[NodeGroup], has: str) -> None:
-    """Checks that nodes have the CPUs and GPUs of all workers, and room for those of each pool alone.
+    """Checks that nodes have the CPUs and GPUs of all workers, and room for those of each pool alone and of all together.
 
     A pool that grows counts with its minimum.
 
@@ -165,6 +167,34 @@ def _check_room(pools: Mapping[str, Pool], nodes: Sequence[NodeGroup], has: str)
                 f"cluster: no node can hold {one}, each {pool.cpus:g} CPU and {pool.gpus:g} GPU; "
                 f"the cluster {has} {kinds}; lower cluster.{name}.workers, .cpus or .gpus, or add larger nodes",
             )
+    if not _fit_together(pools, nodes):
+        raise ClusterError(
+            "cluster-small",
+            f"cluster: the workers of all pools do not fit together on the nodes ({described}); the cluster {has} {kinds}; "
+            "lower cluster.<stage>.workers, .cpus or .gpus, or add larger nodes",
+        )
+
+
+def _fit_together(pools: Mapping[str, Pool], nodes: Sequence[NodeGroup]) -> bool:
+    """Returns False where no way to place all workers on nodes exists; True, too, where looking for one takes too long."""
+    workers = sorted(((pool.gpus, pool.cpus) for pool in pools.values() for _ in range(pool.workers)), reverse=True)
+    tries = count()
+
+    def placed(number: int, free: list[tuple[float, float]]) -> bool:
+        if number == len(workers) or next(tries) > _MOST_TRIES:
+            return True
+        gpus, cpus = workers[number]
+        for node in dict.fromkeys(free):  # of equal nodes one is tried
+            left = (node[0] - gpus, node[1] - cpus)
+            if min(left) >= -_ROUNDING:
+                others = list(free)
+                others.remove(node)
+                if placed(number + 1, [left, *others]):
+                    return True
+        return False
+
+    free = [(group.gpus, group.cpus) for group in nodes for _ in range(min(group.nodes, len(workers)))]
+    return len(workers) > _MOST_PLACED or placed(0, free)
 
 
 def _reachable(nodes: Sequence[NodeGroup], added: Sequence[NodeGroup]) -> list[NodeGroup]:

@@ -181,6 +181,15 @@ def test_workers_that_fit_in_sum_but_not_on_the_nodes_are_refused() -> None:
     )
 
 
+def test_pools_that_fit_alone_and_not_together_are_refused() -> None:
+    """Two nodes of 8 CPUs hold two workers of 5, or two of 4, and not two of 5 and one of 4, though 14 CPUs are 14."""
+    pools = {"retrieve": PoolRequest(workers=2, cpus=5), "rerank": PoolRequest(workers=1, cpus=4)}
+    with pytest.raises(ClusterError, match=r"do not fit together on the nodes \(retrieve 2 x .*has 2 x \(8 CPU, 0 GPU\);"):
+        size_pools(pools, cluster(2, 8), local=False)
+    assert size_pools(pools, [NodeGroup(2, 8, 0), NodeGroup(1, 4, 0)], local=False)
+    assert size_pools({"retrieve": PoolRequest(workers=400, cpus=1)}, cluster(100, 5), local=False)
+
+
 def test_an_engine_over_more_gpus_than_any_node_has_is_refused_with_the_sizes() -> None:
     """Tensor parallelism stays within a node."""
     with pytest.raises(ClusterError) as refused:
