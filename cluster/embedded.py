@@ -16,19 +16,14 @@ _EMBEDDED: ContextVar[bool] = ContextVar("embedded", default=False)
 @contextmanager
 def embedded() -> Iterator[None]:
     """Has what this thread does in the `with` print nothing and leave the handlers of signals as they are."""
-    _import_bars()
+    with warnings.catch_warnings(), suppress(ImportError):
+        warnings.simplefilter("ignore")  # of tqdm's bars, which libraries import: in a notebook without ipywidgets
+        importlib.import_module("tqdm.auto")
     token = _EMBEDDED.set(True)
     try:
         yield
     finally:
         _EMBEDDED.reset(token)
-
-
-def _import_bars() -> None:
-    """Imports tqdm's bars, which libraries import: in a notebook without ipywidgets that would print a warning."""
-    with warnings.catch_warnings(), suppress(ImportError):
-        warnings.simplefilter("ignore")
-        importlib.import_module("tqdm.auto")
 
 
 def is_embedded() -> bool:

@@ -49,7 +49,7 @@ def _seen_elsewhere(path: Path) -> dict[str, bool]:
     here = ray.get_runtime_context().get_node_id()
     others = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here}
     # num_cpus=0: busy nodes answer, too
-    look = ray.remote(num_cpus=0, max_retries=0)(_is_file)
+    look = ray.remote(num_cpus=0, max_retries=0)(lambda file: file.is_file())  # Ray takes no method
     asked = {
         look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(path): node for node in others
     }
@@ -61,7 +61,3 @@ def _seen_elsewhere(path: Path) -> dict[str, bool]:
         except ray.exceptions.RayError:  # the node has died meanwhile: nothing is known of it
             continue
     return seen
-
-
-def _is_file(path: Path) -> bool:  # Ray takes no method
-    return path.is_file()

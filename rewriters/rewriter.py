@@ -279,9 +279,10 @@ class Rewriter:
     def _results(self, strategy: Strategy, answers: Answers, choice: Choice, mask: Mask) -> list[RewriteResult]:
         most, masked = choice.texts.get(strategy.name) or strategy.n, (MASKED,) if mask.values else ()
         return [
-            _result(
-                strategy, choice, one.position, unmasked(one.text, mask.values), answers.model, answers.prompt_hash,
-                one.parsed_as, (*one.flags, *masked),
+            RewriteResult(
+                strategy.name, one.position, unmasked(one.text, mask.values), strategy.weight, strategy.search_as,
+                answers.model, answers.prompt_hash, one.parsed_as, choice.reason, strategy.position_weight(one.position),
+                (*one.flags, *masked),
             )
             for one in answers.texts[:most]
         ]  # fmt: skip
@@ -297,16 +298,6 @@ class Rewriter:
 def _samples(call: Call, choice: Choice) -> int:
     """Returns the number of requests of a call."""
     return min(call.samples, choice.texts[call.strategies[0].name] or call.samples) if call.samples > 1 else 1
-
-
-def _result(
-    strategy: Strategy, choice: Choice, position: int, text: str, model: str, prompt_hash: str, parsed_as: str,
-    flags: tuple[str, ...],
-) -> RewriteResult:  # fmt: skip
-    return RewriteResult(
-        strategy.name, position, text, strategy.weight, strategy.search_as, model, prompt_hash, parsed_as, choice.reason,
-        strategy.position_weight(position), flags,
-    )  # fmt: skip
 
 
 def _schema_hash(schema: dict[str, Any] | None) -> str | None:

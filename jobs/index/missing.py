@@ -62,7 +62,9 @@ def _known_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
     found = []
     for one in configured_corpora(configs):
         known = {
-            name: retriever for name, retriever in one.retrievers.items() if _is_local(retriever) or _keeps_note(retriever)
+            name: retriever
+            for name, retriever in one.retrievers.items()
+            if _is_local(retriever) or hasattr(builder_of(retriever), "noted_corpus")
         }
         found += [one._replace(retrievers=known)] if known else []
     return found
@@ -70,10 +72,6 @@ def _known_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
 
 def _is_local(settings: RetrieverSettings) -> bool:
     return settings.folder is not None
-
-
-def _keeps_note(settings: RetrieverSettings) -> bool:
-    return not _is_local(settings) and hasattr(builder_of(settings), "noted_corpus")
 
 
 class _IndexedCorpus:

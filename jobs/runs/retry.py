@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -32,10 +32,6 @@ ALL = "all"
 """The reason that stands for every error; notes are none."""
 RETRY = "retry"
 """Key of `run.json`: of which run it is a retry, its reasons with their queries, and the number of queries."""
-_BY_REASON = """
-SELECT reason, count(DISTINCT (query_id, stage)) FROM rows_of($files) WHERE query_id IS NOT NULL
-GROUP BY reason ORDER BY 2 DESC, 1
-"""
 _OF_REASONS = """
 SELECT DISTINCT query_id FROM rows_of($files) WHERE query_id IS NOT NULL AND reason IN (SELECT unnest($reasons))
 ORDER BY query_id
@@ -75,9 +71,7 @@ def retry_words(run: RunFolder) -> str | None:
     noted = run.record.get(RETRY)
     if noted is None:
         return None
-    now: Counter[str] = Counter()
-    for of, number in counts_of(run.counts, ErrorQueries):
-        now[of.reason] += number
+    now = _by_reason(run.counts)
     changes = ", ".join(f"{reason} {before:,}, now {now[reason]:,}" for reason, before in noted["reasons"].items())
     return f"{queries(noted['queries'])} of {noted['of']}: {changes}"
 
@@ -93,8 +87,8 @@ def _marked(run: RunFolder, reason: str, store: str) -> dict[str, Any]:
     where, files = run.storage.root, run.tables.get("errors", [])
     if not run.finished and (status := read_status(where)) is not None and status.state == "running":
         raise ConfigError("run-held", f"{where}: a driver works on this run; retry it when it has ended")
-    known = _by_reason(files)
-    wanted = [one for one in known if one not in NOTES] if reason == ALL else [one for one in known if one == reason]
+    known = _by_reason(run.counts)
+    wanted = [one for one in known if one == reason or (reason == ALL and one not in NOTES)]
     if not wanted:
         found = nearest(reason, [f"{one} ({number:,})" for one, number in known.items()])
         raise ConfigError("argument", f"--retry {reason}: no query of {where} has it{found}; give a reason of its errors/")
@@ -106,9 +100,9 @@ def _marked(run: RunFolder, reason: str, store: str) -> dict[str, Any]:
     return {"of": run.record["run_id"], "path": where, "reasons": reasons, "queries": len(query_ids)}
 
 
-def _by_reason(files: Sequence[str]) -> dict[str, int]:
+def _by_reason(counts: Mapping[str, int]) -> Counter[str]:
     """Returns reason -> the queries that have it, each once a stage, the most first; rejected log rows are no queries."""
-    if not files:
-        return {}
-    with database() as connection:
-        return dict(connection.execute(_BY_REASON, {"files": list(files)}).fetchall())
+    found: Counter[str] = Counter()
+    for of, number in counts_of(counts, ErrorQueries):
+        found[of.reason] += number
+    return Counter(dict(sorted(found.items(), key=lambda one: (-one[1], one[0]))))

@@ -91,7 +91,8 @@ def collect(
                 remove_replaced(storage, space, milliseconds(now() - GRACE_SECONDS))
                 storage.delete(*(f"{USED}/{space.space.name}/{one}" for one in space.used[:-1]))
             found += due
-        _remove_left_behind(storage, [space.space.folder for space in spaces])
+        if not remote(storage.root):
+            storage.delete(*left_behind(storage.root, [space.space.folder for space in spaces]))
     return found
 
 
@@ -138,8 +139,3 @@ def _remove_space(storage: Storage, space: Space) -> None:
     storage.delete(*(key for key in keys if key != about))
     storage.delete(about)
     storage.delete(*(entry.key for entry in storage.list(f"{USED}/{space.name}")))
-
-
-def _remove_left_behind(storage: Storage, folders: Sequence[str]) -> None:
-    if not remote(storage.root):
-        storage.delete(*left_behind(storage.root, folders))

@@ -110,7 +110,12 @@ def forget(
 def _forgotten(storage: Storage, what: WhatToForget, words: QueryWords, now: Callable[[], float], check: Check) -> Forgotten:
     seen: set[str] = set()
     found = _found(storage, what, words, seen, check)
-    _check_few(found, what)
+    if what.others == "some" and len(found.others) > MOST_OTHERS:
+        raise ConfigError(
+            "argument",
+            f"QUERY: rows of {len(found.others):,} other queries have these words, too; give --own to leave those, or "
+            "--all to forget them all",
+        )
     marked: set[str] = set()
     while marked != found.query_ids:  # what jobs have put since the files were looked through is looked through, too
         mark_forgotten(storage, found.query_ids - marked, milliseconds(now()))
@@ -123,15 +128,6 @@ def _forgotten(storage: Storage, what: WhatToForget, words: QueryWords, now: Cal
         found.rows[one.space.kind] += dropped.rows
     remove_earlier_marks(storage)
     return found
-
-
-def _check_few(found: Forgotten, what: WhatToForget) -> None:
-    if what.others == "some" and len(found.others) > MOST_OTHERS:
-        raise ConfigError(
-            "argument",
-            f"QUERY: rows of {len(found.others):,} other queries have these words, too; give --own to leave those, or "
-            "--all to forget them all",
-        )
 
 
 def _found(

@@ -38,7 +38,8 @@ def maintaining(store: Storage) -> Iterator[Check]:
             raise ClusterError("run-held", f"{store.root}: {words}")
 
     try:
-        _remove_earlier(place, lease.number)
+        earlier = (entry.key for entry in place.list("lease") if entry.key < f"lease/{lease.number:06d}.json")
+        place.delete(*earlier)  # else there would be one more each night
         yield check
     finally:
         lease.release()
@@ -53,8 +54,3 @@ def is_maintained(store: Storage) -> bool:
 def _who(place: Storage) -> str:
     last = holder(place, time.time())
     return "" if last is None else f" ({last.pid} on {last.host})"
-
-
-def _remove_earlier(place: Storage, number: int) -> None:
-    """Removes the leases before one, of which there would be one more each night."""
-    place.delete(*(entry.key for entry in place.list("lease") if entry.key < f"lease/{number:06d}.json"))

@@ -105,10 +105,6 @@ class Objective:
             self._known[weighting] = self._computed(weighting)
         return self._known[weighting]
 
-    def original_alone(self, weighting: Weighting) -> Weighting:
-        """Returns the weights that leave every rewrite out, retrievers alike."""
-        return weighting._replace(retrievers=()).without(self.gathered.strategies)
-
     def _computed(self, weighting: Weighting) -> Floats:
         settings = fuse_settings(self._config.fuse, weighting, self.gathered.own_weights)
         if not self.gathered.reranked:

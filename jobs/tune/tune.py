@@ -150,7 +150,7 @@ def _fixed_steps(run: RunFolder, objective: Objective) -> list[TuningStep]:
     equal = equal_weights(config, gathered)
     steps = []
     if gathered.strategies and not config.joining:
-        steps.append(fixed(objective, ALONE, objective.original_alone(equal)))
+        steps.append(fixed(objective, ALONE, equal._replace(retrievers=()).without(gathered.strategies)))
     steps.append(fixed(objective, EQUAL, equal))
     if config.fuse.weights or config.fuse.retriever_weights:
         steps.append(fixed(objective, CONFIGURED, _configured(run, objective, equal)))

@@ -111,7 +111,7 @@ def named_baselines(words: Sequence[str] | None, folder: RunFolder, flag: str) -
         return {}
     if not folder.is_ablation:
         raise ConfigError("argument", f"{flag}: {folder.storage.root} is a run, which has no arms; leave it out")
-    arms = _arm_names(folder)
+    arms = {name for arm in folder.record["ablation"]["arms"] for name in (arm["name"], *(arm.get("also") or ()))}
     found: dict[str, Any] = {"baselines": {}}
     for word in words:
         ends = [place for place, sign in enumerate(word) if sign == "=" and word[place + 1 :] in arms and place]
@@ -123,11 +123,6 @@ def named_baselines(words: Sequence[str] | None, folder: RunFolder, flag: str) -
             what = f"{flag} {word}: {word.rpartition('=')[2]!r} is no arm{nearest(word.rpartition('=')[2], arms)}"
             raise ConfigError("argument", what)
     return found
-
-
-def _arm_names(folder: RunFolder) -> set[str]:
-    """Returns the names of an ablation's arms, further ones, too."""
-    return {name for arm in folder.record["ablation"]["arms"] for name in (arm["name"], *(arm.get("also") or ()))}
 
 
 def of_run(judgements: Judgements, folder: RunFolder) -> Judgements:

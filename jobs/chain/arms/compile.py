@@ -145,7 +145,7 @@ def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -
         tuple(texts.readings), dict(lists.retrievers),
         tuple(lists.searches.values), tuple(rerankers.values), tuple(answers), sources,
         generations=tuple(generations.values), corrections=tuple(corrections.values),
-        judging=judging_of(first, facts.steps(first)),
+        judging=tuple(judging_of(first, facts.steps(first), kind) for kind in facts.steps(first).judge),
     )  # fmt: skip
     return Compiled(distinct.arms, work, fingerprints, {arm: of for arm in fingerprints if (of := texts.part_of(arm))})
 

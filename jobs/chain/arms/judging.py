@@ -42,12 +42,8 @@ class Judging:
     samples: int = 1
 
 
-def judging_of(config: Config, steps: ReadySteps) -> tuple[Judging, ...]:
-    """Returns what the judge of a config grades."""
-    return tuple(_judging(config, steps, kind) for kind in steps.judge)
-
-
-def _judging(config: Config, steps: ReadySteps, kind: str) -> Judging:
+def judging_of(config: Config, steps: ReadySteps, kind: str) -> Judging:
+    """Returns what the judge of a config grades of one kind."""
     assert config.judge is not None, "it judges"
     one, relevance = steps.judge[kind], config.judge.relevance if kind == RELEVANCE else None
     shown = (0, None) if relevance is None else (relevance.documents, relevance.document_chars)
