@@ -76,12 +76,10 @@ def queries_table(run: RunFolder, numbers: Iterable[int], columns: Sequence[str]
     return table.select(columns)
 
 
-def create_view(
-    connection: duckdb.DuckDBPyConnection, name: str, table: str, paths: Sequence[str], condition: str = ""
-) -> None:
-    """Has a view stand for the rows of files of a table, or for none where there are no files; `condition`: ` WHERE ...`."""
+def create_view(connection: duckdb.DuckDBPyConnection, name: str, table: str, paths: Sequence[str]) -> None:
+    """Has a view stand for the rows of files of a table, or for none where there are no files."""
     if paths:  # a view has no parameters, so that the paths stand in it
         named = ", ".join(map(text_literal, paths))
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS FROM rows_by_name([{named}]){condition}")
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS FROM rows_by_name([{named}])")
     else:
         connection.from_arrow(STORED[table].empty_table()).create_view(name, replace=True)

@@ -1,7 +1,7 @@
 """The events of a verb: one tree of Python's loggers, `dmqr`, written as JSON lines or as lines for a person.
 
 A JSON line has `time` (ISO 8601, UTC), `level`, `event`, `message`, `verb`, `run` (the run's id, where there is one), and
-then the event's own fields. The events: start, log, index, trace, plan, resume, pools, phase, progress, commit, failures,
+then the event's own fields. The events: start, log, index, plan, resume, pools, phase, progress, commit, failures,
 retry, outage, recovery, limit, interrupt, compacted, notification, warning, failure, end; lines of our libraries' loggers
 below `dmqr` have the event `log_line`.
 """

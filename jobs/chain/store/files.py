@@ -210,7 +210,7 @@ def put_file(storage: Storage, space: Space, rows: pa.Table, in_place_of: str | 
 
 def _counting(space: Space, rows: pa.Table, forgotten: Mapping[str, int]) -> pa.Table:
     rows = counting(rows, forgotten)
-    return without_texts(rows, "text", forgotten) if forgotten and space.kind in _WHOLE_TEXTS else rows
+    return without_texts(rows, forgotten) if forgotten and space.kind in _WHOLE_TEXTS else rows
 
 
 def listed(storage: Storage, space: Space) -> list[str]:

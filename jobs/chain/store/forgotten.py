@@ -70,12 +70,12 @@ def counting(rows: pa.Table, forgotten: Mapping[str, int], oldest: int = 0) -> p
     return rows.filter(pc.greater(made, pa.array(since, pa.int64())))
 
 
-def without_texts(rows: pa.Table, column: str, forgotten: Mapping[str, int]) -> pa.Table:
-    """Returns the rows that count whose text in `column` is none of the forgotten queries.
+def without_texts(rows: pa.Table, forgotten: Mapping[str, int]) -> pa.Table:
+    """Returns the rows that count whose text is none of the forgotten queries.
 
-    The same words with other filters, or after other turns, have another query_id.
+    The same words after other turns have another query_id.
     """
-    texts = rows.column(column).to_pylist()
+    texts = rows.column("text").to_pylist()
     known = {text: forgotten.get(query_id(text), -1) for text in set(texts)}
     if max(known.values(), default=-1) < 0:
         return rows

@@ -13,10 +13,10 @@ def add_config(one: argparse.ArgumentParser, nargs: str | None = None) -> None:
     add_overrides(one)
 
 
-def add_overrides(one: argparse.ArgumentParser, date: str = "what {date} stands for (default: yesterday, UTC)") -> None:
-    """Adds the overrides of a config; `date`: what is said of `--date`."""
+def add_overrides(one: argparse.ArgumentParser) -> None:
+    """Adds the overrides of a config."""
     add(one, "--set", action="append", default=[], metavar="A.B=VALUE", help="override one key of the config")
-    add(one, "--date", metavar="YYYY-MM-DD", help=date)
+    add(one, "--date", metavar="YYYY-MM-DD", help="what {date} stands for (default: yesterday, UTC)")
 
 
 def add_label(one: argparse.ArgumentParser, words: str) -> None:

@@ -184,7 +184,7 @@ def _frequency(run: RunFolder, frame: Frame) -> tuple[Values, str | None]:
 
 def _query_types(run: RunFolder, frame: Frame) -> Values | None:
     """Returns the type of each key's query: that of the log's column, else the one that the first selecting arm chose by."""
-    columns = "any_value(query_type)" if _has_column(run, "queries", "query_type") else None
+    columns = "any_value(query_type)" if _has_column(run, "query_type") else None
     if columns:
         return _looked_up(run, frame, "queries", columns)
     if "selections" not in run.tables:
@@ -195,7 +195,7 @@ def _query_types(run: RunFolder, frame: Frame) -> Values | None:
 
 def _column(run: RunFolder, frame: Frame, name: str) -> Values | None:
     """Returns a kept column's value of each key's query; None if the ablation kept no such column."""
-    if not _has_column(run, "queries", "values"):
+    if not _has_column(run, "values"):
         return None
     value = f'any_value("values"[{text_literal(name)}])'
     with database(run) as connection:
@@ -217,9 +217,9 @@ def _looked_up(run: RunFolder, frame: Frame, table: str, value: str) -> Values:
     return [found.get(query_id or "") for query_id in frame.query_ids]
 
 
-def _has_column(run: RunFolder, table: str, column: str) -> bool:
+def _has_column(run: RunFolder, column: str) -> bool:
     with database(run) as connection:
-        found = connection.execute("DESCRIBE SELECT * FROM rows_of(?)", [run.tables[table]]).fetchall()
+        found = connection.execute("DESCRIBE SELECT * FROM rows_of(?)", [run.tables["queries"]]).fetchall()
     return column in {name for name, *_ in found}
 
 

@@ -36,8 +36,6 @@ class PairTable:
     greatest: float
     """Absolute difference, for the shades."""
     measure: str
-    test: str
-    """By which p is, in words."""
     min_effect: float
     """Within which two arms are equivalent."""
 
@@ -46,9 +44,7 @@ class PairTable:
         return 100 * abs(difference) / self.greatest
 
 
-def pair_table(
-    pairs: Sequence[ArmPair], measure: str, ordered: Sequence[str], min_effect: float, test: str = "paired t-test over clusters"
-) -> PairTable | None:
+def pair_table(pairs: Sequence[ArmPair], measure: str, ordered: Sequence[str], min_effect: float) -> PairTable | None:
     """Returns the table; None where pairs are not compared.
 
     Args:
@@ -56,7 +52,6 @@ def pair_table(
         measure: the one that is shown.
         ordered: all arms, the best first.
         min_effect: within which two arms are equivalent.
-        test: of the differences, in words.
     """
     pairs = [one for one in pairs if one.measure == measure]
     if not pairs:
@@ -71,4 +66,4 @@ def pair_table(
     columns = arms[:MOST_COLUMNS]
     rows = [(arm, [cells.get((arm, other)) for other in columns]) for arm in arms]
     greatest = max(abs(one.difference) for one in pairs) or 1.0
-    return PairTable(columns, rows, len(arms) - len(columns), len(pairs), greatest, measure, test, min_effect)
+    return PairTable(columns, rows, len(arms) - len(columns), len(pairs), greatest, measure, min_effect)

@@ -79,7 +79,7 @@ class Sample:
     least: int = 1
     """The lowest grade of a relevant one."""
     context: str | None = None
-    """Its earlier turns, and its filters."""
+    """Its earlier turns."""
     values: tuple[float, float | None] | None = None
     """The leading measure of the results and of the original alone; None: the query is not judged."""
 
