@@ -105,7 +105,7 @@ class Retrieve:
         work = self._work
         queries = table.column("query").to_pylist()
         rewrites = table.column("rewrites").to_pylist()
-        texts = self._texts(table, rewrites, queries)
+        texts = self._texts(rewrites, queries)
         query_ids = table.column("query_id").to_pylist()
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         vectors = self._vectors(query_ids, texts)
@@ -151,7 +151,7 @@ class Retrieve:
         ]
         return with_columns(table, self.ADDS, columns)
 
-    def _texts(self, table: pa.Table, rewrites: Sequence[Any], queries: Sequence[str]) -> list[list[Text]]:
+    def _texts(self, rewrites: Sequence[Any], queries: Sequence[str]) -> list[list[Text]]:
         """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""
         known: dict[tuple[int, frozenset[str]], list[Text]] = {}
         found = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import isnan
 from typing import Any, NamedTuple
@@ -170,8 +170,7 @@ class _Graded:
             sentences[at] = split_sentences(self._first[number][row][place].text)
             shown = {"document": numbered_sentences(sentences[at])}
             asked[at] = self._ask(task, self._against(of, number, row), shown, Mask(task.mask))
-        answered = self._answered(asked, lambda at, result: _strips(result, len(sentences[at])) is not None)
-        for at, (one, result) in answered.items():
+        for at, (one, result) in self._answered(asked).items():
             said = self._said(one, result, at[1], "grade.strips")
             if said is None:
                 continue
@@ -237,13 +236,8 @@ class _Graded:
         request = task.step.request(query, values, mask, task.decoding, task.engine.key)
         return _GradeAsked(task, request, mask, self._asking.key(request))
 
-    def _answered(
-        self, asked: Mapping[Any, _GradeAsked], serves: Callable[[Any, StepResult], bool] = lambda _at, _result: True
-    ) -> dict[Any, tuple[_GradeAsked, StepResult]]:
-        """Returns what was answered, each request once; places begin with the arm and the row.
-
-        `serves` returns whether a result that was read is one for a place.
-        """
+    def _answered(self, asked: Mapping[Any, _GradeAsked]) -> dict[Any, tuple[_GradeAsked, StepResult]]:
+        """Returns what was answered, each request once; places begin with the arm and the row."""
         self._answers.add(one.request for one in asked.values())
         for (number, row, *_), one in asked.items():
             made = self._made(one)
