@@ -15,12 +15,7 @@ from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.given_lists import given_list_notes, with_given_lists
-from jobs.job.indexes import (
-    States,
-    check_documents,
-    encoder_warnings,
-    index_identities,
-)
+from jobs.job.indexes import States, check_documents, encoder_warnings, index_identities
 from jobs.job.judged_ids import qualified_judgements
 from jobs.job.keys import identity, run_id
 from jobs.job.measure_checks import named_judgements
@@ -223,13 +218,24 @@ def reranking_identity(config: Config) -> dict[str, Any]:
 
 
 def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strategy] | None = None) -> tuple[str, ...]:
-    """Returns the warnings of models at servers whose tokens count as free; `pool` as of `opened_engines`."""
+    """Returns the warnings of models at servers whose tokens count as free; `pool` as of `opened_engines`.
+
+    Raises:
+        ConfigError: limits.max_cost_usd is set, which cannot hold with a model without a price.
+    """
     of_steps = [one for of in step_engines(config).values() for one in of]
     asked = [*opened_engines(config, pool), *of_steps]
     found = dict.fromkeys(one.counted_by[0] for one in asked if one.at_server)
     if prices is None:
         return ()
     near = {model: nearest(model, prices.tokens) if prices.tokens else "" for model in found if model not in prices.tokens}
+    if near and config.limits.max_cost_usd is not None:
+        model, like = next(iter(near.items()))
+        raise ConfigError(
+            "prices",
+            f"limits.max_cost_usd cannot hold: prices.yaml has no price for the model {model!r}{like}; add it under tokens "
+            "(0 where it costs nothing), or remove the limit",
+        )
     tiers = dict.fromkeys((one.counted_by[0], one.asked_tier) for one in asked if one.at_server and one.asked_tier)
     return (
         *(

@@ -312,6 +312,10 @@ def test_a_model_of_a_server_without_a_price_is_told(values: dict[str, Any]) -> 
     (words,) = unpriced_models(config, Prices(tokens={"tiny": {"prompt": 1.0}}))
     assert words.startswith("prices.yaml: tokens: no price for the model 'tyni'; did you mean 'tiny'?")
     assert unpriced_models(config, None) == unpriced_models(config, Prices(tokens={"tyni": {}})) == ()
+    limited = config.model_copy(update={"limits": config.limits.model_copy(update={"max_cost_usd": 1.0})})
+    with pytest.raises(ConfigError, match=r"max_cost_usd cannot hold: prices\.yaml has no price for the model 'tyni'; did"):
+        unpriced_models(limited, Prices(tokens={"tiny": {"prompt": 1.0}}))
+    assert unpriced_models(limited, Prices(tokens={"tyni": {}})) == ()
 
 
 def test_a_tier_without_a_price_is_told(values: dict[str, Any]) -> None:
