@@ -7,11 +7,7 @@ class Budget:
     """Grants money to workers before they spend it, so that all of them together stay within the limit."""
 
     def __init__(self, limit: float | None) -> None:
-        """Grants nothing yet.
-
-        Args:
-            limit: USD that the whole run may cost; None: no limit.
-        """
+        """Grants nothing yet; `limit` is in USD, None without one."""
         self._limit = limit
         self._elsewhere = 0.0
         self._granted: dict[str, float] = {}
@@ -21,14 +17,9 @@ class Budget:
         self._elsewhere = usd
 
     def reserve(self, worker: str, spent: float, wanted: float) -> float:
-        """Returns the USD that a worker may have spent in all from now on.
+        """Returns the USD that a worker may have spent in all from now on; less than it wants where less is left.
 
         What a dead worker was granted stays granted: nobody knows how much of it was spent.
-
-        Args:
-            worker: The worker.
-            spent: What it has spent so far, in USD.
-            wanted: What it wants in addition; it gets less, or nothing, where less is left.
         """
         if self._limit is None:
             return float("inf")

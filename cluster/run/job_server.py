@@ -97,14 +97,7 @@ class JobServer:
             return _job(self._client.get_job_info(job_id))
 
     def submit(self, job_id: str, entrypoint: str, environment: Mapping[str, Any], metadata: Mapping[str, str]) -> bool:
-        """Submits a job; returns False where the server has one of that id already.
-
-        Args:
-            job_id: Of the new job.
-            entrypoint: A shell command.
-            environment: Ray's runtime environment; the folder `working_dir` is uploaded.
-            metadata: Kept with the job.
-        """
+        """Submits a job; returns False where the server has one of that id already."""
         try:
             with self._told():
                 self._client.submit_job(

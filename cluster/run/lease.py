@@ -47,13 +47,7 @@ class Lease:
     """A run's lease, held from `acquire` to `release`."""
 
     def __init__(self, storage: Storage, number: int, body: dict[str, Any]) -> None:
-        """Starts the heartbeat of a lease that `acquire` has created.
-
-        Args:
-            storage: The run's folder.
-            number: The lease's number; also that of this start of the run.
-            body: What its object holds.
-        """
+        """Starts the heartbeat of a lease that `acquire` has created."""
         self.number = number
         self._storage, self._body = storage, body
         self._last_heartbeat = time.monotonic()  # when the last stored heartbeat was sent
@@ -64,11 +58,6 @@ class Lease:
     @classmethod
     def acquire(cls, storage: Storage, now: Callable[[], float] = time.time, before: Watched | None = None) -> Lease:
         """Returns a new lease of the run; waits until the holder before, if it was heard of lately, is surely dead.
-
-        Args:
-            storage: The run's folder.
-            now: Returns seconds since the epoch.
-            before: What `wait_until_free` has returned; it is not waited for once more.
 
         Raises:
             HeldError: Another driver holds the run.
@@ -119,10 +108,6 @@ class Lease:
 def check_free(storage: Storage, now: float) -> int:
     """Returns the number of the last lease, 0 if there is none.
 
-    Args:
-        storage: The run's folder.
-        now: Seconds since the epoch.
-
     Raises:
         HeldError: Its driver still works on the run.
     """
@@ -139,12 +124,7 @@ def check_free(storage: Storage, now: float) -> int:
 
 
 def holder(storage: Storage, now: float) -> Holder | None:
-    """Returns the driver that took the last lease; None if there is no lease.
-
-    Args:
-        storage: The run's folder.
-        now: Seconds since the epoch.
-    """
+    """Returns the driver that took the last lease, None if there is no lease; `now` is in seconds since the epoch."""
     number, body = _latest(storage)
     return None if body is None else _holder(number, body, now)
 
@@ -163,18 +143,9 @@ class Watched(NamedTuple):
 
 
 def wait_until_free(
-    storage: Storage,
-    now: float,
-    before: Watched | None = None,
-    on_wait: Callable[[str], object] = lambda _words: None,
+    storage: Storage, now: float, before: Watched | None = None, on_wait: Callable[[str], object] = lambda _words: None
 ) -> Watched:
     """Waits until the last driver, on another machine and heard of lately, is taken for dead; returns its lease.
-
-    Args:
-        storage: The run's folder.
-        now: Seconds since the epoch.
-        before: What an earlier call has returned.
-        on_wait: Called with words about a longer wait.
 
     Raises:
         HeldError: The driver lives.
@@ -240,12 +211,7 @@ def _latest(storage: Storage) -> tuple[int, dict[str, Any] | None]:
 
 
 def _this_process() -> dict[str, Any]:
-    return {
-        "host": socket.gethostname(),
-        "machine": _machine(),
-        "pid": os.getpid(),
-        "pid_began": _pid_began(os.getpid()),
-    }
+    return {"host": socket.gethostname(), "machine": _machine(), "pid": os.getpid(), "pid_began": _pid_began(os.getpid())}
 
 
 def _machine() -> str:

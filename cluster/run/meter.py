@@ -36,12 +36,7 @@ class Meter:
     """
 
     def __init__(self, stage: Stage, start: int) -> None:
-        """Builds the worker.
-
-        Args:
-            stage: Linked (`link`).
-            start: The number of this start of the run, from 1.
-        """
+        """Builds the worker."""
         began = time.perf_counter()
         self.stage, self._start = stage, start
         self._worker = stage.worker(**stage.settings)
@@ -210,11 +205,6 @@ def _charge_start_up(table: pa.Table, stage: str, parts: Mapping[str, float], de
 
 def check_border(where: str, found: pa.Schema, wanted: pa.Schema) -> None:
     """Compares a table's schema with a stage's.
-
-    Args:
-        where: Beginning of the message: the stage, and "was given" or "returned".
-        found: The table's schema.
-        wanted: The stage's schema.
 
     Raises:
         ClusterError: They differ; it names the missing and unknown columns, and those of another type.

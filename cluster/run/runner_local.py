@@ -34,14 +34,7 @@ class LocalRunner:
     """Runs the stages in this process; as `cluster.run.runner_ray.RayRunner`."""
 
     def __init__(self, stages: Sequence[Stage], start: int, shards: int = 0, budget_usd: float | None = None) -> None:
-        """Builds no worker yet.
-
-        Args:
-            stages: Linked (`cluster.run.stage.link`); each pool has one worker.
-            start: The number of this start of the run, from 1.
-            shards: The number of shards to run; 0: unknown.
-            budget_usd: USD that the run may cost; None: no limit.
-        """
+        """Builds no worker yet; `shards` is 0 where it is unknown, `budget_usd` None without a limit."""
         self._stages, self._start = list(stages), start
         workers = {stage.name: 1 if stage.pool else 0 for stage in stages}
         self.tracker = _Tracker(workers, limit=shards_in_flight(stages, shards), budget_usd=budget_usd)
@@ -54,9 +47,6 @@ class LocalRunner:
 
         Builds the workers with the first shard, one after the other in the order of the stages, and closes them at the end. An
         exception of a worker is raised when what the others have in hand is dropped, at their next heartbeat.
-
-        Args:
-            shards: One-row tables with the column `shard`.
         """
         grouped = list(groups(self._stages))
         wide = [group[0].concurrent_blocks if group[0].pool else 1 for group in grouped]

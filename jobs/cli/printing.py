@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    options: argparse.Namespace,
-    values: Callable[[], Any],
-    page: Callable[[], Any],
-    *last: str,
-    of: RunFolder | None = None,
+    options: argparse.Namespace, values: Callable[[], Any], page: Callable[[], Any], *last: str, of: RunFolder | None = None
 ) -> int:
     """Prints what a verb found, as values with `--json`, else as a page with the lines `last` below it; returns exit code 0.
 

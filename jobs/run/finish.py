@@ -32,14 +32,6 @@ def finish(
 ) -> None:
     """Finishes a job whose shards are all committed: checks the balances, removes orphans, writes `_SUCCESS.json`.
 
-    Args:
-        storage: its folder.
-        plan: of the job.
-        counts: sums over the committed shards.
-        schemas: of its tables.
-        balances: returns the counts that must be equal, from the committed files of each table.
-        record: called right before `_SUCCESS.json` is put.
-
     Raises:
         ClusterError: a balance does not hold.
     """

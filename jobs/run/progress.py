@@ -55,21 +55,9 @@ def periodically(name: str, step: Callable[[], None], seconds: float, join_secon
 
 @contextmanager
 def progress_file(
-    storage: Storage,
-    lease: Lease,
-    state: State,
-    after_write: Callable[[], None],
-    spent: Callable[[], dict[str, Any]] = dict,
+    storage: Storage, lease: Lease, state: State, after_write: Callable[[], None], spent: Callable[[], dict[str, Any]] = dict
 ) -> Iterator[None]:
-    """Writes the progress of a run to its folder while the `with` block runs, and the outcome at its end.
-
-    Args:
-        storage: the run's folder.
-        lease: of this driver; nothing is written after it is lost.
-        state: the progress, updated by others.
-        after_write: called as often, on a thread of its own: to put a long log takes longer than progress.json may be old.
-        spent: returns what the record of a start needs, should the driver be killed.
-    """
+    """Writes the progress of a run to its folder while the `with` block runs, and the outcome at its end."""
     ended: dict[str, Any] = {}
     told: set[type[Exception]] = set()
 

@@ -82,13 +82,7 @@ class Record:
                 warn_of(changes(self._prepared.states, self.states["end"], "this start began"))
 
     def put(self, status: str, plan: Plan | None, tally: Tally) -> None:
-        """Writes the record of this start; the records of earlier starts are kept.
-
-        Args:
-            status: Of this start.
-            plan: Of the job; None: it is not stored yet.
-            tally: Of the committed shards that this driver knows of.
-        """
+        """Writes the record of this start; the records of earlier starts are kept."""
         prepared, session = self._prepared, self._session
         start = {
             "start": self._number,

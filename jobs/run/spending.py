@@ -37,19 +37,11 @@ class RunMoney:
         self._before = 0.0
 
     def renew(self, tally: Tally) -> None:
-        """Counts what was granted until now, and what earlier starts have paid for without a commit, as spent before.
-
-        Args:
-            tally: the sums of the committed shards, before new workers begin to be granted.
-        """
+        """Counts what was granted until now, and what earlier starts have paid for without a commit, as spent before."""
         self._before = self._usd(self.total(tally)) - self._usd(_other(tally.spent)) if self.limited else 0.0
 
     def elsewhere(self, spent: costs.Totals) -> float:
-        """Returns the USD of all earlier starts and workers, of the other stages, the driver and the nodes.
-
-        Args:
-            spent: the costs of what is committed and in flight.
-        """
+        """Returns the USD of all earlier starts and workers, of the other stages, the driver and the nodes."""
         return self._before + self._usd(_other(spent)) + self.around() if self.limited else 0.0
 
     def around(self) -> float:

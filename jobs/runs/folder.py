@@ -33,11 +33,7 @@ CONCURRENT_FETCHES = 16  # of records
 _FOLDER = re.compile(r"(?P<name>.+)-[0-9a-f]{12}")
 
 
-def find_runs(
-    output: Storage,
-    name: str | None = None,
-    label: str | None = None,
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def find_runs(output: Storage, name: str | None = None, label: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the folder and the record (`run.json`) of each run below an output, sorted by folder.
 
     The record is {} where a run has none yet, or one that cannot be parsed. What a folder's name leaves open (`a-b` may be a

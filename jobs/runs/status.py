@@ -75,10 +75,7 @@ def status_values(status: Status) -> dict[str, Any]:
         "phase": progress.get("phase"),
         "shards": {"committed": status.committed, "planned": status.planned},
         **{name: progress.get(name) for name in _AS_OF},
-        "as_of": {
-            "time": progress.get("written"),
-            "queries": progress["queries"]["committed"] if progress else None,
-        },
+        "as_of": {"time": progress.get("written"), "queries": progress["queries"]["committed"] if progress else None},
     } | ({} if status.queries is None or not progress else {"queries": progress["queries"] | {"committed": status.queries}})
 
 

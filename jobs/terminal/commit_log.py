@@ -9,13 +9,7 @@ from jobs.terminal.logs import event
 
 
 def log_commit(manifest: Manifest, committed: int, planned: int) -> None:
-    """Logs a commit, and a line for each stage and reason for which queries of the shard failed; never their texts.
-
-    Args:
-        manifest: Of the shard.
-        committed: Shards that are committed, this one included.
-        planned: Shards of the run.
-    """
+    """Logs a commit, and a line for each stage and reason for which queries of the shard failed; never their texts."""
     words = f"shard {manifest.shard} is committed, {committed} of {planned}"
     rows = manifest.counts.get("queries", 0)
     event("commit", words, shard=manifest.shard, start=manifest.start, queries=rows, committed=committed)

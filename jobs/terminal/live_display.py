@@ -23,12 +23,7 @@ class LiveDisplay:
     """Shows a State on a terminal, and logs it now and then."""
 
     def __init__(self, stream: TextIO, title: str = "") -> None:
-        """Begins to show an empty state.
-
-        Args:
-            stream: where to; where it is no terminal, only `say` writes to it.
-            title: names the job.
-        """
+        """Begins to show an empty state."""
         self.state, self._stream, self._title = State(), stream, title
         self._phase_began, self._logged = time.monotonic(), ("", 0.0)
         self._console = Console(file=stream, highlight=False, soft_wrap=True)

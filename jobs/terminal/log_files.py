@@ -47,12 +47,7 @@ class LogFiles:
     """The files of one verb's log."""
 
     def __init__(self, lines: logging.Formatter, output: IO[bytes] | None = None) -> None:
-        """Has events wait in memory.
-
-        Args:
-            lines: formats the events.
-            output: where the standard streams lead; None: they are left as they are.
-        """
+        """Has events wait in memory."""
         self.url: str | None = None
         """Where the events are kept; None: nowhere yet."""
         self.waiting = MemoryHandler(_WAITING, flushLevel=logging.CRITICAL + 1)
