@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cluster.cause import one_line
 from cluster.embedded import is_embedded, sigterm_kept
-from cluster.errors import ClusterError
+from cluster.errors import ClusterError, Stopped
 from cluster.run.own_job import working_folder_has
 from cluster.run.pool_sizes import (
     TASK_CPUS,
@@ -26,6 +27,8 @@ from cluster.run.pool_sizes import (
 )
 
 IN_PROCESS = "none"  # `cluster.address` for no Ray, with all stages in this process
+WITHOUT_RAY = "work in this process: --set cluster.address=none"
+MOST_IN_PROCESS = 5_000  # distinct queries; Ray takes 16 s to start on two idle cores, and fails to on busy ones
 _MOST_LOCAL_GPUS = 16
 WORKER_ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",  # stages share cores: a waiting OpenMP thread must not spin
@@ -41,9 +44,6 @@ class InProcessSession:
 
     def __init__(self, requests: Mapping[str, PoolRequest]) -> None:
         """Sizes the pools, and sets WORKER_ENVIRONMENT in this process.
-
-        Args:
-            requests: Stage -> requested pool.
 
         Raises:
             ClusterError: This machine has GPUs, and fewer than a worker wants.
@@ -72,12 +72,7 @@ class InProcessSession:
 class Session:
     """A connection to Ray. `close` stops Ray if this session has started it."""
 
-    def __init__(
-        self,
-        address: str,
-        requests: Mapping[str, PoolRequest],
-        modules: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, address: str, requests: Mapping[str, PoolRequest], modules: Sequence[str] = ()) -> None:
         """Connects to Ray, or starts it, and sizes the pools.
 
         Args:
@@ -87,6 +82,7 @@ class Session:
 
         Raises:
             ClusterError: No Ray answers, or the pools request more than the cluster has and may scale to.
+            Stopped: Ray does not start here.
         """
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no data goes anywhere but to the engines named
         os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
@@ -112,13 +108,17 @@ class Session:
                 environment: dict[str, Any] = {"env_vars": WORKER_ENVIRONMENT}
                 with sigterm_kept():
                     ray.init(address, runtime_env=environment | shipped, **logs)
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-            why = "" if isinstance(error, ConnectionError) else f" ({str(error).splitlines()[0]})"
-            raise ClusterError(
-                "cluster-away",
-                f"cluster.address: no Ray answers at {address!r}{why}; start one (ray start --head), set RAY_ADDRESS, "
-                "or use cluster.address: local",
-            ) from error
+        except Exception as error:  # a start that takes too long is a plain one
+            causes = (f"{one}".rstrip(".") for one in (error, error.__cause__) if one is not None)
+            why = one_line(": ".join(causes))
+            if self.local:
+                line = f"cluster.address: Ray does not start on this machine: {why}; try again, or {WITHOUT_RAY}"
+                raise Stopped("cluster-away", line, graceful=False) from error
+            named = os.environ.get("RAY_ADDRESS")
+            at = f"RAY_ADDRESS ({named})" if address == "auto" and named else repr(address)
+            token = "" if os.environ.get("RAY_AUTH_MODE") else ", with RAY_AUTH_MODE=token if it asks for a token"
+            line = f"no Ray answers at {at}: {why}; start one there (ray start --head), or correct the address{token}"
+            raise ClusterError("cluster-away", f"cluster.address: {line}; or {WITHOUT_RAY}") from error
         nodes = _nodes(ray.nodes())
         self.resources = resources(nodes)
         try:
@@ -152,6 +152,17 @@ def _logical_cpus(requests: Mapping[str, PoolRequest]) -> int:
     spare = any(request.takes_spare_gpus for request in requests.values())
     sized = [local_pools(requests, gpus) for gpus in ((0, _MOST_LOCAL_GPUS) if spare else (0,))]
     return max(math.ceil(sum(pool.max_workers * pool.cpus for pool in pools.values())) for pools in sized)
+
+
+def chosen_address(queries: int, requests: Mapping[str, PoolRequest]) -> tuple[str, str]:
+    """Returns the `cluster.address` of a job that has none, and why, in words."""
+    if named := os.environ.get("RAY_ADDRESS"):
+        return "auto", f"joins the Ray that RAY_ADDRESS names ({named})"
+    if gpus := usable_gpus(requests):
+        return "local", f"starts a Ray of its own, which divides {gpus:g} GPUs among the workers"
+    if queries <= MOST_IN_PROCESS:
+        return IN_PROCESS, f"works in this process, without Ray: the log has {queries:,} of at most {MOST_IN_PROCESS:,} queries"
+    return "local", f"starts a Ray of its own: the log has more than {MOST_IN_PROCESS:,} distinct queries ({queries:,})"
 
 
 def open_session(address: str, requests: Mapping[str, PoolRequest], modules: Sequence[str] = ()) -> Session | InProcessSession:

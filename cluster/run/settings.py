@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
@@ -63,8 +64,9 @@ class PoolSettings(Settings):
 class ClusterSettings(Settings):
     """Where the job runs."""
 
-    address: str = "local"
-    """local: starts Ray here; auto: RAY_ADDRESS or a running Ray; none: all stages in this process; else an address."""
+    address: str | None = None
+    """null: the Ray that RAY_ADDRESS names, else this process for up to 5,000 distinct queries, else a Ray of its own. auto: a
+    Ray that runs, or a refusal; local: a Ray of its own; none: all stages in this process; else an address."""
     shard_size: Annotated[int, Field(gt=0, le=5000)] = 1000
     """Queries that are processed and committed together."""
     grace_seconds: Annotated[float, Field(gt=0)] | None = 25.0
@@ -92,3 +94,10 @@ class ClusterSettings(Settings):
     """Whether the run's metrics are on Ray's Prometheus endpoint; with address none there is no endpoint."""
     kubernetes: KubernetesSettings = KubernetesSettings()
     """What `submit --render` writes into manifests for Kubernetes."""
+
+    @property
+    def joined(self) -> str | None:
+        """Returns the address of the running Ray that the job joins; None: it starts one, or needs none."""
+        if self.address is None:
+            return "auto" if os.environ.get("RAY_ADDRESS") else None
+        return None if self.address in ("local", "none") else self.address

@@ -14,7 +14,7 @@ class LimitSettings(Settings):
     """Limits at which the job stops (exit code 1; committed shards stay, and the run can be resumed)."""
 
     error_rate: Annotated[float, Field(ge=0, le=1)] = 0.01
-    """Share of queries with an error row, judged from 100 queries on and at the end."""
+    """Share of queries with an error row; fewer than ten stop no run, unless half of all have one at its end, or this is 0."""
     max_cost_usd: Annotated[float, Field(ge=0)] | None = None
     """Highest cost in USD, by the prices.yaml beside the config; no request is sent that would exceed it."""
     unsaved_seconds: Annotated[float, Field(ge=1)] = 30

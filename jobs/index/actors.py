@@ -61,7 +61,7 @@ class ActorLoader:
             yield from InProcessLoader()(loader, batches)
             return
         self._first_pass = False
-        session = Session(self._config.cluster.address, {"load": _load_pool(self._config)}, package_folders())
+        session = Session(self._config.cluster.joined or "local", {"load": _load_pool(self._config)}, package_folders())
         try:
             pool = session.pools["load"]
             settings = {"loader": share_requests(loader, pool.workers), "device": device(pool)}
@@ -83,9 +83,9 @@ def share_requests(loader: Mapping[str, Any], workers: int) -> dict[str, Any]:
 
 def uses_actors(config: Config) -> bool:
     """Returns whether actors are worth their start: on a cluster, or with configured workers; never without Ray."""
-    address, workers = config.cluster.address, config.cluster.retrieve
+    workers = config.cluster.retrieve
     several = workers.workers is not None and workers.workers != 1
-    return address != IN_PROCESS and (address != "local" or several or bool(workers.gpus))
+    return config.cluster.joined is not None or (config.cluster.address != IN_PROCESS and (several or bool(workers.gpus)))
 
 
 def _load_pool(config: Config) -> PoolRequest:

@@ -176,7 +176,7 @@ def with_precisions(config: Config, requested: Mapping[str, PoolRequest] | None 
         requested: the pools of the job that does it: of an ablation those of all arms; None: those of the config.
     """
     requested = requested_pools(config) if requested is None else requested
-    if config.cluster.address in ("local", IN_PROCESS):
+    if config.cluster.joined is None:
         sized = in_process_pools if config.cluster.address == IN_PROCESS else local_pools
         devices = {name: device(pool) for name, pool in sized(requested, usable_gpus(requested)).items()}
     else:

@@ -121,7 +121,7 @@ def _planned(prepared: Prepared, progress: LiveDisplay, ablation: Job | None, dr
     by_model = {f"{of}@{models[of] or ''}": most for of, most in searches.items()} | searches_of_web(config)
     expected = estimate(prepared, left, done, texts, by_model, 1.0 if rewritten is None else rewritten)
     tables = len(SHARD_TABLES & job.schemas.keys())
-    pools, resources = _pools(job.prepared, progress, job.pools)
+    pools, resources = _pools(job.placed(counts["queries"])[0].prepared, progress, job.pools)
     job.check(pools)
     look = partial(missing_of, pools=pools, rewritten=rewritten, phase=progress.phase)
     committed = done.shards
@@ -213,6 +213,7 @@ def _downloads(config: Config) -> dict[str, int]:
 def _pools(prepared: Prepared, progress: LiveDisplay, requested: dict[str, PoolRequest]) -> tuple[dict[str, Pool], str]:
     """Returns the pools, and a description of the resources; connects to Ray only if the pools depend on its resources."""
     address = prepared.config.cluster.address
+    assert address is not None  # `Job.placed`
     if address == IN_PROCESS:
         return InProcessSession(requested).pools, f"{os.cpu_count()} cores here, all stages in one process"
     if address == "local" and not any(pool.gpus for pool in requested.values()):

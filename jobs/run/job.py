@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
 
 from cluster.run.lease import first_began
 from cluster.run.pool_sizes import Pool, PoolRequest
-from cluster.run.session import IN_PROCESS
+from cluster.run.session import chosen_address
 from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage
 from jobs.chain.arms.compile import Compiled, compile_run
@@ -109,13 +109,21 @@ class Job:
         """Returns warnings of measures that read deeper than the lists of its arms are sure to reach."""
         return tuple(shallow_measures(self.prepared.config, {one.arm: one.cut_from for one in self.compiled.work.answers}))
 
+    def placed(self, queries: int) -> tuple[Job, str]:
+        """Returns the job with the `cluster.address` at which it works, and why, in words; `queries`: distinct ones."""
+        if self.prepared.config.cluster.address is not None:
+            return self, ""
+        address, why = chosen_address(queries, self.pools)
+        prepared = replace(self.prepared, config=_at(address, self.prepared.config))
+        return replace(self, prepared=prepared, pooled=_at(address, self.pooled)), why
+
     def check_engines(self) -> None:
         """Checks the engines of all arms, which may send requests to their servers.
 
         Raises:
             RewriterError: An engine would rewrite no query.
         """
-        local = self.prepared.config.cluster.address in ("local", IN_PROCESS)
+        local = self.prepared.config.cluster.joined is None
         for one in distinct(one for of in self.engines.values() for one in of).values():
             engine.check(one, local)
 
@@ -148,6 +156,10 @@ class Job:
         if self.is_run:
             return run_balances(self.prepared, plan, counts, tables)
         return ablation_balances([one.arm for one in self.compiled.work.answers], plan, counts, tables)
+
+
+def _at(address: str, config: Config) -> Config:
+    return config.model_copy(update={"cluster": config.cluster.model_copy(update={"address": address})})
 
 
 def run_of(prepared: Prepared) -> Job:

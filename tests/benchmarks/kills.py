@@ -29,7 +29,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 TABLES = ("queries", "query_map", "rewrites", "runs", "scores", "results")
 
 
-CONFIG, SETS = "configs/quickstart.yaml", ["cluster.shard_size=8"]
+CONFIG, SETS = "configs/quickstart.yaml", ["cluster.shard_size=8", "cluster.address=local"]
 
 
 def command(verb: str, folder: Path, name: str, *more: str) -> list[str]:

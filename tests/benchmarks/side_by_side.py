@@ -85,7 +85,7 @@ def prepare(folder: Path, shared: Path, case: str) -> Path:
         "name": "side", "log": {"path": "log.parquet", "query_column": "query"},
         "rewrite": {"engine": {"kind": "recorded", "path": "recorded.jsonl"}},
         "retrieve": {"retrievers": retrievers}, "rerank": rerank, "output": "runs",
-        "limits": {"error_rate": 1.0}, "cluster": {"shard_size": 1000 if case != "reranked" else 200},
+        "limits": {"error_rate": 1.0}, "cluster": {"address": "local", "shard_size": 1000 if case != "reranked" else 200},
     }  # fmt: skip
     (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     return shared / "data" / "scifact" / "corpus.parquet"

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from cluster.errors import ClusterError
+from cluster.errors import ClusterError, DmqrError
 from cluster.run.pool_sizes import (
     TASK_CPUS,
     NodeGroup,
@@ -17,7 +17,8 @@ from cluster.run.pool_sizes import (
     resources,
     size_pools,
 )
-from cluster.run.session import InProcessSession, open_session
+from cluster.run.session import InProcessSession, chosen_address, open_session
+from cluster.run.settings import ClusterSettings
 
 CORES = os.cpu_count() or 1
 REQUESTS = {"rewrite": PoolRequest(), "retrieve": PoolRequest(can_use_gpu=True), "rerank": PoolRequest(can_use_gpu=True)}
@@ -279,3 +280,55 @@ def test_in_one_process_each_stage_may_have_the_accelerator_as_one_works_at_a_ti
 def test_in_one_process_accelerators_are_looked_for_only_where_a_stage_can_use_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: pytest.fail("asked"))
     assert InProcessSession({"rewrite": PoolRequest()}).pools == {"rewrite": Pool(1, 1, 0.0)}
+
+
+# ---------------------------------------------------------------- where a job works that names no place
+
+
+@pytest.mark.parametrize(
+    ("named", "queries", "gpus", "address", "why"),
+    [
+        ("10.0.0.1:6379", 20, 0.0, "auto", "joins the Ray that RAY_ADDRESS names (10.0.0.1:6379)"),
+        ("", 5_000, 0.0, "none", "works in this process, without Ray: the log has 5,000 of at most 5,000 queries"),
+        ("", 5_001, 0.0, "local", "starts a Ray of its own: the log has more than 5,000 distinct queries (5,001)"),
+        ("", 20, 2.0, "local", "starts a Ray of its own, which divides 2 GPUs among the workers"),
+    ],
+)
+def test_the_log_and_the_machine_say_where_a_job_works(
+    monkeypatch: pytest.MonkeyPatch, named: str, queries: int, gpus: float, address: str, why: str
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", named)
+    monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: gpus)
+    assert chosen_address(queries, {"rerank": PoolRequest(can_use_gpu=True)}) == (address, why)
+    assert ClusterSettings().joined == ("auto" if named else None)
+    assert (ClusterSettings(address="none").joined, ClusterSettings(address="auto").joined) == (None, "auto")
+
+
+@pytest.mark.parametrize(
+    ("address", "error", "line", "code"),
+    [
+        (
+            "local", Exception("The current node timed out during startup."),
+            "cluster.address: Ray does not start on this machine: The current node timed out during startup; try again, or "
+            "work in this process: --set cluster.address=none", 1,
+        ),
+        (
+            "auto", ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379"),
+            "cluster.address: no Ray answers at RAY_ADDRESS (10.0.0.1:6379): Failed to connect to Ray cluster at "
+            "10.0.0.1:6379; start one there (ray start --head), or correct the address, with RAY_AUTH_MODE=token "
+            "if it asks for a token; or work in this process: --set cluster.address=none", 2,
+        ),
+    ],
+)  # fmt: skip
+def test_a_ray_that_does_not_start_or_answer_is_told_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, address: str, error: Exception, line: str, code: int
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setattr("ray.init", refuse)
+    with pytest.raises(DmqrError) as refused:
+        open_session(address, {})
+    assert (str(refused.value), refused.value.exit_code) == (line, code)

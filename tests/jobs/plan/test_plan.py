@@ -145,12 +145,13 @@ def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_wri
 ) -> None:
     changed: Values = {
         "retrieve": {"retrievers": {"bm25": {"kind": "elastic", "index": "docs", "max_in_flight": 2}}},
-        "cluster": {"retrieve": {"workers": 3}},
+        "cluster": {"address": "local", "retrieve": {"workers": 3}},
     }
     config = Config.model_validate(prepared.config.model_dump() | changed)
     monkeypatch.setattr(Job, "check_engines", lambda _: None)
     pools = local_pools(requested_pools(config), 0)
     monkeypatch.setattr("jobs.run.run.open_session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None, nodes=dict))
+    prepared = replace(prepared, config=prepared.config.model_copy(update={"cluster": config.cluster}))
     job = replace(run_of(prepared), pooled=config)
     verbs = {"plan": lambda: plan(prepared, LiveDisplay(io.StringIO()), job), "run": lambda: run_in_process(job)}
     with pytest.raises(ConfigError, match=r"3 workers cannot share 2 requests in flight \(retrieve 3\)"):
@@ -241,12 +242,16 @@ def test_rules_say_how_many_requests_are_made() -> None:
     assert expected_requests(rewriting, texts) == sum(map(len, chosen)) / 3 < len(most_requests(rewriting))
 
 
-@pytest.mark.parametrize(("gpus", "words"), [(0, "cores here"), (2, "cores and 2 GPUs here; they go to the last stages first")])
+@pytest.mark.parametrize(
+    ("gpus", "words"),
+    [(0, "cores here, all stages in one process"), (2, "cores and 2 GPUs here; they go to the last stages first")],
+)
 def test_accelerators_are_spoken_of_where_there_are_some(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, gpus: float, words: str
 ) -> None:
     monkeypatch.setattr(Job, "check_engines", lambda _: None)
-    monkeypatch.setattr("jobs.plan.plan.usable_gpus", lambda requested: float(gpus))
+    for module in ("jobs.plan.plan", "cluster.run.session"):
+        monkeypatch.setattr(f"{module}.usable_gpus", lambda requested: float(gpus))
     assert plan(prepared, LiveDisplay(io.StringIO()))["there"].endswith(words)
 
 

@@ -24,9 +24,10 @@ PATIENCE = 1800  # s: such a run takes 20-70 s, three times as long beside three
 
 
 def flags(place: Path, **values: object) -> list[str]:
-    """`--set` for each of `values` (`a.b` as key), and for the sample's index, which lies in `place`."""
-    index = {f"retrieve.retrievers.{name}.index": place / "index" for name in ("bm25", "dense")}
-    return [word for key, value in (index | values).items() for word in ("--set", f"{key}={value}")]
+    """`--set` for each of `values` (`a.b` as key), for a Ray, and for the sample's index, which lies in `place`."""
+    given: dict[str, object] = {f"retrieve.retrievers.{name}.index": place / "index" for name in ("bm25", "dense")}
+    given |= {"cluster.address": "local"} | values
+    return [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
 
 
 def start(arguments: list[str]) -> subprocess.Popen[str]:
