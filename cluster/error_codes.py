@@ -183,7 +183,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "The cluster": {
-        "cluster-away": ("No Ray, no job server answers, or it refuses a token.", "`ray start --head`; use `local` or `none`."),
+        "cluster-away": (
+            "Ray does not start or answer, no job server answers, or it refuses a token.",
+            "`ray start --head`; RAY_AUTH_MODE=token where it asks for one; or work without it: `--set cluster.address=none`.",
+        ),
         "cluster-small": (
             "The pools request more than the cluster or a single node has and may scale to, or have more workers than "
             "requests in flight.",
@@ -198,7 +201,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "A run that stopped early": {
         "stopped-errors": (
             "More queries failed than `limits.error_rate` allows.",
-            "Look at errors/ or the report; correct the cause, or use the named command, which raises the limit.",
+            "Look at errors/ or the report, and correct the cause: the same command asks again those that an outage "
+            "failed; or use the named one, which raises the limit.",
         ),
         "stopped-cost": ("The cost exceeds `limits.max_cost_usd`.", "Use the named command, which raises the limit."),
         "stopped-stall": ("No commit or heartbeat for `limits.stall_minutes`.", "Look at the log; run the same command again."),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Set
+from typing import Any
 
 from cluster.error_codes import CODES
 
@@ -97,16 +98,20 @@ class HeldError(ClusterError):
 
 
 class Stopped(DmqrError):
-    """A run stopped before all its shards were committed; the line has the reason and the command that resumes it.
+    """A run stopped before it was finished; the line has the reason and the command that resumes it.
 
     Attributes:
         graceful: Whether the shards in flight were committed first, so that no work is lost.
+        complete: Whether all shards are committed, so that the run can be shown.
+        found: What is shown of a complete run; None: of others, and before it is known.
     """
 
-    def __init__(self, code: str, line: str, exit_code: int = 1, *, graceful: bool = True) -> None:
+    found: Any = None
+
+    def __init__(self, code: str, line: str, exit_code: int = 1, *, graceful: bool = True, complete: bool = False) -> None:
         """Sets the attributes."""
         super().__init__(code, line)
-        self.exit_code, self.graceful = exit_code, graceful
+        self.exit_code, self.graceful, self.complete = exit_code, graceful, complete
 
 
 class UnavailableError(ConnectionError):

@@ -32,6 +32,8 @@ NOTES = (
     "no_hits", "original_stands_in", "texts_dropped", "text_cut", "not_classified", "wrong_cell", FELL_BACK, MASKED,
     SENT_WITHOUT, TRIED_AGAIN, WRONG_CITATION, REPEATED_QUERY, *GUARDED,
 )  # fmt: skip
+# Reasons in errors/ of requests that a server did not answer, or only with its own failures: another try may help.
+OUTAGES = frozenset({"unavailable", "rate_limited", "timeout", "server_error", "bad_answer"})
 # Reasons in errors/ of queries on which a stage's worker raised, or under which its workers died: its fallback stands in.
 FAILED, KILLED = "failed", "killed_worker"
 BY_FALLBACK = (FAILED, KILLED)

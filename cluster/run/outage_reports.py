@@ -30,7 +30,7 @@ class OutageReports:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Stops the thread; reports that no outage is left."""
+        """Stops the thread; reports what is left: a service that was given up has not answered."""
         self._ended.set()
 
     def _look(self) -> None:
@@ -38,7 +38,7 @@ class OutageReports:
         ended = False
         while not ended:
             ended = self._ended.wait(SECONDS)
-            now = [] if ended else outages(self._begun)
+            now = outages(self._begun)
             if now != last:
                 with contextlib.suppress(Exception):  # the tracker is being restarted
                     self._report(now)

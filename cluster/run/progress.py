@@ -163,7 +163,6 @@ class ProgressTracker:
         """Records that the pool has stopped a worker."""
         with self._condition:
             self._ready[stage].discard(worker)
-            self._outages.pop(worker, None)
             self._shrunk.add(stage)
 
     def block_started(self, stage: str, shard: int, rows: int, worker: str, node: str = "") -> int:

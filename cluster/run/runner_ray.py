@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from cluster.building import reported_while_busy
 from cluster.metrics.tracked import TrackedMetrics
+from cluster.outages import outages
 from cluster.run.meter import Meter, run_block
 from cluster.run.outage_reports import OutageReports
 from cluster.run.pool_sizes import TASK_CPUS
@@ -63,11 +64,7 @@ class RayRunner:
         """Of the shards in flight. A restarted one is open: `close` is to be called again and again."""
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
-        """Yields the last stage's rows, as dicts, in the order in which the shards end.
-
-        Args:
-            shards: One-row tables with the column `shard`.
-        """
+        """Yields the last stage's rows, as dicts, in the order in which the shards end."""
         import ray
         from ray.data import ActorPoolStrategy, TaskPoolStrategy
 
@@ -124,13 +121,7 @@ def tracker_options(node: str) -> dict[str, Any]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     beside = NodeAffinitySchedulingStrategy(node, soft=False)
-    return {
-        "num_cpus": 0,
-        "max_restarts": -1,
-        "max_task_retries": -1,
-        "max_concurrency": 64,
-        "scheduling_strategy": beside,
-    }
+    return {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "max_concurrency": 64, "scheduling_strategy": beside}
 
 
 def node_alive(node: str) -> bool:
@@ -224,6 +215,7 @@ class _BlockActor:
     def __del__(self) -> None:  # Ray Data deletes the worker when it shrinks the pool
         with contextlib.suppress(Exception):
             self._meter.close()
+            self._tracker.report_outages(self._worker, outages())
             self._tracker.worker_stopped(self._meter.stage.name, self._worker)
 
 

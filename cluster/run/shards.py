@@ -120,11 +120,6 @@ def read_plan(storage: Storage) -> Plan | None:
 def check_inputs(plan: Plan, inputs: list[dict[str, Any]], where: str) -> None:
     """Compares the input files with those of the plan.
 
-    Args:
-        plan: The stored plan.
-        inputs: The files as they are now, as in `Plan.inputs`.
-        where: The run, for the message.
-
     Raises:
         ClusterError: A file was added, removed or changed.
     """
@@ -159,6 +154,11 @@ def commit(storage: Storage, manifest: Manifest) -> Manifest:
     theirs = read_manifest(data)
     storage.delete(*sorted(_keys(manifest) - _keys(theirs)))
     return theirs
+
+
+def reopen(storage: Storage, shards: Iterable[int]) -> None:
+    """Takes back the commits of shards, which are pending again."""
+    storage.delete(*map(_commit_key, shards))
 
 
 def _keys(manifest: Manifest) -> set[str]:
@@ -237,11 +237,6 @@ def committed_tables(plan: Plan, committed: Iterable[Files]) -> dict[str, list[F
 
 def remove_orphans(storage: Storage, tables: Iterable[str], named: Iterable[File]) -> int:
     """Deletes files of killed attempts (unnamed data files, temporary files of manifests); returns their number.
-
-    Args:
-        storage: The run's folder.
-        tables: Their names.
-        named: The files of the plan and of all manifests.
 
     Raises:
         ClusterError: A named file is missing or has another size; nothing is deleted.

@@ -61,6 +61,7 @@ class Completions:
         self._unmerged: dict[Key, dict[str, Any]] = {}
         self._read: list[str] = []  # journals of earlier attempts
         self._newly_lost: Counter[Key] = Counter()  # by those journals
+        self._failed: Counter[Key] = Counter()  # sends of this attempt that no answer came of: lost, if the shard is done again
         self.spent: Totals = {}
         """What engines have cost for this attempt at the shard."""
         self.lost: Counter[Key] = Counter()
@@ -85,7 +86,9 @@ class Completions:
     def put(self, portion: Portion[Key, CompletionRecord]) -> None:
         """Writes the successful completions of a portion to the journal."""
         for key, made in portion:
-            if made.completion.error_reason is None:
+            if made.completion.error_reason is not None:
+                self._failed[key] += made.completion.attempts
+            else:
                 row = self._row(key, made)
                 self._unmerged[key] = row
                 if self._journal is not None:
@@ -99,9 +102,9 @@ class Completions:
 
     def merge(self) -> None:
         """Puts the completions that lie in journals into the shard's folder as one file, and removes the journals."""
-        rows = [row | {"lost": self._newly_lost[key]} for key, row in self._unmerged.items()]
-        unanswered = [key for key, lost in self._newly_lost.items() if lost and key not in self._unmerged]
-        rows += [key._asdict() | {"lost": self._newly_lost[key]} for key in unanswered]
+        lost = self._newly_lost + self._failed
+        rows = [row | {"lost": lost[key]} for key, row in self._unmerged.items()]
+        rows += [key._asdict() | {"lost": sends} for key, sends in lost.items() if key not in self._unmerged]
         if rows:
             write_rows(self._storage, f"{shard_folder(self._shard)}/{uuid.uuid4().hex}.parquet", rows)
         if self._journal is not None and self._keeper is not None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from cluster.errors import ConfigError, DmqrError
+from cluster.errors import ConfigError, DmqrError, Stopped
 from jobs.cli.export import export
 from jobs.cli.inputs import check_samples, ground_truth, prices_of, shown_by
 from jobs.cli.job_verbs import logs, stop
@@ -113,8 +115,9 @@ def run(options: argparse.Namespace) -> int:
     with told_of(config, options, "run") as called:
         prepared = prepare(config, options.config, building(called, "run"))
         prepared = prepared if options.retry is None else prepare_retry(prepared, options.retry)
-        found = whole_run(prepared, called, measures)
-    return show(options, found.values, found.page, found.folder.storage.root)
+        with _shown(options, lambda found: found.values(), lambda found: found.page()) as show_found:
+            found = whole_run(prepared, called, measures)
+    return show_found(found)
 
 
 def ablate(options: argparse.Namespace) -> int:
@@ -127,8 +130,26 @@ def ablate(options: argparse.Namespace) -> int:
     config, measures = load(options), shown_by(options)
     with told_of(config, options, "ablate") as called:
         job = prepare_ablation(config, options.config, building(called, "ablate"))
-        found = whole_ablation(job, called, measures)
-    return show(options, lambda: closing_values(found), lambda: closing_page(found), found.folder.storage.root)
+        with _shown(options, closing_values, closing_page) as show_found:
+            found = whole_ablation(job, called, measures)
+    return show_found(found)
+
+
+@contextmanager
+def _shown(
+    options: argparse.Namespace, values: Callable[[Any], Any], page: Callable[[Any], Any]
+) -> Iterator[Callable[[Any], int]]:
+    """Yields the function that shows a finished job; shows one that is stopped with all its shards committed."""
+
+    def show_found(found: Any) -> int:
+        return show(options, partial(values, found), partial(page, found), found.folder.storage.root)
+
+    try:
+        yield show_found
+    except Stopped as stop:
+        if stop.found is not None:
+            show_found(stop.found)
+        raise
 
 
 def diff(options: argparse.Namespace) -> int:

@@ -127,14 +127,14 @@ def prices_of(given: str | None, config_file: str | None) -> PricesOf:
 
 
 def list_runs(output: Storage, name: str | None, prices: PricesOf) -> list[ListedRun]:
-    """Returns the runs of a name, or of all names, below an output, newest last."""
+    """Returns the runs of a name, or of all names, below an output, by the date of the log, else of their first start."""
     found = [(folder, record) for folder, record in find_runs(output, name) if record.get("starts")]
     listed = prefetch(lambda pair: _listed(output, *pair, prices), found, CONCURRENT_FETCHES)
     return sorted(listed, key=lambda run: run.order)
 
 
 def runs_table(runs: list[ListedRun]) -> Table:
-    """Returns the runs as a table, newest last; below it who judged, where an LLM did."""
+    """Returns the runs as a table in the given order; below it who judged, where an LLM did."""
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", caption_justify="left", caption_style="")
     if judges := list(dict.fromkeys(line for run in runs for line in run.judges)):
         table.caption = Text("\n".join(map(plain, judges)))

@@ -37,13 +37,7 @@ class Notifications:
     """Tells what becomes of one job; without recipients it does nothing."""
 
     def __init__(self, settings: Sequence[NotifySettings] = (), verb: str = "", name: str = "") -> None:
-        """Tells nothing yet.
-
-        Args:
-            settings: whom.
-            verb: of the job.
-            name: of its config.
-        """
+        """Tells nothing yet."""
         self._verb, self._name = verb, name
         self._recipients = [Recipient(one) for one in settings]
         self._states: list[State] = []
@@ -137,6 +131,8 @@ class Notifications:
                         recipient.send(self._of_outage("outage", outage_line(away), away))
                 for of, service in [key for key in told if key[0] == number and key[1] not in found]:
                     outage = told.pop((of, service))
+                    if service in state.unanswered:
+                        continue
                     away = Away(service, outage.since, now - outage.since, outage.patience)
                     recipient.send(self._of_outage("recovery", recovery_line(away), away))
 

@@ -122,7 +122,7 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
     if billed is not None and billed.nodes:
         yield "  idle", money(billed.idle, total) + (f", and {money(billed.lost, total)} lost" if billed.lost else "")
     if lost := run.counts.get("lost_requests", 0):
-        yield "lost", f"{counted('requests', lost)} were sent without an answer that was kept: a start was killed"
+        yield "lost", f"{counted('requests', lost)} got no answer that was kept: a start was killed, or a server was away"
     elif unknown_losses(run.starts, run.storage.root):
         yield "lost", "unknown: a start was killed, and what it had sent is known on its own machine only"
 

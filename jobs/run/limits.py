@@ -14,16 +14,16 @@ from cluster.embedded import is_embedded
 from cluster.errors import Stopped
 from cluster.run.progress import ProgressTracker
 from cluster.run.shards import Plan
-from jobs.counts import ErrorCount, counts_of
+from jobs.counts import ErrorCount, ErrorQueries, counts_of
 from jobs.job.prepare import Prepared
 from jobs.runs.tally import Tally
 from jobs.runs.traffic import covered_words
-from jobs.tables import NOTES
+from jobs.tables import NOTES, OUTAGES
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.resuming import with_setting
 
-MIN_JUDGED_QUERIES = 100  # committed queries before limits.error_rate applies; with fewer, a single error would stop the run
+FEWEST_FAILED = 10  # queries with errors that limits.error_rate stops a run by: those of a small log are seldom a sign
 
 
 def outcome(error: BaseException) -> Literal["stopped", "interrupted", "failed"]:
@@ -55,16 +55,20 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
     """Returns the exceeded limit, with the command that resumes in spite of it; None if no limit is exceeded."""
     limits, counts = prepared.config.limits, sums.counts
     done, failed = sums.judged, counts.get("failed_queries", 0)
-    judged = done >= MIN_JUDGED_QUERIES or len(tally.shards) == len(plan.shards)
-    if judged and done and failed / done > limits.error_rate:
+    at_end = done >= plan.counts["queries"]
+    if too_many(failed, done, limits.error_rate, whole=at_end):
         failures = [(of, n) for of, n in counts_of(counts, ErrorCount) if of.reason not in NOTES]
         most, often = max(failures, key=lambda item: item[1])
+        away = failed_by_outages(counts)
+        alone = not too_many(failed - away, done, limits.error_rate, whole=at_end)
+        again = f"{away:,} of them failed as a server was away, and are asked again with: {resume_command}; " if alone else ""
         return Stopped(
             "stopped-errors",
             f"{failed:,} of {done:,} queries have errors ({failed / done:.1%}, limits.error_rate is "
             f"{limits.error_rate:.1%}), most often {most.stage}/{most.component}/{most.reason} ({often:,}); "
-            f"the texts are in {prepared.storage.url('errors')}; what is committed stays; to accept it go on with: "
+            f"the texts are in {prepared.storage.url('errors')}; what is committed stays; {again}to accept it go on with: "
             f"{with_setting(resume_command, 'limits.error_rate', min(1, round(failed / done + 0.01, 2)))}",
+            complete=len(tally.shards) == len(plan.shards),
         )
     if limits.max_cost_usd is not None and prepared.prices is not None:
         usd = prepared.prices.usd(sums.spent) + sums.around
@@ -82,17 +86,26 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
     return None
 
 
+def too_many(failed: int, of: int, rate: float, *, whole: bool) -> bool:
+    """Returns whether failed queries exceed limits.error_rate; fewer than ten do so at the end alone, if they are half of all.
+
+    A rate of 0 allows none.
+    """
+    enough = failed >= FEWEST_FAILED or not rate or (whole and 2 * failed >= of)
+    return enough and failed > rate * of
+
+
+def failed_by_outages(counts: Mapping[str, int]) -> int:
+    """Returns how many of the failed queries failed because a server was away."""
+    away = sum(n for of, n in counts_of(counts, ErrorQueries) if of.reason in OUTAGES)
+    return min(away, counts.get("failed_queries", 0))
+
+
 class Stall:
     """Stops a run without commits and without worker activity for too long: hung pools raise no error."""
 
     def __init__(self, tracker: ProgressTracker, minutes: float, resume_command: str) -> None:
-        """Starts the timer.
-
-        Args:
-            tracker: the source of the workers' activity.
-            minutes: the longest time without a commit or a sign of life.
-            resume_command: the command that resumes the run, for the message.
-        """
+        """Starts the timer."""
         self._tracker, self._minutes, self._resume_command = tracker, minutes, resume_command
         self.restart()
 
@@ -125,13 +138,7 @@ class Signals:
     """
 
     def __init__(self, progress: LiveDisplay, resume_command: str, grace_seconds: float | None = None) -> None:
-        """Installs nothing yet.
-
-        Args:
-            progress: shows that the run is stopping.
-            resume_command: the command that resumes the run, for the message.
-            grace_seconds: the config's `cluster.grace_seconds`.
-        """
+        """Installs nothing yet."""
         self._resume_command, self._grace_seconds = resume_command, grace_seconds
         self.received: int | None = None
         self._received_at = 0.0
@@ -151,11 +158,7 @@ class Signals:
             signal.signal(number, handler)
 
     def check_grace(self, in_flight: str) -> None:
-        """Raises Stopped once the grace has ended: the next start goes on at once, as the lease is handed back.
-
-        Args:
-            in_flight: what is left to it, in words.
-        """
+        """Raises Stopped once the grace has ended: the next start goes on at once, as the lease is handed back."""
         grace = self._grace_seconds
         if self.received != signal.SIGTERM or grace is None or time.monotonic() - self._received_at <= grace:
             return

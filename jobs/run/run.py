@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from cluster import costs
-from cluster.errors import ClusterError, DmqrError, Stopped
+from cluster.errors import ClusterError, DmqrError, RewriterError, Stopped
 from cluster.run.lease import STALE_SECONDS, Lease, wait_until_free
 from cluster.run.outage_reports import OutageReports
 from cluster.run.progress import ProgressTracker
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
-from cluster.run.shards import SUCCESS, Plan, check_inputs, read_manifest, read_plan
+from cluster.run.shards import SUCCESS, Plan, Shard, check_inputs, manifests, read_manifest, read_plan, reopen
 from cluster.shared_folder import check_shared
 from cluster.storage.traffic import add_traffic
 from jobs.chain.pipeline import ASKING
@@ -26,7 +26,7 @@ from jobs.job.shipping import package_folders
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.finish import finish, put_latest
 from jobs.run.job import Job
-from jobs.run.limits import Signals, Stall, Sums, limit, outcome
+from jobs.run.limits import Signals, Stall, Sums, failed_by_outages, limit, outcome, too_many
 from jobs.run.planning.draft import check_unfinished, draft_plan, plan_words, store_plan
 from jobs.run.progress import driver_gauges, progress_file, tracked_metrics
 from jobs.run.record import Record
@@ -47,10 +47,7 @@ STARTING = "starting the workers"  # until the first worker works
 
 
 def run(
-    job: Job,
-    progress: LiveDisplay,
-    resume_command: str = "the same command",
-    log: LogFiles | None = None,
+    job: Job, progress: LiveDisplay, resume_command: str = "the same command", log: LogFiles | None = None
 ) -> tuple[Plan, Tally]:
     """Runs the job to its end, resuming from the committed shards; returns the plan and the sums of the run.
 
@@ -82,8 +79,26 @@ def run(
     before = wait_until_free(storage, time.time(), on_wait=waiting)
     if plan is None:
         check_indexes_unchanged(prepared)
-    job.check_engines()
+    try:
+        job.check_engines()
+    except RewriterError as error:
+        if plan is None or error.code != "server-away":
+            raise
+        raise Stopped(error.code, f"{error}; go on with: {resume_command}", graceful=False) from error  # it did answer before
+    draft = None
+    if plan is None and prepared.config.cluster.joined is None:  # first, since its queries may decide whether Ray starts
+        progress.phase("reading the log")
+        driver_costs.begin("log")
+        with Signals(progress, resume_command):
+            draft = draft_plan(prepared)
+        driver_costs.begin("start")
+    counts = plan.counts if plan else draft.log.counts if draft else {}
+    job, why = job.placed(counts.get("queries", 0))
+    prepared = job.prepared
     address = prepared.config.cluster.address
+    assert address is not None
+    if why:
+        event("cluster", f"{why} (cluster.address: null)")
     if address != IN_PROCESS:
         progress.phase("starting Ray")
     outages = OutageLog(progress.state)
@@ -96,9 +111,10 @@ def run(
             check_shared_store(prepared.config)
         grace = prepared.config.cluster.grace_seconds
         with Signals(progress, resume_command, grace) as signals, OutageReports(partial(outages.update, "driver")):
-            progress.phase("reading the log")
-            driver_costs.begin("log")
-            draft = draft_plan(prepared, local=session.local) if plan is None else None
+            if plan is None and draft is None:
+                progress.phase("reading the log")
+                driver_costs.begin("log")
+                draft = draft_plan(prepared, local=False)
             driver_costs.begin("plan", draft.log.task_seconds if draft else 0.0)
             lease = Lease.acquire(storage, before=before)  # from here on the run writes
             try:
@@ -174,7 +190,8 @@ class Driver:
 
     def work(self) -> None:
         """Streams the pending shards through the stages; raises Stopped unless all are committed within the limits."""
-        pending = [shard for shard in self.plan.shards if shard.number not in self.tally.shards]
+        self._reopen()
+        pending = self._pending
         state = self.progress.state
         show_committed(state, self.plan, self.tally)
         spending = RunMoney(self.prepared, self.record.before, self.record.driver_costs)
@@ -197,8 +214,26 @@ class Driver:
             stopped = self._collect(tracker, results, watch, spending)
         finally:  # a stop that waits for nothing: the lease is not given back before the work ends
             runner.drop()
-        self.outages.update("workers", [])
+        self.outages.end()
         self._check_complete(stopped, watch, spending, watch.last(tracker).halted > 0)
+
+    def _reopen(self) -> None:
+        """Takes back shards in which queries failed as a server was away, where only these exceed `limits.error_rate`."""
+        counts, rate, whole = self.tally.counts, self.prepared.config.limits.error_rate, not self._pending
+        failed, away = counts["failed_queries"], failed_by_outages(counts)
+        over, without = (too_many(of, counts["queries"], rate, whole=whole) for of in (failed, failed - away))
+        if not over or without:
+            return
+        storage = self.prepared.storage
+        shards = [one.shard for one in manifests(storage) if failed_by_outages(one.counts)]
+        words = f"{len(shards):,} shards are done again, as a server was away for {queries(away)} of them"
+        event("resume", words, shards=shards)
+        reopen(storage, shards)
+        self.tally = tally_of(storage)
+
+    @property
+    def _pending(self) -> list[Shard]:
+        return [shard for shard in self.plan.shards if shard.number not in self.tally.shards]
 
     def _runner(self, shards: int, watch: Watch) -> Runner:
         start, budget = self.lease.number, self.prepared.config.limits.max_cost_usd
@@ -261,6 +296,8 @@ class Driver:
         if committed and not state.began:
             state.began, state.before = time.monotonic(), state.done
         watch.look(tracker, self.tally.counts, self.tally.spent)
+        if state.began and not state.marks and state.stages:
+            state.marked, state.marks = time.monotonic(), {stage.name: stage.done for stage in state.stages}
         if state.phase == STARTING and (committed or any(stage.at_work for stage in state.stages)):
             state.phase = "working"
         self.progress.tick()
@@ -300,16 +337,13 @@ class Driver:
             )
 
     def _limit(self, watch: Watch, spending: RunMoney, *, halted: bool = False) -> Stopped | None:
-        stages = watch.snapshot.stages
-        beyond = [page.done + page.in_flight + page.waiting for name, page in stages.items() if name == "retrieve"]
-        judged = self.tally.counts["queries"] + (sum(beyond) if watch.state.stages else 0)
         total = max(1, self.plan.counts["queries"])
         asked = [costs.stage_sums(watch.spent, stage) for stage in ASKING]
         requests = sum(one.get("requests", 0) + one.get("reused", 0) for one in asked)
         planned, at_most = self.job.requests.of_query(watch.counts)
-        paid = min(1.0, requests / (total * planned)) if planned else judged / total
+        paid = min(1.0, requests / (total * planned)) if planned else watch.judged / total
         halted = halted or watch.snapshot.halted > 0
-        sums = Sums(judged, watch.counts, watch.spent, paid, halted, spending.around(), at_most)
+        sums = Sums(watch.judged, watch.counts, watch.spent, paid, halted, spending.around(), at_most)
         return limit(self.prepared, self.plan, self.tally, sums, self.resume_command)
 
     def _put(self, status: str) -> None:

@@ -39,13 +39,7 @@ class RecentRates:
         self._now = 0.0
 
     def add(self, now: float, pages: Mapping[str, StageProgress], committed: int) -> None:
-        """Takes in the progress.
-
-        Args:
-            now: the time, in seconds.
-            pages: stage -> its progress.
-            committed: rows that are past all stages.
-        """
+        """Takes in the progress."""
         self._now = now
         self._looks.append((now, dict(pages)))
         while now - self._looks[0][0] > BUSY_SECONDS:
@@ -107,13 +101,7 @@ class Watch:
     """Keeps a State up to date with what is committed and the progress of the rest."""
 
     def __init__(self, prices: Prices | None, state: State, around: Callable[[], float] = lambda: 0.0) -> None:
-        """Changes `state` in place; without `prices` it has no money.
-
-        Args:
-            prices: of the run.
-            state: the progress.
-            around: returns the USD that are not of shards: nodes, and the driver.
-        """
+        """Changes `state` in place; without `prices` it has no money."""
         self._prices, self.state, self._around = prices, state, around
         self.costed_as: Mapping[str, str] = {}
         """Stage -> the value of `costs.stage` in its entries."""
@@ -125,6 +113,8 @@ class Watch:
         """Sums of counts over what is committed and in flight."""
         self.spent: costs.Totals = {}
         """Costs of what is committed and in flight."""
+        self.judged = 0
+        """Queries of `counts` of which it is known whether they are rewritten."""
 
     def look(self, tracker: ProgressTracker, counts: Mapping[str, int], spent: costs.Totals) -> None:
         """Brings the state up to date, at most once in `LOOK_SECONDS`."""
@@ -178,6 +168,8 @@ class Watch:
         for page in pages.values():
             every.update(page.counts)
             costs.add_totals(sums, page.spent)
+        beyond = pages.get("retrieve")
+        self.judged = counts.get("queries", 0) + (beyond.done + beyond.in_flight + beyond.waiting if beyond else 0)
         self.counts, self.spent = every, sums
         state = self.state
         state.errors, state.reasons = every["failed_queries"], by_reason(every)

@@ -20,6 +20,7 @@ class OutageLog:
         """Knows of none. Changes `state.outages`."""
         self._state, self._lock = state, threading.Lock()
         self._by_source: dict[str, list[Outage]] = {}
+        self._ended: set[tuple[str, float]] = set()  # outages that nobody waits for, by service and begin
         self._open: dict[str, tuple[Outage, dict[str, Any]]] = {}  # service -> the outage, and its entry in `past`
         self.past: list[dict[str, Any]] = []
         """All outages so far, as JSON-able values: service, reason, began (seconds since the epoch), seconds."""
@@ -28,7 +29,8 @@ class OutageLog:
         """Replaces the outages that `source` knows of ("driver" or "workers")."""
         with self._lock:
             self._by_source[source] = outages
-            now = merged([outage for found in self._by_source.values() for outage in found])
+            known = [outage for found in self._by_source.values() for outage in found]
+            now = merged([outage for outage in known if (outage.service, outage.since) not in self._ended])
             self._state.outages = now
             current = {outage.service: outage for outage in now}
             for service, outage in current.items():
@@ -47,3 +49,11 @@ class OutageLog:
                 seconds = entry["seconds"] = round(time.time() - outage.since, 1)
                 words = f"{service} answers again, after {clock(seconds)}"
                 event("recovery", words, service=service, since=outage.since, seconds=seconds)
+
+    def end(self) -> None:
+        """Ends the outages that last without a recovery: nobody waits any more, and no service has answered."""
+        with self._lock:
+            self._ended |= {(outage.service, outage.since) for outage, _ in self._open.values()}
+            self._state.unanswered |= self._open.keys()
+            self._open.clear()
+            self._state.outages = []

@@ -10,6 +10,7 @@ from typing import Any
 from cluster.outages import Outage
 from jobs.terminal.formats import clock, listed, money, per_second, plain, queries, short
 
+ETA_SECONDS = 10.0  # that an ETA must go by
 STOPPING = "stopping"  # phases that begin with it have no ETA
 
 
@@ -63,6 +64,9 @@ class State:
     planned: int = 0  # shards
     traffic: float | None = None  # the share of it whose queries are committed; None: not known
     outages: Sequence[Outage] = ()  # services that the run waits for
+    unanswered: set[str] = field(default_factory=set)  # services that were away when the work ended
+    marked: float = 0.0  # when `marks` were taken, after the first commit of this start
+    marks: Mapping[str, int] = field(default_factory=dict)  # stage -> its `done` then
     worker_seconds: float = 0.0  # of this start: workers with a shard in flight
     busy: Mapping[str, float] = field(default_factory=dict)  # the same by stage, as `costs.stage` has it
     queued: Mapping[str, float] = field(default_factory=dict)  # seconds in which shards waited for a worker, by stage likewise
@@ -76,11 +80,7 @@ class State:
         return min(1.0, max(done, self.done) / self.total)
 
     def notes(self, wall: float) -> list[tuple[str, str]]:
-        """Returns what a person should know at once, each with its name.
-
-        Args:
-            wall: the time, in seconds since the epoch.
-        """
+        """Returns what a person should know at once, each with its name."""
         rows = [
             ("waiting", f"for {one.service}, {clock(wall - one.since)} of {clock(one.patience)}: {plain(one.reason)}")
             for one in self.outages
@@ -94,14 +94,20 @@ class State:
     def eta(self, now: float) -> float | None:
         """Returns the seconds to the end; None where they are not known, the run stops before, or it waits for a service.
 
-        By commits where there are some, else by the stage that needs longest at its present rate.
+        By what the busiest stage has done since the first commit: shards differ in size, and stages that wait for others have
+        rates of their own. Without its figures by commits.
         """
-        if self.done >= self.total or self.outages or self.phase.startswith(STOPPING):
+        if not self.done or self.done >= self.total or self.outages or self.phase.startswith(STOPPING):
             return None
-        if rate := self.rate(now):
-            return (self.total - self.done) / rate
-        needed = [(self.total - stage.done) / stage.rate for stage in self.stages if stage.rate]
-        return max(needed, default=None)
+        known = [stage for stage in self.stages if stage.name in self.marks and stage.busy and stage.done < self.total]
+        if not self.marks:
+            rate, done = self.rate(now), self.done
+        elif not known or now - self.marked < ETA_SECONDS:
+            return None
+        else:
+            busiest = max(known, key=lambda stage: stage.busy or 0.0)
+            rate, done = (busiest.done - self.marks[busiest.name]) / (now - self.marked), busiest.done
+        return (self.total - done) / rate if rate > 0 else None
 
     def pace(self, now: float) -> str:
         """Returns rate and ETA in words, as far as they are known; empty once all queries are committed."""

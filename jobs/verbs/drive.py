@@ -44,7 +44,8 @@ def drive(
         closed: measures what came of it.
 
     Raises:
-        Stopped: the job ended early, or failed by an error that nobody foresaw, which is its cause.
+        Stopped: the job ended early, or failed by an error that nobody foresaw, which is its cause; of a job whose shards are
+            all committed its `found` is what `closed` returns.
         DmqrError: it was refused.
     """
     told, where = caller.told, prepared.storage.root
@@ -54,7 +55,12 @@ def drive(
         try:
             if told:  # else nobody asks storage
                 told.about(prepared.run_id, where, new=prepared.storage.stat(SUCCESS) is None)
-            job(progress, log)
+            try:
+                job(progress, log)
+            except Stopped as stop:
+                if stop.complete:
+                    stop.found = closed(progress, log)
+                raise
             found = closed(progress, log)
             _compact_store(prepared.config, progress)
         except DmqrError as error:
@@ -96,8 +102,7 @@ def _compact_store(config: Config, progress: LiveDisplay) -> None:
         return
     try:
         done = compact_crowded(
-            open_storage(folder),
-            on_begin=lambda one: progress.phase(f"compacting the store: {one.space.kind}"),
+            open_storage(folder), on_begin=lambda one: progress.phase(f"compacting the store: {one.space.kind}")
         )
     except (DmqrError, OSError) as error:
         event("warning", f"the store was not compacted: {cause(error)}; the next run tries again", logging.WARNING)

@@ -190,9 +190,7 @@ VERBS = {
     ),
     "plan": Verb("say what a run would do and cost, and refuse what it would refuse", f"dmqr plan {QUICKSTART}", _plan),
     "run": Verb(
-        "do what is missing of the job; a killed run goes on, a finished one is shown again",
-        f"dmqr run {QUICKSTART}",
-        _run,
+        "do what is missing of the job; a killed run goes on, a finished one is shown again", f"dmqr run {QUICKSTART}", _run
     ),
     "ablate": Verb(
         "compare variants of a config (arms): gather once what they share, answer each, test the differences",
@@ -207,7 +205,7 @@ VERBS = {
     "logs": Verb("print what a submitted job prints, to its end", f"dmqr logs {QUICKSTART} --address {HEAD}", _logs),
     "stop": Verb("stop a submitted job; shards under way are committed", f"dmqr stop {QUICKSTART} --address {HEAD}", _stop),
     "runs": Verb(
-        "list runs with date or label, state, queries, failures, quality and cost, newest last; show how far one is",
+        "list runs by the date of the log: state, queries, failures, quality and cost; show how far one is",
         f"dmqr runs {QUICKSTART}",
         _runs,
     ),

@@ -136,7 +136,8 @@ def notices(figures: Figures) -> list[str]:
         ended = ", ".join(f"start {one.number} was {one.status}" for one in figures.starts if one.lost)
         sentences.append(f"{duration(lost)} of worker time were lost without a commit: {ended}.")
     if counts["lost_requests"]:
-        sentences.append(f"{counts['lost_requests']:,} requests were sent without an answer that was kept: a start was killed.")
+        words = "requests got no answer that was kept: a start was killed, or a server was away."
+        sentences.append(f"{counts['lost_requests']:,} {words}")
     elif unknown_losses(figures.run.starts, figures.run.storage.root):
         sentences.append("A start was killed; what it had sent without an answer is known on its own machine only.")
     for start in figures.starts:

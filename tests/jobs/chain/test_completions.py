@@ -56,12 +56,15 @@ def test_only_what_is_asked_for_is_given_and_only_of_the_shard(tmp_path: Path) -
     assert store(tmp_path, shard=30).get([A]) == {}
 
 
-def test_what_failed_is_not_kept_and_a_portion_of_failures_makes_no_file(tmp_path: Path) -> None:
+def test_of_what_failed_only_the_sends_are_kept_which_are_lost_if_the_shard_is_done_again(tmp_path: Path) -> None:
     put(store(tmp_path), [(A, made("", "refused")), (B, made("two"))])
     put(store(tmp_path), [(C, made("", "refused"))])
     put(store(tmp_path), [])
-    assert set(store(tmp_path).get([A, B, C])) == {B}
-    assert len(list(tmp_path.rglob("*.parquet"))) == 1
+    again = store(tmp_path)
+    assert set(again.get([A, B, C])) == {B}
+    assert [row["query_id"] for row in again.rows()] == ["b"]
+    assert again.lost == {A: 1, C: 1}
+    assert len(list(tmp_path.rglob("*.parquet"))) == 2
 
 
 def test_samples_and_values_of_variables_are_completions_of_their_own(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def stop(
     """What the driver would say."""
     config = SimpleNamespace(limits=LimitSettings(**limits))
     prepared: Any = SimpleNamespace(config=config, prices=Prices(cpu_worker_hour=2.0), storage=FileStorage("/runs/r"))
-    plan: Any = SimpleNamespace(shards=list(range(shards)), counts={"queries": 200 * shards})
+    plan: Any = SimpleNamespace(shards=list(range(shards)), counts={"queries": done if committed == shards else 200 * shards})
     counts = Counter(queries=done, failed_queries=failed)
     counts["error/rewrite/keyword/truncated"] = failed
     counts["error/fuse//no_hits"] = 1000  # a note, not a failure
@@ -44,15 +44,18 @@ def stop(
 @pytest.mark.parametrize(
     ("done", "failed", "committed", "stops"),
     [
-        (100, 1, 1, False),  # at the limit
-        (100, 2, 1, True),
-        (99, 50, 1, False),  # too few to judge by
-        (20, 1, 2, True),  # at the end all are judged
-        (20, 0, 2, False),
+        (1000, 10, 1, False),  # at the limit
+        (1000, 11, 1, True),
+        (30, 10, 1, True),
+        (117, 9, 2, False),  # too few failed to stop a run by
+        (5, 4, 1, False),
+        (5, 2, 2, False),
+        (5, 3, 2, True),  # at the end half of all have failed
     ],
 )
 def test_the_share_of_failed_queries(done: int, failed: int, committed: int, stops: bool) -> None:
     assert (stop(done, failed, committed=committed, error_rate=0.01) is not None) == stops
+    assert (stop(done, failed, committed=committed, error_rate=0) is not None) == (failed > 0)
 
 
 def test_the_message_names_the_failure_and_the_way_on() -> None:

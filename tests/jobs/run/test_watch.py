@@ -149,11 +149,13 @@ def test_what_is_under_way_is_added_to_what_is_committed(monkeypatch: pytest.Mon
     found = {"failed_queries": 2, "error/rewrite/keyword/truncated": 1, "error/rewrite/general/echo": 4}
     runner.now = {
         "rewrite": StageProgress(10, 5, 3, 4.0, 2, 1, under_way, found),
+        "retrieve": StageProgress(4, 5, 1, 4.0, 1, 1, {}, {}),
         "rerank": StageProgress(0, 10, 0, 4.0, 1, 1, {"rerank": {"cross_encoder@r": {"pairs": 40}}}, {}),
     }
     watch.look(anything, counts, spent)
     assert [(s.name, s.done, s.at_work, s.waiting, s.there, s.workers) for s in state.stages] == [
         ("rewrite", 30, 5, 3, 1, 2),
+        ("retrieve", 24, 5, 1, 1, 1),
         ("rerank", 20, 10, 0, 1, 1),
     ]
     assert (state.errors, list(state.reasons.items())) == (3, [("echo", 4), ("truncated", 3)])
@@ -171,8 +173,10 @@ def test_what_is_under_way_is_added_to_what_is_committed(monkeypatch: pytest.Mon
     watch.look(anything, counts, spent)
     assert (runner.asked, state.errors, state.quantities["requests"]) == (2, 3, 30)  # and nothing adds up twice
     assert spent == {"rewrite": {"dmqr@m": {"seconds": 1000.0, "prompt_tokens": 500_000, "requests": 20}}}
+    assert watch.judged == 20 + 10  # of the moment of `counts`: what is committed later is still among what is under way
 
     watch.still(counts, spent)
+    assert watch.judged == 20
     assert (state.stages, state.errors, state.quantities["requests"]) == ((), 1, 20)
 
 

@@ -115,6 +115,22 @@ def test_the_state_in_one_line(state: State, words: str) -> None:
     assert state.words(350.0) == words
 
 
+def test_the_eta_goes_by_the_busiest_stage_whatever_the_sizes_of_shards() -> None:
+    """The first shard has one query, the others 1,000; eight are rewritten at a time, 10 queries a second in all."""
+    state, marks = State("working", total=20_001), {"read": 8_001, "rewrite": 1, "retrieve": 1}
+    assert replace(state, stages=[StageState("read", 8_001, rate=900.0, busy=0.1)]).eta(10.0) is None  # nothing is committed
+    for second in range(15, 2_000, 7):
+        rewritten, block = 1 + 10 * second, 800 * 10  # eight shards end at about the same time
+        passed = 1 + rewritten // block * block
+        stages = [
+            StageState("read", min(20_001, passed + 8_000), busy=0.0),
+            StageState("rewrite", rewritten, 8_000, 0, 10.0, 1.0),
+            StageState("retrieve", passed, 0, 0, 0.4, 0.3),
+        ]
+        now = replace(state, done=passed, before=1, began=100.0, stages=stages, marks=marks, marked=100.0)
+        assert now.eta(100.0 + second) == pytest.approx((20_001 - rewritten) / 10, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [(0, "0 s"), (42.4, "42 s"), (59.6, "1 min 00 s"), (200, "3 min 20 s"), (3599.7, "1 h 00 min"), (7500, "2 h 05 min")],

@@ -45,7 +45,7 @@ def test_of_several_processes_the_first_counts() -> None:
     assert merged([late, other, early]) == [other, early]
 
 
-def test_a_process_reports_changes_alone_and_at_the_end_that_none_is_left() -> None:
+def test_a_process_reports_changes_alone_and_at_its_end_what_has_not_answered() -> None:
     told: list[list[str]] = []
     with OutageReports(lambda found: told.append([one.service for one in found])):
         failed("S3", "away", 120)
@@ -53,9 +53,27 @@ def test_a_process_reports_changes_alone_and_at_the_end_that_none_is_left() -> N
             time.sleep(0.01)
         time.sleep(0.1)
         assert told == [["S3"]]
-    while len(told) < 2:
+    time.sleep(0.1)
+    assert told == [["S3"]]  # it was given up
+    with OutageReports(lambda found: told.append([one.service for one in found])):
+        failed("S3", "away", 120)
+        while len(told) < 2:
+            time.sleep(0.01)
+        answered("S3")
+    while len(told) < 3:
         time.sleep(0.01)
-    assert told == [["S3"], []]
+    assert told == [["S3"], ["S3"], []]
+
+
+def test_a_service_that_never_answered_has_no_recovery(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "dmqr")
+    state = State("working", total=10)
+    log, away = OutageLog(state), Outage("LLM server", "HTTP 500", time.time() - 90, 600.0)
+    log.update("workers", [away])
+    log.end()
+    log.update("driver", [away])  # the process still knows of it
+    assert [record.event for record in caplog.records] == ["outage"]  # type: ignore[attr-defined]
+    assert (state.outages, state.unanswered, log.past[0]["service"]) == ([], {"LLM server"}, "LLM server")
 
 
 def test_an_outage_is_shown_logged_and_kept(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from cluster.errors import ClusterError
 from jobs.__main__ import main
+from jobs.cli.command_line.arguments import program
 from jobs.runs.folder import RunFolder, open_run
 from tests.support.jobs.whole_runs import rows
 from tests.support.rewriters.fake_server import Body, FakeServer, Reply, refusal
@@ -29,6 +31,7 @@ class Llm:
     def __init__(self) -> None:
         self.faulty: dict[str, list[str]] = {}
         self.away: set[str] = set()
+        self.status = 400  # of queries that are away
         self.asked: Counter[str] = Counter()
         self.server = FakeServer(text=self.text, answer=self.answer)
 
@@ -40,7 +43,7 @@ class Llm:
         return json.dumps({"general": f"all about {query}", "keyword": f"{query} words"})
 
     def answer(self, body: Body) -> Reply | None:
-        return refusal(400, "no") if _query_of(body) in self.away else None
+        return refusal(self.status, "no") if _query_of(body) in self.away else None
 
 
 def _query_of(body: Body) -> str:
@@ -173,3 +176,45 @@ def test_refused(job: Job, llm: Llm, words: list[str], message: str, capfd: pyte
     said = capfd.readouterr().err
     assert message.format(run=job.found("").storage.root).partition("; did")[0] in said
     assert not list(Path("runs/store").glob("v1/forgotten/*"))
+
+
+def test_what_an_outage_failed_is_asked_again_by_the_same_command(
+    job: Job, llm: Llm, capfd: pytest.CaptureFixture[str]
+) -> None:
+    llm.away, llm.status, llm.faulty = set(QUERIES[:4]), 500, {WORSE: ["{"]}
+    words = ("--set", "limits.error_rate=0.5")
+    job.run(*words, code=1)
+    stopped, out = job.found(""), capfd.readouterr()
+    again = shlex.join([*shlex.split(program()), "run", job.path, *words])
+    assert "5 of 6 queries have errors (83.3%, limits.error_rate is 50.0%), most often rewrite/general/server_error" in out.err
+    assert f"; 4 of them failed as a server was away, and are asked again with: {again}; to accept it go on with: " in out.err
+    assert "server_error 8" in out.out  # the table of what there is
+    assert out.out.splitlines()[-1] == stopped.storage.root
+    assert stopped.storage.get("report.html") is not None
+    assert (stopped.finished, stopped.record["status"], Path("runs/small/latest.json").exists()) == (False, "stopped", False)
+    sent = len(llm.server.bodies)
+
+    llm.away = set()
+    assert job.run(*words) == dict.fromkeys(QUERIES[:4], 1)  # the others are known
+    done = job.found("")
+    assert (done.storage.root, done.finished, failed(done)) == (stopped.storage.root, True, {"unparsable"})
+    assert texts(done).keys() == set(QUERIES) - {WORSE}
+    assert "answers again" not in capfd.readouterr().err
+    costs = [row for row in rows(Path(done.storage.root), "costs") if row["stage"] == "rewrite"]
+    assert sum(row["requests"] for row in costs) == len(llm.server.bodies) == sent + 4  # failed ones are not forgotten
+
+
+def test_other_errors_are_not_asked_again_and_a_complete_run_is_shown(
+    job: Job, llm: Llm, capfd: pytest.CaptureFixture[str]
+) -> None:
+    llm.faulty = {query: ["{", "{"] for query in QUERIES[:4]}
+    words = ("--set", "limits.error_rate=0.5")
+    job.run(*words, code=1)
+    capfd.readouterr()
+    assert job.run(*words, "--json", code=1) == {}
+    out = capfd.readouterr()
+    assert json.loads(out.out)["folder"] == job.found("").storage.root
+    assert "4 of 6 queries have errors" in out.err
+    assert "asked again" not in out.err
+    assert job.run("--set", "limits.error_rate=0.7") == {}
+    assert job.found("").finished
