@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from cluster.errors import RetrieverError
 from cluster.http import shown_name
-from retrievers.elastic.settings import ElasticIndexSettings
+from retrievers.elastic.settings import ElasticSettings
 
 
 class Access(NamedTuple):
@@ -39,7 +39,7 @@ class Access(NamedTuple):
         return [value for value in (self.api_key, (self.basic_auth or ("", ""))[1]) if value]
 
 
-def read_access(where: str, settings: ElasticIndexSettings) -> Access:
+def read_access(where: str, settings: ElasticSettings) -> Access:
     """Returns addresses and credentials from the environment variables that `settings` name.
 
     `where` is the place in the config, for messages.

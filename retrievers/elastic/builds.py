@@ -12,7 +12,7 @@ from retrievers.elastic.connection import Connection
 from retrievers.elastic.failures import RequestRefused
 from retrievers.elastic.fields import Fields, elastic_indexes
 from retrievers.elastic.index import ElasticIndex, put_note, ready_index
-from retrievers.elastic.settings import ElasticIndexSettings
+from retrievers.elastic.settings import ElasticSettings
 from retrievers.elastic.summary import ElasticSummary
 from retrievers.kinds import RetrieverSettings
 
@@ -42,7 +42,7 @@ def index_builds(retrievers: Mapping[str, RetrieverSettings]) -> list[AliasBuild
     return [AliasBuild(*place, fields) for place, fields in elastic_indexes(retrievers).items()]
 
 
-def noted_corpus(name: str, settings: ElasticIndexSettings) -> CorpusNote | None:
+def noted_corpus(name: str, settings: ElasticSettings) -> CorpusNote | None:
     """Returns what an index notes of its corpus; None: it was not built here.
 
     Raises:
@@ -53,14 +53,14 @@ def noted_corpus(name: str, settings: ElasticIndexSettings) -> CorpusNote | None
         return None if note is None else CorpusNote(note["corpus"], note["documents"], note.get("source"))
 
 
-def note_source(name: str, settings: ElasticIndexSettings, source: str) -> None:
+def note_source(name: str, settings: ElasticSettings, source: str) -> None:
     """Notes in an index of which files it is; where the server refuses it, rows are compared the next time."""
     with suppress(DmqrError, RequestRefused, ConnectionError), _opened(name, settings) as (connection, index):
         put_note(connection, index, source)
 
 
 @contextmanager
-def _opened(name: str, settings: ElasticIndexSettings) -> Iterator[tuple[Connection, ElasticIndex]]:
+def _opened(name: str, settings: ElasticSettings) -> Iterator[tuple[Connection, ElasticIndex]]:
     connection = Connection(f"retrieve.retrievers.{name}", settings, settings.max_in_flight)
     try:
         connection.check()

@@ -17,7 +17,7 @@ from cluster.http import Refusals
 from cluster.outages import answered, failed
 from retrievers.elastic.access import read_access
 from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, body_words, repeated, transport_words
-from retrievers.elastic.settings import ElasticIndexSettings
+from retrievers.elastic.settings import ElasticSettings
 
 PRODUCT = "Elasticsearch"
 _OPENING_PATIENCE = 3.0  # seconds; where a retriever is opened a server that does not answer is refused at once
@@ -38,7 +38,7 @@ class ServerResponse(NamedTuple):
 class Connection:
     """A server, or several nodes of one cluster. Threads may share it."""
 
-    def __init__(self, where: str, settings: ElasticIndexSettings, in_flight: int = 1, *, patient: bool = False) -> None:
+    def __init__(self, where: str, settings: ElasticSettings, in_flight: int = 1, *, patient: bool = False) -> None:
         """Read address and keys from the environment; sends nothing.
 
         Args:

@@ -38,9 +38,11 @@ class VectorSettings(Settings):
     """flat: exact; hnsw: by a graph; int8, int4, bbq: quantised."""
 
 
-class ElasticIndexSettings(RetrieverSettings):
-    """An index in Elasticsearch, whatever is searched in it, and how its server is reached."""
+class ElasticSettings(RetrieverSettings):
+    """An index in Elasticsearch: BM25 (`analyzer`) or, with `encoder`, dense."""
 
+    opener: ClassVar[str] = "retrievers.elastic.retriever"
+    builder: ClassVar[str] = "retrievers.elastic.builds"
     foreign: ClassVar[bool] = True
     index: Annotated[str, Field(min_length=1), NOT_IDENTITY]
     """An alias; `dmqr index` lets it stand for the index that it has built. An index of others can be searched, too."""
@@ -64,32 +66,6 @@ class ElasticIndexSettings(RetrieverSettings):
     """For one request."""
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
     """How long a search waits for a server that is overloaded or away."""
-
-    def own_limits(self) -> list[tuple[str | None, int]]:
-        """Returns the limit of its requests."""
-        return [(None, self.max_in_flight)]
-
-    def check_depth(self, depth: int) -> None:
-        """Refuses more hits than the server gives."""
-        if depth > _MOST_HITS:
-            raise ValueError(f"depth {depth} is more than the {_MOST_HITS:,} hits that Elasticsearch gives; lower it")
-
-    def place(self, identity: Mapping[str, Any]) -> str:
-        """The name of the index, with the filter of its searches, and its server where that is not the usual one."""
-        only, usual = identity.get("filter"), type(self).model_fields["url_env"].default
-        name = super().place(identity) + ("" if only is None else f" where {only}")
-        return name if self.url_env == usual else f"{name} of {self.url_env}"
-
-    def at(self, identity: Mapping[str, Any]) -> Self:
-        """The settings with the concrete index."""
-        return self.model_copy(update={"index": identity["index"]}) if "index" in identity else self
-
-
-class ElasticSettings(ElasticIndexSettings):
-    """An index in Elasticsearch: BM25 (`analyzer`) or, with `encoder`, dense."""
-
-    opener: ClassVar[str] = "retrievers.elastic.retriever"
-    builder: ClassVar[str] = "retrievers.elastic.builds"
     kind: Literal["elastic"]
     """This kind."""
     field: str | None = None
@@ -121,6 +97,21 @@ class ElasticSettings(ElasticIndexSettings):
     def is_approximate(self) -> bool:
         """Whether neighbours are looked for by their number."""
         return self.encoder is not None
+
+    def own_limits(self) -> list[tuple[str | None, int]]:
+        """Returns the limit of its requests."""
+        return [(None, self.max_in_flight)]
+
+    def check_depth(self, depth: int) -> None:
+        """Refuses more hits than the server gives."""
+        if depth > _MOST_HITS:
+            raise ValueError(f"depth {depth} is more than the {_MOST_HITS:,} hits that Elasticsearch gives; lower it")
+
+    def place(self, identity: Mapping[str, Any]) -> str:
+        """The name of the index, with the filter of its searches, and its server where that is not the usual one."""
+        only, usual = identity.get("filter"), type(self).model_fields["url_env"].default
+        name = super().place(identity) + ("" if only is None else f" where {only}")
+        return name if self.url_env == usual else f"{name} of {self.url_env}"
 
     def at(self, identity: Mapping[str, Any]) -> Self:
         """The settings with the concrete index, and the filter of its alias."""
