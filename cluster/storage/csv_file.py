@@ -33,7 +33,7 @@ _HEAD_BYTES = 1 << 16  # read of a file to see its header
 _BUFFER_BYTES = 1 << 25  # of DuckDB: 16 records of the longest kind, 256 MB, unless it is said
 _MEMORY = "256MB"  # of DuckDB
 _NOT_UTF8 = "Invalid unicode"
-_QUOTED = '^"([^"]|"")*""([^"]|"")*"$'  # a field that writers of CSV have quoted for the quote in it
+_QUOTED = '^"([^"]|"")*""([^"]|"")*"$|^""$'  # what writers of CSV quote: a quote in a text, and an empty text
 _QUOTES = "a quote that is not closed, or text behind one that is; write a quote inside quotes twice"
 
 

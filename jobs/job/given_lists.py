@@ -102,7 +102,7 @@ def _given(log: str, read: str, path: str, version: str, where: str) -> GivenLis
             yield line
 
     try:
-        with open_file(path) as opened, io.TextIOWrapper(unpacked(opened, path), "utf-8") as text:
+        with open_file(path) as opened, io.TextIOWrapper(unpacked(opened, path), "utf-8-sig") as text:
             run = read_run(lines(text), where)
     except (UnicodeDecodeError, pa.ArrowException) as error:
         raise RetrieverError("run-file", f"{where}: cannot be read: {one_line(error)}; write it as UTF-8") from error

@@ -36,7 +36,8 @@ ROWS: list[Row] = [
 def as_csv(rows: Sequence[Row], delimiter: str = ",") -> bytes:
     """The rows as DuckDB and pandas write them: a null is an empty field, an empty text stands in quotes."""
     text = io.StringIO(newline="")
-    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerow(NAMES)
+    quoting = csv.QUOTE_ALL if delimiter == "\t" else csv.QUOTE_MINIMAL
+    csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=quoting).writerow(NAMES)
     for row in rows:
         fields = ("" if one is None else '"' + one.replace('"', '""') + '"' for one in row)
         text.write(delimiter.join(fields) + "\n")
@@ -125,6 +126,13 @@ def test_an_index_of_any_form(
     for other in (tmp_path / "corpus.parquet", tmp_path / "as" / name):
         assert main(["index", config(), "--corpus", str(other)]) == 0
         assert "exists already, nothing to do" in capsys.readouterr().out
+
+
+def test_a_tsv_without_quotes_has_a_document_in_each_line(config: Callable[..., str], tmp_path: Path) -> None:
+    texts = ['"fixed loop knot', "join two ropes", 'a road"', '"sheet bend"']
+    (tmp_path / "c.tsv").write_text("doc_id\ttext\n" + "".join(f"{place}\t{text}\n" for place, text in enumerate(texts)))
+    assert main(["index", config(), "--corpus", str(tmp_path / "c.tsv")]) == 0
+    assert [row["text"] for row in rows(tmp_path / "index")] == texts
 
 
 def test_an_index_of_a_corpus_on_s3(s3: S3Server, config: Callable[..., str], tmp_path: Path) -> None:

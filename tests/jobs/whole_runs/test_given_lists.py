@@ -87,7 +87,7 @@ def test_one_query_after_different_turns_has_no_list_of_its_own(config: Write, t
     retrieve = {"retrievers": {"given": {"kind": "trec", "path": "other.run"}}}
     log = {"path": "log.jsonl", "query_column": "query", "id_column": "id", "context_column": "turns"}
     rewrite = {"strategies": []}
-    (tmp_path / "other.run").write_text(run)
+    (tmp_path / "other.run").write_text("\ufeff" + run)
     lines(tmp_path / "log.jsonl", rows_of)
     path = config(log=log, retrieve=retrieve, rewrite=rewrite, evaluate={})
     with pytest.raises(RetrieverError) as error:
