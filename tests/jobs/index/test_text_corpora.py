@@ -36,8 +36,7 @@ ROWS: list[Row] = [
 def as_csv(rows: Sequence[Row], delimiter: str = ",") -> bytes:
     """The rows as DuckDB and pandas write them: a null is an empty field, an empty text stands in quotes."""
     text = io.StringIO(newline="")
-    quoting = csv.QUOTE_ALL if delimiter == "\t" else csv.QUOTE_MINIMAL
-    csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=quoting).writerow(NAMES)
+    csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow(NAMES)
     for row in rows:
         fields = ("" if one is None else '"' + one.replace('"', '""') + '"' for one in row)
         text.write(delimiter.join(fields) + "\n")

@@ -133,5 +133,5 @@ def test_a_table_that_is_no_judgements_is_refused(tmp_path: Path) -> None:
         (tmp_path / "q.csv").write_text(text)
         with pytest.raises(ConfigError, match=words):
             read_qrels(str(tmp_path / "q.csv"))
-    (tmp_path / "q.csv").write_text("l1\td1\t1\n")  # lines parted by tabs, whatever the name
-    assert read_qrels(str(tmp_path / "q.csv")).grades == {"l1": {"d1": 1}}
+    (tmp_path / "q.csv").write_text("l1\td1\t1\n")
+    assert read_qrels(str(tmp_path / "q.csv")).grades == {"l1": {"d1": 1}}  # lines parted by tabs, whatever the name

@@ -139,8 +139,7 @@ def test_arms_are_compared_by_the_judge(job: str, passages: dict[str, str]) -> N
     assert "short" not in found.frame.arms  # its lists end at two documents, and the judge's measures read three
     for arm in ("full", "original", "rrf"):
         own = [one for one in rows(run, "results") if one["arm"] == arm]
-        expected = means(run, own, passages)
-        assert [found.by_arm[arm, name].mean for name in found.frame.measures] == pytest.approx(expected)
+        assert [found.by_arm[arm, name].mean for name in found.frame.measures] == pytest.approx(means(run, own, passages))
     assert found.notes[0].startswith("judged by judge-70b")
     assert comparison_values(found)["judged_by"] == "judge-70b"
 

@@ -73,7 +73,7 @@ def test_a_grade_below_zero_is_pooled_and_not_judged(name: str, value: float | N
     grades, listed = {"a": -2, "b": 1, "c": 0}, ["a", "b", "c"]
     found = measured_lists(["nDCG@10", name], [(grades, listed)])[0, 1]
     grades = grades if value is not None else {doc_id: max(0, grade) for doc_id, grade in grades.items()}
-    run = {"7": {doc_id: 1 / rank for rank, doc_id in enumerate(listed, 1)}}
+    run = {"7": {"a": 3.0, "b": 2.0, "c": 1.0}}
     measured = ir_measures.iter_calc([ir_measures.parse_measure(name)], {"7": grades}, run)
     (alone,) = (one.value for one in measured if one.query_id == "7")
     assert found == alone == (alone if value is None else value)
