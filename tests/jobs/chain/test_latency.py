@@ -154,4 +154,5 @@ def test_percentiles_by_request_and_by_type(make: Make) -> None:
     assert (one.name, one.requests) == ("keyword (writer)", 4)
     assert one.percentiles == pytest.approx([2.5, 8.95, 9.79])
     assert [(row.name, row.requests, row.percentiles[0]) for row in found.by_type] == [("keywords", 2, 6.5), ("simple", 2, 1.5)]
+    assert found.elapsed is None
     assert page(run).row("cost", "keywords") == ["2", "6.500 s", "9.650 s", "9.930 s"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from cluster.costs import START_UP, entry
 from cluster.run.shards import File, manifests, read_manifest, write_table
 from cluster.storage import open_storage
 from jobs.chain.stages.write import Write
-from jobs.tables import COMMITTED, QUERIES, STORED, with_appended
+from jobs.tables import COMMITTED, ELAPSED, QUERIES, STORED, with_appended
 from tests.support.jobs.workers import fused, job, orderer, scored
 
 NAMES = st.sampled_from(["original", "core_content", "keyword"])
@@ -210,6 +211,19 @@ def test_candidates_are_written_where_they_are_to_be_kept(tmp_path_factory: pyte
         {"query_id": row["query_id"], "rank": rank, "doc_id": one["doc_id"], "score": one["score"]}
         for row in map(plain_row, rows) for rank, one in enumerate(row["candidates"], start=1)
     ]  # fmt: skip
+
+
+def test_each_query_has_the_seconds_since_its_shard_was_read(tmp_path: Path) -> None:
+    began = {"stage": "read", "quantity": ELAPSED, "amount": time.time() - 30}
+    table = block([ONE, ONE | {"query_id": "b"}])
+    place = table.schema.get_field_index("overhead")
+    field = table.schema.field(place)
+    answer = write(tmp_path, table.set_column(place, field, pa.array([[began], []], field.type)))
+    elapsed = {row["query_id"]: row for row in stored(tmp_path, "costs") if row["stage"] == ELAPSED}
+    assert {name: 30 <= row["latency"] < 90 for name, row in elapsed.items()} == {"a": True, "b": True}
+    assert {(row["seconds"], row["start"]) for row in elapsed.values()} == {(0.0, 3)}
+    manifest = read_manifest(answer["manifest"])
+    assert ELAPSED not in {*manifest.costs, *(name for amounts in manifest.storage.values() for name in amounts)}
 
 
 def test_a_shard_that_is_written_twice_counts_once(tmp_path: Path) -> None:

@@ -76,10 +76,13 @@ def test_keys_with_one_last_part_are_told_apart(arms: Make) -> None:
 
 def test_weights_and_routes_of_strategies_that_an_arm_lacks_are_left_out(arms: Make) -> None:
     found = arms(
-        fuse={"weights": {"keyword": 0.5, "keyword/bm25": 2, "general": 1}}, retrieve={"routes": {"keyword": ["bm25"]}}
+        {"arms": {"general, too": {"rewrite.strategies": ["general"]}}},
+        fuse={"weights": {"keyword": 0.5, "keyword/bm25": 2, "general": 1, "original+keyword": 0.5, "original+general": 2}},
+        retrieve={"routes": {"keyword": ["bm25"]}},
     )
     assert found["keyword"].config.fuse.weights == {"keyword": 0.5, "keyword/bm25": 2, "original": 0}
     assert found["general"].config.fuse.weights == {"general": 1, "original": 0}
+    assert found["general, too"].config.fuse.weights == {"general": 1, "original+general": 2}
     assert found["general"].config.retrieve.routes == {}
 
 
