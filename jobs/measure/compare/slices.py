@@ -20,6 +20,7 @@ from jobs.measure.frame import Frame
 from jobs.measure.judged_rows import database
 from jobs.measure.significance import FEW_QUERIES, false_discovery_rates
 from jobs.runs.folder import RunFolder
+from rewriters.classifier import load_rules
 from rewriters.normalise import normalise
 
 MOST_VALUES = 20  # of a log's column; the keys of rarer values are one slice
@@ -125,10 +126,10 @@ def _values(run: RunFolder, frame: Frame, name: str, base: Floats) -> tuple[Valu
         )
     if name == "frequency":
         return _frequency(run, frame)
-    if name == "query_type" and (found := _query_types(run, frame)) is not None:
-        return found, None
-    why = "no arm selects by it and the log has no such column" if name == "query_type" else "no such column was kept"
-    return [], f"no slices by {name}: {why}"
+    if name == "query_type" and not any(found := _query_types(run, frame)):
+        rules = load_rules("english")
+        return _by(frame.queries, rules.type_of), "query_type: by the rules for English, since no arm selects by it"
+    return (found, None) if name == "query_type" else ([], f"no slices by {name}: no such column was kept")
 
 
 def _of_log(name: str) -> str | None:
@@ -182,13 +183,13 @@ def _frequency(run: RunFolder, frame: Frame) -> tuple[Values, str | None]:
     )
 
 
-def _query_types(run: RunFolder, frame: Frame) -> Values | None:
+def _query_types(run: RunFolder, frame: Frame) -> Values:
     """Returns the type of each key's query: that of the log's column, else the one that the first selecting arm chose by."""
     columns = "any_value(query_type)" if _has_column(run, "query_type") else None
     if columns:
         return _looked_up(run, frame, "queries", columns)
     if "selections" not in run.tables:
-        return None
+        return []
     place = "CASE arm " + " ".join(f"WHEN {text_literal(arm)} THEN {n}" for n, arm in enumerate(frame.arms)) + " END"
     return _looked_up(run, frame, "selections", f"arg_min(query_type, {place}) FILTER (query_type IS NOT NULL)")
 

@@ -153,8 +153,10 @@ def test_query_types_are_the_logs_or_those_that_an_arm_selects_by(tmp_path: Path
     assert keys(found) == {"broad": 1, "vague": 1, NONE: 1}
     typed = [row | {"query_type": "own"} for row in queries]
     assert keys(sliced(tmp_path / "own", typed, ["query_type"], selections=selections)) == {"own": 3}
-    nothing = sliced(tmp_path / "none", queries, ["query_type"])
-    assert "no slices by query_type: no arm selects by it and the log has no such column" in nothing.notes
+    for name, given in (("none", None), ("adaptive", [one | {"query_type": None} for one in selections])):
+        by_rules = sliced(tmp_path / name, queries, ["query_type"], selections=given)
+        assert keys(by_rules) == {"keywords": 3}
+        assert "query_type: by the rules for English, since no arm selects by it" in by_rules.notes
 
 
 def test_a_rejected_row_has_no_value(tmp_path: Path) -> None:
