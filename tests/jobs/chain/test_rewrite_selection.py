@@ -107,11 +107,7 @@ def test_without_a_selection_there_is_none(record: Callable[..., RecordedSetting
 
 
 def test_the_choice_of_the_llm_stands_with_its_reason(record: Callable[..., RecordedSettings], tmp_path: Path) -> None:
-    answers = {
-        "green tea": "Keyword Rewriting: green, tea\nreason: it has terms",
-        "tea": "reason: it is clear",
-        "broken": "hm",
-    }
+    answers = {"green tea": "Keyword Rewriting: green, tea\nreason: it has terms", "tea": "reason: it is clear", "broken": "hm"}
     engine = record("r.jsonl", {query: {"dmqr_adaptive": answer} for query, answer in answers.items()})
     rewriting = Rewriting(load_pool(["general", "keyword"]), select=SelectAdaptive(kind="adaptive"))
     result = rewriter(engine, rewriting, tmp_path / "run", 1)(block(*answers))

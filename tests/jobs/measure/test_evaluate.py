@@ -21,14 +21,7 @@ from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.log.judgements import Judgements, Key
 from jobs.measure import judged_rows
-from jobs.measure.evaluate.evaluate import (
-    MEASURES,
-    Evaluation,
-    evaluate,
-    evaluation_notes,
-    evaluation_table,
-    evaluation_values,
-)
+from jobs.measure.evaluate.evaluate import MEASURES, Evaluation, evaluate, evaluation_notes, evaluation_table, evaluation_values
 from jobs.measure.original import fuse_original
 from jobs.measure.significance import paired_test
 from jobs.runs.folder import RunFolder
@@ -68,10 +61,7 @@ def runs(query_id: str, strategy: str, *doc_ids: str, retriever: str = "bm25") -
 
 
 OF_SHARD: dict[int, dict[str, list[dict[str, Any]]]] = {
-    0: {
-        "results": results("q1", "d1", "d2")[::-1],
-        "runs": runs("q1", "keyword", "d1") + runs("q1", "original", "x", "d2"),
-    },
+    0: {"results": results("q1", "d1", "d2")[::-1], "runs": runs("q1", "keyword", "d1") + runs("q1", "original", "x", "d2")},
     1: {"results": results("q3", "d4")},
     2: {},
 }

@@ -27,10 +27,7 @@ def side(tmp_path: Path) -> Side:
     """A run of two queries: one finds thirty documents, one three."""
 
     def make(name: str, keep: int, measures: list[str] | None = None, **settings: Any) -> RunFolder:
-        queries = [
-            Query("many", hits={("original", "bm25"): DOCS}),
-            Query("few", hits={("original", "bm25"): DOCS[7:10]}),
-        ]
+        queries = [Query("many", hits={("original", "bm25"): DOCS}), Query("few", hits={("original", "bm25"): DOCS[7:10]})]
         given = {"fuse": {"keep": keep}} | ({"evaluate": {"measures": measures}} if measures else {}) | settings
         return RunMaker(tmp_path / name)(queries, (), **given)
 

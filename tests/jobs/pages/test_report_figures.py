@@ -183,10 +183,7 @@ JOINED = [
     )
     for one in QUERIES
 ]  # fmt: skip
-TOGETHER = {
-    "bm25": {"kind": "local", "index": "nowhere", "together": True},
-    "dense": {"kind": "local", "index": "nowhere"},
-}
+TOGETHER = {"bm25": {"kind": "local", "index": "nowhere", "together": True}, "dense": {"kind": "local", "index": "nowhere"}}
 
 
 @pytest.mark.parametrize("keep_runs", [True, False])
