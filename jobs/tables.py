@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 
 from cluster.cause import one_line
 from cluster.costs import COST, COSTS, OVERHEAD
-from cluster.errors import RetrieverError
 from cluster.http import encodable
 from cluster.isolation import KilledWorkerError
 from jobs.llm_tables import ANSWER, CORRECTION, GRADE, JUDGEMENT, ROUND
@@ -238,11 +237,5 @@ def failed(stage: str, error: Exception) -> dict[str, object]:
 
 
 def with_failure(table: pa.Table, stage: str, error: Exception) -> pa.Table:
-    """Returns a block of one query with the row in errors of a stage's worker that raised.
-
-    Raises:
-        RetrieverError: the error is of the index, the server or the model, not of this query.
-    """
-    if isinstance(error, RetrieverError):
-        raise error
+    """Returns a block of one query with the row in errors of a stage's worker that raised."""
     return with_appended(table, "errors", [[failed(stage, error)]])

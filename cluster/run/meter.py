@@ -11,16 +11,16 @@ from typing import Any
 import pyarrow as pa
 
 from cluster import costs
-from cluster.errors import ClusterError
+from cluster.errors import ClusterError, DmqrError
 from cluster.isolation import Isolation, KilledWorkerError
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import block_totals
 from cluster.run.stage import BlockHalted, Stage, reporting_to, shard_of
 from cluster.storage.traffic import take_traffic
 
-# What a worker raises that no row of its block has caused. Of storage: an OSError where the disk is full, the file system
-# broken or the store away (UnavailableError), a ClusterError where it refuses (expired credentials, rights, a certificate).
-_NOT_OF_A_ROW = (BlockHalted, OSError, ClusterError)
+# Errors that no row of the block has caused: a full disk, storage that is away (OSErrors), and what a person has to correct,
+# such as an index, a key or a server that was waited for already. Halving the block would wait for it once more per half.
+_NOT_OF_A_ROW = (BlockHalted, OSError, DmqrError)
 _TURN_SECONDS = 0.2  # between two questions whether a block may start
 
 

@@ -38,8 +38,8 @@ class Stage:
     pool: Pool | None = None  # None: the worker is stateless and built for each block, in any process
     concurrent_blocks: int = 1  # in flight per worker, each on a thread of its own
     retries: int = 3  # of a block whose worker died
-    # Called with one row on which the worker raised; returns the stage's output row, with the error in its column `errors`,
-    # or raises if the row did not cause the error. None: the stage fails.
+    # Called with one row on which the worker raised, but for a DmqrError or an OSError; returns the stage's output row, with
+    # the error in its column `errors`. None: the stage fails.
     fallback: Callable[[pa.Table, Exception], pa.Table] | None = None
     # Called with an input block and its output block; returns counts of what was added, for the progress before the commit.
     counts: Callable[[pa.Table, pa.Table], Mapping[str, int]] | None = None

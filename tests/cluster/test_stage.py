@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cluster.costs import COSTS, START_UP, BusyTime, entry
-from cluster.errors import ClusterError, UnavailableError
+from cluster.errors import ClusterError, RetrieverError, RewriterError, UnavailableError
 from cluster.run.meter import Meter
 from cluster.run.pool_sizes import Pool
 from cluster.run.stage import Stage, heartbeat, reporting_to
@@ -199,24 +199,35 @@ def test_a_fallback_may_say_that_it_is_not_the_rows_fault() -> None:
 
 
 class Away(Double):
-    """Fails as a bad row does, as often as it is told, and from then on as storage that is away does."""
+    """Fails as a bad row does, as often as it is told, and from then on with another error."""
 
-    def __init__(self, failures: int) -> None:
+    def __init__(self, failures: int, error: Exception) -> None:
         super().__init__()
-        self._failures = failures
+        self._failures, self._error = failures, error
 
     def __call__(self, table: pa.Table) -> pa.Table:
         self._failures -= 1
         if self._failures == -2:
-            pytest.fail("asked again, though storage is away")
-        raise ValueError("a bad row") if self._failures >= 0 else UnavailableError("s3://night: no answer for 120 s")
+            pytest.fail("asked again after an outage was waited for")
+        raise ValueError("a bad row") if self._failures >= 0 else self._error
 
 
+OUTAGES = [
+    UnavailableError("s3://night: no answer for 120 s"),  # storage
+    RetrieverError("server-away", "retrieve.retrievers.bm25: no good answer"),  # Elasticsearch, an encoder, a reranker
+    RewriterError("server-access", "engine 'openai': HTTP 401"),
+    ClusterError("storage-refused", "s3://night: AccessDenied"),
+]
+
+
+@pytest.mark.parametrize("rows", [1, 40])
 @pytest.mark.parametrize("failures", [0, 1, 2])
-def test_storage_that_is_away_is_no_row_s_fault(failures: int) -> None:
-    stage = Stage("double", Away, {"failures": failures}, IN, OUT, fallback=zero)
-    with pytest.raises(UnavailableError, match="no answer for 120 s"):
-        Meter(stage, start=1)(block(*range(40)))
+@pytest.mark.parametrize("error", OUTAGES, ids=lambda error: error.code)
+def test_an_outage_is_no_row_s_fault_and_is_waited_for_once(error: Exception, failures: int, rows: int) -> None:
+    stage = Stage("double", Away, {"failures": min(failures, rows - 1), "error": error}, IN, OUT, fallback=zero)
+    with pytest.raises(type(error)) as raised:
+        Meter(stage, start=1)(block(*range(rows)))
+    assert raised.value is error
 
 
 # ---------------------------------------------------------------- several blocks at a time, and the end

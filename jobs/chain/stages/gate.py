@@ -129,6 +129,6 @@ def gated_rows(table: pa.Table) -> dict[tuple[int, int], Gated]:
 
 
 def without_gate(table: pa.Table, error: Exception) -> pa.Table:
-    """Returns a query on which the gate failed, which is rewritten, with a row in errors; RetrieverErrors are raised."""
+    """Returns a query on which the gate failed, which is rewritten, with a row in errors."""
     table = with_failure(table, GATE_STAGE, error)
     return with_columns(table, Gating.ADDS, (pa.array([[]], field.type) for field in Gating.ADDS))

@@ -305,6 +305,6 @@ def _row_texts(queries: Sequence[str], rewrites: Sequence[Any], reading: Reading
 
 
 def without_lists(table: pa.Table, error: Exception) -> pa.Table:
-    """Returns a query on which a retriever failed, without lists and with a row in errors; RetrieverErrors are raised."""
+    """Returns a query on which a retriever failed, without lists and with a row in errors."""
     table = without_columns(with_failure(table, "retrieve", error), Retrieve.DROPS)
     return with_columns(table, Retrieve.ADDS, (pa.array([[]], field.type) for field in Retrieve.ADDS))

@@ -204,6 +204,6 @@ def _score(
 
 
 def without_scores(table: pa.Table, error: Exception) -> pa.Table:
-    """Returns a query on which a reranker failed, without scores and with a row in errors; RetrieverErrors are raised."""
+    """Returns a query on which a reranker failed, without scores and with a row in errors."""
     table = with_failure(table, "rerank", error)
     return with_columns(table, Score.ADDS, [pa.nulls(table.num_rows, pa.list_(PAIR_SCORE))])

@@ -230,5 +230,3 @@ def test_a_query_that_a_retriever_fails_on_has_no_lists_and_a_row_in_errors() ->
     assert (row["runs"], row["similarity"], row["stored"]) == ([], None, [])
     ((stage, reason, message),) = [(one["stage"], one["reason"], one["message"]) for one in row["errors"]]
     assert (stage, reason, message) == ("retrieve", "failed", "RuntimeError: odd text")
-    with pytest.raises(RetrieverError):
-        without_lists(block(ROWS[1]), RetrieverError("server-away", "the server is gone"))

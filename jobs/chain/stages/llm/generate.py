@@ -162,6 +162,6 @@ def _wrong_citation(of: Generation, wrong: Sequence[int], shown: int, text: str)
 
 
 def without_answers(table: pa.Table, error: Exception) -> pa.Table:
-    """Returns a query on which the stage failed, without answers and with a row in errors; RetrieverErrors are raised."""
+    """Returns a query on which the stage failed, without answers and with a row in errors."""
     table = with_failure(table, "answer", error)
     return with_columns(table, Generate.ADDS, [pa.array([[]] * table.num_rows, pa.list_(ARM_ANSWER))])

@@ -287,6 +287,6 @@ def named_sentences(said: str, sentences: int) -> list[int] | None:
 
 
 def without_grades(table: pa.Table, error: Exception) -> pa.Table:
-    """Returns a query on which the stage failed, ungraded and with a row in errors; RetrieverErrors are raised."""
+    """Returns a query on which the stage failed, ungraded and with a row in errors."""
     table = with_failure(table, "grade", error)
     return with_columns(table, Grade.ADDS, (pa.array([[]] * table.num_rows, field.type) for field in Grade.ADDS))

@@ -259,6 +259,6 @@ class Iterate:
 
 
 def without_rounds(table: pa.Table, error: Exception) -> pa.Table:
-    """Returns a query on which the stage failed, as it was before, with a row in errors; RetrieverErrors are raised."""
+    """Returns a query on which the stage failed, as it was before, with a row in errors."""
     table = with_failure(table, "iterate", error).drop_columns(list(Iterate.DROPS))
     return with_columns(table, Iterate.ADDS, [pa.array([[]] * table.num_rows, field.type) for field in Iterate.ADDS])

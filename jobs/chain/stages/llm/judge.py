@@ -231,6 +231,6 @@ def _named(asked: _JudgementAsked) -> str:
 
 
 def without_judgements(table: pa.Table, error: Exception) -> pa.Table:
-    """Returns a query on which the stage failed, without judgements and with a row in errors; RetrieverErrors are raised."""
+    """Returns a query on which the stage failed, without judgements and with a row in errors."""
     table = with_failure(table, "judge", error)
     return with_columns(table, Judge.ADDS, [pa.array([[]] * table.num_rows, pa.list_(JUDGEMENT))])

@@ -127,5 +127,5 @@ class SearchWeb:
 
 
 def without_hits(table: pa.Table, error: Exception) -> pa.Table:
-    """Returns a query on which the stage failed, as it was before, with a row in errors; RetrieverErrors are raised."""
+    """Returns a query on which the stage failed, as it was before, with a row in errors."""
     return with_failure(table, "web", error)
