@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from typing import Any
 
 from cluster.errors import RetrieverError
@@ -93,24 +94,20 @@ class BulkLoader:
 
         said = "an answer that lacks documents"
         with self._connection.client(f"POST /{self._index}/_bulk") as client:
-            results = streaming_bulk(
-                client,
-                list(left.values()),
-                chunk_size=_DOCUMENTS,
-                max_chunk_bytes=_BYTES,
-                raise_on_error=False,
-                index=self._index,
-                filter_path=_FILTER,
-            )
-            for created, result in results:
-                item = result["create"]
-                kind = (item.get("error") or {}).get("type")
-                if created or item["status"] == _CONFLICT:
-                    left.pop(item["_id"])
-                elif item["status"] in BUSY:
-                    said = f"documents were answered {item['status']} {kind}"
-                else:
-                    raise self._refusal(item)
+            results: Any = streaming_bulk(
+                client, list(left.values()), chunk_size=_DOCUMENTS, max_chunk_bytes=_BYTES, raise_on_error=False,
+                index=self._index, filter_path=_FILTER,
+            )  # fmt: skip
+            with closing(results):  # by this thread: the library's OpenTelemetry span would end in another context
+                for created, result in results:
+                    item = result["create"]
+                    kind = (item.get("error") or {}).get("type")
+                    if created or item["status"] == _CONFLICT:
+                        left.pop(item["_id"])
+                    elif item["status"] in BUSY:
+                        said = f"documents were answered {item['status']} {kind}"
+                    else:
+                        raise self._refusal(item)
         if left:
             raise ServerUnavailable(said, overloaded=True)
 

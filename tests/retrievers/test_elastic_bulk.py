@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from elasticsearch import helpers
 
 from cluster import outages
 from cluster.errors import RetrieverError
@@ -160,6 +161,23 @@ def test_a_refused_document_is_named_in_one_line(server: Server) -> None:
     with pytest.raises(RetrieverError, match=words):
         load(connected(), DOCUMENTS[:4])
     assert proxy.seen["_bulk"] == 1
+
+
+def test_the_library_s_loop_ends_in_the_thread_that_began_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its OpenTelemetry span is closed with it; elsewhere that is two stack traces "Failed to detach context"."""
+    error, real, closed = {"type": "document_parsing_exception"}, helpers.streaming_bulk, []
+
+    def watched(*arguments: Any, **options: Any) -> Iterator[Any]:
+        try:
+            yield from real(*arguments, **options)
+        finally:
+            closed.append(threading.current_thread().name)
+
+    monkeypatch.setattr(helpers, "streaming_bulk", watched)
+    server(lambda request: created(ids(request)[:2], status=400, error=error))
+    with pytest.raises(RetrieverError):
+        load(connected(), DOCUMENTS[:4])
+    assert closed == ["bulk_0"]
 
 
 @pytest.mark.parametrize(
