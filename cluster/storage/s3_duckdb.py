@@ -9,7 +9,6 @@ DuckDB's reader, 17 CPU s and 1,216 MB through a pyarrow dataset, 17 CPU s and 4
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
@@ -20,6 +19,7 @@ import duckdb
 import fsspec
 
 from cluster.errors import LogError, UnavailableError
+from cluster.storage.copies import cache_folder, work_folder
 from cluster.storage.s3_file import BLOCK, PerThread
 
 _MACROS = """
@@ -139,9 +139,9 @@ def bounded_duckdb(
 def _bounded(bounds: _Bounds) -> Iterator[duckdb.DuckDBPyConnection]:
     memory, threads, ordered, block = bounds
     with (
-        tempfile.TemporaryDirectory(prefix="dmqr-duckdb-") as folder,
+        work_folder() as folder,
         open_duckdb(
-            {"memory_limit": memory, "temp_directory": folder, "threads": threads, "preserve_insertion_order": ordered},
+            {"memory_limit": memory, "temp_directory": str(folder), "threads": threads, "preserve_insertion_order": ordered},
             block,
         ) as connection,
     ):
@@ -153,8 +153,9 @@ def no_room(what: str, error: duckdb.Error, memory: str, remedy: str) -> LogErro
     why = reason(error)
     if isinstance(error, duckdb.OutOfMemoryException) and "max_temp_directory_size" not in str(error):
         return LogError("disk-space", f"{what}: it needs more memory than its {memory} ({why}); {remedy}")
-    where = tempfile.gettempdir()
-    return LogError("disk-space", f"{what} (memory_limit {memory}, temporary files in {where}): {why}; free space there")
+    return LogError(
+        "disk-space", f"{what} (memory_limit {memory}, temporary files in {cache_folder()}): {why}; free space there"
+    )
 
 
 def reason(error: Exception) -> str:

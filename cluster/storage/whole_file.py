@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from cluster.storage import open_storage, remote
+from cluster.storage.copies import work_folder
 
 
 @contextmanager
@@ -22,8 +22,8 @@ def written(path: str) -> Iterator[Path]:
     """
     target = Path(path)
     if remote(path) or (target.exists() and not target.is_file()):
-        with tempfile.TemporaryDirectory(prefix="dmqr-written-") as folder:
-            temporary = Path(folder, "written")
+        with work_folder() as folder:
+            temporary = folder / "written"
             yield temporary
             if remote(path):
                 bucket, _, key = path.removeprefix("s3://").partition("/")

@@ -11,16 +11,15 @@ import datetime
 import hashlib
 import json
 import re
-import tempfile
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from cluster.errors import ConfigError
 from cluster.run.shards import committed_tables
 from cluster.storage import Storage, open_storage
+from cluster.storage.copies import work_folder
 from jobs.export.rows import write_rows
 from jobs.runs.folder import RunFolder
 
@@ -75,9 +74,9 @@ def export_version(storage: Storage, run: RunFolder, hits: int, phase: Callable[
     version, existed = _read(storage, run_id), True
     if version is None:
         key = f"rows-{uuid.uuid4().hex[:12]}.parquet"
-        with tempfile.TemporaryDirectory(prefix="dmqr-export-") as folder:
+        with work_folder() as folder:
             phase("making rows")
-            path = Path(folder, key)
+            path = folder / key
             counts = write_rows(run, hits, path)
             phase("storing rows")
             storage.upload(path, f"{run_id}/{key}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from cluster.run.pool_sizes import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
 from cluster.run.shards import SUCCESS, check_inputs, read_plan
 from cluster.storage import open_storage
+from cluster.storage.copies import work_folder
 from jobs.chain.arms.judging import most_judgements
 from jobs.chain.arms.requests import most_requests
 from jobs.config.collections import strategies_in
@@ -89,7 +89,7 @@ def _draft(prepared: Prepared, progress: LiveDisplay, stack: ExitStack) -> _Draf
         return _Draft(stored.counts, queries, stored.head, rewritten, stored=True)
     check_indexes_unchanged(prepared)
     progress.phase("reading the log")
-    folder = open_storage(stack.enter_context(tempfile.TemporaryDirectory(prefix="dmqr-plan-")))
+    folder = open_storage(str(stack.enter_context(work_folder())))
     log = dedup(prepared.files, prepared.columns, folder, prepared.config.cluster.shard_size)
     queries = PlannedQueries(folder, log.shards, log.tables)
     return _Draft(log.counts, queries, log.head, rewritten_share(work, queries), stored=False)

@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import shlex
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from cluster.errors import ConfigError, RewriterError
 from cluster.run.job_server import JobServer
 from cluster.storage import remote
+from cluster.storage.copies import work_folder
 from jobs.chain.arms.arms import arms_of
 from jobs.config.config import Config
 from jobs.job.prepare import read_prices
@@ -133,10 +133,10 @@ def submit(server: JobServer, job: Submission) -> Submitted:
                 return Submitted(working.id, is_new=False)
             lost = working.id, run
         job_id = next_id(jobs, job.base)
-        with tempfile.TemporaryDirectory(prefix="dmqr-submit-") as folder:
+        with work_folder() as folder:
             path = Path(job.config_path)
-            place = write_package(Path(folder), job.sent, path.name, path.with_name("prices.yaml"))
-            environment = {"working_dir": folder, **{name: list(listed) for name, listed in job.packages.items()}}
+            place = write_package(folder, job.sent, path.name, path.with_name("prices.yaml"))
+            environment = {"working_dir": str(folder), **{name: list(listed) for name, listed in job.packages.items()}}
             entrypoint = shlex.join(["python", "-m", "jobs", job.verb, place])
             if server.submit(job_id, entrypoint, environment, job.metadata):
                 return Submitted(job_id, is_new=True, lost=lost)

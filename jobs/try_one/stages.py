@@ -6,7 +6,6 @@ The workers are those of a run (`jobs/chain/pipeline.py`), in a temporary folder
 from __future__ import annotations
 
 import difflib
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from cluster.errors import ClusterError, ConfigError
 from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
+from cluster.storage.copies import work_folder
 from jobs.chain.completions import Completions
 from jobs.chain.cuts import cuts_of
 from jobs.chain.search_texts import query_texts
@@ -69,7 +69,7 @@ class LoadedConfig:
         self._meters: list[Meter] = []
         self._tried = 0
         with ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dmqr-try-"))
+            folder = str(stack.enter_context(work_folder()))
             self._prepared = prepare_query(config, config_file, folder, ready)
             given.check(self._prepared.columns, config_file)
             job = run_of(self._prepared)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 from cluster.errors import ClusterError
 from cluster.run.shards import File, Plan, put_plan
 from cluster.storage import Storage, open_storage
+from cluster.storage.copies import work_folder
 from cluster.storage.prefetch import prefetch
 from jobs.job.prepare import Prepared
 from jobs.log.dedup import LogSummary, dedup
@@ -22,8 +23,10 @@ class Draft(NamedTuple):
     """The deduplicated log, before the plan is stored."""
 
     log: LogSummary
-    folder: tempfile.TemporaryDirectory[str] | None
-    """The temporary folder of its files, deleted with the draft; None: they are in the run's folder already."""
+    folder: Path | None
+    """The temporary folder of its files; None: they are in the run's folder already."""
+    stack: ExitStack
+    """Removes the folder; closed by `store_plan`."""
 
 
 def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:
@@ -37,10 +40,11 @@ def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:
     Raises:
         LogError: the log has no usable query, or cannot be read.
     """
-    folder = tempfile.TemporaryDirectory(prefix="dmqr-plan-") if local else None
-    storage = open_storage(folder.name) if folder else prepared.storage
-    log = dedup(prepared.files, prepared.columns, storage, prepared.config.cluster.shard_size, local=local)
-    return Draft(log, folder)
+    with ExitStack() as stack:
+        folder = stack.enter_context(work_folder()) if local else None
+        storage = open_storage(str(folder)) if folder else prepared.storage
+        log = dedup(prepared.files, prepared.columns, storage, prepared.config.cluster.shard_size, local=local)
+        return Draft(log, folder, stack.pop_all())
 
 
 def check_unfinished(plan: Plan | None, storage: Storage) -> None:
@@ -67,11 +71,12 @@ def store_plan(prepared: Prepared, draft: Draft) -> Plan:
 
     def upload(file: File) -> None:
         if folder is not None:
-            storage.upload(Path(folder.name, file.key), file.key)
+            storage.upload(folder / file.key, file.key)
 
     files = [file for files in log.tables.values() for file in files]
-    for _ in prefetch(upload, files, UPLOADS_IN_FLIGHT):
-        pass
+    with draft.stack:
+        for _ in prefetch(upload, files, UPLOADS_IN_FLIGHT):
+            pass
     size = prepared.config.cluster.shard_size
     return put_plan(storage, Plan(prepared.inputs, log.counts, size, log.tables, log.shards, VERSION, log.head))
 
