@@ -128,6 +128,7 @@ def index(
     settings: Settings | None = None,
     /,
     *,
+    replace: bool = False,
     progress: OnProgress | None = None,
     **overrides: Any,
 ) -> list[dict[str, Any]]:
@@ -137,6 +138,7 @@ def index(
         config: as of `run`.
         corpus: files or folders; with `retrieve.collections` NAME=PATH; None: those that the config names (`corpus.path`).
         settings: as of `run`.
+        replace: whether an index of another corpus is replaced, which is refused otherwise.
         progress: as of `run`; it is told the phase alone.
         overrides: as of `run`.
 
@@ -149,7 +151,7 @@ def index(
     given = _config(config, settings, overrides)
     paths = [os.fspath(corpus)] if isinstance(corpus, str | os.PathLike) else [os.fspath(one) for one in corpus or ()]
     with told_progress(progress) as told:
-        return list(build(given, paths, told))
+        return list(build(given, paths, told, replace=replace))
 
 
 def rewrite(

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from cluster.cause import cause
 from cluster.errors import DmqrError, UnavailableError
-from jobs.cli.refusal import other_python, say
+from jobs.cli.refusal import other_python, say, with_command
 
 try:
     from jobs.cli import verbs
@@ -77,6 +77,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         function = getattr(verbs, name, None) or _of_own_file(name)
         return int(function(options))
     except DmqrError as error:
+        error.line = with_command(error.line, options)
         return say(options.verb, error, error.exit_code)
     except KeyboardInterrupt:
         return say(options.verb, "interrupted; start it again", 130)

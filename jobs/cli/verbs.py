@@ -33,7 +33,7 @@ def index(options: argparse.Namespace) -> int:
 
     config = load(options)
     with logged("index") as (progress, _):
-        built = index(config, options.corpus, progress)
+        built = index(config, options.corpus, progress, replace=options.replace, dry_run=options.dry_run)
         warn(encoder_warnings(config, reranker=False))
     for name, one in config.retrieve.retrievers.items():
         if not one.indexed(name):

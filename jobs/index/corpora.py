@@ -37,7 +37,7 @@ class NamedCorpus(NamedTuple):
     paths: list[str]
     columns: CorpusSettings
     retrievers: dict[str, RetrieverSettings]
-    key: str = "--corpus"
+    key: str
 
     @property
     def shown_paths(self) -> str:
@@ -58,7 +58,7 @@ def named_corpora(config: Config, corpus: Sequence[str]) -> list[NamedCorpus]:
     """
     retrieve = config.retrieve
     if not retrieve.collections:
-        return [NamedCorpus("", list(corpus), config.corpus, all_indexed(retrieve.retrievers))]
+        return [one._replace(paths=list(corpus), key="--corpus") for one in _own(config)]
     paths: dict[str, list[str]] = {}
     for word in corpus:
         name, equals, path = word.partition("=")
@@ -69,22 +69,14 @@ def named_corpora(config: Config, corpus: Sequence[str]) -> list[NamedCorpus]:
                 "argument", f"--corpus {word}: names no collection of the config; write it as {first}=PATH{known}"
             )
         paths.setdefault(name, []).append(path)
-    return [
-        NamedCorpus(
-            name,
-            paths.get(name, []),
-            one.corpus or config.corpus,
-            all_indexed({key: retrieve.retrievers[key] for key in one.retrievers}),
-        )
-        for name, one in retrieve.collections.items()
-    ]
+    return [one._replace(paths=paths.get(one.collection, []), key="--corpus") for one in _own(config)]
 
 
 def configured_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
     """Returns the corpora that configs name, of a job's arms each once, with what is built of them for any of the configs."""
     found: dict[str, NamedCorpus] = {}
     for config in configs:
-        for one in _own(config):
+        for one in (own for own in _own(config) if own.paths and own.retrievers):
             known = json.dumps([one.collection, one.columns.model_dump()], sort_keys=True)
             whole = found.setdefault(known, one._replace(retrievers={}))
             for key, settings in one.retrievers.items():
@@ -122,19 +114,13 @@ def job_configs(config: Config) -> list[Config]:
 
 
 def _own(config: Config) -> list[NamedCorpus]:
-    """Returns the corpora that a config names."""
-    retrieve, corpus = config.retrieve, config.corpus
-    if not retrieve.collections:
-        every = all_indexed(retrieve.retrievers)
-        return [NamedCorpus("", corpus.paths, corpus, every, "corpus.path")] if corpus.paths and every else []
-    return [
-        NamedCorpus(
-            name,
-            one.corpus.paths,
-            one.corpus,
-            all_indexed({key: retrieve.retrievers[key] for key in one.retrievers}),
-            f"retrieve.collections.{name}.corpus.path",
-        )
-        for name, one in retrieve.collections.items()
-        if one.corpus is not None and one.corpus.paths
-    ]
+    """Returns the corpora of a config, also those that it names no paths of."""
+    retrievers = config.retrieve.retrievers
+    if not config.retrieve.collections:
+        return [NamedCorpus("", config.corpus.paths, config.corpus, all_indexed(retrievers), "corpus.path")]
+    found = []
+    for name, one in config.retrieve.collections.items():
+        paths, key = one.corpus.paths if one.corpus else [], f"retrieve.collections.{name}.corpus.path"
+        mine = all_indexed({retriever: retrievers[retriever] for retriever in one.retrievers})
+        found.append(NamedCorpus(name, paths, one.corpus or config.corpus, mine, key))
+    return found

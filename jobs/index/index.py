@@ -18,6 +18,7 @@ from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
 from jobs.index import actors as index_actors
+from jobs.index.compare import planned_builds, shown_progress
 from jobs.index.corpora import NamedCorpus, check_indexes, configured_corpora, job_configs, named_corpora
 from jobs.index.source_notes import note_source, source_of
 from jobs.index.sources import passages
@@ -108,12 +109,15 @@ def _put(storage: S3Storage, work: Path, lease: Lease, show: Progress) -> set[st
     return {path.relative_to(work).parts[0] for path in files}
 
 
-def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[dict[str, Any]]:
+def index(
+    config: Config, corpus: Sequence[str], progress: LiveDisplay, *, replace: bool = False, dry_run: bool = False
+) -> list[dict[str, Any]]:
     """Builds every index of the config, unless it exists with the same corpus and settings.
 
     `corpus` has paths and URLs: tables (Parquet, lines of JSON, CSV), documents (text, Markdown, HTML, PDF), and folders of
     either; with collections each after the name of one: `law=PATH`. Without any they are those that the config and its arms
-    name, for the indexes of them all. Collections that are not named stay as they are.
+    name, for the indexes of them all. Collections that are not named stay as they are. With `replace` an index of another
+    corpus is replaced; with `dry_run` nothing is built, and `done` says what would be done.
 
     Returns:
         For each index `index` (its place), `collection` (where there are any), `documents` (their number), `without_text`
@@ -121,7 +125,7 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
         none) and `done` (it all in words).
 
     Raises:
-        RetrieverError: the corpus cannot be read, or an index cannot be built.
+        RetrieverError: the corpus cannot be read, or an index cannot be built, or is of another corpus.
         ConfigError: a corpus is of no collection.
     """
     every = all_indexed(config.retrieve.retrievers)
@@ -134,7 +138,12 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
             "argument", "--corpus: is missing, and the config names no corpus (corpus.path); give one, or name it there"
         )
     check_indexes(corpora)
-    return [row for one in corpora if one.paths for row in built_of(config, one, progress)]
+    corpora = [one for one in corpora if one.paths]
+    if dry_run or not replace:
+        planned = [_named(one) | row for one in corpora for row in planned_builds(one, progress, dry_run=dry_run)]
+        if dry_run:
+            return planned
+    return [row for one in corpora for row in built_of(config, one, progress)]
 
 
 def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, replace: bool = True) -> list[dict[str, Any]]:
@@ -143,7 +152,6 @@ def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, repl
     Raises:
         RetrieverError: As of `index`; its code is `index-busy` where another process builds one of them.
     """
-    named = {"collection": corpus.collection} if corpus.collection else {}
     indexes, source = index_builds(corpus.retrievers), source_of(corpus)
     with work_folder() as folder:
         prepared = passages(
@@ -159,7 +167,12 @@ def built_of(config: Config, corpus: NamedCorpus, progress: LiveDisplay, *, repl
         {"index": name, "documents": 0, "done": why, "without_text": 0, "replaced": None} for name, why in indexes.left.items()
     ]
     notes = "".join(f"; {note}" for note in prepared.notes)
-    return [named | one | {"done": f"{one['done']}{notes}"} for one in built]
+    return [_named(corpus) | one | {"done": f"{one['done']}{notes}"} for one in built]
+
+
+def _named(corpus: NamedCorpus) -> dict[str, str]:
+    """Returns the collection of a row, where there are any."""
+    return {"collection": corpus.collection} if corpus.collection else {}
 
 
 def _build(config: Config, given: BuildInputs, one: IndexBuild, progress: LiveDisplay) -> dict[str, Any]:
@@ -170,11 +183,6 @@ def _build(config: Config, given: BuildInputs, one: IndexBuild, progress: LiveDi
         in_bucket = one if isinstance(one, FolderBuild) and remote(one.folder) else None
         summary: Summary = one.build(given) if in_bucket is None else build_on_s3(in_bucket, given)
     return {"index": one.shown(summary), "documents": summary.documents} | _done(summary)
-
-
-def shown_progress(progress: LiveDisplay, what: str) -> Progress:
-    """Returns what shows the phase, the amount done and the total of what is done with something."""
-    return lambda phase, done, total: progress.phase(f"{what}: {phase} {done:,}/{total:,}")
 
 
 def _done(summary: Summary) -> dict[str, Any]:

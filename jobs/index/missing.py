@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from cluster.errors import RetrieverError
-from cluster.plugins import own_errors
 from cluster.run.lease import holder
 from cluster.storage import remote
-from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
+from jobs.index.compare import ComparedCorpus, keeps_note, known_index
 from jobs.index.corpora import NamedCorpus, check_indexes, configured_corpora
-from jobs.index.index import built_of, shown_progress
-from jobs.index.source_notes import index_entry, note_source, noted_source, source_of
-from jobs.index.sources import passages
+from jobs.index.index import built_of
+from jobs.index.source_notes import index_entry
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.logs import event
-from retrievers.corpora.builds import CorpusNote, builder_of, index_builds
-from retrievers.corpora.corpus import Content, content_of
-from retrievers.corpora.files import corpus_files, corpus_schema
+from retrievers.corpora.builds import index_builds
 from retrievers.kinds import RetrieverSettings
 from retrievers.local.build_folder import is_being_built
 from retrievers.local.fields import local_indexes
@@ -52,7 +47,6 @@ def ready_indexes(configs: Sequence[Config], progress: LiveDisplay) -> None:
     corpora = [_IndexedCorpus(one, progress) for one in found]
     for one in corpora:  # refuse before anything is built
         one.missing()
-        one.check_noted()
     for one in corpora:
         one.ready(configs[0])
 
@@ -61,17 +55,9 @@ def _known_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
     """Returns the corpora of local indexes, and of those that keep notes, with the retrievers of these alone."""
     found = []
     for one in configured_corpora(configs):
-        known = {
-            name: retriever
-            for name, retriever in one.retrievers.items()
-            if _is_local(retriever) or hasattr(builder_of(retriever), "noted_corpus")
-        }
+        known = {name: retriever for name, retriever in one.retrievers.items() if keeps_note(retriever)}
         found += [one._replace(retrievers=known)] if known else []
     return found
-
-
-def _is_local(settings: RetrieverSettings) -> bool:
-    return settings.folder is not None
 
 
 class _IndexedCorpus:
@@ -79,18 +65,15 @@ class _IndexedCorpus:
 
     def __init__(self, corpus: NamedCorpus, progress: LiveDisplay) -> None:
         self._corpus, self._progress = corpus, progress
-        self._shown = corpus.shown_paths
-        self._local = {name: one for name, one in corpus.retrievers.items() if _is_local(one)}
-        self._source = source_of(corpus)
-        self._content: Content | None = None
-        self._checked: set[str] = set()
+        self._compared = ComparedCorpus(corpus, progress)
+        self._checked: set[str] = set()  # places of indexes
 
     def ready(self, config: Config) -> None:
         """Builds what is missing, and checks what is there, also what others have built meanwhile."""
         while missing := self.missing():
             folders = local_indexes(missing)
             for folder in folders:
-                words = f"index {folder}: there is none yet; it is built from {self._shown} ({self._corpus.key})"
+                words = f"index {folder}: there is none yet; it is built from {self._corpus.shown_paths} ({self._corpus.key})"
                 event("index", words, index=folder, corpus=self._corpus.paths)
             try:
                 built = built_of(config, self._corpus._replace(retrievers=missing), self._progress, replace=False)
@@ -106,61 +89,23 @@ class _IndexedCorpus:
     def missing(self) -> dict[str, RetrieverSettings]:
         """Returns the retrievers of indexes that are not there; checks the other indexes."""
         found = {}
-        for name, one in self._local.items():
-            for folder in local_indexes({name: one}):
-                entry = index_entry(folder)
-                if entry is None:
-                    found[name] = one
-                elif folder not in self._checked:
-                    known = CorpusNote(entry["corpus"], entry["documents"], noted_source(folder, entry["corpus"]))
-                    self._check(f"index {folder}", known, partial(note_source, folder))
-                    self._checked.add(folder)
-        return found
-
-    def check_noted(self) -> None:
-        """Checks the indexes that keep notes; says of one without a note that its corpus is not known."""
         for name, one in self._corpus.retrievers.items():
-            if name in self._local:
-                continue
             (build,) = index_builds({name: one}).builds
             if build.place in self._checked:
                 continue
-            self._checked.add(build.place)
-            builder, where = builder_of(one), f"retrieve.retrievers.{name}: index {build.place}"
-            with own_errors(type(one), "noted_corpus failed", RetrieverError, f"retrieve.retrievers.{name}"):
-                known = builder.noted_corpus(name, one)
+            known = known_index(name, one)
             if known is None:
-                of = f"{self._shown} ({self._corpus.key})"
-                words = f"{where}: was not built by dmqr index, so whether it is of {of} is not known"
-                event("warning", words, logging.WARNING)
+                found[name] = one
+                continue
+            self._checked.add(build.place)
+            if known.note is not None:
+                if (source := self._compared.check(known.shown, known.note)) is not None:
+                    known.put_source(source)
             else:
-                self._check(where, known, partial(builder.note_source, name, one))
-
-    def _check(self, index: str, known: CorpusNote, note: Callable[[str], object]) -> None:
-        """Checks that an index, by what it knows of its corpus, is of this one; then notes the files there."""
-        corpus = self._corpus
-        if self._source is None:
-            words = f"{corpus.key}: {self._shown} is not here, so whether {index} is of it is not known"
-            event("warning", words, logging.WARNING)
-            return
-        if known.source == self._source:
-            return
-        content = self._content = self._content or self._read()
-        if content.hash != known.content:
-            raise RetrieverError(
-                "index-other",
-                f"{index}: was built from another corpus ({known.documents:,} documents) than {self._shown} "
-                f"({content.documents:,}; {corpus.key}); build it anew with: dmqr index CONFIG, or name another index",
-            )
-        note(self._source)
-
-    def _read(self) -> Content:
-        """Returns what the rows of the corpus are, as an index would have them."""
-        corpus = self._corpus
-        show = shown_progress(self._progress, f"comparing the corpus {self._shown} with its index")
-        with work_folder() as folder:
-            files = corpus_files(passages(corpus.paths, corpus.columns, folder, show).sources)
-            return content_of(files, corpus_schema(files, corpus.columns), show, corpus.columns)
+                of = f"{self._corpus.shown_paths} ({self._corpus.key})"
+                words = f"{known.shown}: was not built by dmqr index, so whether it is of {of} is not known"
+                event("warning", words, logging.WARNING)
+        return found
 
     def _wait(self, folders: Sequence[str]) -> None:
         """Waits while another process builds one of the indexes."""

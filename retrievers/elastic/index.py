@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from cluster.errors import RetrieverError
 from retrievers.elastic.connection import Connection
-from retrievers.elastic.settings import FOREIGN
+from retrievers.elastic.settings import FOREIGN, MOST_HITS
 
 FORMAT = 1
 """Version of the indexes built here."""
@@ -18,7 +18,7 @@ FORMAT = 1
 NOTE = "dmqr"
 """Key of the mapping's `_meta` that holds the note of an index built here."""
 
-BUILD = "dmqr index CONFIG --corpus PATH"
+BUILD = "dmqr index CONFIG"
 
 
 class ElasticIndex(NamedTuple):
@@ -41,6 +41,11 @@ class ElasticIndex(NamedTuple):
     note: dict[str, Any] | None
     source: dict[str, Any]
     only: dict[str, Any] | None = None
+
+    @property
+    def most_hits(self) -> int:
+        """Hits that a search returns at most."""
+        return min(MOST_HITS, int(self.settings.get("max_result_window", MOST_HITS)))
 
     @property
     def mapping(self) -> str:

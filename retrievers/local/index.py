@@ -30,7 +30,7 @@ FORMAT = 1
 INDEX = "index.json"
 SOURCE_NOTE = "source.json"
 """Beside INDEX: which files it was built from, if that is known; no part of the index."""
-BUILD = "dmqr index CONFIG --corpus PATH"
+BUILD = "dmqr index CONFIG"
 MISSING = f"build it with: {BUILD}, or name its corpus in the config (corpus.path)"
 
 

@@ -24,7 +24,7 @@ from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.given_lists import with_given_lists
-from jobs.job.indexes import check_documents, index_identities, read_states
+from jobs.job.indexes import check_depths, check_documents, index_identities, read_facts, read_states
 from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
@@ -37,10 +37,7 @@ from rewriters.rewriter import Rewriting
 
 Value = TypeVar("Value")
 _OF_INDEXES = ("index-missing", "index-other", "index-damaged")
-_OWN_INDEX = (
-    "give the arm an index of its own (retrieve.retrievers.NAME.index), built with a config that names that index alone: "
-    "dmqr index CONFIG --corpus PATH"
-)
+_OWN_INDEX = "give the arm an index of its own (retrieve.retrievers.NAME.index), which `dmqr index` builds from corpus.path"
 
 
 @dataclass(frozen=True)
@@ -178,6 +175,7 @@ class _Facts:
             known = {
                 "config": config,
                 "indexes": prepared.indexes,
+                "facts": prepared.facts,
                 "documents": None,
                 "rewriting": (prepared.engine, prepared.rewriting, identified_by["rewrite"]),
                 "reranking": identified_by["rerank"],
@@ -191,6 +189,7 @@ class _Facts:
         with _naming(arm):
             config = self.config(arm.config)
             indexes = self.indexes(config)
+            check_depths(config, self._once(_fact("facts", config), lambda: read_facts(config, indexes)))
             self.rewriting(config)
             if config.reads_texts:
                 self._once(_fact("documents", config), lambda: check_documents(config, indexes))

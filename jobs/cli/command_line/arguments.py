@@ -77,6 +77,8 @@ def _index(one: argparse.ArgumentParser) -> None:
     )
     words += " (default: corpus.path of the config)"
     add(one, "--corpus", default=[], nargs="+", action="extend", metavar="PATH", help=words)
+    add(one, "--replace", action="store_true", help="replace an index of another corpus, which is refused otherwise")
+    add(one, "--dry-run", action="store_true", help="build nothing, and say of each index what would become of it")
     add_json(one)
 
     def arrange(options: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from cluster.errors import RetrieverError
 from jobs.config.load import load_config
-from jobs.index import missing
+from jobs.index import compare, missing
 from jobs.index.index import index
 from jobs.index.missing import ready_indexes
 from jobs.terminal.live_display import LiveDisplay
@@ -68,7 +68,8 @@ def refusal(config: Any) -> str:
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is said while indexes are made ready."""
     lines: list[str] = []
-    monkeypatch.setattr(missing, "event", lambda _, words, *__, **___: lines.append(words))
+    for module in (missing, compare):
+        monkeypatch.setattr(module, "event", lambda _, words, *__, **___: lines.append(words))
     return lines
 
 
@@ -90,12 +91,12 @@ def test_one_of_another_corpus_is_refused_and_the_files_of_its_own_are_noted(
     ready_indexes([config], silent())
     assert not said
     with monkeypatch.context() as unread:
-        unread.setattr(missing, "passages", None)  # the files are those that were noted, so that nobody reads them
+        unread.setattr(compare, "passages", None)  # the files are those that were noted, so that nobody reads them
         ready_indexes([config], silent())
     line = refusal(load("corpus.path=other.parquet", own=noting))
     where = "retrieve.retrievers.own: index overlap.json ("
     assert line.startswith(where)
-    assert "): was built from another corpus (2 documents) than other.parquet (3; corpus.path); build it anew with:" in line
+    assert "): was built from another corpus (2 documents) than other.parquet (3; corpus.path); name another index, or" in line
 
 
 def test_one_without_a_note_is_said_to_be_unknown_once(load: Load, noting: dict[str, Any], said: list[str]) -> None:
@@ -136,7 +137,7 @@ def test_an_index_in_elasticsearch(
     config, other = load(bm25=elastic), load("corpus.path=other.parquet", bm25=elastic)
     index(config, [], silent())
     with monkeypatch.context() as unread:
-        unread.setattr(missing, "passages", None)
+        unread.setattr(compare, "passages", None)
         ready_indexes([config], silent())
     line = refusal(other)
     assert line.startswith(f"retrieve.retrievers.bm25: index {name} (")
@@ -145,7 +146,7 @@ def test_an_index_in_elasticsearch(
     moved = load("corpus.path=moved.parquet", bm25=elastic)
     ready_indexes([moved], silent())  # the rows are the same, and the files are noted
     with monkeypatch.context() as unread:
-        unread.setattr(missing, "passages", None)
+        unread.setattr(compare, "passages", None)
         ready_indexes([moved], silent())
     assert not said
     foreign = new_name()

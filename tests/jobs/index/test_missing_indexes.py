@@ -22,7 +22,7 @@ from cluster.run.lease import Lease
 from cluster.storage import open_storage
 from jobs.__main__ import main
 from jobs.config.load import load_config
-from jobs.index import missing
+from jobs.index import compare, missing
 from jobs.index.missing import ready_indexes
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.index import read_index
@@ -72,7 +72,7 @@ def refusal(*configs: Any) -> str:
 
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has a test fail that reads the rows of a corpus from now on."""
-    monkeypatch.setattr(missing, "passages", None)
+    monkeypatch.setattr(compare, "passages", None)
     monkeypatch.setattr("jobs.index.index.passages", None)
 
 
@@ -103,7 +103,7 @@ def test_an_index_of_another_corpus_is_refused_and_stays(config: Callable[..., A
     write(Path(corpus), OTHER)
     line = (
         f"index {tmp_path}/index: was built from another corpus (2 documents) than {corpus} (3; corpus.path); "
-        "build it anew with: dmqr index CONFIG, or name another index"
+        "name another index, or replace it: dmqr index CONFIG --replace"
     )
     assert [refusal(config()) for _ in range(2)] == [line] * 2
     assert (tmp_path / "index" / "index.json").read_bytes() == built
@@ -138,7 +138,8 @@ def test_an_index_of_before_there_were_notes_is_compared(config: Callable[..., A
     ready(config())
     assert json.loads((tmp_path / "index" / "source.json").read_text())["corpus"] == read_index(tmp_path / "index")["corpus"]
     note = (tmp_path / "index" / "source.json").read_bytes()
-    assert main(["index", str(tmp_path / "config.yaml"), "--corpus", write(tmp_path / "other.parquet", OTHER)]) == 0
+    other = write(tmp_path / "other.parquet", OTHER)
+    assert main(["index", str(tmp_path / "config.yaml"), "--corpus", other, "--replace"]) == 0
     (tmp_path / "index" / "source.json").write_bytes(note)  # of the index before, as a kill may leave it
     assert "was built from another corpus" in refusal(config())
 
@@ -318,19 +319,64 @@ def test_a_build_on_s3_is_waited_for(s3: S3Server, config: Callable[..., Any], m
     assert json.loads(there.get("index/index.json") or b"")["documents"] == 2
 
 
-def test_the_verb_index_replaces_and_says_what(
+def test_the_verb_index_replaces_another_corpus_only_if_it_is_told_to(
     config: Callable[..., Any], corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config()
-    path = str(tmp_path / "config.yaml")
+    path, index = str(tmp_path / "config.yaml"), str(tmp_path / "index")
+
+    def would(*more: str) -> str:
+        capsys.readouterr()
+        assert main(["index", path, "--dry-run", "--json", *more]) == 0
+        ((row),) = json.loads(capsys.readouterr().out)
+        assert row["index"] == index
+        return f"{row['documents']}: {row['done']}"
+
+    assert would() == "0: would be built"
+    assert not Path(index).exists()
     assert main(["index", path]) == 0
     assert "2 documents, built" in capsys.readouterr().out
-    write(Path(corpus), OTHER)
+    assert would() == "2: exists already, nothing to do"
+    german = "--set", "retrieve.retrievers.bm25.analyzer=german"
+    assert would(*german).startswith("2: would be built: index ")
+    assert main(["index", path, *german]) == 0  # of the same corpus
     assert main(["index", path]) == 0
+    write(Path(corpus), OTHER)
+    other = f"was built from another corpus (2 documents) than {corpus} (3; corpus.path)"
+    assert would() == f"2: would be replaced: {other}"
+    assert main(["index", path]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    remedy = f"name another index, or replace it: dmqr index {path} --replace"
+    assert line == f"dmqr index: index {index}: {other}; {remedy} [index-other]"
+    assert read_index(tmp_path / "index")["documents"] == 2
+    assert main(["index", path, "--replace"]) == 0
     assert "3 documents, built, in place of the index of another corpus (2 documents)" in capsys.readouterr().out
     ready(config())
     assert main(["index", path, "--set", "corpus.path=null"]) == 2
     assert "--corpus: is missing, and the config names no corpus (corpus.path)" in capsys.readouterr().err
+
+
+def test_remedies_name_the_config_and_the_flags_that_are_needed(
+    config: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config()
+    monkeypatch.chdir(tmp_path)
+    path, unnamed = str(tmp_path / "config.yaml"), ("--set", "corpus.path=null")
+
+    def last_line(*words: str) -> str:
+        assert main([*words]) == 2
+        return capsys.readouterr().err.splitlines()[-1]
+
+    pq.write_table(pa.table({"query": ["tea"]}), tmp_path / "log.parquet")
+    (tmp_path / "recorded.jsonl").write_text('{"query": "tea", "completions": {}}\n')
+    missing_index = last_line("plan", path, *unnamed)
+    assert f"build it with: dmqr index {path} --set corpus.path=null --corpus PATH, or name its corpus" in missing_index
+    assert f"start one with: dmqr run {path} [run-missing]" in last_line("runs", path)
+    assert main(["index", path]) == 0
+    german = last_line("plan", path, "--set", "retrieve.retrievers.bm25.analyzer=german")
+    assert f"build it again: dmqr index {path} --set retrieve.retrievers.bm25.analyzer=german [index-other]" in german
+    other = last_line("index", path, "--corpus", write(tmp_path / "other.parquet", OTHER))
+    assert f"replace it: dmqr index {path} --corpus {tmp_path}/other.parquet --replace [index-other]" in other
 
 
 def test_the_verb_index_builds_those_of_arms(

@@ -66,7 +66,7 @@ def test_index_says_what_it_replaces_and_which_texts_are_missing(
     pq.write_table(pa.table({"doc_id": ["a"], "text": ["bread"]}), second)
 
     def built(corpus: str) -> dict[str, Any]:
-        (found,) = index(config, [corpus], LiveDisplay(io.StringIO()))
+        (found,) = index(config, [corpus], LiveDisplay(io.StringIO()), replace=True)
         return found
 
     told = "analyzer english: no language is recognised in 4 documents, whose letters English has"

@@ -268,7 +268,7 @@ def test_one_collection_is_indexed_at_a_time(path: str, place: Path, capsys: pyt
     more = {"doc_id": ["d9"], "text": ["A pill a day."]}
     pq.write_table(pa.table(more), "more.parquet")
     capsys.readouterr()
-    assert main(["index", path, "--corpus", "med=med.parquet", "med=more.parquet"]) == 0
+    assert main(["index", path, "--corpus", "med=med.parquet", "med=more.parquet", "--replace"]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("med: ")
     assert "6 documents, built" in said.out
@@ -283,7 +283,7 @@ def test_a_collection_may_have_columns_of_its_own(path: str, place: Path, capsys
     pq.write_table(pa.table({"number": [1, 2], "words": ["A pill a day.", "Two pills a day."]}), "pills.parquet")
     columns = {"id_column": "number", "text_column": "words", "title_column": None}
     setting = f"retrieve.collections.med.corpus={json.dumps(columns)}"
-    assert main(["index", path, "--set", setting, "--corpus", "med=pills.parquet", "law=law.parquet"]) == 0
+    assert main(["index", path, "--set", setting, "--replace", "--corpus", "med=pills.parquet", "law=law.parquet"]) == 0
     assert "2 documents, built" in capsys.readouterr().out
 
 
