@@ -77,13 +77,6 @@ class RetrieverSettings(Settings):
         """Returns how much of the lists that its own list is made of takes part."""
         return None
 
-    def check_depth(self, depth: int) -> None:
-        """Checks that lists can be as long.
-
-        Raises:
-            ValueError: They cannot.
-        """
-
     def place(self, identity: Mapping[str, Any]) -> str:
         """Returns the name of its index in messages, by the identity of the index."""
         return str(identity.get("index", getattr(self, "index", self.kind)))

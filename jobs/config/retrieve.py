@@ -35,8 +35,6 @@ class RetrieveSettings(Settings):
     def _routes_lead_somewhere(self) -> RetrieveSettings:
         if not self.retrievers:
             raise ValueError("retrievers is empty; name at least one")
-        for one in self.retrievers.values():
-            one.check_depth(self.depth)
         if self.routes.get("original") == []:
             raise ValueError("routes.original is empty, but the original is always retrieved; set fuse.weights.original to 0 "
                              "to keep it out of the results")  # fmt: skip

@@ -90,6 +90,30 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
     return found
 
 
+def read_facts(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Returns retriever -> facts about its index, by `index_identities`."""
+    return {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
+
+
+def check_depths(config: Config, facts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Checks by the facts about indexes that they give lists as deep as the config has them.
+
+    Raises:
+        ConfigError: An index gives fewer hits.
+    """
+    for name, one in config.retrieve.retrievers.items():
+        key, depth = "retrieve.depth", config.retrieve.depth
+        if one.own_depth is not None:
+            key, depth = f"retrieve.retrievers.{name}.depth", one.own_depth
+        for part, of_index in indexed_identities({name: facts[name]}).items():
+            if depth > (most := of_index.get("most_hits", depth)):
+                raise ConfigError(
+                    "config-value",
+                    f"retrieve.retrievers.{part}: index {of_index['named']} gives at most {most:,} hits "
+                    f"(index.max_result_window), and {key} is {depth:,}; lower {key}, or raise the setting of the index",
+                )
+
+
 def encoder_warnings(config: Config, *, reranker: bool = True) -> tuple[str, ...]:
     """Returns what a person should know of how vectors are made, those of a `reranker` among them, a line each."""
     found = [

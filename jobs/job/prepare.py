@@ -15,11 +15,10 @@ from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.given_lists import given_list_notes, with_given_lists
-from jobs.job.indexes import States, check_documents, encoder_warnings, index_identities
+from jobs.job.indexes import States, check_depths, check_documents, encoder_warnings, index_identities, read_facts
 from jobs.job.judged_ids import qualified_judgements
 from jobs.job.keys import identity, run_id
 from jobs.job.measure_checks import named_judgements
-from jobs.job.opening import retriever_facts
 from jobs.job.pools import opened_engines, requested_pools, step_engines, with_precisions
 from jobs.job.rewriting import config_error, read_rewriting
 from jobs.job.searched import SearchedIndex, searched_indexes
@@ -140,7 +139,8 @@ def _prepare(
         check_documents(config, indexes)
     if judgements is not None:
         judgements = qualified_judgements(judgements, config, indexes)
-    facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
+    facts = read_facts(config, indexes)
+    check_depths(config, facts)
     searched = searched_indexes(config.retrieve.retrievers, indexes)
     noted = {name: one.get("state") for name, one in indexed_identities(facts).items()}
     engine_settings, rewriting, rewriting_identity, warnings = resolved_rewriting(config, rewriting)

@@ -253,7 +253,8 @@ class Connection:
         if not self._access.keys:
             return RetrieverError(
                 "server-access",
-                f"{self.where}: {self.address} asks for a key; name its variable in api_key_env",
+                f"{self.where}: {self.address} asks for a key; name its variable in api_key_env, or put user and password into "
+                f"the address in {self._url_env}",
             )
         keys = " and ".join(self._access.keys)
         return RetrieverError(

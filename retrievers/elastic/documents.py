@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -71,16 +72,25 @@ class ElasticDocuments:
     ) -> None:
         """Reads texts from `field`, in up to `in_flight` concurrent requests; `only` is the filter of the searches."""
         self._connection, self._index, self._field, self._in_flight = connection, index, field, in_flight
-        self._only = only
+        self._only, self._batch = only, min(_BATCH, index.most_hits)
         self.entry = {"corpus": index.corpus}
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
         """Returns the indexed text of each document, each fetched once, as `DocumentStore.texts`; raises as `fetch`, too."""
         once, inverse = distinct(doc_ids)
-        parts = [once[start : start + _BATCH] for start in range(0, len(once), _BATCH)]
+        parts = [once[start : start + self._batch] for start in range(0, len(once), self._batch)]
         found: list[str] = []
+        failed = threading.Event()  # else a thread that has waited for the server would begin to wait for the next part
+
+        def texts(part: list[str]) -> list[str]:
+            try:
+                return [] if failed.is_set() else self._part(part)
+            except BaseException:
+                failed.set()
+                raise
+
         with ThreadPoolExecutor(min(self._in_flight, max(1, len(parts))), "texts") as pool:
-            for part in pool.map(self._part, parts):
+            for part in pool.map(texts, parts):
                 found += part
                 alive()
         return [found[place] for place in inverse.tolist()]
@@ -89,21 +99,21 @@ class ElasticDocuments:
         """Returns where each document is from, as `DocumentStore.places`; raises as `fetch`."""
         fields = ["columns"] if self._index.note else [SOURCE, PAGE]
         found: dict[str, Any] = {}
-        for start in range(0, len(doc_ids), _BATCH):
-            found |= self._found(doc_ids[start : start + _BATCH], *fields)
+        for start in range(0, len(doc_ids), self._batch):
+            found |= self._found(doc_ids[start : start + self._batch], *fields)
         sources = [found.get(doc_id, {}) for doc_id in doc_ids]
         return [place_of(one.get("columns") or {} if self._index.note else one) for one in sources]
 
     def known(self, doc_ids: Sequence[str]) -> list[bool]:
         """Returns whether each document is in the index, and left by the filter; raises as `fetch`."""
         found: set[str] = set()
-        for start in range(0, len(doc_ids), _BATCH):
-            found |= self._found(doc_ids[start : start + _BATCH]).keys()
+        for start in range(0, len(doc_ids), self._batch):
+            found |= self._found(doc_ids[start : start + self._batch]).keys()
         return [doc_id in found for doc_id in doc_ids]
 
     def some(self, count: int) -> list[str]:
         """Returns the indexed texts of the first documents that a search of all gives; raises as `fetch_filtered`."""
-        body = {"query": filtered({"match_all": {}}, self._only), "size": count, "track_total_hits": False}
+        body = {"query": filtered({"match_all": {}}, self._only), "size": min(count, self._index.most_hits)}
         path, params = f"/{self._index.name}/_search", {"filter_path": "hits.hits._source"}
         wanted = body | {"_source": [self._field]}
         answer = self._connection.request("POST", path, wanted, params=params, patience=self._connection.patience).body or {}

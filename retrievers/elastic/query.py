@@ -6,6 +6,7 @@ Never `query_string`: it interprets operators, quotes and brackets, which logs c
 from __future__ import annotations
 
 import re
+import textwrap
 import zlib
 from collections import Counter
 from typing import Any
@@ -13,12 +14,9 @@ from typing import Any
 import numpy as np
 
 from retrievers.analyzer import words
-from retrievers.elastic.settings import QuerySettings
+from retrievers.elastic.settings import MOST_HITS, QuerySettings
 from retrievers.joined import joined_text, repetitions
 from retrievers.retriever import JoinedText
-
-MOST_HITS = 10_000
-"""Hits that Elasticsearch returns at most (index.max_result_window; also the limit of num_candidates)."""
 
 SLACK = 8
 """Hits requested beyond the depth where the server does not order equal scores by doc_id; the client orders and cuts."""
@@ -27,6 +25,7 @@ MOST_CLAUSES = 1024
 """Terms of a query that every server allows; more with more memory (indices.query.bool.max_clause_count)."""
 
 _COPIES = 16
+_PARSED = 5000  # tokens of a text that more_like_this reads, and thus characters that it reads for sure; of several texts each
 _TERM = re.compile(r"[^\W\u1100-\U0010ffff]+|\w")
 
 
@@ -59,12 +58,12 @@ def envelope(depth: int, ordered: bool) -> dict[str, Any]:
 def bm25_query(text: str, field: str, query: QuerySettings) -> dict[str, Any]:
     """Returns a BM25 query over `field`, or over `query.fields` (field -> boost).
 
-    A text of more than `max_terms` different words is searched with its words of highest tf-idf only, selected by each
-    shard: a search's cost grows with its words, and a pseudo-answer has hundreds. Such a query searches each field
-    separately, so `cross_fields` acts as `most_fields`.
+    A text of more than `max_terms` different words, or more than `MOST_CLAUSES` in all, is searched with its words of highest
+    tf-idf only, each once, selected by each shard: a search's cost grows with its words, and a pseudo-answer has hundreds. Such
+    a query searches each field separately, so `cross_fields` acts as `most_fields`.
     """
     fields = dict(query.fields) or {field: 1.0}
-    if len(set(words(text))) > query.max_terms:
+    if len(set(words(text))) > query.max_terms or sum(map(_most_terms, text.split())) > MOST_CLAUSES:
         return _over_fields([_top_terms(text, name, boost, query.max_terms) for name, boost in fields.items()], query.type)
     if not query.fields:
         return {"match": {field: {"query": text}}}
@@ -115,7 +114,7 @@ def _top_terms(text: str, field: str, boost: float, terms: int) -> dict[str, Any
     return {
         "more_like_this": {
             "fields": [field],
-            "like": text,
+            "like": textwrap.wrap(text, _PARSED, break_on_hyphens=False),
             "min_term_freq": 1,
             "min_doc_freq": 1,
             "max_query_terms": terms,

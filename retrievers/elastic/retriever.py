@@ -20,7 +20,6 @@ from retrievers.elastic.documents import ElasticDocuments, text_field
 from retrievers.elastic.failures import RequestRefused
 from retrievers.elastic.index import BUILD, ElasticIndex, field_of, ready_index
 from retrievers.elastic.query import (
-    MOST_HITS,
     SLACK,
     bm25_query,
     cosines,
@@ -55,12 +54,16 @@ class _ElasticSearch:
         self, connection: Connection, index: ElasticIndex, settings: ElasticSettings, identity: dict[str, Any], batch: int
     ) -> None:
         self._settings, self._identity, self._only = settings, identity, identity.get("filter")
-        self._ordered = index.note is not None
+        self._ordered, self._most_hits = index.note is not None, index.most_hits
         self._multi_search = MultiSearch(connection, index.name, settings.max_in_flight, batch, self._ordered)
 
     def identity(self) -> dict[str, Any]:
         """Returns the concrete index, and the form of the query, or the encoder and the parameters of the kNN search."""
         return self._identity
+
+    def _size(self, depth: int, slack: int) -> int:
+        """Returns the hits to request, `slack` more than the depth where the index returns as many."""
+        return max(depth, min(self._most_hits, depth + slack))
 
 
 class ElasticBM25(_ElasticSearch):
@@ -75,8 +78,7 @@ class ElasticBM25(_ElasticSearch):
         once, inverse = distinct([one.text if isinstance(one, SearchText) else one for one in texts])
         flat = [text if isinstance(text, str) else joined_text(text) for text in once]
         asked = [place for place, text in enumerate(flat) if text.strip()]
-        size = _size(depth, self._ordered)
-        shape = envelope(size, self._ordered)
+        shape = envelope(self._size(depth, 0 if self._ordered else SLACK), self._ordered)
         field, form = self._settings.searched_field, self._settings.bm25_query
         bodies = []
         for place in asked:
@@ -108,7 +110,7 @@ class ElasticDense(_ElasticSearch):
         """Returns the `depth` documents of highest cosine, rounded to 6 decimals; exact with a vector type `flat`."""
         once, inverse = distinct(texts)
         vectors = search_vectors(once, self.embed)
-        size = _size(depth, False)  # kNN does not select among equal scores by doc_id, even where the hits are ordered
+        size = self._size(depth, SLACK)  # kNN does not select among equal scores by doc_id, even where the hits are ordered
         shape = envelope(size, self._ordered)
         field, oversample = self._settings.searched_field, self._settings.rescored
         bodies = [
@@ -178,7 +180,7 @@ def retriever_facts(name: str, settings: ElasticSettings, identity: Mapping[str,
         "written_by_dmqr": index.note is not None,
         "closed_to_writing": closed_to_writing(index),
         "state": state,
-        "point_in_time": None,
+        "most_hits": index.most_hits,
     }
 
 
@@ -216,13 +218,15 @@ def _identity(
     }  # fmt: skip
     if (only := _only(settings, index)) is not None:
         same["filter"] = only
+        _try_query(connection, index, "filter", only)
     if settings.encoder is None:
         if index.note:
             _check_built(where, "", {"analyzer": mapped.get("analyzer")}, {"analyzer": settings.analyzer})
             constants = (index.settings.get("similarity") or {}).get("default") or {}
             built = {key: float(value) for key, value in constants.items() if key in ("k1", "b")}  # its numbers are texts
             _check_built(where, "similarity.", built, settings.bm25_constants.model_dump())
-        _try_query(connection, index, settings)
+        _check_query_fields(connection, index, settings)
+        _try_query(connection, index, "query", bm25_query("two words", field, settings.bm25_query))
         return same | {"query": settings.bm25_query.model_dump() | {"minimum_should_match": None}}
     with error_context(f"retrieve.retrievers.{name}.encoder"):
         stored = index.note["encoder"] if index.note else None
@@ -249,12 +253,8 @@ def _check_built(where: str, section: str, built: Mapping[str, Any], asked: Mapp
             )
 
 
-def _try_query(connection: Connection, index: ElasticIndex, settings: ElasticSettings) -> None:
-    """Checks a config's BM25 query with one search for two words, before a run begins; asks for no hits.
-
-    Raises:
-        RetrieverError: A field of `query.fields` is missing or holds no text; the server refuses the query.
-    """
+def _check_query_fields(connection: Connection, index: ElasticIndex, settings: ElasticSettings) -> None:
+    """Raises RetrieverError if a field of `query.fields` is missing or holds no text."""
     where = f"{connection.where}: index {settings.index}"
     for field in settings.bm25_query.fields:
         mapped = field_of(index.fields, field)
@@ -266,32 +266,27 @@ def _try_query(connection: Connection, index: ElasticIndex, settings: ElasticSet
             raise RetrieverError(
                 "index-other", f"{where} has {kind} in the field {field!r}, no text or keyword; correct query.fields"
             )
-    body = {
-        "query": bm25_query("two words", settings.searched_field, settings.bm25_query),
-        "size": 0,
-        "track_total_hits": False,
-    }
+
+
+def _try_query(connection: Connection, index: ElasticIndex, key: str, query: dict[str, Any]) -> None:
+    """Sends the query of a key of the config once, before a run begins; asks for no hits.
+
+    Raises:
+        RetrieverError: The server refuses it.
+    """
+    body = {"query": query, "size": 0, "track_total_hits": False}
     params = {"allow_partial_search_results": "false"}
     try:
         connection.request("POST", f"/{index.name}/_search", body, params=params, patience=connection.opening_patience)
     except RequestRefused as refused:
-        raise RetrieverError(
-            "elastic-refused", f"{where}: {connection.address} refuses the query: {refused.said}; correct query"
-        ) from None
+        what = f"index {index.name}: {connection.address} refuses the {key}: {refused.said}"
+        raise RetrieverError("elastic-refused", f"{connection.where}: {what}; correct {key}") from None
 
 
 def _only(settings: ElasticSettings, index: ElasticIndex) -> dict[str, Any] | None:
     """Returns the filter of all searches: the config's, and the alias's, which has no name to search it by later."""
     both = [one for one in (index.only, settings.filter) if one is not None]
     return {"bool": {"filter": both}} if len(both) > 1 else both[0] if both else None
-
-
-def _size(depth: int, ordered: bool) -> int:
-    if depth > MOST_HITS:
-        raise RetrieverError(
-            "config-value", f"retrieve.depth: {depth} is more than the {MOST_HITS:,} hits that Elasticsearch gives; lower it"
-        )
-    return depth if ordered else min(MOST_HITS, depth + SLACK)
 
 
 def _lines(text: str, search: dict[str, Any]) -> bytes:

@@ -16,7 +16,8 @@ FOREIGN = "elastic:"
 """Begins the identity of a corpus whose index was not built here."""
 _COARSE = ("int4_flat", "bbq_flat", "int4_hnsw", "bbq_hnsw")
 _OVERSAMPLE = 3.0  # of the coarse types: Elasticsearch's own for bbq
-_MOST_HITS = 10_000
+MOST_HITS = 10_000
+"""Hits that Elasticsearch returns at most where the index says nothing else; also the limit of num_candidates."""
 _GRAPH = {"m": 16, "ef_construction": 100}  # Elasticsearch's own
 
 
@@ -101,11 +102,6 @@ class ElasticSettings(RetrieverSettings):
     def own_limits(self) -> list[tuple[str | None, int]]:
         """Returns the limit of its requests."""
         return [(None, self.max_in_flight)]
-
-    def check_depth(self, depth: int) -> None:
-        """Refuses more hits than the server gives."""
-        if depth > _MOST_HITS:
-            raise ValueError(f"depth {depth} is more than the {_MOST_HITS:,} hits that Elasticsearch gives; lower it")
 
     def place(self, identity: Mapping[str, Any]) -> str:
         """The name of the index, with the filter of its searches, and its server where that is not the usual one."""

@@ -49,7 +49,6 @@ class HybridSettings(RetrieverSettings):
                 raise ValueError(f"of.{name}.together: texts are searched together by the whole hybrid; set its own together")
             if one.score_floor is not None:
                 raise ValueError(f"of.{name}.score_floor: a floor is of the hybrid's whole list; set its own score_floor")
-            one.check_depth(self.depth)
         return self
 
     @property

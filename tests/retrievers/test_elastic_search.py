@@ -340,3 +340,12 @@ def test_the_same_text_goes_to_the_same_copy_and_texts_to_several() -> None:
     copies = {header(text.text)["preference"] for text in TEXTS}
     assert 10 < len(copies) <= 16
     assert all(re.fullmatch(r"dmqr-\d+", copy) for copy in copies)
+
+
+def test_the_last_word_of_a_very_long_text_is_searched(elastic_blocks: Any) -> None:
+    """more_like_this reads 5,000 tokens of each text that it is given."""
+    words = " ".join(f"filler{number}" for number in range(12_000))
+    retriever = open_retriever("long", typed(elastic_blocks["bm25"]))
+    ((doc_id, _),) = rows(retriever.search([SearchText(f"{words} Fresnel")], 3))[0]
+    assert doc_id == "d02"
+    assert rows(retriever.search([SearchText("sea " * 12_000)], 3)) == rows(retriever.search([SearchText("sea")], 3))

@@ -179,3 +179,21 @@ class Proxy:
         handler.send_header("Content-Length", str(len(content)))
         handler.end_headers()
         handler.wfile.write(content)
+
+
+def fake_index(name: str = "docs", fields: tuple[str, ...] = ("text",), **settings: str) -> Meddle:
+    """Answers as a server with one index of texts, not built here, in which every search finds the same hits."""
+    mappings, hits = {"properties": {field: {"type": "text"} for field in fields}}, ("d1", "d2")
+    shown = {"aliases": {}, "mappings": mappings, "settings": {"index": {"uuid": "u", "number_of_shards": "1"} | settings}}
+    found = {"hits": {"hits": [{"_id": doc_id, "_score": 9.0 - place} for place, doc_id in enumerate(hits)]}}
+    bodies: dict[str, dict[str, Any]] = {
+        "": {"version": {"number": "8.19.0"}},
+        "_count": {"count": len(hits)},
+        "_search": found,
+    }
+
+    def answer(request: Request) -> Fault:
+        body = {"responses": [found] * len(request.items)} if request.kind == "_msearch" else bodies.get(request.kind)
+        return Fault(kind="answer", status=200, body={name: shown} if body is None else body)
+
+    return answer

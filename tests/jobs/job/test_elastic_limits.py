@@ -1,0 +1,159 @@
+"""What an index of Elasticsearch gives and takes is looked at before anything is paid for; an outage is waited for once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import outages
+from cluster.errors import DmqrError
+from jobs.__main__ import main
+from jobs.config.load import load_config
+from jobs.job.prepare import prepare
+from jobs.run.ablation import prepare_ablation
+from retrievers.elastic import connection as elastic_connection
+from retrievers.elastic import search
+from retrievers.retriever import SearchText, open_documents, open_retriever
+from tests.support.cluster.clock import Clock
+from tests.support.jobs.in_process_runs import job_in_process, prepared_job, run_in_process
+from tests.support.jobs.whole_runs import ROOT
+from tests.support.retrievers.blocks import typed
+from tests.support.retrievers.proxy import Fault, Meddle, Proxy, Request, fake_index
+
+BM25 = {"kind": "elastic", "index": "docs", "url_env": "PROXY_URL"}
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Meddle], Proxy]]:
+    """Starts a server that answers as a function says."""
+    monkeypatch.setattr(elastic_connection, "_OPENING_PATIENCE", 0.1)
+    proxies: list[Proxy] = []
+
+    def started(answer: Meddle) -> Proxy:
+        proxies.append(Proxy("http://127.0.0.1:9", answer).__enter__())
+        monkeypatch.setenv("PROXY_URL", proxies[-1].url)
+        return proxies[-1]
+
+    yield started
+    for proxy in proxies:
+        proxy.__exit__()
+
+
+@pytest.fixture
+def job(tmp_path: Path, values: dict[str, Any], config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return job_in_process(tmp_path, values, BM25, config_file)
+
+
+def refusal(path: str, *settings: str, ablate: dict[str, Any] | None = None) -> str:
+    config = load_config(path, [*settings, *([] if ablate is None else [f"ablate={json.dumps(ablate)}"])])
+    with pytest.raises(DmqrError) as refused:
+        prepare(config, path) if ablate is None else prepare_ablation(config, path)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_an_index_that_gives_fewer_hits_than_are_asked_for_is_refused(serve: Any, job: str) -> None:
+    proxy = serve(fake_index(max_result_window="50"))
+    window = "index.max_result_window"
+    gives = f"index docs gives at most 50 hits ({window}), and"
+    remedy = "or raise the setting of the index"
+    line = refusal(job)
+    assert line == f"retrieve.retrievers.bm25: {gives} retrieve.depth is 100; lower retrieve.depth, {remedy}"
+    hybrid = {"kind": "hybrid", "of": {"a": BM25, "b": BM25 | {"index": "docs", "query": {"max_terms": 9}}}, "depth": 51}
+    deep = "retrieve.retrievers.both.depth"
+    line = refusal(job, f"retrieve.retrievers={json.dumps({'both': hybrid})}", "retrieve.depth=500")
+    assert line == f"retrieve.retrievers.both.of.a: {gives} {deep} is 51; lower {deep}, {remedy}"
+    line = refusal(job, "retrieve.depth=50", ablate={"arms": {"deep": {"retrieve.depth": 51}}})
+    assert line.startswith(f"ablate: arm 'deep': retrieve.retrievers.bm25: {gives} retrieve.depth is 51; ")
+    assert not proxy.seen["_msearch"]
+    prepare(load_config(job, ["retrieve.depth=50"]), job)
+    serve(fake_index())
+    assert f"index docs gives at most 10,000 hits ({window}), and retrieve.depth is 10,001; " in refusal(
+        job, "retrieve.depth=10001"
+    )
+
+
+def test_no_search_and_no_look_up_asks_for_more_hits_than_the_index_gives(serve: Any) -> None:
+    sizes: list[int] = []
+    answer = fake_index(max_result_window="50")
+
+    def noted(request: Request) -> Fault | None:
+        sizes.extend(json.loads(item.split(b"\n")[1])["size"] for item in request.items)
+        return answer(request)
+
+    proxy = serve(noted)
+    retriever = open_retriever("bm25", typed(BM25))
+    for depth in (40, 45, 50):
+        retriever.search([SearchText("sea")], depth)
+    assert sizes == [48, 50, 50]
+    before = proxy.seen["_search"]
+    open_documents("bm25", typed(BM25 | {"filter": {"exists": {"field": "text"}}})).known([f"d{n}" for n in range(120)])
+    assert proxy.seen["_search"] - before == 3
+
+
+def test_a_filter_that_the_index_refuses_is_named(serve: Any, job: str) -> None:
+    answer = fake_index()
+    error = {"error": {"type": "parsing_exception", "reason": "unknown query [trem]"}}
+
+    def refuses(request: Request) -> Fault | None:
+        return Fault(kind="answer", status=400, body=error) if request.kind in ("_search", "_count") else answer(request)
+
+    proxy = serve(refuses)
+    where = f"retrieve.retrievers.bm25: index docs: {proxy.url} refuses"
+    words = "parsing_exception: unknown query [trem]"
+    line = refusal(job, "retrieve.retrievers.bm25.filter={trem: {public: true}}")
+    assert line == f"{where} the filter: {words}; correct filter"
+    assert refusal(job) == f"{where} the query: {words}; correct query"
+
+
+def test_an_outage_in_the_middle_of_a_block_is_waited_for_once(serve: Any, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer, clock = fake_index(), Clock()
+    serve(lambda request: Fault(kind="reset") if request.kind == "_msearch" else answer(request))
+    prepared = prepared_job(job, "retrieve.retrievers.bm25.patience_minutes=1")
+    monkeypatch.setattr(search, "time", clock)
+    began = clock.now
+    with pytest.raises(DmqrError, match="no good answer from") as away:
+        run_in_process(prepared)
+    assert away.value.code == "server-away"
+    assert 60 < clock.now - began <= 60 + outages.LONGEST_PAUSE
+
+
+def test_an_outage_is_waited_for_once_by_all_that_read_texts(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = fake_index()
+    proxy = serve(lambda request: Fault(kind="reset") if request.kind == "_mget" else answer(request))
+    documents = open_documents("bm25", typed(BM25 | {"patience_minutes": 1e-9, "max_in_flight": 2}))
+    with pytest.raises(DmqrError, match="no good answer from"):
+        documents.texts([f"d{number}" for number in range(5000)])  # 10 requests
+    assert proxy.seen["_mget"] <= 2
+
+
+def test_remedies_of_an_index_that_is_not_there_name_the_config(
+    serve: Any, job: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    none = {"error": {"type": "index_not_found_exception"}}
+    answer = fake_index()
+    serve(lambda request: Fault(kind="answer", status=404, body=none) if request.kind == "docs" else answer(request))
+    assert main(["plan", job]) == 2
+    assert f"there is none; build it with: dmqr index {job} --corpus PATH [index-missing]" in capsys.readouterr().err
+    Path("corpus.csv").write_text("doc_id,text\nd1,sea\n")
+    assert main(["plan", job, "--set", "corpus.path=corpus.csv"]) == 2
+    assert f"build it with: dmqr index {job} --set corpus.path=corpus.csv [index-missing]" in capsys.readouterr().err
+
+
+def test_the_documented_config_of_an_index_of_others_is_ready_to_run(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```yaml\n(# existing.yaml.*?)```", (ROOT / "docs" / "settings.md").read_text(), re.DOTALL)
+    Path("existing.yaml").write_text(block)
+    Path("queries.csv").write_text("query\nwhy does bread rise\n")
+    monkeypatch.setenv("ELASTICSEARCH_URL", serve(fake_index("articles", ("title", "body"))).url)
+    prepared = prepare(load_config("existing.yaml"), "existing.yaml")
+    assert prepared.facts["bm25"]["documents"] == 2
+    assert prepared.indexes["bm25"]["query"]["fields"] == {"title": 2.0, "body": 1.0}
