@@ -47,11 +47,7 @@ def keeps_note(settings: RetrieverSettings) -> bool:
 
 
 def known_index(name: str, settings: RetrieverSettings) -> KnownIndex | None:
-    """Returns the index of a retriever that `keeps_note`; None: there is none in its folder.
-
-    Raises:
-        RetrieverError: It is damaged; one that is not in a folder is not there, or its server is away.
-    """
+    """Returns the index of a retriever that `keeps_note`; None: its folder has none. Raises RetrieverError elsewhere."""
     if (folder := settings.folder) is not None:
         if (entry := index_entry(folder)) is None:
             return None

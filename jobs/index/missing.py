@@ -30,11 +30,6 @@ from retrievers.local.index import index_path
 WAIT_SECONDS = 1.0  # between two looks at whether another process has built an index
 
 
-def names_corpora(configs: Sequence[Config]) -> bool:
-    """Returns whether configs name corpora of indexes that they search, which can be compared with them."""
-    return bool(_known_corpora(configs))
-
-
 def ready_indexes(configs: Sequence[Config], progress: LiveDisplay) -> None:
     """Builds the local indexes that are missing, of the corpora that configs of a job name, and checks the others.
 
@@ -42,7 +37,7 @@ def ready_indexes(configs: Sequence[Config], progress: LiveDisplay) -> None:
         RetrieverError: An index is of another corpus than the config names, or cannot be built; one that is not local is not
             there, or its server is away.
     """
-    found = _known_corpora(configs)
+    found = known_corpora(configs)
     check_indexes(found)
     corpora = [_IndexedCorpus(one, progress) for one in found]
     for one in corpora:  # refuse before anything is built
@@ -51,7 +46,7 @@ def ready_indexes(configs: Sequence[Config], progress: LiveDisplay) -> None:
         one.ready(configs[0])
 
 
-def _known_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
+def known_corpora(configs: Sequence[Config]) -> list[NamedCorpus]:
     """Returns the corpora of local indexes, and of those that keep notes, with the retrievers of these alone."""
     found = []
     for one in configured_corpora(configs):

@@ -15,9 +15,9 @@ def building(caller: Caller, verb: str) -> Ready:
     """Returns what builds them, and says so where the caller's log of this verb goes."""
 
     def ready(configs: Sequence[Config]) -> None:
-        from jobs.index.missing import names_corpora, ready_indexes
+        from jobs.index.missing import known_corpora, ready_indexes
 
-        if names_corpora(configs):
+        if known_corpora(configs):
             with caller.watched(verb, "") as (progress, _):
                 ready_indexes(configs, progress)
 

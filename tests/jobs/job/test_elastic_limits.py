@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import pytest
 
 from cluster import outages
 from cluster.errors import DmqrError
-from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.run.ablation import prepare_ablation
@@ -32,16 +32,14 @@ BM25 = {"kind": "elastic", "index": "docs", "url_env": "PROXY_URL"}
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Meddle], Proxy]]:
     """Starts a server that answers as a function says."""
     monkeypatch.setattr(elastic_connection, "_OPENING_PATIENCE", 0.1)
-    proxies: list[Proxy] = []
+    with ExitStack() as stack:
 
-    def started(answer: Meddle) -> Proxy:
-        proxies.append(Proxy("http://127.0.0.1:9", answer).__enter__())
-        monkeypatch.setenv("PROXY_URL", proxies[-1].url)
-        return proxies[-1]
+        def started(answer: Meddle) -> Proxy:
+            proxy = stack.enter_context(Proxy("http://127.0.0.1:9", answer))
+            monkeypatch.setenv("PROXY_URL", proxy.url)
+            return proxy
 
-    yield started
-    for proxy in proxies:
-        proxy.__exit__()
+        yield started
 
 
 @pytest.fixture
@@ -74,9 +72,7 @@ def test_an_index_that_gives_fewer_hits_than_are_asked_for_is_refused(serve: Any
     assert not proxy.seen["_msearch"]
     prepare(load_config(job, ["retrieve.depth=50"]), job)
     serve(fake_index())
-    assert f"index docs gives at most 10,000 hits ({window}), and retrieve.depth is 10,001; " in refusal(
-        job, "retrieve.depth=10001"
-    )
+    assert f"gives at most 10,000 hits ({window}), and retrieve.depth is 10,001; " in refusal(job, "retrieve.depth=10001")
 
 
 def test_no_search_and_no_look_up_asks_for_more_hits_than_the_index_gives(serve: Any) -> None:
@@ -131,19 +127,6 @@ def test_an_outage_is_waited_for_once_by_all_that_read_texts(serve: Any, monkeyp
     with pytest.raises(DmqrError, match="no good answer from"):
         documents.texts([f"d{number}" for number in range(5000)])  # 10 requests
     assert proxy.seen["_mget"] <= 2
-
-
-def test_remedies_of_an_index_that_is_not_there_name_the_config(
-    serve: Any, job: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    none = {"error": {"type": "index_not_found_exception"}}
-    answer = fake_index()
-    serve(lambda request: Fault(kind="answer", status=404, body=none) if request.kind == "docs" else answer(request))
-    assert main(["plan", job]) == 2
-    assert f"there is none; build it with: dmqr index {job} --corpus PATH [index-missing]" in capsys.readouterr().err
-    Path("corpus.csv").write_text("doc_id,text\nd1,sea\n")
-    assert main(["plan", job, "--set", "corpus.path=corpus.csv"]) == 2
-    assert f"build it with: dmqr index {job} --set corpus.path=corpus.csv [index-missing]" in capsys.readouterr().err
 
 
 def test_the_documented_config_of_an_index_of_others_is_ready_to_run(
