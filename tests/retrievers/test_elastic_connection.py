@@ -76,7 +76,6 @@ def test_a_key_from_the_environment(
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_wrong_key_is_refused_and_not_repeated(secured: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAFE_URL", secured)
     monkeypatch.setenv("SAFE_KEY", "bm90LWEta2V5OnNlY3JldC1zYXVjZQ==")

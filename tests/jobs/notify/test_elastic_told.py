@@ -1,4 +1,4 @@
-"""An Elasticsearch and an S3 that are away for a while, the real ones behind proxies: told, and that they are back."""
+"""An Elasticsearch and an S3 that are away for a while, told, and that they are back."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from tests.support.cluster.s3_proxy import proxied
 from tests.support.cluster.s3_server import S3Server
 from tests.support.jobs.in_process_runs import job_in_process
 from tests.support.jobs.webhook import Webhook
-from tests.support.retrievers.elastic_server import ask
-from tests.support.retrievers.proxy import Fault, Proxy, Request
+from tests.support.retrievers.proxy import Fault, Proxy, Request, fake_index
 
 pytestmark = pytest.mark.slow
 
@@ -43,21 +42,16 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
         yield server
 
 
-def test_elasticsearch(
-    job: str, hook: Webhook, elasticsearch: str, new_name: Callable[[], str], passages: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    index = new_name()
-    ask("PUT", f"/{index}", {"mappings": {"properties": {"text": {"type": "text"}}}, "settings": {"number_of_replicas": 0}})
-    for doc_id, text in passages.items():
-        ask("PUT", f"/{index}/_doc/{doc_id}?refresh=true", {"text": text})
+def test_elasticsearch(job: str, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = fake_index()
 
     def meddle(request: Request) -> Fault | None:
-        return Fault("answer", status=503) if request.kind == "_msearch" and "outage" not in hook.events else None
+        away = request.kind == "_msearch" and "outage" not in hook.events
+        return Fault("answer", status=503) if away else answer(request)
 
-    with Proxy(elasticsearch, meddle) as proxy:
+    with Proxy("http://127.0.0.1:9", meddle) as proxy:
         monkeypatch.setenv("BEHIND", proxy.url)
-        retriever = {"kind": "elastic", "url_env": "BEHIND", "index": index, "field": "text", "patience_minutes": 5}
+        retriever = {"kind": "elastic", "url_env": "BEHIND", "index": "docs", "field": "text", "patience_minutes": 5}
         assert main(["run", job, "--set", f"retrieve.retrievers.bm25={json.dumps(retriever)}"]) == 0
     outage, recovery, _ = hook.wait_for("outage", "recovery", "end")
     assert outage["outage"]["service"] == recovery["outage"]["service"]

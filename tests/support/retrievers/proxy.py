@@ -30,6 +30,7 @@ class Request:
     path: str
     items: list[bytes]
     number: int
+    body: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Proxy:
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            fault = self.meddle(Request(handler.command, kind, handler.path, items, number))
+            fault = self.meddle(Request(handler.command, kind, handler.path, items, number, body))
             self._answer(handler, body, kind, items, fault)
         finally:
             with self._lock:
