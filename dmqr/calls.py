@@ -46,13 +46,14 @@ def run(
     from dmqr.results import Run
     from jobs.config.given import file_of
     from jobs.job.prepare import prepare
+    from jobs.notify import Notifications
     from jobs.verbs.building import building
-    from jobs.verbs.notified import notified
     from jobs.verbs.whole_run import whole_run
 
     given = _config(config, settings, overrides, date, label)
     caller = _caller("run", config, settings, overrides, date or given.log.date, label, progress)
-    with notified(given, "run", caller) as caller:
+    with Notifications(given.notify, "run", given.name).telling() as told:
+        caller = caller._replace(told=told)
         prepared = prepare(given, file_of(config), building(caller, "run"))
         return Run(whole_run(prepared, caller), prepared.warnings)
 
@@ -73,14 +74,15 @@ def ablate(
     """
     from dmqr.results import Ablation
     from jobs.config.given import file_of
+    from jobs.notify import Notifications
     from jobs.run.ablation import prepare_ablation
     from jobs.verbs.building import building
-    from jobs.verbs.notified import notified
     from jobs.verbs.whole_ablation import whole_ablation
 
     given = _config(config, settings, overrides, date, label)
     caller = _caller("ablate", config, settings, overrides, date or given.log.date, label, progress)
-    with notified(given, "ablate", caller) as caller:
+    with Notifications(given.notify, "ablate", given.name).telling() as told:
+        caller = caller._replace(told=told)
         job = prepare_ablation(given, file_of(config), building(caller, "ablate"))
         found = whole_ablation(job, caller)
         return Ablation(found.folder, found, job.prepared.warnings)

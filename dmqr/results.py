@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dmqr.shown import as_html, as_pandas
-from jobs.terminal.formats import figure, queries
+from jobs.terminal.formats import queries
 from jobs.verbs.tables import Tables
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from dmqr.quality import MeasuredQuality
     from jobs.config.config import Config
     from jobs.log.judgements import Key
-    from jobs.notify.message import Leading
     from jobs.pages.closing import ComparedArms
     from jobs.runs.folder import RunFolder
     from jobs.verbs.whole_run import WholeRun
@@ -71,17 +70,15 @@ class Stored:
 
     def __repr__(self) -> str:
         """Returns the folder, the state, and the key figures that are known."""
-        counts, best = self._folder.counts, self._leading
+        counts = self._folder.counts
         figures = f"{queries(counts.get('queries', 0))}, {counts.get('failed_queries', 0):,} with errors"
-        if best is not None:
-            figures += f"; {best.name} of {best.arm} {figure(best.value)}"
-            figures += "" if best.baseline_value is None else f", of {best.baseline} {figure(best.baseline_value)}"
+        figures += f"; {self._leading}" if self._leading else ""
         return f"{type(self).__name__}({self.folder!r}, {self.state}: {figures})"
 
     @property
-    def _leading(self) -> Leading | None:
-        """Its first measure; None: not known yet."""
-        return None
+    def _leading(self) -> str:
+        """Its first measure; empty: not known yet."""
+        return ""
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Returns a table as a `pyarrow.Table`, with these columns alone, or all.
@@ -177,7 +174,7 @@ class Run(Stored):
         self._whole = whole
 
     @property
-    def _leading(self) -> Leading | None:
+    def _leading(self) -> str:
         return self._whole.leading
 
     @property
@@ -213,8 +210,8 @@ class Ablation(Stored):
         self._known = compared
 
     @property
-    def _leading(self) -> Leading | None:
-        return None if self._known is None else self._known.leading
+    def _leading(self) -> str:
+        return "" if self._known is None else self._known.leading
 
     @property
     def arms(self) -> list[str]:

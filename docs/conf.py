@@ -20,7 +20,7 @@ NAVIGATION = {
         "docs/config", "docs/plugins",
     ),
     "Operate": (
-        "docs/operations", "docs/notifications", "docs/publishing",
+        "docs/operations", "docs/publishing",
         "docs/cluster", "docs/kubernetes", "docs/store", "docs/tables", "docs/errors",
     ),
     "Stages by choice": (

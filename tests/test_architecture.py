@@ -50,12 +50,12 @@ FLOORS = (
 CHAIN_FLOORS = (("arms",), ("store",), ("steps", "web"), ("searches",), ("stages",), ("metric_samples",), ("pipeline",))
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = {
-    "cluster": 6_960, "dmqr": 1_400, "jobs": 44_340, "jobs/chain": 9_320, "jobs/log": 2_640, "jobs/measure": 6_400,
-    "jobs/pages": 5_610, "jobs/plan": 2_850, "jobs/run": 2_170, "retrievers": 11_060, "rewriters": 9_840, "tests": 64_355,
-    "tests/benchmarks": 3_455, "tests/jobs": 32_560, "tests/jobs/whole_runs": 7_270, "tests/support": 7_250,
+    "cluster": 6_960, "dmqr": 1_400, "jobs": 43_870, "jobs/chain": 9_320, "jobs/log": 2_640, "jobs/measure": 6_400,
+    "jobs/pages": 5_610, "jobs/plan": 2_850, "jobs/run": 2_170, "retrievers": 11_060, "rewriters": 9_840, "tests": 63_680,
+    "tests/benchmarks": 3_455, "tests/jobs": 31_890, "tests/jobs/whole_runs": 7_270, "tests/support": 7_250,
 }  # fmt: skip
 """Lines of Python below a folder: only ever lowered."""
-MOST_KEYS = 366
+MOST_KEYS = 362
 """Keys of a config, the rows of docs/config.md: only ever lowered."""
 TOP_FOLDERS = {".ci", "configs", "docs", "tests", *PACKAGES}
 VAGUE_FILES = {"utils", "core", "base", "common", "helpers"}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from cluster.run.own_job import submitting_command
 from jobs.cli.command_line.arguments import program
@@ -28,12 +30,29 @@ def caller(again: str) -> Caller:
 @contextmanager
 def told_of(config: Config, options: argparse.Namespace, verb: str) -> Iterator[Caller]:
     """Yields this command line as the caller of a verb whose end is told to whom the config names, also after SIGTERM."""
-    from jobs.notify.notifications import sigterm_told
-    from jobs.verbs.notified import notified
+    from jobs.notify import Notifications
 
-    called = caller(again(options, verb))
-    with sigterm_told() if config.notify else nullcontext(), notified(config, verb, called) as told:
-        yield told
+    ends = _sigterm_raised() if config.notify else nullcontext()
+    with ends, Notifications(config.notify, verb, config.name).telling() as told:
+        yield caller(again(options, verb))._replace(told=told)
+
+
+@contextmanager
+def _sigterm_raised() -> Iterator[None]:
+    """Has SIGTERM end the body by the exception that Ray raises, where it would kill the process before that is sent."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(number: int, _: object) -> NoReturn:
+        raise SystemExit(number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is end:  # Ray may have put one of its own there
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def load(options: argparse.Namespace) -> Config:

@@ -78,8 +78,8 @@ class Config(Settings):
     """The arms that `ablate` compares."""
     report: Annotated[ReportSettings, NOT_IDENTITY] = ReportSettings()
     """The report that a finished run writes."""
-    notify: Annotated[list[NotifySettings], NOT_IDENTITY] = []
-    """Who is told what becomes of a job."""
+    notify: Annotated[NotifySettings | None, NOT_IDENTITY] = None
+    """Notifications of how a job ends; null: none."""
     publish: Annotated[PublishSettings, NOT_IDENTITY] = PublishSettings()
     """Bounds of a version that `export --promote` makes current."""
     output: Annotated[str, NOT_IDENTITY, Names.FILE]

@@ -26,7 +26,7 @@ from jobs.job.steps import ReadySteps, ready_steps
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, log_files, versions
 from jobs.log.judgements import Judgements, read_answers
-from jobs.notify.delivery import problems
+from jobs.notify import check_notify
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.reranker import reranker_identity
 from rewriters.engines.settings import EngineSettings
@@ -86,11 +86,11 @@ def prepare(config: Config, config_path: str, ready: Ready = leave) -> Prepared:
     Raises:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: the job cannot be run.
     """
+    check_notify(config.notify)
     files = log_files(config.log)
     rewriting = read_rewriting(config)
     check_log(files, log_columns(config, rewriting))
-    prepared = _with_output(config, config_path, files, rewriting, ready)
-    return replace(prepared, warnings=prepared.warnings + problems(config.notify))
+    return _with_output(config, config_path, files, rewriting, ready)
 
 
 def _with_output(config: Config, config_path: str, files: list[LogFile], rewriting: Rewriting, ready: Ready) -> Prepared:

@@ -25,7 +25,6 @@ from jobs.measure.compare.standing import standing
 from jobs.measure.compare.worth import Worth, worth
 from jobs.measure.export.tables import write_long
 from jobs.measure.judged.models import judge_models
-from jobs.notify.message import Leading
 from jobs.pages.ablation import ablation_report
 from jobs.pages.comparison import comparison_tables, comparison_values
 from jobs.pages.summary import fallback_rows, spending_rows
@@ -33,7 +32,7 @@ from jobs.plan.work import Saving, saved
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.sums import found_by_guards
 from jobs.runs.traffic import covered_words
-from jobs.terminal.formats import known
+from jobs.terminal.formats import figure, known
 from jobs.terminal.tables import facts
 
 PER_QUERY = "per_query.parquet"
@@ -64,13 +63,14 @@ class ComparedArms:
         return None if self.prices is None else self.folder.bill(self.prices).usd
 
     @property
-    def leading(self) -> Leading | None:
-        """Returns the first measure of the best arm that is compared with another; None where nothing was measured."""
+    def leading(self) -> str:
+        """Returns the first measure of the best arm that is compared with another; empty where nothing was measured."""
         found = None if self.comparison is None or not self.comparison.differences else standing(self.comparison)
         if found is None or found.leader is None:
-            return None
-        baseline, means = found.comparison.base_of(found.leader), found.means
-        return Leading(found.first, found.leader, means[found.leader][found.first], baseline, means[baseline][found.first])
+            return ""
+        arms = found.leader, found.comparison.base_of(found.leader)
+        best, baseline = (f"of {arm} {figure(found.means[arm][found.first])}" for arm in arms)
+        return f"{found.first} {best}, {baseline}"
 
     @property
     def beside(self) -> list[Comparison]:

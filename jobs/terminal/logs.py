@@ -2,7 +2,7 @@
 
 A JSON line has `time` (ISO 8601, UTC), `level`, `event`, `message`, `verb`, `run` (the run's id, where there is one), and
 then the event's own fields. The events: start, log, index, plan, resume, pools, phase, progress, commit, failures,
-retry, outage, recovery, limit, interrupt, compacted, notification, warning, failure, end; lines of our libraries' loggers
+retry, outage, recovery, limit, interrupt, compacted, warning, failure, end; lines of our libraries' loggers
 below `dmqr` have the event `log_line`.
 """
 

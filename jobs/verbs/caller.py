@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobs.notify.notifications import Notifications
+from jobs.notify import Notifications
 
 if TYPE_CHECKING:
     from jobs.terminal.live_display import LiveDisplay

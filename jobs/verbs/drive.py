@@ -7,12 +7,11 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cluster.cause import cause
 from cluster.errors import DmqrError, Stopped, UnavailableError
 from cluster.run.shards import SUCCESS
-from jobs.notify.notifications import Closed
 from jobs.terminal.logs import event
 from jobs.terminal.system_errors import system
 from jobs.verbs.caller import Caller
@@ -23,6 +22,19 @@ if TYPE_CHECKING:
     from jobs.runs.folder import RunFolder
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
+
+
+class Closed(Protocol):
+    """A job that has come to its end."""
+
+    @property
+    def leading(self) -> str:
+        """Returns its first measure; empty if nothing was measured."""
+
+    @property
+    def usd(self) -> float | None:
+        """Returns what it has cost, in USD; None: not known."""
+
 
 Value = TypeVar("Value", bound=Closed)
 
@@ -49,12 +61,11 @@ def drive(
         DmqrError: it was refused.
     """
     told, where = caller.told, prepared.storage.root
-    with caller.watched(verb, prepared.run_id) as (progress, log), told.watching(progress.state):
+    with caller.watched(verb, prepared.run_id) as (progress, log), told.watching(progress.state, prepared.run_id, where):
         event("start", f"run {where}", folder=where, config=prepared.config_file, pid=os.getpid())
         warn(prepared.warnings)
         try:
-            if told:  # else nobody asks storage
-                told.about(prepared.run_id, where, new=prepared.storage.stat(SUCCESS) is None)
+            is_news = told.settings is not None and prepared.storage.stat(SUCCESS) is None
             try:
                 job(progress, log)
             except Stopped as stop:
@@ -64,19 +75,15 @@ def drive(
             found = closed(progress, log)
             _compact_store(prepared.config, progress)
         except DmqrError as error:
-            told.failed(error)
             event("end", str(error), logging.ERROR, code=error.exit_code)
             raise
         except Exception as error:  # the system's, a bug, or a failing worker: the trace is for the log, the line for a person
             event("failure", cause(error), logging.ERROR, error=error)
             stopped = _stopped(error, log, caller.again)
-            told.failed(stopped)
             event("end", str(stopped), logging.ERROR, code=stopped.exit_code)
             raise stopped from error
-        except (KeyboardInterrupt, SystemExit) as error:
-            told.failed(error)
-            raise
-        told.ended(found)
+        if is_news:
+            told.finished(found.leading, found.usd)
         event("end", f"finished: {where}", code=0)
     return found
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobs.notify.message import Leading
 from jobs.tables import ORIGINAL
+from jobs.terminal.formats import figure
 from jobs.verbs.caller import Caller
 from jobs.verbs.drive import drive, finished, warn
 from jobs.verbs.inputs import measured_by
@@ -42,14 +42,14 @@ class WholeRun:
         return None if self.prices is None else self.folder.bill(self.prices).usd
 
     @property
-    def leading(self) -> Leading | None:
-        """Returns its first measure, beside the original alone; None if it was not measured."""
+    def leading(self) -> str:
+        """Returns its first measure, beside the original alone; empty if it was not measured."""
         found = self.evaluation
         if found is None or found.warning is not None:
-            return None
+            return ""
         measure = found.measures[0]
-        alone = None if found.original is None else found.original[measure]
-        return Leading(measure, "run", found.results[measure], ORIGINAL, alone)
+        alone = "" if found.original is None else f", of {ORIGINAL} {figure(found.original[measure])}"
+        return f"{measure} of run {figure(found.results[measure])}{alone}"
 
     def values(self) -> dict[str, Any]:
         """Returns the closing table as JSON-able values."""

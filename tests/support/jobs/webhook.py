@@ -1,50 +1,40 @@
-"""A webhook at the wire: an HTTP server that keeps what it is sent, and answers as it is told."""
+"""A service of apprise's `json://` at the wire: an HTTP server that keeps what it is sent."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
 class Webhook:
-    """The server. `answers`: statuses in turn, the last one for ever; `seconds`: that each answer takes."""
+    """The server. `status`: of each answer; `seconds`: that it takes."""
 
-    SECRET = "/services/T000/B000/s3cr3tpath"
+    SECRET = "s3cr3tpath"
 
-    def __init__(self, *answers: int, seconds: float = 0.0, location: str = "") -> None:
-        self.answers, self.seconds, self.location = list(answers) or [200], seconds, location
+    def __init__(self, status: int = 200, seconds: float = 0.0) -> None:
+        self.status, self.seconds = status, seconds
         self.bodies: list[dict[str, Any]] = []
-        self.paths: list[tuple[str, str, str]] = []
         self._released = threading.Event()
 
     def __enter__(self) -> Webhook:
-        told = self
+        hook = self
 
         class Handler(BaseHTTPRequestHandler):
             def log_message(self, *_: object) -> None:
                 pass
 
-            def _answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                told.paths.append((self.command, self.path, self.headers.get("Content-Type", "")))
-                told.bodies.append(json.loads(body) if body else {})
-                status = told.answers.pop(0) if len(told.answers) > 1 else told.answers[0]
-                told._released.wait(told.seconds)
+            def do_POST(self) -> None:
+                hook.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                hook._released.wait(hook.seconds)
                 try:
-                    self.send_response(status)
-                    if told.location:
-                        self.send_header("Location", told.location)
-                    self.send_header("Content-Length", "2")
+                    self.send_response(hook.status)
+                    self.send_header("Content-Length", "0")
                     self.end_headers()
-                    self.wfile.write(b"ok")
                 except OSError:  # nobody waits any more
                     pass
-
-            do_GET = do_POST = _answer
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -57,17 +47,16 @@ class Webhook:
         self._server.server_close()
 
     @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}{self.SECRET}"
+    def url(self) -> str:
+        return f"json://user:{self.SECRET}@127.0.0.1:{self._server.server_address[1]}/{self.SECRET}"
 
     @property
-    def events(self) -> list[str]:
-        return [one["event"] for one in self.bodies]
+    def titles(self) -> list[str]:
+        """What each says of the job: `failed`, `waits for a server`, ..."""
+        return [body["title"].rpartition(": ")[2] for body in self.bodies]
 
-    def wait_for(self, *events: str, seconds: float = 60) -> Sequence[dict[str, Any]]:
-        """Waits until these were told, in this order."""
+    def wait_for(self, count: int, seconds: float = 30) -> None:
         end = time.monotonic() + seconds
-        while self.events[: len(events)] != list(events) and time.monotonic() < end:
-            time.sleep(0.02)
-        assert self.events[: len(events)] == list(events)
-        return self.bodies
+        while len(self.bodies) < count and time.monotonic() < end:
+            time.sleep(0.01)
+        assert len(self.bodies) == count, self.titles

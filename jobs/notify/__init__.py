@@ -1,1 +1,0 @@
-"""Tells others what becomes of a job: messages, their delivery, and when which is sent."""
