@@ -226,7 +226,9 @@ class Driver:
             return
         storage = self.prepared.storage
         shards = [one.shard for one in manifests(storage) if failed_by_outages(one.counts)]
-        words = f"{len(shards):,} shards are done again, as a server was away for {queries(away)} of them"
+        words = (
+            f"done again, as a server was away for {queries(away)} of them: shards {len(shards):,} of {len(self.plan.shards):,}"
+        )
         event("resume", words, shards=shards)
         reopen(storage, shards)
         self.tally = tally_of(storage)
