@@ -16,6 +16,7 @@ import io
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -152,10 +153,8 @@ class S3Storage:
         """Returns the entry of exactly this key, or None."""
         name = self._named(key)["Key"]
         for answer in self._pages(Prefix=name, MaxKeys=1):
-            for found in answer.get("Contents", []):
-                if found["Key"] == name:
-                    return Entry(key, found["Size"], found["ETag"])
-            break
+            for found in answer.get("Contents", []):  # the name itself comes first; a page may be empty before it
+                return Entry(key, found["Size"], found["ETag"]) if found["Key"] == name else None
         return None
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
@@ -176,7 +175,8 @@ class S3Storage:
         """Removes the objects, several at a time."""
 
         def one(key: str) -> None:
-            call(self.url(key), lambda client: client.delete_object(**self._named(key)))
+            with suppress(FileNotFoundError):  # some stores answer 404 where there is none
+                call(self.url(key), lambda client: client.delete_object(**self._named(key)))
 
         for _ in prefetch(one, keys, DELETED):  # not DeleteObjects: stores differ in the checksums they want of it
             pass

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import urllib3
-from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.exceptions import DecodeError, HTTPError, ReadTimeoutError
 
 from cluster.cause import redacted
 from cluster.errors import RetrieverError
@@ -22,8 +22,7 @@ from cluster.outages import LONGEST_PAUSE, answered, failed, pause
 from retrievers.served.http import connections, error_text, reason
 
 _CONNECT_TIMEOUT = 10.0  # seconds
-_RATE_LIMITED = 429
-_BUSY = frozenset({_RATE_LIMITED, 502, 503, 504, 520, 521, 522, 523, 529})  # due to the server's state, not to the request
+_BUSY = frozenset({429, 502, 503, 504, 520, 521, 522, 523, 529})  # due to the server's state, not to the request
 _BROKEN = frozenset({408, 409, 424, 425})  # 4xx after which the same request may succeed; 424: inference failed in TEI
 _TEXT = 200  # characters of a server's message that are shown
 
@@ -181,15 +180,15 @@ class Server:
             RetrieverError: No request succeeds: the key, the address, or no good answer to any request (`ServerAway`).
         """
         patience = self.patience if patience is None else patience
-        first, sends, bad = time.monotonic(), 0, 0
+        first, sends, bad = 0.0, 0, 0  # first: when the first send failed, never before the outage began
         while True:
             try:
                 sending()
                 return self._once(url, body, read, fatal)
             except _Failure as failure:
                 sends, bad = sends + 1, bad + failure.uses_attempt
-                now = time.monotonic()
-                left = self._failed(failure, patience) + patience - now
+                left = self._failed(failure, patience) + patience - (now := time.monotonic())
+                first = first or now
                 if left <= 0 or failure.wait > left:
                     words = f"{self.what}: no good answer: {failure}; start the server, or correct base_url"
                     raise ServerAway("server-away", words, failure.reason) from None
@@ -212,7 +211,7 @@ class Server:
             try:
                 value = parsed_json(reply.content)
                 result: Result = value if read is None else read(value)
-            except (ValueError, RecursionError) as problem:
+            except (ValueError, OverflowError, RecursionError) as problem:
                 words = "its body is not JSON" if isinstance(problem, json.JSONDecodeError | RecursionError) else problem
                 if not fatal:
                     raise TextRefused(self.what, f"HTTP {status}, but {words}") from None
@@ -221,15 +220,14 @@ class Server:
             return result
         said = f"HTTP {status}: {redacted(error_text(reply.content), self._key.sent, _TEXT) or 'no more words'}"
         if status in _BUSY:
-            reason_of = "rate_limited" if status == _RATE_LIMITED else "unavailable"
+            reason_of = "rate_limited" if status == 429 else "unavailable"
             raise _Failure(said, reason_of, uses_attempt=False, wait=self._wait(reply.headers) or 0.0)
         if status in _BROKEN or status >= 500:
             raise _Failure(said, "server_error", uses_attempt=True, wait=self._wait(reply.headers) or 0.0)
         self._answered()
         error = None
         if status in FATAL or status < 400:
-            code, words = fatal_status(status, url, said, self._key)
-            error = self.error(code, words)
+            error = self.error(*fatal_status(status, url, said, self._key))
             if fatal and (status not in OF_ONE or not self._may_be_of_one(status)):
                 raise error
         raise TextRefused(self.what, said, error)
@@ -250,6 +248,8 @@ class Server:
             )  # fmt: skip
         except ReadTimeoutError:
             raise _Failure(f"no answer in {seconds:g} s", "timeout", uses_attempt=True) from None
+        except DecodeError as error:
+            raise _Failure(f"its body is broken: {reason(error)}", "bad_answer", uses_attempt=True) from None
         except (HTTPError, OSError) as error:
             raise _Failure(reason(error), "unavailable", uses_attempt=False) from None
         return _Reply(meant_status(answer.status, answer.data), answer.headers, answer.data)

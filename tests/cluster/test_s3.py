@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import ClusterError, UnavailableError
-from cluster.storage import check_writable, open_file, open_storage, s3_client
+from cluster.storage import check_writable, open_file, open_storage, s3, s3_client
 from cluster.storage.s3 import PART, S3Storage
 from tests.support.cluster.clock import Clock
 from tests.support.cluster.s3_proxy import Fault, Proxy, proxied
@@ -210,6 +210,19 @@ def test_every_page_of_a_list_is_tried_again(store: S3Storage, proxy: Proxy, kin
         events.unregister(listing, small_pages)
     assert len([1 for _, path in proxy.requests if "continuation-token" in path]) >= 2
     assert proxy.did
+
+
+def test_an_empty_page_is_not_the_end_of_a_list(store: S3Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty, page = [{"IsTruncated": True, "NextContinuationToken": ""}], s3._page
+    monkeypatch.setattr(s3, "_page", lambda asked, client: empty.pop() if empty else page(asked, client))
+    entry = store.stat("before")
+    assert (entry and entry.size, empty) == (1, [])
+
+
+def test_an_object_that_a_store_says_is_missing_is_removed(store: S3Storage, proxy: Proxy) -> None:
+    proxy.faults = [Fault("missing", method="DELETE")]
+    store.delete("nobody", "before")
+    assert [kind for kind, *_ in proxy.did] == ["missing"]
 
 
 def small_pages(params: dict[str, Any], **_: object) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from retrievers.served.encoder import OpenaiEncoder
 from retrievers.served.reranker import ServerReranker
 from retrievers.served.server import TextRefused
 from retrievers.settings import OpenaiEncoderSettings, RerankSettings
+from tests.support.cluster.clock import Clock
 from tests.support.retrievers.blocks import index_fields
 from tests.support.retrievers.fake_models import (
     INFERENCE_FAILED,
@@ -189,6 +190,7 @@ def test_a_passing_failure_is_retried(embedding: FakeModels, said: Said) -> None
         (vllm_error(400, "maximum context length is 512"), "HTTP 400: maximum context length", 1),
         (INFERENCE_FAILED, "HTTP 424: Inference failed; sent 2 times", 2),
         (Said(200, b'{"data": []}'), "HTTP 200, but it holds", 2),
+        (Said(200, b"plain", {"Content-Encoding": "gzip"}), "its body is broken: Error -3 while decompressing", 2),
     ],
 )
 def test_a_text_that_the_server_does_not_take_fails_alone_and_is_not_sent_again(
@@ -224,6 +226,7 @@ NAN = float("nan")
         (lambda data: [one | {"index": "first"} for one in data], "or their numbers are wrong"),
         (lambda data: [one | {"embedding": [NAN, 1.0, 2.0]} for one in data], "an embedding is not finite, or zero"),
         (lambda data: [one | {"embedding": [0.0, 0.0, 0.0]} for one in data], "an embedding is not finite, or zero"),
+        (lambda data: [one | {"embedding": [10**400, 1, 2]} for one in data], "int too large to convert to float"),
         (lambda data: [one | {"embedding": [1.0, 2.0]} for one in data], "have shape (2,), where 3 dimensions were before"),
         (lambda data: [data[0] | {"embedding": [1.0]}, data[1]], "or they differ in length"),
         (lambda data: [one | {"embedding": None} for one in data], "dimensions were before"),
@@ -246,6 +249,7 @@ def test_vectors_that_are_none_are_refused(spoil: Callable[[Any], Any], words: s
     [
         lambda results: results[:-1],
         lambda results: [one | {"relevance_score": NAN} for one in results],
+        lambda results: [one | {"relevance_score": 10**400} for one in results],
         lambda results: [{"index": one["index"]} for one in results],
         lambda results: [one | {"index": one["index"] + 1} for one in results],
     ],
@@ -319,6 +323,16 @@ def test_a_server_that_stays_away_ends_the_run_and_is_shown_meanwhile(
     embedding.always = None
     assert encoder.encode(searches("another")).shape == (1, 3)
     assert not [one for one in outages.outages() if embedding.address in one.service]
+
+
+def test_a_server_that_is_away_for_the_patience_of_one_request_refuses_no_text(
+    embedding: FakeModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, server = Clock(), encoder_at(embedding, patience_minutes=0.01)._server
+    monkeypatch.setattr("retrievers.served.server.time", clock)
+    embedding.always = OVERLOADED
+    with pytest.raises(RetrieverError, match="no good answer: HTTP 429"):  # though it began to fail after the first send
+        server.ask(f"{server.base}/embeddings", {"input": ["a"]}, sending=lambda: clock.sleep(0.2))
 
 
 # ---------------------------------------------------------------- what is refused before a run

@@ -124,8 +124,8 @@ def test_nothing_found_by_engines_that_did_not_answer_is_no_answer() -> None:
 
 @pytest.mark.parametrize(
     ("fault", "reason", "sends"),
-    [("500", "server_error", 3), ("html", "bad_answer", 3), ("half", "bad_answer", 3), ("other", "bad_answer", 3),
-     ("400", "refused", 1), ("hang", "timeout", 3)],
+    [("500", "server_error", 3), ("html", "bad_answer", 3), ("half", "bad_answer", 3), ("huge", "bad_answer", 3),
+     ("other", "bad_answer", 3), ("400", "refused", 1), ("hang", "timeout", 3)],
 )  # fmt: skip
 def test_a_search_that_fails_is_given_up_and_the_others_are_answered(
     server: WebServer, fault: str, reason: str, sends: int

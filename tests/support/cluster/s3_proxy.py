@@ -28,6 +28,7 @@ ANSWERS = {
     "denied": (403, "<Code>AccessDenied</Code><Message>Access Denied</Message>"),
     "expired": (400, "<Code>ExpiredToken</Code><Message>The provided token has expired.</Message>"),
     "spoilt": (400, "<Code>XAmzContentChecksumMismatch</Code><Message>The checksum did not match.</Message>"),
+    "missing": (404, "<Code>NoSuchKey</Code><Message>The specified key does not exist.</Message>"),
     "unknown": (501, "<Code>NotImplemented</Code><Message>A header you provided implies ...</Message>"),
 }
 

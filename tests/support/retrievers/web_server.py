@@ -36,6 +36,7 @@ FAULTS = {
     "hang": Told(200, b"{}", seconds=1.0),
     "html": Told(200, b"<html>please log in</html>", {"Content-Type": "text/html"}),
     "half": Told(200, b'{"results": [{"url": "http'),
+    "huge": Told(200, b'{"results": [{"url": "http://a.example", "score": 1%s}]}' % (b"0" * 400)),
     "other": Told(200, b'{"answer": 42}'),
     "400": Told(400, b'{"detail": {"error": "the query is not allowed"}}'),
 }
