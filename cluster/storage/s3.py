@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,12 +35,13 @@ TOKEN = "dmqr-put"  # metadata: which put made the object
 PART = 16 << 20  # bytes of a large object that one request sends or fetches
 STREAMS = 4  # such requests at a time
 DELETED = 16  # objects at a time
+_BODY = itemgetter("ETag", "Body")
 _CONFLICTS = 12  # times that a put is refused by an object that is then not found
 
 
 def _page(asked: dict[str, Any], client: Any) -> dict[str, Any]:
     page: dict[str, Any] = client.list_objects_v2(**asked)
-    return page
+    return page | {"IsTruncated": page["IsTruncated"]}  # KeyError: it is no list
 
 
 def partial_path(path: Path, entry: Entry) -> Path:
@@ -86,7 +88,7 @@ class S3Storage:
         wanted = self._named(key) | {"Body": data, "IfNoneMatch": "*", "Metadata": {TOKEN: token}}
         for refused in range(1, _CONFLICTS + 1):
             try:
-                call(self.url(key), lambda client: client.put_object(**wanted))
+                call(self.url(key), lambda client: client.put_object(**wanted)["ETag"])
             except PreconditionFailed:
                 ours = self._ours(key, token, data)
                 if ours is not None:
@@ -103,7 +105,7 @@ class S3Storage:
     def put(self, key: str, data: bytes) -> None:
         """Puts the bytes, in parts if they are many."""
         if len(data) < 2 * PART:  # without the transfer manager's threads
-            call(self.url(key), lambda client: client.put_object(**self._named(key), Body=data))
+            call(self.url(key), lambda client: client.put_object(**self._named(key), Body=data)["ETag"])
         else:
             self._upload(key, io.BytesIO(data))
 
@@ -114,7 +116,7 @@ class S3Storage:
     def get(self, key: str) -> bytes | None:
         """Returns the object's bytes, or None."""
         try:
-            data: bytes = call(self.url(key), lambda client: client.get_object(**self._named(key))["Body"].read())
+            data: bytes = call(self.url(key), lambda client: _BODY(client.get_object(**self._named(key)))[1].read())
         except FileNotFoundError:
             return None
         return data
@@ -152,10 +154,9 @@ class S3Storage:
     def stat(self, key: str) -> Entry | None:
         """Returns the entry of exactly this key, or None."""
         name = self._named(key)["Key"]
-        for answer in self._pages(Prefix=name, MaxKeys=1):
-            for found in answer.get("Contents", []):  # the name itself comes first; a page may be empty before it
-                return Entry(key, found["Size"], found["ETag"]) if found["Key"] == name else None
-        return None
+        # the name itself comes first; a page may be empty before it
+        found = next((entry for page in self._pages(Prefix=name, MaxKeys=1) for entry in page.get("Contents", [])), None)
+        return Entry(key, found["Size"], found["ETag"]) if found and found["Key"] == name else None
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Lists every object below the folder, sorted by key, a page at a time."""

@@ -198,6 +198,8 @@ def _translated(error: Exception, url: str, where: Any) -> Exception | None:
             of.EndpointConnectionError | of.ConnectTimeoutError | of.ProxyConnectionError,
             _Transient(f"no answer from {host}", "address"),
         ),
+        # a login page has no ETag, and a redirect to one goes in circles
+        (KeyError | RecursionError if where else (), _Transient(f"what answers at {host} is no S3", "address")),
         (
             of.HTTPClientError | of.IncompleteReadError | of.FlexibleChecksumError | of.ChecksumError,
             _Transient(f"{host} broke off ({type(error).__name__})"),

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import urllib3
 from urllib3.exceptions import DecodeError, HTTPError, ReadTimeoutError
@@ -94,12 +94,6 @@ class _Failure(Exception):
     def __init__(self, words: str, reason: str, *, uses_attempt: bool, wait: float = 0.0) -> None:
         super().__init__(words)
         self.reason, self.uses_attempt, self.wait = reason, uses_attempt, wait
-
-
-class _Reply(NamedTuple):
-    status: int
-    headers: Mapping[str, str]
-    content: bytes
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -203,13 +197,12 @@ class Server:
 
     def _once(self, url: str, body: Any, read: Callable[[Any], Result] | None, fatal: bool) -> Result:
         used = self._key.value
-        reply = self._send(url, body)
-        if reply.status == 401 and self._key.renewed(used):  # a key that was replaced in its file
-            reply = self._send(url, body)
-        status = reply.status
+        status, headers, content = self._send(url, body)
+        if status == 401 and self._key.renewed(used):  # a key that was replaced in its file
+            status, headers, content = self._send(url, body)
         if 200 <= status < 300:
             try:
-                value = parsed_json(reply.content)
+                value = parsed_json(content)
                 result: Result = value if read is None else read(value)
             except (ValueError, OverflowError, RecursionError) as problem:
                 words = "its body is not JSON" if isinstance(problem, json.JSONDecodeError | RecursionError) else problem
@@ -218,12 +211,12 @@ class Server:
                 raise _Failure(f"HTTP {status}, but {words}", "bad_answer", uses_attempt=True) from None
             self._answered()
             return result
-        said = f"HTTP {status}: {redacted(error_text(reply.content), self._key.sent, _TEXT) or 'no more words'}"
+        said = f"HTTP {status}: {redacted(error_text(content), self._key.sent, _TEXT) or 'no more words'}"
         if status in _BUSY:
             reason_of = "rate_limited" if status == 429 else "unavailable"
-            raise _Failure(said, reason_of, uses_attempt=False, wait=self._wait(reply.headers) or 0.0)
+            raise _Failure(said, reason_of, uses_attempt=False, wait=self._wait(headers) or 0.0)
         if status in _BROKEN or status >= 500:
-            raise _Failure(said, "server_error", uses_attempt=True, wait=self._wait(reply.headers) or 0.0)
+            raise _Failure(said, "server_error", uses_attempt=True, wait=self._wait(headers) or 0.0)
         self._answered()
         error = None
         if status in FATAL or status < 400:
@@ -236,7 +229,7 @@ class Server:
         """Returns whether a status of `OF_ONE` may be of this request alone."""
         return self._probe is not None
 
-    def _send(self, url: str, body: Any) -> _Reply:
+    def _send(self, url: str, body: Any) -> tuple[int, Mapping[str, str], bytes]:
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         seconds = self._settings.timeout_seconds
         headers = self._headers | (self._key_header(self._key.value) if self._key.value else {})
@@ -252,7 +245,7 @@ class Server:
             raise _Failure(f"its body is broken: {reason(error)}", "bad_answer", uses_attempt=True) from None
         except (HTTPError, OSError) as error:
             raise _Failure(reason(error), "unavailable", uses_attempt=False) from None
-        return _Reply(meant_status(answer.status, answer.data), answer.headers, answer.data)
+        return meant_status(answer.status, answer.data), answer.headers, answer.data
 
     def _failed(self, failure: _Failure, patience: float) -> float:
         """Notes a failure; returns the time of the first one since the latest good answer."""

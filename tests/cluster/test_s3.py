@@ -219,6 +219,23 @@ def test_an_empty_page_is_not_the_end_of_a_list(store: S3Storage, monkeypatch: p
     assert (entry and entry.size, empty) == (1, [])
 
 
+def test_a_login_page_is_no_answer_of_a_store(store: S3Storage, proxy: Proxy) -> None:
+    for put in (store.put, store.put_if_absent):
+        proxy.faults = [Fault("login", times=2)]
+        put(put.__name__, b"1")
+    reads = (
+        lambda: store.get("put"),
+        lambda: store.get("put_if_absent"),
+        lambda: store.stat("put"),
+        lambda: list(store.list()),
+    )
+    for read in reads:
+        proxy.faults = [Fault("login", method="GET", times=2)]
+        found = read()
+        assert found == b"1" or found == read() != []
+    assert len(proxy.did) == 12
+
+
 def test_an_object_that_a_store_says_is_missing_is_removed(store: S3Storage, proxy: Proxy) -> None:
     proxy.faults = [Fault("missing", method="DELETE")]
     store.delete("nobody", "before")

@@ -28,6 +28,7 @@ ANSWERS = {
     "denied": (403, "<Code>AccessDenied</Code><Message>Access Denied</Message>"),
     "expired": (400, "<Code>ExpiredToken</Code><Message>The provided token has expired.</Message>"),
     "spoilt": (400, "<Code>XAmzContentChecksumMismatch</Code><Message>The checksum did not match.</Message>"),
+    "login": (200, "<html>please log in</html>"),
     "missing": (404, "<Code>NoSuchKey</Code><Message>The specified key does not exist.</Message>"),
     "unknown": (501, "<Code>NotImplemented</Code><Message>A header you provided implies ...</Message>"),
 }
@@ -145,7 +146,7 @@ class _Wire(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def _error(self, status: int, words: str) -> None:
-        body = f"<?xml version='1.0'?><Error>{words}</Error>".encode()
+        body = (words if status == 200 else f"<?xml version='1.0'?><Error>{words}</Error>").encode()
         self._answer(status, [("Content-Type", "application/xml")], body)
 
     def _reset(self) -> None:
