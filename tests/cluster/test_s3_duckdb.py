@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.storage import Storage, open_storage, s3_client
+from cluster.storage.copies import cache_folder
 from cluster.storage.s3_duckdb import bounded_duckdb, kept_duckdb, open_duckdb, reason
 from tests.support.cluster.s3_proxy import Fault, proxied
 from tests.support.cluster.s3_server import S3Server
@@ -64,6 +65,7 @@ def test_a_database_that_is_kept_is_opened_once_for_each_of_its_settings(monkeyp
             assert wide.execute("SELECT current_setting('memory_limit')").fetchall() == [("190.7 MiB",)]
         assert len(opened) == 2
         folders = [Path(str(one["temp_directory"])) for one in opened]
+        assert {one.parent for one in folders} == {cache_folder() / "work"}  # is swept after a kill
         assert all(folder.is_dir() for folder in folders)
     assert not any(folder.exists() for folder in folders)
     with bounded_duckdb("100MB", 1):

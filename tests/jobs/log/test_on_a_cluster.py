@@ -16,6 +16,7 @@ from cluster.errors import LogError
 from cluster.run.shards import PLAN, read_plan
 from cluster.run.spread import spread
 from cluster.storage import open_storage
+from cluster.storage.copies import cache_folder
 from cluster.storage.traffic import count_request, take_traffic
 from jobs.config.config import Config
 from jobs.job.prepare import Prepared
@@ -123,7 +124,9 @@ def test_a_plan_names_the_same_tables_wherever_they_were_made(log: str, tmp_path
         draft = draft_plan(prepared, local=local)
         assert storage.stat(PLAN) is None
         assert bool(list(storage.list())) is not local
+        assert (draft.folder and draft.folder.parent) == (cache_folder() / "work" if local else None)  # is swept after a kill
         plan = store_plan(prepared, draft)
+        assert draft.folder is None or not draft.folder.exists()
         assert read_plan(storage) == plan
         named = {file.key: file.size for files in plan.tables.values() for file in files}
         assert {entry.key: entry.size for entry in storage.list() if entry.key != PLAN} == named
