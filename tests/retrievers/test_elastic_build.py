@@ -398,8 +398,8 @@ def test_indexes_of_a_config() -> None:
     }
     found = elastic_indexes({name: typed(one) for name, one in (retrievers).items()})
     assert {place: [one and one[0] for one in fields] for place, fields in found.items()} == {
-        ("ELASTICSEARCH_URL", "docs"): ["bm25", "dense", ()],
-        ("OTHER_URL", "docs"): ["other", None, ()],
+        ("ELASTICSEARCH_URL", "docs"): ["bm25", "dense"],
+        ("OTHER_URL", "docs"): ["other", None],
     }
     for more, key in (({"analyzer": "german"}, "analyzer"), ({"shards": 3}, "shards"), ({"api_key_env": "KEY"}, "api_key_env")):
         with pytest.raises(
