@@ -216,7 +216,6 @@ OUTAGES = [
     UnavailableError("s3://night: no answer for 120 s"),  # storage
     RetrieverError("server-away", "retrieve.retrievers.bm25: no good answer"),  # Elasticsearch, an encoder, a reranker
     RewriterError("server-access", "engine 'openai': HTTP 401"),
-    ClusterError("storage-refused", "s3://night: AccessDenied"),
 ]
 
 
