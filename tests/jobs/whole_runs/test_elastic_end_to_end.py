@@ -35,18 +35,14 @@ def job(
 ) -> dict[str, object]:
     """The settings of a small job whose index is built, by a user; what it runs with is a key that may only read."""
     name = new_name()
-    monkeypatch.setenv("ELASTICSEARCH_URL", secured_server.url)
-    monkeypatch.setenv("ES_USER", "elastic")
-    monkeypatch.setenv("ES_PASSWORD", PASSWORD)
+    monkeypatch.setenv("ELASTICSEARCH_URL", secured_server.url.replace("//", f"//elastic:{PASSWORD}@"))
     both = [f"retrieve.retrievers.{retriever}" for retriever in ("bm25", "dense")]
     index: dict[str, object] = {f"{retriever}.index": name for retriever in both}
-    login = {f"{one}.{key}_env": f"ES_{key.upper()}" for one in both for key in ("user", "password")}
-    built = finish(dmqr("index", "--corpus", str(SAMPLE / "corpus.parquet"), **index, **login))
+    built = finish(dmqr("index", "--corpus", str(SAMPLE / "corpus.parquet"), **index))
     assert built.code == 0, built.err
     assert built.out.startswith(f"{name} ({name}-")
     assert built.out.endswith("): 331 documents, built\n")
-    monkeypatch.delenv("ES_USER")
-    monkeypatch.delenv("ES_PASSWORD")
+    monkeypatch.setenv("ELASTICSEARCH_URL", secured_server.url)
     monkeypatch.setenv("ES_KEY", secured_server.key(name))
     pq.write_table(pq.read_table(SAMPLE / "log.parquet").slice(0, ROWS), tmp_path / "log.parquet")
     return index | {f"{one}.api_key_env": "ES_KEY" for one in both} | {
