@@ -242,7 +242,10 @@ def _by_python(
             texts = ([record[place].encode("utf-8", "surrogateescape") or None for record in some] for place in places)
             arrays = [pa.array(one, pa.binary()).view(pa.string()) for one in texts]
             names = [header.names[place] for place in places]
-            yield pa.record_batch(arrays or [pa.nulls(len(some))], names or ["nothing"])
+            batch = pa.record_batch(arrays or [pa.nulls(len(some))], names or ["nothing"])
+            _check_unquoted(batch, header, first)
+            yield batch
+            first += len(batch)
 
 
 def _records(reader: Any, header: CsvHeader) -> Iterator[list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import count
@@ -17,6 +18,7 @@ from cluster.cause import absent, one_line
 from cluster.errors import ConfigError, UnavailableError
 from cluster.storage import open_file, remote
 from cluster.storage.csv_file import CsvFault, csv_batches, csv_header
+from cluster.storage.packed import unpacked
 from jobs.log.sets import irds
 from jobs.log.sets.beir import HEADER, split_of
 from jobs.log.sets.names import SetName, set_name
@@ -74,7 +76,8 @@ class Judgements(NamedTuple):
 def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") -> Judgements:
     """Reads judgements: lines of tab-separated `key doc_id grade`, or TREC's `key 0 doc_id grade`, in UTF-8.
 
-    A first line that names BEIR's columns is none. Of CSV and Parquet the columns `key`, `doc_id`, `grade`, or the only three.
+    A first line that names these columns, or BEIR's, is none. Of CSV and Parquet the columns `key`, `doc_id`, `grade`, or the
+    only three, of which the last is no number. Text may be packed (`.gz`, `.zst`).
 
     Args:
         path: a local file or an object on S3, or the name of a data set.
@@ -95,8 +98,7 @@ def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") ->
         # a query has spaces, so only tabs can end it
         split = lambda line: line.split("\t") if "\t" in line or key == "query" else line.split()  # noqa: E731
         for place, line, fields in _records(qrels_file(path, where), where, (key, "doc_id", "grade"), split):
-            if place != "line 1" or tuple(fields) != HEADER:
-                _add_fields(fields, key, f"{where}: {path}: {place}", line, grades)
+            _add_fields(fields, key, f"{where}: {path}: {place}", line, grades)
     if not grades:
         raise ConfigError("judgements", f"{where}: {path}: holds no judgement; write lines of '{key}<TAB>doc_id<TAB>grade'")
     return Judgements(path, grades, key)
@@ -185,8 +187,9 @@ def _add_fields(fields: Sequence[str], key: Key, place: str, line: str, grades: 
             "judgements", f"{place} is neither '{key}<TAB>doc_id<TAB>grade' nor {trec}; correct it: {line[:80]!r}"
         ) from error
     name = normalise(name) if key == "query" else name
-    if not name:
-        raise ConfigError("judgements", f"{place}: the {key} is empty; correct it: {line[:80]!r}")
+    for what, text in ((key, name), ("doc_id", doc_id)):
+        if not text:
+            raise ConfigError("judgements", f"{place}: the {what} is empty; correct it: {line[:80]!r}")
     _add(grades, name, doc_id, value, place, line)
 
 
@@ -219,11 +222,13 @@ def read_answers(path: str, key: Key) -> dict[str, list[str]]:
         if not name or not answer.strip():
             raise ConfigError("judgements", f"{_WHERE}: {path}: {place} is not '{key}<TAB>answer'; correct it: {line[:80]!r}")
         answers.setdefault(name, []).append(answer)
+    if not answers:
+        raise ConfigError("judgements", f"{_WHERE}: {path}: holds no answer; write lines of '{key}<TAB>answer'")
     return answers
 
 
 def _records(
-    path: str, where: str, columns: Sequence[str], split: Callable[[str], list[str]]
+    path: str, where: str, columns: tuple[str, ...], split: Callable[[str], list[str]]
 ) -> Iterator[tuple[str, str, list[str]]]:
     """Yields place, text and fields of the rows of CSV (with a header) or Parquet, else of lines in UTF-8 that are not blank.
 
@@ -233,13 +238,15 @@ def _records(
     try:
         table = _table(path)
         if table is None:
-            with io.TextIOWrapper(open_file(path), encoding="utf-8-sig") as lines:
+            with open_file(path) as opened, io.TextIOWrapper(unpacked(opened, path), encoding="utf-8-sig") as lines:
                 for number, line in enumerate((line.rstrip("\n") for line in lines), 1):
-                    if line.strip():
-                        yield f"line {number}", line, split(line)
+                    fields = split(line)
+                    if line.strip() and (number > 1 or tuple(fields) not in (columns, HEADER)):
+                        yield f"line {number}", line, fields
             return
         names, batches = table
-        if not (named := set(columns) <= set(names)) and len(names) != len(columns):
+        header = names[-1] == "answer" if columns[-1] == "answer" else not re.fullmatch(r"[-+\d.]+", names[-1])
+        if not (named := set(columns) <= set(names)) and not (header and len(names) == len(columns)):
             raise ConfigError("judgements", f"{where}: {path}: has {', '.join(names)}; name its columns {', '.join(columns)}")
         places, numbers = [names.index(name) for name in (columns if named else names)], count(1)
         for batch in batches:
@@ -263,7 +270,7 @@ def _table(path: str) -> tuple[list[str], Iterator[pa.RecordBatch]] | None:
     if path.lower().endswith(".parquet"):
         table = pq.read_table(open_file(path))
         return table.column_names, iter(table.to_batches())
-    header = csv_header(path) if path.lower().endswith(".csv") else None
+    header = csv_header(path) if re.search(r"\.csv(\.gz|\.zst)?$", path.lower()) else None
     if header is None or header.delimiter == "\t":
         return None
     return list(header.names), csv_batches(path, header, header.names, _ROWS)

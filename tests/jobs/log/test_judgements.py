@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,11 +35,14 @@ def qrels(tmp_path: Path) -> Qrels:
         "l1 d1 2\r\nl1 d2 0\r\nl2\td1\t1\r\n",
         "\ufeffl1\td1\t2\nl1\td2\t0\nl2\td1\t1\n",
         "l1\td1\t2\nl1\td2\t0\nl2\td1\t1\nl1\td1\t2\n",
+        "\ufefflog_id\tdoc_id\tgrade\r\nl1\td1\t2\r\nl1\td2\t0\r\nl2\td1\t1\r\n",
     ],
-    ids=["three tabs", "four tabs", "TREC with spaces and blank lines", "three mixed, CRLF", "byte order mark", "one twice"],
+    ids=["three tabs", "four tabs", "TREC with spaces and blank lines", "three mixed, CRLF", "byte order mark", "twice", "header"],
 )
-def test_three_columns_and_four_are_read(qrels: Qrels, text: str) -> None:
+def test_three_columns_and_four_are_read(qrels: Qrels, text: str, tmp_path: Path) -> None:
     assert read_qrels(qrels(text)).grades == {"l1": {"d1": 2, "d2": 0}, "l2": {"d1": 1}}
+    (tmp_path / "qrels.tsv.gz").write_bytes(gzip.compress(text.encode()))
+    assert read_qrels(str(tmp_path / "qrels.tsv.gz")).grades == {"l1": {"d1": 2, "d2": 0}, "l2": {"d1": 1}}
 
 
 def test_ids_may_have_spaces_where_tabs_part_them(qrels: Qrels) -> None:
@@ -127,6 +131,8 @@ def test_a_table_that_is_no_judgements_is_refused(tmp_path: Path) -> None:
     wrong = {
         "a,b\nx,y\n": "has a, b; name its columns log_id, doc_id, grade",
         "q,d,g\nx,y,z\n": "row 1 is neither",
+        "l1,d1,2\nl2,d1,1\n": "has l1, d1, 2; name its columns log_id, doc_id, grade",  # else the first row would be lost
+        "q,d,g\nx,,1\n": "row 1: the doc_id is empty",
         'q,d,g\n"x,y,1\n': "line 2: a quote",
     }
     for text, words in wrong.items():
@@ -135,3 +141,9 @@ def test_a_table_that_is_no_judgements_is_refused(tmp_path: Path) -> None:
             read_qrels(str(tmp_path / "q.csv"))
     (tmp_path / "q.csv").write_text("l1\td1\t1\n")
     assert read_qrels(str(tmp_path / "q.csv")).grades == {"l1": {"d1": 1}}  # lines parted by tabs, whatever the name
+    for text, words in {"l1,Oslo\n": "has l1, Oslo; name its columns log_id, answer", "log_id,answer\n": "holds no answer"}.items():
+        (tmp_path / "q.csv").write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            read_answers(str(tmp_path / "q.csv"), "log_id")
+    (tmp_path / "q.tsv").write_text('log_id\tanswer\nl1\tthe "North\n')
+    assert read_answers(str(tmp_path / "q.tsv"), "log_id") == {"l1": ['the "North']}

@@ -231,6 +231,7 @@ def test_csv_that_is_wrong_is_refused_with_its_line(text: str, words: str, tmp_p
     [
         ('query\tid\ntea\t1\n"milk ""hot"""\t2\n', "line 3: has a field in the quotes of CSV; name the file .csv"),
         ('query\tid\ntea\t1\n""\t2\n', "line 3: has a field in the quotes of CSV"),
+        ('query\tid\n\xe9\t1\n"milk ""hot"""\t2\n', "line 3: has a field in the quotes of CSV"),  # Python reads it
         ('query\tid\n"milk\nhot"\t2\n', "line 2: has 1 fields, and the header 2; correct it, or name the file .csv, if its"),
         ('query\tid\n\xe9\t1\n"milk\thot"\t2\n', "line 3: has 3 fields, and the header 2; correct it, or name the file .csv"),
     ],
