@@ -227,7 +227,7 @@ def evaluate(
 
     Args:
         ablations: their folders, two or more.
-        measures: as ir_measures names them, like `["nDCG@10", "R@100"]`; None: those of each config.
+        measures: as ir_measures names them, like `["nDCG@10", "AP@10"]`; None: those of each config.
         baseline: the arm that arms are compared with; None: that of each config.
         judged: whether to measure by the grades of the judges alone.
 

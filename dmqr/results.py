@@ -149,7 +149,7 @@ class Stored:
         Args:
             qrels: judgements: a file, or key -> doc_id -> grade; None: those of its config, else of its judge.
             key: what they name: log_id, query_id or query; None: as its config says.
-            measures: as ir_measures names them, like `["nDCG@10", "R@100"]`; None: those of its config.
+            measures: as ir_measures names them, like `["nDCG@10", "AP@10"]`; None: those of its config.
             answers: a file of gold answers; None: that of its config.
             judged: whether to measure by the grades of its judge alone.
             baseline: the arm that the arms of an ablation are compared with; None: as its config says.

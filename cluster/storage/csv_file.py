@@ -101,7 +101,7 @@ def csv_header(path: str, etag: str | None = None) -> CsvHeader | None:
         raise CsvFault(_QUOTES, 1) from None
     if not any(name.strip() for name in names):
         raise CsvFault("is blank; let it name the columns", 1)
-    if not all(name.isascii() or _is_utf8(name) for name in names):
+    if any("\ud800" <= character <= "\udfff" for name in names for character in name):
         raise CsvFault("is not UTF-8; write the file as UTF-8", 1)
     try:
         follows = any(records)
@@ -123,10 +123,6 @@ def _delimiter(path: str, text: str) -> str:
         return "\t"
     first = re.sub(r'"[^"]*"', "", re.split(r"\r|\n", text, maxsplit=1)[0])
     return next((one for one in (",", ";", "\t") if one in first), ",")
-
-
-def _is_utf8(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def csv_batches(

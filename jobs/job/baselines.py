@@ -31,7 +31,10 @@ def arm_baselines(settings: EvaluateSettings, arms: Sequence[str], also: Mapping
 
     def arm_of(name: str, where: str) -> str:
         if name not in names:
-            raise ConfigError("config-value", f"{where}: {name!r} is no arm{nearest(name, names)}")
+            raise ConfigError(
+                "config-value",
+                f"{where}: {name!r} is no arm{nearest(name, names)}; set {where.partition(':')[0]} to one of them",
+            )
         return also.get(name, name)
 
     by_pattern = {of: arm_of(name, f"evaluate.baselines: {of}") for of, name in settings.baselines.items()}

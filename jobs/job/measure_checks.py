@@ -75,29 +75,36 @@ def deepest_rank(names: Sequence[str]) -> int:
     return max(depths(names))
 
 
-def deeper(config: Config, reads: int) -> str:
-    """Returns what to do for a measure that reads so many documents of lists that were cut above that."""
-    rerank = config.rerank.kind != "none"
-    depths = {"retrieve.depth": config.retrieve.depth, "fuse.depth": config.fuse.depth, "fuse.keep": config.fuse.keep}
-    depths |= {"rerank.keep": config.rerank.keep} if rerank else {}
-    depths |= {"ablate.keep": config.ablate.keep} if config.ablate.keep else {}
+def deeper(config: Config, names: Sequence[str], reach: int, *, is_run: bool) -> str:
+    """Returns what to do for measures of one depth that read deeper than `reach` documents, to which no list was cut.
+
+    Lists of a run (`is_run`) end with the results; those of an ablation go on behind them, if `duplicates` is not `drop`.
+    """
+    reads = deepest_rank(names)
+    depths = {"retrieve.depth": config.retrieve.depth, "fuse.depth": config.fuse.depth}
+    depths |= {"fuse.keep": config.fuse.keep} if is_run or config.fuse.keep == reach else {}
+    depths |= {"rerank.keep": config.rerank.keep} if is_run and config.rerank.kind != "none" else {}
+    depths |= {} if is_run else {"ablate.keep": config.ablate.keep or deepest_rank(config.evaluate.measures)}
     keys = [f"{key} ({depth:,})" for key, depth in depths.items() if depth < reads]
-    return f"raise {', '.join(keys) or 'the depths of arms, strategies and retrievers'} to {reads:,}, or measure less deep"
+    less = ", ".join(
+        str(one @ reach) if "cutoff" in one.SUPPORTED_PARAMS else f"nDCG@{reach} in place of {one}"
+        for one in map(_parsed, names)
+    )
+    return f"raise {', '.join(keys) or 'the depths of arms, strategies and retrievers'} to {reads:,}, or measure {less}"
 
 
-def shallow_measures(config: Config, reach: Mapping[str, int]) -> Iterator[str]:
+def shallow_measures(config: Config, reach: Mapping[str, int], *, is_run: bool) -> Iterator[str]:
     """Yields a warning of measures that read deeper than lists are sure to reach: where lists end above, they have no value.
 
-    Args:
-        config: With judgements, else nothing is measured.
-        reach: Arm -> the fewest documents of a list from which something may have been cut off.
+    `reach`: arm -> the fewest documents of a list from which something may have been cut off. Without judgements there is none.
     """
     names = check_measures(config.evaluate.measures) if config.evaluate.qrels else ()
     for reads in sorted({*depths(names)}):
         if arms := [arm for arm, least in reach.items() if least < reads]:
-            mine = ", ".join(name for name in names if depths([name]) == (reads,))
-            ends = f"lists may end at {min(reach.values()):,} ({and_more(arms)}), and then it has no value"
-            yield f"{_WHERE}: {mine}: reads {reads:,} documents, {ends}; {deeper(config, reads)}"
+            mine, least = [name for name in names if depths([name]) == (reads,)], min(reach.values())
+            ends = f"lists may end at {least:,} ({and_more(arms)}), and then it has no value"
+            remedy = deeper(config, mine, least, is_run=is_run)
+            yield f"{_WHERE}: {', '.join(mine)}: reads {reads:,} documents, {ends}; {remedy}"
 
 
 def check_grades(names: Sequence[str], judgements: Judgements) -> None:

@@ -21,7 +21,7 @@ from cluster.storage.csv_file import CsvFault, csv_batches, csv_header
 from cluster.storage.packed import unpacked
 from jobs.log.sets import irds
 from jobs.log.sets.beir import HEADER, split_of
-from jobs.log.sets.names import SetName, set_name
+from jobs.log.sets.names import set_name
 from rewriters.normalise import normalise
 
 Key = Literal["log_id", "query_id", "query"]
@@ -89,8 +89,9 @@ def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") ->
             earlier line; or a data set cannot be had.
     """
     grades: dict[str, dict[str, int]] = {}
-    if (name := set_name(path)) is not None:
-        _check_key(name, where, key)
+    if (name := set_name(path)) is not None and key != "log_id":
+        words = f"a data set judges the ids of its queries, and evaluate.key is {key}; let it be log_id"
+        raise ConfigError("judgements", f"{where}: {name}: {words}")
     if name is not None and name.kind == "irds":
         for query_id, doc_id, grade in irds.judgements(name.rest, where):
             _add(grades, query_id, doc_id, grade, f"{where}: {path}", f"{query_id} {doc_id} {grade}")
@@ -102,12 +103,6 @@ def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") ->
     if not grades:
         raise ConfigError("judgements", f"{where}: {path}: holds no judgement; write lines of '{key}<TAB>doc_id<TAB>grade'")
     return Judgements(path, grades, key)
-
-
-def _check_key(name: SetName, where: str, key: Key) -> None:
-    if key != "log_id":
-        words = f"a data set judges the ids of its queries, and evaluate.key is {key}; let it be log_id"
-        raise ConfigError("judgements", f"{where}: {name}: {words}")
 
 
 def qrels_file(path: str, where: str = "evaluate.qrels") -> str:

@@ -240,7 +240,8 @@ def measure(
         asked = asked_queries(connection, run)
     arm_names = tuple(arm["name"] for arm in arms)
     least = np.array([arm.get("cut_from") or WHOLE for arm in arms], np.int64)  # one that chooses has lists of its members
-    left = reached(names, depths(names), arm_names, arm_names if stay is None else stay, grid.shown, least, run.config)
+    fixed = arm_names if stay is None else stay
+    left = reached(names, depths(names), arm_names, fixed, grid.shown, least, run.config, is_run=not run.is_ablation)
     kept = [place for place in left.arms if {*(arms[place].get("members") or ())} <= {arm_names[at] for at in left.arms}]
     for arm in (arms[place] for place in kept):
         if arm.get("members"):

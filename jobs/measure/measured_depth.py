@@ -32,21 +32,13 @@ class Reached(NamedTuple):
 
 def reached(
     measures: Sequence[str], reads: Sequence[int], arms: Sequence[str], stay: Collection[str], lengths: Numbers,
-    least: Numbers, config: Config,
+    least: Numbers, config: Config, *, is_run: bool,
 ) -> Reached:  # fmt: skip
     """Returns the arms and measures that are compared: no list of theirs was cut above the depth of a measure.
 
     A measure that lists of an arm in `stay` do not reach is left out; then an arm that does not reach the first measure; then
-    other measures that arms do not reach.
-
-    Args:
-        measures: their names.
-        reads: documents of a list that each reads.
-        arms: their names.
-        stay: arms that are not left out.
-        lengths: (arms, keys): documents of each list, as far as they were read.
-        least: (arms,): what `cut_from` returns.
-        config: of the first arm.
+    other measures that arms do not reach. `reads`: documents of a list that each measure reads; `lengths`, (arms, keys):
+    documents of each list, as far as read; `least`, (arms,): what `cut_from` returns; `config`, `is_run`: see `deeper`.
     """
     lists = {depth: (lengths >= least[:, None]) & (lengths < depth) for depth in set(reads)}
     cut = np.stack([lists[depth].any(axis=1) for depth in reads], axis=1)
@@ -55,12 +47,12 @@ def reached(
     left = np.flatnonzero(fixed | ~cut[:, whole[0]]) if whole else np.arange(len(arms))
     kept = [place for place in whole if not cut[left, place].any()]
 
-    def note(names: Sequence[str], depth: int, mine: Sequence[int]) -> str:
+    def note(names: Sequence[str], depth: int, mine: Sequence[int], of: str = "") -> str:
         ends, few = lengths[mine][lists[depth][mine]], int(lists[depth][mine].any(axis=0).sum())
         whose = "every arm" if len(mine) == len(arms) > 2 else and_more([arms[place] for place in mine])
         at = f"{ends.min():,}" + f" to {ends.max():,}" * bool(ends.min() < ends.max())
         why = f"reads {depth:,} documents, lists end at {at} ({whose}; {few:,} of {lengths.shape[1]:,} judged)"
-        return f"{', '.join(names)}: left out: {why}; {deeper(config, depth)}"
+        return f"{of}{', '.join(names)}: left out: {why}; {deeper(config, names, ends.min(), is_run=is_run)}"
 
     notes = []
     for depth in sorted(lists):
@@ -70,5 +62,5 @@ def reached(
     if len(left) < len(arms):
         first = kept[0] if kept else 0
         out = [place for place in range(len(arms)) if place not in left]
-        notes.append(note([f"{and_more([arms[place] for place in out])}: {measures[first]}"], reads[first], out))
+        notes.append(note(measures[first : first + 1], reads[first], out, f"{and_more([arms[place] for place in out])}: "))
     return Reached(left.tolist(), kept, tuple(notes))

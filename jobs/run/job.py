@@ -107,7 +107,8 @@ class Job:
     @property
     def shallow(self) -> tuple[str, ...]:
         """Returns warnings of measures that read deeper than the lists of its arms are sure to reach."""
-        return tuple(shallow_measures(self.prepared.config, {one.arm: one.cut_from for one in self.compiled.work.answers}))
+        reach = {one.arm: one.cut_from for one in self.compiled.work.answers}
+        return tuple(shallow_measures(self.prepared.config, reach, is_run=self.is_run))
 
     def placed(self, queries: int) -> tuple[Job, str]:
         """Returns the job with the `cluster.address` at which it works, and why, in words; `queries`: distinct ones."""

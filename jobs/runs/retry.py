@@ -7,8 +7,6 @@ queries from the store, and later runs take what it was answered. It is labelled
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -19,12 +17,12 @@ from cluster.storage import open_storage
 from jobs.chain.store.forgotten import mark_forgotten
 from jobs.chain.store.layout import milliseconds
 from jobs.config.config import MOST_LABEL
-from jobs.counts import ErrorQueries, counts_of
 from jobs.job.keys import run_id
 from jobs.job.prepare import Prepared
 from jobs.runs.folder import RunFolder, open_run, stored_json
 from jobs.runs.reading import database
 from jobs.runs.status import read_status
+from jobs.runs.sums import by_reason
 from jobs.tables import NOTES
 from jobs.terminal.formats import queries
 
@@ -71,8 +69,8 @@ def retry_words(run: RunFolder) -> str | None:
     noted = run.record.get(RETRY)
     if noted is None:
         return None
-    now = _by_reason(run.counts)
-    changes = ", ".join(f"{reason} {before:,}, now {now[reason]:,}" for reason, before in noted["reasons"].items())
+    now = by_reason(run.counts, notes=True)
+    changes = ", ".join(f"{reason} {before:,}, now {now.get(reason, 0):,}" for reason, before in noted["reasons"].items())
     return f"{queries(noted['queries'])} of {noted['of']}: {changes}"
 
 
@@ -87,7 +85,7 @@ def _marked(run: RunFolder, reason: str, store: str) -> dict[str, Any]:
     where, files = run.storage.root, run.tables.get("errors", [])
     if not run.finished and (status := read_status(where)) is not None and status.state == "running":
         raise ConfigError("run-held", f"{where}: a driver works on this run; retry it when it has ended")
-    known = _by_reason(run.counts)
+    known = by_reason(run.counts, notes=True)
     wanted = [one for one in known if one == reason or (reason == ALL and one not in NOTES)]
     if not wanted:
         found = nearest(reason, [f"{one} ({number:,})" for one, number in known.items()])
@@ -98,11 +96,3 @@ def _marked(run: RunFolder, reason: str, store: str) -> dict[str, Any]:
     mark_forgotten(open_storage(store), query_ids, milliseconds(time.time()))
     reasons = {one: known[one] for one in wanted}
     return {"of": run.record["run_id"], "path": where, "reasons": reasons, "queries": len(query_ids)}
-
-
-def _by_reason(counts: Mapping[str, int]) -> Counter[str]:
-    """Returns reason -> the queries that have it, each once a stage, the most first; rejected log rows are no queries."""
-    found: Counter[str] = Counter()
-    for of, number in counts_of(counts, ErrorQueries):
-        found[of.reason] += number
-    return Counter(dict(sorted(found.items(), key=lambda one: (-one[1], one[0]))))

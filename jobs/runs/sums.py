@@ -28,11 +28,11 @@ from jobs.tables import NOTES, RUNGS
 from rewriters.reasons import FELL_BACK
 
 
-def by_reason(counts: Mapping[str, int]) -> dict[str, int]:
-    """Returns the number of queries with a failure by its reason, the most frequent first; notes are left out."""
+def by_reason(counts: Mapping[str, int], *, notes: bool = False) -> dict[str, int]:
+    """Returns reason -> the queries with such a failure, each once a stage, the most first; `notes`: with notes, too."""
     reasons: Counter[str] = Counter()
     for of, n in counts_of(counts, ErrorQueries):
-        if of.reason not in NOTES:
+        if notes or of.reason not in NOTES:
             reasons[of.reason] += n
     return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 

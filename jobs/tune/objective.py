@@ -124,7 +124,7 @@ class Objective:
         cut = lengths[(lengths >= self._least) & (lengths < self._cutoff)]
         if len(cut):
             what = f"evaluate.measures: {self.name}: reads {self._cutoff:,} documents, and lists end at {cut.min():,}"
-            raise ConfigError("config-value", f"{what}; {deeper(self._config, self._cutoff)}")
+            raise ConfigError("config-value", f"{what}; {deeper(self._config, [self.name], cut.min(), is_run=True)}")
 
     def _results(self, block: GatheredBlock, found: Fused) -> tuple[np.ndarray, list[str]]:
         """Returns the results of a block, flat: offsets and doc_ids, best first."""

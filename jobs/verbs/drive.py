@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from jobs.terminal.log_files import LogFiles
 
 
+_BEFORE = "finished before: nothing was done again; give another --label for a new run of the same settings"
+
+
 class Closed(Protocol):
     """A job that has come to its end."""
 
@@ -65,7 +68,8 @@ def drive(
         event("start", f"run {where}", folder=where, config=prepared.config_file, pid=os.getpid())
         warn(prepared.warnings)
         try:
-            is_news = told.settings is not None and prepared.storage.stat(SUCCESS) is None
+            before = prepared.storage.stat(SUCCESS) is not None
+            warn([_BEFORE] * before)
             try:
                 job(progress, log)
             except Stopped as stop:
@@ -82,7 +86,7 @@ def drive(
             stopped = _stopped(error, log, caller.again)
             event("end", str(stopped), logging.ERROR, code=stopped.exit_code)
             raise stopped from error
-        if is_news:
+        if told.settings is not None and not before:
             told.finished(found.leading, found.usd)
         event("end", f"finished: {where}", code=0)
     return found

@@ -33,7 +33,7 @@ class WholeRun:
     prices: Prices | None
     evaluation: Evaluation | None = None
     said: Sequence[str] = ()
-    """What failed after its end, or that it was finished before."""
+    """What failed after its end."""
     answers: Sequence[AnswerQuality] = ()
 
     @property
@@ -99,8 +99,6 @@ def whole_run(prepared: Prepared, caller: Caller, measures: Sequence[str] | None
             settings = measured_by(prepared.config.evaluate, judgements, measures)
             evaluation, judged = measured(folder, judgements, settings.measures)
             answers = measured_answers(folder, gold_answers(folder.config.evaluate))
-        if before:
-            said.append("finished before: nothing was done again; give another --label for a new run of the same settings")
         for one in (evaluation, *answers):
             if one is not None and one.warning is not None:
                 event("warning", one.warning, logging.WARNING)

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "cluster/compose.yaml"
 SERVICES: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))["services"]
-DASHBOARDS = ROOT / "cluster/dashboards"
 
 
 def test_it_is_valid() -> None:

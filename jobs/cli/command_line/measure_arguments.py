@@ -28,7 +28,7 @@ def add_key(one: argparse.ArgumentParser) -> None:
 
 def add_measures(one: argparse.ArgumentParser) -> None:
     """Adds `--measures`."""
-    words = "with commas, as ir_measures names them, like nDCG@10,R@100; the first one leads (default: evaluate.measures)"
+    words = "with commas, as ir_measures names them, like nDCG@10,AP@10; the first one leads (default: evaluate.measures)"
     add(one, "--measures", metavar="NAME,...", type=_names, help=words)
 
 

@@ -88,8 +88,6 @@ class Evaluation:
     """The deepest rank that a measure reads."""
     left_out: tuple[str, ...] = ()
     """Which measures are left out (`Frame.left_out`)."""
-    measured: bool = True
-    """Whether there is a measure that is not left out."""
     judge: JudgedBy | None = None
     """The LLM that judged; None: people did."""
     judgements: str | None = None
@@ -119,7 +117,8 @@ class Evaluation:
     def warning(self) -> str | None:
         """Returns why nothing was measured, in one line; None if something was."""
         if self.counted:
-            return None if self.measured else f"nothing is measured: {'; '.join(self.left_out)}"
+            unmeasured = all(map(math.isnan, self.results.values()))  # each measure is left out
+            return f"nothing is measured: {'; '.join(self.left_out)}" if unmeasured else None
         return nothing_measured(self.judged, self.not_committed, self.unmatched, self.key)
 
 
@@ -165,7 +164,6 @@ def evaluation(run: RunFolder, judgements: Judgements, frame: Frame) -> Evaluati
         joining=run.config.joining,
         depth=frame.depth,
         left_out=frame.left_out,
-        measured=counted or not frame.left_out,
         judge=with_noise(run, judgements, frame).judge,
         judgements=judgements.digest,
     )

@@ -75,6 +75,7 @@ def test_all_stages_together_are_what_the_manifest_has() -> None:
 
 
 def test_reasons_are_those_of_failures_most_often_first() -> None:
-    counts = {"queries": 9, "error/rewrite/keyword/echo": 2, "error/rewrite/general/truncated": 2, "error/fuse//no_hits": 7,
-              "error/rewrite/keyword/truncated": 1}  # fmt: skip
+    counts = {"error_queries/rewrite/echo": 2, "error_queries/rewrite/truncated": 2, "error_queries/fuse/no_hits": 7,
+              "error_queries/judge/truncated": 1, "error/rewrite/keyword/echo": 6}  # fmt: skip
     assert list(by_reason(counts).items()) == [("truncated", 3), ("echo", 2)]
+    assert next(iter(by_reason(counts, notes=True))) == "no_hits"

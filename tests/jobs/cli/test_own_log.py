@@ -34,7 +34,7 @@ def test_its_commands_bring_a_log_to_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    pq.write_table(pa.table({"query": ["how hot should tea be", "Tea", "tea "]}), "log.parquet")
+    pq.write_table(pa.table({"query": ["how hot should tea be", "Tea", "tea ", " "]}), "log.parquet")
     Path("corpus.csv").write_text("id,body\n7,Green tea is brewed below boiling.\n8,Bread rises.\n")
     commands = [shlex.split(line, comments=True)[1:] for line in block("sh").splitlines()]
     assert [command[0] for command in commands] == ["try", "plan", "run"]
@@ -43,6 +43,9 @@ def test_its_commands_bring_a_log_to_results(
         for command in commands:
             ray = [] if command[0] == "try" else ["--set", "cluster.address=none"]  # so that no Ray is started
             assert main([*command, *ray]) == 0, capfd.readouterr().err
-    run = Path(capfd.readouterr().out.splitlines()[-1])
+    out = capfd.readouterr().out
+    assert "4 rows in 1 file, 1 rejected (1 empty)\n" in out
+    assert "4 rows, 1 rejected (1 empty)\n" in out
+    run = Path(out.splitlines()[-1])
     assert {row["doc_id"] for row in rows(run, "results")} == {"7"}
     assert len(rows(run, "rewrites")) == 8

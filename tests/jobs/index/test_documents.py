@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from cluster.storage import open_storage
 from jobs.__main__ import main
@@ -20,6 +18,7 @@ from jobs.try_one.trial import trial_values
 from retrievers.corpora.corpus import open_arrow
 from retrievers.local.index import LocalDocuments, read_index
 from tests.support.cluster.s3_server import S3Server
+from tests.support.jobs.terminals import printed
 from tests.support.retrievers.small_pdf import small_pdf
 
 Written = Callable[[Any], str]
@@ -85,9 +84,7 @@ def test_a_result_says_its_source_and_page(folder: Path, config: Callable[..., s
     first = trial_values(trial)["results"][0]
     assert (first["doc_id"], first["place"], first["url"]) == ("pumps/manual.pdf#2", "pumps/manual.pdf, page 3", None)
     for trials in ([trial], [trial, trial]):
-        text = io.StringIO()
-        Console(file=text, width=120).print(page(trials))
-        assert "pumps/manual.pdf, page 3" in text.getvalue()
+        assert "pumps/manual.pdf, page 3" in printed(page(trials))
 
 
 def test_the_same_folder_on_s3_is_the_same_index(

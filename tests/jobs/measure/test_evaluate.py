@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 from scipy import stats
 
 from cluster.errors import ConfigError
@@ -21,7 +20,7 @@ from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.log.judgements import Judgements, Key
 from jobs.measure import judged_rows
-from jobs.measure.evaluate.evaluate import MEASURES, Evaluation, evaluate, evaluation_notes, evaluation_table, evaluation_values
+from jobs.measure.evaluate.evaluate import MEASURES, Evaluation, evaluate, evaluation_notes, evaluation_values
 from jobs.measure.original import fuse_original
 from jobs.measure.significance import paired_test
 from jobs.runs.folder import RunFolder
@@ -361,15 +360,6 @@ SHOWN = Evaluation(
     kept=5,
     reranked=True,
 )
-
-
-def lines(evaluation: Evaluation) -> list[str]:
-    console = Console(width=80, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(evaluation_table(evaluation))
-    text = captured.get()
-    assert all(len(line) <= 80 for line in text.splitlines())
-    return [" ".join(line.split()) for line in text.splitlines()]
 
 
 def test_values_are_json_and_say_the_same(run: Run) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from jobs.log.judgements import Judgements
 from jobs.measure.diff.quality import quality
@@ -15,6 +14,7 @@ from jobs.measure.evaluate.evaluate import evaluate, evaluation_table, evaluatio
 from jobs.pages.summary import closing_table
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.report_runs import Query, RunMaker, query_id
+from tests.support.jobs.terminals import printed
 
 Side = Callable[..., RunFolder]
 DOCS = [f"d{n:02}" for n in range(30)]
@@ -35,10 +35,7 @@ def side(tmp_path: Path) -> Side:
 
 
 def shown(part: Any) -> str:
-    console = Console(width=100, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(part)
-    return " ".join(captured.get().split())
+    return " ".join(printed(part).split())
 
 
 def test_a_run_is_measured_by_the_measures_of_its_config(side: Side) -> None:
@@ -55,7 +52,8 @@ def test_a_run_is_measured_by_the_measures_of_its_config(side: Side) -> None:
 def test_a_measure_that_looks_deeper_than_the_results_is_left_out(side: Side) -> None:
     found = evaluate(side("a", 5, ["R@20", "P@5"]), JUDGED)
     assert found.measures == ("P@5",)
-    note = "R@20: left out: reads 20 documents, lists end at 5 (run, original; 1 of 2 judged); raise fuse.keep (5) to 20"
+    note = "R@20: left out: reads 20 documents, lists end at 5 (run, original; 1 of 2 judged); "
+    note += "raise fuse.keep (5) to 20, or measure R@5"
     words = shown(evaluation_table(found))
     assert note in words  # the list of three is whole
     assert "results' first 5" in words
@@ -63,6 +61,9 @@ def test_a_measure_that_looks_deeper_than_the_results_is_left_out(side: Side) ->
     assert list(values["measures"]) == ["P@5"]
     assert any(note in one for one in values["notes"])
     assert evaluate(side("b", 50, ["R@20"]), JUDGED).left_out == ()
+    (deep,) = evaluate(side("c", 5, ["AP", "RR(rel=2)", "Bpref", "P@5"]), JUDGED).left_out  # without a cutoff they read 1,000
+    assert deep.startswith("AP, RR(rel=2), Bpref: left out: reads 1,000 documents, lists end at 5")
+    assert deep.endswith(" to 1,000, or measure AP@5, RR(rel=2)@5, nDCG@5 in place of Bpref")
 
 
 def test_where_every_measure_looks_deeper_nothing_is_measured_and_why_is_said(side: Side) -> None:

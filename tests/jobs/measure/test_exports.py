@@ -55,7 +55,9 @@ def test_every_judged_query_with_its_measures(run: RunFolder, tmp_path: Path, ca
         read = list(csv.DictReader(file))
     assert [list(row) for row in read] == [table.column_names] * 3
     assert [[row["query"], float(row["RR@10"])] for row in read] == [[row["query"], row["RR@10"]] for row in rows]
-    assert "judged: 3 distinct queries" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "judged: 3 distinct queries" in printed
+    assert f"not kept: `dmqr report {run.storage.root} --qrels FILE` writes it to the page" in printed
 
 
 def test_a_trec_run_file_has_the_figures_of_evaluate(run: RunFolder, tmp_path: Path) -> None:

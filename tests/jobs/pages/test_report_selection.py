@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from cluster.storage import open_storage
 from jobs.measure.diff.changed_queries import Share, moves
@@ -19,6 +18,7 @@ from jobs.pages.report.spending import spending
 from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.sums import Selected, selected_by_type
 from tests.support.jobs.report_runs import PRICES, Make, Page, Query, RunMaker, page
+from tests.support.jobs.terminals import printed
 
 FUSION = "rag_fusion(n=3)"
 POOL = ("keyword", FUSION, "hyde")
@@ -156,10 +156,7 @@ def test_what_only_one_run_selected_is_shown_as_such(pair: tuple[RunFolder, RunF
     alpha = next(one for one in found.listed if one.query == "alpha")
     assert list(alpha.rewrites) == ["keyword", f"{FUSION} 1", f"{FUSION} 2", f"{FUSION} 3", "hyde"]
     assert alpha.rewrites[f"{FUSION} 2"] == (None, "alphatwo")
-    console = Console(width=100, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(diff_page(diff(*pair, None, None, 10)))
-    text = " ".join(captured.get().split())
+    text = " ".join(printed(diff_page(diff(*pair, None, None, 10))).split())
     assert "keyword 3 100.0 % 3 100.0 % selected in A only 2 66.7 %" in text
     assert "selected in A only: keyword, rag_fusion(n=3), hyde" in text
     assert "rewrites of a query, on average: A 3.00, B 1.67" in text

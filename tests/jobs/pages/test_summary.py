@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from cluster.costs import Prices
 from jobs.measure.evaluate.evaluate import Evaluation
@@ -14,6 +13,7 @@ from jobs.measure.measures import MEASURES
 from jobs.pages.summary import _shown, closing_table
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.report_runs import Make, Query, RunMaker
+from tests.support.jobs.terminals import printed
 
 CORES = [Query("one", {"keyword": "a, b", "core_content": "a b c"}), Query("two", {"keyword": "a", "core_content": "a"})]
 
@@ -24,10 +24,7 @@ def make(tmp_path: Path) -> Make:
 
 
 def lines(run: RunFolder, evaluation: Evaluation | None = None) -> list[str]:
-    console = Console(width=120, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(closing_table(run, None, evaluation))
-    return [" ".join(line.split()) for line in captured.get().splitlines()]
+    return [" ".join(line.split()) for line in printed(closing_table(run, None, evaluation), 120).splitlines()]
 
 
 def test_cores_longer_than_the_keywords_are_counted(make: Make) -> None:
@@ -67,10 +64,8 @@ def test_the_cost_is_the_bill_by_stage_driver_and_idle_nodes(make: Make) -> None
         "node_seconds": {"cpu": 3600.0},
         "spent": {"driver": {"work@": {"driver_seconds": 90.0}, "storage@": {"put": 1, "get": 1}}},
     }
-    console = Console(width=120, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(closing_table(run, Prices(node_hour=2.0), None))
-    said = {name: rest for name, _, rest in (" ".join(line.split()).partition(" ") for line in captured.get().splitlines())}
+    shown = filter(None, printed(closing_table(run, Prices(node_hour=2.0), None)).splitlines())
+    said = {line.split()[0]: " ".join(line.split()[1:]) for line in shown}
     assert said["cost"].startswith("$2.00, ")
     assert said["driver"].endswith("1 min 30 s of the driver, 2 requests to S3")
     shown = [

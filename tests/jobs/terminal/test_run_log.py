@@ -29,7 +29,9 @@ def test_every_line_has_the_run_and_failures_have_their_queries(
     monkeypatch.chdir(tmp_path)
     path = job_in_process(tmp_path, values, bm25, config_file)
     assert main(["run", path]) == 0
-    folder = Path(capfd.readouterr().out.splitlines()[-1])
+    printed = capfd.readouterr()
+    assert "finished before" not in printed.err
+    folder = Path(printed.out.splitlines()[-1])
     (log,) = (folder / "logs").glob("*.jsonl")
     lines: list[Line] = [json.loads(line) for line in log.read_text().splitlines()]
     assert {line.get("run") for line in lines} == {folder.name}
@@ -42,6 +44,8 @@ def test_every_line_has_the_run_and_failures_have_their_queries(
     assert failures["message"] == f"shard {failures['shard']}: 1 query failed in rewrite: not_recorded"
     assert {row["query_id"] for row in rows(folder, "errors")} == {ids[UNANSWERED], ids[WITHOUT_HITS]}
     assert not [query for query in QUERIES if query in log.read_text()]
+    assert main(["run", path]) == 0
+    assert "finished before: nothing was done again" in capfd.readouterr().err
 
 
 def test_the_first_queries_of_a_block_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

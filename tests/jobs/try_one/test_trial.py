@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from cluster.errors import ConfigError
 from jobs.__main__ import main
@@ -30,6 +29,7 @@ from jobs.try_one.stages import LoadedConfig
 from jobs.try_one.trial import Trial, document_counts
 from retrievers.local.build import build_local_index
 from rewriters.strategy import template_hash
+from tests.support.jobs.terminals import printed
 from tests.support.retrievers.blocks import index_fields
 
 Values = dict[str, Any]
@@ -64,9 +64,7 @@ def tried(path: str, query: str = QUERY, label: str = "small") -> Trial:
 
 
 def shown(*trials: Trial, width: int = 80, prompts: bool = False) -> str:
-    text = io.StringIO()
-    Console(file=text, width=width, highlight=False, markup=False, emoji=False).print(page(trials, prompts))
-    return text.getvalue()
+    return printed(page(trials, prompts), width)
 
 
 def test_a_query_goes_through_every_stage(job: Callable[..., str], tmp_path: Path) -> None:

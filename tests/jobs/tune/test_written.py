@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from rich.console import Console
 
 from jobs.__main__ import main
 from jobs.config.config import Config
@@ -25,6 +23,7 @@ from jobs.tune.steps import EQUAL, Setting, TuningStep
 from jobs.tune.tune import tune
 from jobs.tune.written import HEADER, tuned_values, write_tuned
 from rewriters.classifier import load_rules
+from tests.support.jobs.terminals import printed
 from tests.support.jobs.tuned_runs import Judged, half, judged_run, names_of, only_bm25
 
 
@@ -151,9 +150,7 @@ def test_what_the_command_line_gave_is_of_the_night(tmp_path: Path) -> None:
 
 
 def shown(judged: Judged, width: int = 80) -> Sequence[str]:
-    console = Console(width=width, record=True, file=io.StringIO())
-    console.print(tuning_page(tune(*judged), "tuned.yaml"))
-    return console.export_text().splitlines()
+    return printed(tuning_page(tune(*judged), "tuned.yaml"), width).splitlines()
 
 
 def test_the_page_has_a_row_per_step_and_says_what_follows(tmp_path: Path) -> None:

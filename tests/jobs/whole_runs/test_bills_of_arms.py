@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 from collections import Counter
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from cluster.costs import Prices
 from jobs.counts import QUANTITIES, cost_quantity
@@ -23,6 +21,7 @@ from jobs.runs.sums import arm_needs
 from tests.support.jobs.corrective_llm import prompt_of
 from tests.support.jobs.corrective_llm import said as corrective
 from tests.support.jobs.in_process_runs import finished, job_in_process, prepared_work, rows
+from tests.support.jobs.terminals import printed
 from tests.support.rewriters.fake_server import FakeServer, Reply, completion
 
 MODEL = "grader-8b"
@@ -143,9 +142,7 @@ def test_an_arm_without_grading_pays_for_the_judgements_that_another_s_grades_ar
     assert saved(run).naive["judgements"] == sum(
         needed(run, one["name"])["judgements"] for one in run.record["ablation"]["arms"]
     )
-    console = Console(width=160, record=True, file=io.StringIO())
-    console.print(closing_page(compared(run, None, run.config.evaluate, None)))
-    words = " ".join(console.export_text().split())
+    words = " ".join(printed(closing_page(compared(run, None, run.config.evaluate, None)), 160).split())
     assert f"judgements {executed(run)['judgements']:,} in place of {saved(run).naive['judgements']:,}" in words
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import zlib
@@ -13,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from jobs.__main__ import main
 from jobs.measure.answers.comparison import compare_judged
@@ -23,6 +21,7 @@ from jobs.plan.work import saved
 from jobs.runs.folder import RunFolder
 from jobs.runs.sums import arm_needs
 from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work
+from tests.support.jobs.terminals import printed
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
 KEYS = ("correctness", "style")
@@ -89,12 +88,6 @@ def job(
                        "criteria": {"prompt": "./criteria.yaml"}}  # fmt: skip
     values["evaluate"] = {"answers": "gold.tsv", "key": "query", "slices": ["words"]}
     return job_in_process(tmp_path, values, bm25, config_file)
-
-
-def printed(shown: Any) -> str:
-    console = Console(file=io.StringIO(), width=120)
-    console.print(shown)
-    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
 @pytest.mark.slow

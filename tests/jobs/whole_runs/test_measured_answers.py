@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import string
@@ -13,7 +12,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from cluster.errors import ConfigError
 from jobs.cli.command_line.arguments import parser
@@ -25,6 +23,7 @@ from jobs.pages.report import report
 from jobs.pages.summary import closing_table, closing_values
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.in_process_runs import QUERIES, WITHOUT_HITS, finished, job_in_process, prepared_work, rows
+from tests.support.jobs.terminals import printed
 from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
 REFUSED = QUERIES[1]
@@ -114,12 +113,6 @@ def measured(run: RunFolder) -> dict[tuple[str, str], tuple[float, float]]:
 def of_gold(run: RunFolder) -> AnswerQuality:
     (found,) = measured_answers(run, gold_answers(run.config.evaluate))
     return found
-
-
-def printed(shown: Any) -> str:
-    console = Console(file=io.StringIO(), width=120)
-    console.print(shown)
-    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
 def command(*words: str) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
@@ -17,7 +16,6 @@ from jobs.config.config import EvaluateSettings
 from jobs.job.baselines import MOST_PAIRED, arm_baselines, check_pairs
 from jobs.log.judgements import Judgements
 from jobs.measure.compare.comparison import Comparison, compare
-from jobs.pages.comparison import comparison_table
 from tests.support.jobs.arms_by_hand import Row, ablation, arm, ask
 
 KEYS = 45
@@ -47,15 +45,6 @@ def made(folder: Path, arms: list[Row] = ARMS, **settings: Any) -> Comparison:
         found["both"][row["query_id"]] = ["d0", "d1", "d3", *DOCS[4:]]
     run = ablation(folder, arms, found, QUERIES, shard_size=20)
     return compare(run, Judgements("", GRADES), EvaluateSettings(measures=["nDCG@10", "P@5"], **settings))
-
-
-def lines(comparison: Comparison) -> list[str]:
-    console = Console(width=80, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(comparison_table(comparison))
-    shown = captured.get().splitlines()
-    assert all(len(line) <= 80 for line in shown)
-    return [" ".join(line.split()) for line in shown]
 
 
 def values_of(found: Comparison, name: str, measure: str = "nDCG@10") -> np.ndarray:
@@ -149,6 +138,10 @@ def test_which_arm_has_which_baseline() -> None:
     assert of(baseline="nothing", baselines={"*": "dense"}) == ["dense"] * 4  # not asked for
     with pytest.raises(ConfigError, match=r"evaluate\.baseline: 'orginal' is no arm; did you mean 'original'"):
         of(baseline="orginal")
+    with pytest.raises(
+        ConfigError, match=r"evaluate\.baseline: 'original' is no arm \(known: full, bm25\); set evaluate\.baseline to one of"
+    ):
+        arm_baselines(EvaluateSettings(), ["full", "bm25"])
     with pytest.raises(ConfigError, match=r"evaluate\.baselines: bm25\*: 'bm25 plan' is no arm; did you mean 'bm25 plain'"):
         of(baselines={"bm25*": "bm25 plan"})
     with pytest.raises(ConfigError, match=r"evaluate\.baselines: no arm is called 'bm52\*'"):

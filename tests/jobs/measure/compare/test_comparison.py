@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy import stats
 
 from jobs.config.config import EvaluateSettings
@@ -20,6 +19,7 @@ from jobs.measure.significance import holm
 from jobs.pages.comparison import BEST, SECOND, comparison_table, comparison_values, marks
 from jobs.runs.folder import RunFolder
 from tests.support.jobs.arms_by_hand import Row, ablation, arm, ask
+from tests.support.jobs.terminals import lines
 
 KEYS = 60
 DOCS = [f"d{n}" for n in range(12)]
@@ -54,16 +54,6 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Compare:
         return compare(run, Judgements("", grades), EvaluateSettings(**settings))
 
     return done
-
-
-def lines(comparison: Comparison) -> list[str]:
-    console = Console(width=80, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(comparison_table(comparison))
-    shown = captured.get().splitlines()
-    assert all(len(line) <= 80 for line in shown)
-    assert all(line.isprintable() for line in shown)
-    return [" ".join(line.split()) for line in shown]
 
 
 def test_every_figure_is_of_the_frames_values(compared: Compare) -> None:
@@ -118,7 +108,7 @@ def test_oracles_are_bounds_and_outside_the_families(compared: Compare) -> None:
     assert bound.mean > max(found.by_arm[name, "nDCG@10"].mean for name in ("full", "general"))
     assert bound.p_holm is None
     assert "best of two" not in marks(found, "nDCG@10")
-    assert next(line for line in lines(found) if line.startswith("best of two")).split()[-1] == "bound"
+    assert next(line for line in lines(comparison_table(found)) if line.startswith("best of two")).split()[-1] == "bound"
     assert any("bounds of what choosing can bring" in note for note in found.notes)
 
 
@@ -140,7 +130,7 @@ def test_one_query_has_means_and_no_test(compared: Compare) -> None:
     assert (one.p_holm, one.needed) == (None, None)
     assert any(note.startswith("no interval and no test") for note in found.notes)
     json.dumps(comparison_values(found), allow_nan=False)
-    assert next(line for line in lines(found) if line.startswith("full ")).endswith("- -")
+    assert next(line for line in lines(comparison_table(found)) if line.startswith("full ")).endswith("- -")
 
 
 # ---------------------------------------------------------------- what is shown
@@ -148,7 +138,7 @@ def test_one_query_has_means_and_no_test(compared: Compare) -> None:
 
 def test_the_table_is_sorted_and_marked(compared: Compare) -> None:
     found = compared(measures=["nDCG@10", "P@5"])
-    shown = lines(found)
+    shown = lines(comparison_table(found))
     means = {name: found.by_arm[name, "nDCG@10"].mean for name in found.frame.arms}
     ranked = sorted(means, key=lambda name: -means[name])
     assert shown[0] == "nDCG@10 difference 95 % interval seen from p"
@@ -170,10 +160,20 @@ def test_signs_are_of_the_adjusted_p_and_equivalence(tmp_path: Path) -> None:
     arms = [arm(name) for name in ("full", "original", "general", "copy")]
     run = ablation(tmp_path, arms, {"full": better, "original": base, "general": worse, "copy": base}, QUERIES, shard_size=20)
     found = compare(run, Judgements("", GRADES), EvaluateSettings(measures=["nDCG@10"]))
-    shown = {line.split()[0]: line.split()[-1] for line in lines(found)[1:5]}
+    shown = {line.split()[0]: line.split()[-1] for line in lines(comparison_table(found))[1:5]}
     assert (shown["full"], shown["general"], shown["copy"]) == ("+", "-", "=")
     assert found.by_arm["full", "nDCG@10"].needed is not None
-    assert lines(found)[1].split()[-2] == "<.0001"
+    assert lines(comparison_table(found))[1].split()[-2] == "<.0001"
+
+
+def test_a_measure_that_is_zero_throughout_shows_no_equivalence(compared: Compare) -> None:
+    found = compared(grades={name: {"nowhere": 1} for name in GRADES}, measures=["P@5"])
+    assert {one.mean for one in found.differences} == {0}
+    assert all(math.isnan(one.p_equivalent) for one in found.differences if one.arm != one.baseline)
+    assert {line.split()[-1] for line in lines(comparison_table(found))[1:6]} == {
+        "1.0000",
+        "-",
+    }  # no "="
 
 
 def test_values_are_json_and_say_the_same(compared: Compare) -> None:
@@ -204,7 +204,7 @@ def test_further_names_of_an_arm_are_not_tested_and_parts_are_marked(compared: C
     values = {one["arm"]: one for one in comparison_values(found)["arms"]}
     assert values["general"]["reads_part_of"] == strategies
     assert (values["mine"]["same_as"], values["full"]["also"]) == ("keyword", ["k=60"])
-    said = lines(found)
+    said = lines(comparison_table(found))
     assert any(line.startswith("general §") for line in said)
     text = " ".join(said)
     assert "§ general: texts are parts of the answers to the joint request for general, keyword" in text

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
@@ -19,8 +17,10 @@ from jobs.measure.export.trec import write_trec
 from jobs.pages.ablation import ablation_report
 from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, write_pages
 from jobs.run.ablation import prepare_ablation
+from jobs.run.job import run_of
 from jobs.runs.folder import open_run
 from tests.support.jobs.in_process_runs import QUERIES, job_in_process, run_in_process
+from tests.support.jobs.terminals import printed
 from tests.support.jobs.whole_runs import rows
 
 READS, CANDIDATES, RESULTS = 8, 4, 2
@@ -102,16 +102,14 @@ def test_an_arm_whose_lists_end_above_the_first_measure_is_left_out(done: Callab
     assert comparison.frame.measures == (f"R@{READS}", f"nDCG@{RESULTS}", "P@5")
     assert "twice" not in comparison.frame.arms  # duplicates are looked for among the candidates, where its lists end
     all_judged = f"(twice; {len(QUERIES)} of {len(QUERIES)} judged)"
-    remedy = f"raise fuse.keep ({CANDIDATES}), rerank.keep ({RESULTS}) to {READS}, or measure less deep"
+    remedy = f"raise fuse.keep ({CANDIDATES}) to {READS}, or measure R@{CANDIDATES}"  # results go on behind rerank.keep
     note = f"twice: R@{READS}: left out: reads {READS} documents, lists end at {CANDIDATES} {all_judged}; {remedy}"
     assert note in comparison.notes
     assert "twice" in comparison_of(found, "P@4").frame.arms
     other = comparison_of(found, f"nDCG@{RESULTS}", "P@5").frame
     assert ("twice" in other.arms, other.measures) == (True, (f"nDCG@{RESULTS}",))  # another than the first is left out itself
     write_pages(found, texts=True)
-    screen = Console(width=300, record=True, file=io.StringIO())
-    screen.print(closing_page(found))
-    assert note in screen.export_text()
+    assert note in printed(closing_page(found), 300)
     assert note in ablation_report(found, texts=True)
     values = json.loads(json.dumps(closing_values(found)))["comparison"]
     assert [arm["arm"] for arm in values["arms"]] == list(comparison.frame.arms)
@@ -137,6 +135,18 @@ def test_lists_that_are_whole_have_every_measure_and_ends_of_all_lists_leave_dee
     assert kept is not None
     assert kept.frame.measures == (f"nDCG@{RESULTS}",)
     assert any(f"R@{READS}: left out: reads {READS} documents, lists end at 3 (every arm" in note for note in kept.notes)
+    assert any(note.endswith(f"; raise ablate.keep (3) to {READS}, or measure R@3") for note in kept.notes)
+
+
+@pytest.mark.usefixtures("done")
+def test_measures_that_read_deeper_than_lists_may_reach_are_warned_of_before(tmp_path: Path) -> None:
+    path, settings = str(tmp_path / "config.yaml"), ["ablate.keep=3", 'evaluate.measures=["P@5", "AP", "P@2"]']
+    own = run_of(prepare(load_config(path, settings), path)).shallow
+    assert own[0].startswith(f"evaluate.measures: P@5: reads 5 documents, lists may end at {CANDIDATES} (run)")
+    assert own[0].endswith(f"; raise fuse.keep ({CANDIDATES}) to 5, or measure P@{CANDIDATES}")
+    assert own[1].endswith(f" to 1,000, or measure AP@{CANDIDATES}")
+    told = [one for one in prepare_ablation(load_config(path, settings), path).prepared.warnings if "P@5" in one]
+    assert [one.partition("; ")[2] for one in told] == ["raise ablate.keep (3) to 5, or measure P@3"]
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from jobs.__main__ import main
 from jobs.job.steps import OF_JUDGEMENTS, VARIABLES
@@ -31,6 +30,7 @@ from jobs.tables import COMPLETIONS
 from rewriters.steps.step import LlmStep
 from rewriters.strategy import template_hash
 from tests.support.jobs.report_runs import PRICES, QUERIES, Query, RunMaker, query_id
+from tests.support.jobs.terminals import printed
 
 Side = Callable[..., RunFolder]
 ORIGINAL = ("original", "bm25")
@@ -71,10 +71,7 @@ def sent(run: RunFolder, template: str, queries: list[Query], name: str = "00000
 
 
 def shown(a: RunFolder, b: RunFolder, count: int = 10, **more: Any) -> str:
-    console = Console(width=100, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(diff_page(diff(a, b, more.get("judgements"), more.get("prices"), count)))
-    return captured.get()
+    return printed(diff_page(diff(a, b, more.get("judgements"), more.get("prices"), count)))
 
 
 # ---------------------------------------------------------------- what they were given

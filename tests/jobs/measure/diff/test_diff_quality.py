@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy import stats
 from statsmodels.stats.power import TTestPower
 
@@ -20,7 +19,9 @@ from jobs.measure.frame import Frame
 from jobs.measure.measures import MEASURES
 from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import p_words
 from tests.support.jobs.report_runs import Query, RunMaker, query_id
+from tests.support.jobs.terminals import printed
 
 Side = Callable[..., RunFolder]
 BEST, SECOND = 1.0, 1 / np.log2(3)
@@ -52,10 +53,7 @@ def of_queries(grades: dict[str, dict[str, int]] = GRADES) -> Judgements:
 
 
 def page(a: RunFolder, b: RunFolder, judgements: Judgements) -> str:
-    console = Console(width=100, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(diff_page(diff(a, b, judgements, None, 2)))
-    return " ".join(captured.get().split())
+    return " ".join(printed(diff_page(diff(a, b, judgements, None, 2))).split())
 
 
 @pytest.mark.slow
@@ -74,6 +72,8 @@ def test_means_differences_and_intervals_are_paired(two: tuple[RunFolder, RunFol
     assert stored["detectable"] == ndcg.detectable
     words = "smallest difference that these queries show, with a power of 80 % at 0.05: nDCG@10 "
     assert f"{words}{ndcg.detectable:.4f}" in page(*two, of_queries())
+    assert ndcg.p == pytest.approx(stats.ttest_rel(values[:, 1], values[:, 0]).pvalue)
+    assert f" {p_words(ndcg.p)} 3 1 " in page(*two, of_queries())
     assert (ndcg.better, ndcg.worse) == (3, 1)
     assert (found.measures["R@10"].better, found.measures["R@10"].worse) == (1, 0)
     assert found.unjudged == (5 / 9, 0.5)
