@@ -94,7 +94,7 @@ def test_samples_are_stored_and_paid_for_one_by_one(record: Callable[..., Record
     stored = [
         row for path in (tmp_path / "run").rglob("*.parquet") for row in pq.read_table(path, schema=COMPLETIONS).to_pylist()
     ]
-    assert sorted((row["sample"], row["text"]) for row in stored) == [(0, "matcha"), (1, "sencha")]
+    assert sorted((row["sample"], row["text"]) for row in stored) == [(0, "matcha"), (1, "sencha"), (2, None)]
 
 
 # ---------------------------------------------------------------- selection

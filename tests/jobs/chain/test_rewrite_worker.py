@@ -185,7 +185,7 @@ def test_what_failed_is_asked_for_again(
 ) -> None:
     first = worker(nothing)(block("q one"))
     assert reasons(first) == [{"general": "not_recorded", "keyword": "not_recorded"}]
-    assert stored(tmp_path) == []
+    assert [(row["text"], row["lost"]) for row in stored(tmp_path)] == [(None, 1)]
     second = worker(record({"q one": answer("q one")}), start=2)(block("q one"))
     assert texts(second) == [{"general": "about q one", "keyword": "q one, words"}]
     assert reasons(second) == [{}]

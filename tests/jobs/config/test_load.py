@@ -33,7 +33,7 @@ fuse: {method: minmax, k: 60, depth: 30, keep: 50, weights: {}, redundancy: cosi
 rerank: {kind: cross_encoder, model: BAAI/bge-reranker-v2-m3, keep: 10, combine: blend, max_length: 512}
 limits: {error_rate: 0.01, max_cost_usd: null, stall_minutes: 15}
 evaluate: {qrels: null}
-cluster: {address: local, shard_size: 1000}
+cluster: {address: null, shard_size: 1000}
 """
 
 

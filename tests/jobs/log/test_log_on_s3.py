@@ -210,7 +210,7 @@ def test_judgements_on_s3(s3: S3Server) -> None:
     there = open_storage(s3.fresh("qrels"))
     there.put("qrels.tsv", "\ufeffl1\td1\t2\nl1\td2\t0\n".encode())
     assert read_qrels(there.url("qrels.tsv")).grades == {"l1": {"d1": 2, "d2": 0}}
-    with pytest.raises(ConfigError, match=r"evaluate.qrels: s3://.*none.tsv: cannot be read: no such object"):
+    with pytest.raises(ConfigError, match=r"evaluate.qrels: s3://.*none.tsv: no such file or folder; give another file"):
         read_qrels(there.url("none.tsv"))
     there.put("bad.tsv", b"l1\td1\t\xff\n")
     with pytest.raises(ConfigError, match="is not UTF-8 text"):

@@ -143,10 +143,10 @@ def test_what_is_under_way_is_added_to_what_is_committed(monkeypatch: pytest.Mon
     state, runner = State(total=100), Runner()
     anything: Any = runner
     watch = Watch(Prices(cpu_worker_hour=3.6, tokens={"m": {"prompt": 1.0, "completion": 10.0}}), state)
-    counts = {"queries": 20, "failed_queries": 1, "error/rewrite/keyword/truncated": 2, "error/fuse//no_hits": 9}
+    counts = {"queries": 20, "failed_queries": 1, "error_queries/rewrite/truncated": 2, "error_queries/fuse/no_hits": 9}
     spent: Totals = {"rewrite": {"dmqr@m": {"seconds": 1000.0, "prompt_tokens": 500_000, "requests": 20}}}
     under_way: Totals = {"rewrite": {"dmqr@m": {"prompt_tokens": 500_000, "completion_tokens": 100_000, "requests": 10}}}
-    found = {"failed_queries": 2, "error/rewrite/keyword/truncated": 1, "error/rewrite/general/echo": 4}
+    found = {"failed_queries": 2, "error_queries/rewrite/truncated": 1, "error_queries/rewrite/echo": 4}
     runner.now = {
         "rewrite": StageProgress(10, 5, 3, 4.0, 2, 1, under_way, found),
         "retrieve": StageProgress(4, 5, 1, 4.0, 1, 1, {}, {}),

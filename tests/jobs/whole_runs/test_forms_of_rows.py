@@ -47,7 +47,7 @@ def tables(
     config = config_file(values | {"output": str(place / "runs")})
     assert main(["index", config, "--corpus", str(place / f"corpus.{form}")]) == 0
     folder = run_in_process(prepared_job(config))
-    timed = ("seconds", "device_seconds")
+    timed = ("seconds", "device_seconds", "latency")
     return {
         table: [{name: value for name, value in row.items() if name not in timed} for row in rows(folder, table)]
         for table in STORED
