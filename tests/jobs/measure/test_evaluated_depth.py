@@ -52,8 +52,7 @@ def test_a_run_is_measured_by_the_measures_of_its_config(side: Side) -> None:
 def test_a_measure_that_looks_deeper_than_the_results_is_left_out(side: Side) -> None:
     found = evaluate(side("a", 5, ["R@20", "P@5"]), JUDGED)
     assert found.measures == ("P@5",)
-    note = "R@20: left out: reads 20 documents, lists end at 5 (run, original; 1 of 2 judged); "
-    note += "raise fuse.keep (5) to 20, or measure R@5"
+    note = "lists end at 5 (run, original; 1 of 2 judged); raise fuse.keep (5) to 20, or measure R@5"
     words = shown(evaluation_table(found))
     assert note in words  # the list of three is whole
     assert "results' first 5" in words

@@ -19,7 +19,7 @@ import yaml
 from cluster.costs import Prices
 from cluster.errors import ConfigError, RetrieverError
 from cluster.run.pool_sizes import local_pools
-from cluster.run.shards import Manifest
+from cluster.run.shards import Manifest, Plan, Shard
 from jobs.chain.arms.requests import most_requests
 from jobs.config.config import Config
 from jobs.config.load import load_config
@@ -30,6 +30,7 @@ from jobs.plan.estimate import estimate
 from jobs.plan.plan import plan
 from jobs.plan.table import plan_table
 from jobs.run.job import Job, run_of
+from jobs.run.planning.draft import plan_words
 from jobs.run.spending import expected_requests
 from jobs.runs.tally import Tally, summed
 from jobs.terminal.formats import money
@@ -70,6 +71,8 @@ def test_prompts_are_counted_where_nothing_was_done_yet(prepared: Prepared) -> N
     assert (expected.completion_tokens, expected.at_most) == (512 * 1000, True)
     assert expected.usd == pytest.approx(expected.prompt_tokens * 2e-6)
     assert "prompts of 2 queries counted" in expected.basis
+    least = Plan([], {"queries": 1, "log_rows": 1}, 1, {}, [Shard(0, "q", 0, 1)])
+    assert plan_words(least) == "1 distinct query of 1 log row, in 1 shard"
 
 
 def test_of_a_joint_prompt_from_a_file_its_own_tokens_are_counted(prepared: Prepared) -> None:
