@@ -39,6 +39,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "The log": {
+        "log-empty": (
+            "The files of the log have no row.",
+            "Correct `log.path`; `log.allow_empty: true` where a day may have none.",
+        ),
         "log-missing": (
             "No file of the log is where the config says, a folder holds JSON lines beside CSV, or no row can be used.",
             "Correct `log.path`, the column or `--date`, or raise `log.max_chars`; names with a leading `.` or `_` are "

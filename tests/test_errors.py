@@ -26,7 +26,9 @@ REMEDY = re.compile(
     r"|raise|remove|rename|renew|report|run|see|set|start|take|to (accept it|pay for all) go on|try|use|wait|write)\b"
     r"|\(known|should be "
 )
-PASSED_ON = {"error.code", "code", "*problem(path, error)", "*problem(where, error)"}  # the code of another error
+PASSED_ON = {  # the code of another error
+    "error.code", "code", "*problem(path, error)", "*problem(where, error)", "*fatal_status(status, url, said, self._key)"
+}  # fmt: skip
 
 
 def subclasses(kind: type[DmqrError]) -> Iterator[type[DmqrError]]:

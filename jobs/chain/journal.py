@@ -72,7 +72,9 @@ class Journal:
         """Creates the file."""
         self.path, self.shard = path, shard
         self.saved = 0  # bytes that are saved elsewhere, or synced
-        self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND, 0o600)
+        self._file = os.open(
+            path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND, 0o666
+        )  # as the umask has it, like all files of a run
         self._lock, self._cut_off = threading.Lock(), False
 
     def sent(self, key: tuple[Any, ...]) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cluster.errors import ConfigError, DmqrError, Stopped
+from cluster.errors import ConfigError, DmqrError, LogError, Stopped
 from jobs.cli.export import export
 from jobs.cli.inputs import check_samples, ground_truth, prices_of, shown_by
 from jobs.cli.job_verbs import logs, stop
@@ -113,7 +113,13 @@ def run(options: argparse.Namespace) -> int:
 
     config, measures = load(options), shown_by(options)
     with told_of(config, options, "run") as called:
-        prepared = prepare(config, options.config, building(called, "run"))
+        try:
+            prepared = prepare(config, options.config, building(called, "run"))
+        except LogError as error:
+            if error.code != "log-empty" or not config.log.allow_empty:
+                raise
+            print("dmqr run: the log is empty: there is nothing to do (log.allow_empty)", file=sys.stderr)
+            return 0
         prepared = prepared if options.retry is None else prepare_retry(prepared, options.retry)
         with _shown(options, lambda found: found.values(), lambda found: found.page()) as show_found:
             found = whole_run(prepared, called, measures)

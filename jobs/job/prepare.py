@@ -217,18 +217,26 @@ def reranking_identity(config: Config) -> dict[str, Any]:
         raise RetrieverError(error.code, f"{error}; or do without a reranker: --set rerank.kind=none") from error
 
 
+def free_models(config: Config, prices: Prices, pool: Sequence[Strategy] | None = None) -> list[str]:
+    """Returns the models at servers that have no price; `pool` as of `opened_engines`."""
+    models = dict.fromkeys(one.counted_by[0] for one in _at_servers(config, pool))
+    return [model for model in models if model not in prices.tokens]
+
+
+def _at_servers(config: Config, pool: Sequence[Strategy] | None) -> list[EngineSettings]:
+    of_steps = [one for of in step_engines(config).values() for one in of]
+    return [one for one in (*opened_engines(config, pool), *of_steps) if one.at_server]
+
+
 def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strategy] | None = None) -> tuple[str, ...]:
     """Returns the warnings of models at servers whose tokens count as free; `pool` as of `opened_engines`.
 
     Raises:
         ConfigError: limits.max_cost_usd is set, which cannot hold with a model without a price.
     """
-    of_steps = [one for of in step_engines(config).values() for one in of]
-    asked = [*opened_engines(config, pool), *of_steps]
-    found = dict.fromkeys(one.counted_by[0] for one in asked if one.at_server)
     if prices is None:
         return ()
-    near = {model: nearest(model, prices.tokens) if prices.tokens else "" for model in found if model not in prices.tokens}
+    near = {model: nearest(model, prices.tokens) if prices.tokens else "" for model in free_models(config, prices, pool)}
     if near and config.limits.max_cost_usd is not None:
         model, like = next(iter(near.items()))
         raise ConfigError(
@@ -236,7 +244,8 @@ def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strate
             f"limits.max_cost_usd cannot hold: prices.yaml has no price for the model {model!r}{like}; add it under tokens "
             "(0 where it costs nothing), or remove the limit",
         )
-    tiers = dict.fromkeys((one.counted_by[0], one.asked_tier) for one in asked if one.at_server and one.asked_tier)
+    at_servers = _at_servers(config, pool)
+    tiers = dict.fromkeys((one.counted_by[0], one.asked_tier) for one in at_servers if one.asked_tier)
     return (
         *(
             f"prices.yaml: tokens: no price for the model {model!r}{like}, so its tokens count as free; add it there"

@@ -96,7 +96,9 @@ def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
         groups += [RowGroup(file, *place) for place in zip(count(), starts, sizes, strict=False) if place[-1]]
     if not groups:
         more = f" and {len(files) - 1} more" * (len(files) > 1)
-        raise LogError("log-missing", f"the log is empty: no rows in {files[0].path}{more}; name another log.path")
+        raise LogError(
+            "log-empty", f"the log is empty: no rows in {files[0].path}{more}; name another log.path, or set log.allow_empty"
+        )
     return groups
 
 

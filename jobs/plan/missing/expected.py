@@ -13,6 +13,7 @@ from jobs.chain.arms.shared_work import Answer, SharedWork
 from jobs.chain.journal import Key
 from jobs.chain.store.files import Space
 from jobs.chain.store.spaces import kept_spaces
+from jobs.job.prepare import free_models
 from jobs.plan.later_steps import later_tokens
 from jobs.plan.missing.amounts import NOTHING, Amount, exactly, of_others, of_unlike
 from jobs.plan.missing.answers import cost_of
@@ -76,9 +77,12 @@ def expected(
         looked.left,
         looked.looked,
     )
+    prices = job.prepared.prices
+    if prices is not None:
+        found.free_models = free_models(config, prices, job.prepared.rewriting.pool)
     for kind in found.kinds.values():
         kind.wall_seconds = wall_seconds([kind], pools)
-        kind.usd = None if job.prepared.prices is None else price_of(job.prepared.prices, kind, tiers)
+        kind.usd = None if prices is None else price_of(prices, kind, tiers)
     found.wall_seconds = wall_seconds(found.kinds.values(), pools)
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,6 +88,8 @@ class Missing:
     looked: int
     wall_seconds: float | None = None
     """On the wall, by the busiest pool of all; None: not known."""
+    free_models: Sequence[str] = ()
+    """Models whose tokens have no price."""
 
     @property
     def usd(self) -> Amount | None:
@@ -104,7 +106,10 @@ class Missing:
             "looked": self.looked,
             "wall_seconds": self.wall_seconds,
             "usd": None if usd is None else usd.values(),
-            "unpriced": [name for name, one in self.kinds.items() if one.unpriced],
+            "unpriced": [
+                *(name for name, one in self.kinds.items() if one.unpriced),
+                *(f"tokens of {model} (no price)" for model in self.free_models),
+            ],
         }
 
 

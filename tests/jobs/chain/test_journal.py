@@ -132,6 +132,9 @@ def test_what_was_lost_is_counted_once_however_often_a_shard_is_begun(tmp_path: 
 def test_a_request_that_is_never_answered_is_kept_as_lost(tmp_path: Path) -> None:
     storage, kept = FileStorage(str(tmp_path)), keeper(tmp_path)
     Completions(storage, 3, 1, 0.0, kept).sent(A)
+    (tmp_path / "other").touch()
+    modes = {path.stat().st_mode for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(modes) == 1  # the umask decides
     second = Completions(storage, 3, 2, 0.0, kept)
     second.get([A])
     second.merge()

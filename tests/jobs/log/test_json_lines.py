@@ -175,7 +175,7 @@ def test_text_that_is_not_utf8_is_one_rejected_row(tmp_path: Path, before: int, 
             "no field 'user_query' (log.query_column) in its first 1,000 objects; did you mean",
         ),
         ('{"user_query": "x"}\n{"user_que', "log-unreadable", "line 2: no JSON: it begins with '{\"user_que'"),
-        ("\n \n", "log-missing", "the log is empty"),
+        ("\n \n", "log-empty", "the log is empty"),
     ],
 )
 def test_files_that_are_refused(tmp_path: Path, content: str, code: str, words: str) -> None:

@@ -171,9 +171,12 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
 def test_a_log_without_rows(tmp_path: Path) -> None:
     none = {"query": pa.array([], pa.string())}
     log = write(tmp_path / "1.parquet", none)
-    assert refusal(log) == f"the log is empty: no rows in {log}; name another log.path"
+    assert refusal(log) == f"the log is empty: no rows in {log}; name another log.path, or set log.allow_empty"
     write(tmp_path / "2.parquet", none)
-    assert refusal(str(tmp_path)) == f"the log is empty: no rows in {log} and 1 more; name another log.path"
+    assert (
+        refusal(str(tmp_path))
+        == f"the log is empty: no rows in {log} and 1 more; name another log.path, or set log.allow_empty"
+    )
     with pytest.raises(LogError, match="the log is empty"):
         dedup(find_log_files(log), COLUMNS, open_storage(str(tmp_path / "out")), 10)
 

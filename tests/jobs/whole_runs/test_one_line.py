@@ -63,11 +63,7 @@ def test_one_line_from_nothing_to_the_table(config: str, capfd: pytest.CaptureFi
     assert told[0].endswith("corpus.parquet (corpus.path)")
     assert told[1] == "index index/small: 3 documents, built"
     again, said = typed(capfd, "run", config)
-    assert (
-        [line for line in again.splitlines() if not line.startswith("finished before: ")]
-        == out.splitlines()
-        != again.splitlines()
-    )
+    assert again == out
     assert not [one for one in events(said) if one["event"] == "index"]
     built, _ = typed(capfd, "index", config)
     assert built == "index/small: 3 documents, exists already, nothing to do\n"
@@ -91,9 +87,13 @@ def test_json_has_values_alone_on_standard_output(config: str, capfd: pytest.Cap
 
 
 def test_what_is_cheaper_is_refused_before_anything_is_built(config: str, capfd: pytest.CaptureFixture[str]) -> None:
-    for settings in ("log.path=lag.parquet", "log.query_column=querry", "evaluate.qrels=none.tsv"):
+    pq.write_table(pa.table({"query": pa.array([], pa.string())}), "empty.parquet")
+    for settings in ("log.path=lag.parquet", "log.query_column=querry", "evaluate.qrels=none.tsv", "log.path=empty.parquet"):
         typed(capfd, "run", config, "--set", settings, code=2)
+    _, said = typed(capfd, "run", config, "--set", "log.path=empty.parquet", "--set", "log.allow_empty=true")
+    assert said == "dmqr run: the log is empty: there is nothing to do (log.allow_empty)\n"
     assert not Path("index").exists()
+    assert not Path("runs").exists()
 
 
 def test_a_killed_run_goes_on_with_the_index_of_its_first_start(

@@ -117,6 +117,7 @@ CONFIG = [
 ]
 LOG = [
     job("log-missing", "lag.parquet: no such file", "log.path=lag.parquet"),
+    job("log-empty", "or set log.allow_empty", spoil=table("log.parquet", id=[], query=[])),
     job("test-collection", "is no folder with queries.jsonl and corpus.jsonl", "log.path=beir:nowhere"),
     job("log-missing", "no usable query", spoil=table("log.parquet", id=["a", "b"], query=[" ", None]), verb="plan"),
     job("log-unreadable", "is it text or compressed?", spoil=file("log.parquet", "id,query\na,why is the sky blue\n")),
