@@ -22,11 +22,10 @@ from rewriters.pool import load
 # Not part of what comes out: where, how fast, how long, what is shown.
 APART = {
     "Config": {
-        "name", "label", "corpus", "limits", "evaluate", "ablate", "report", "publish", "notify", "output", "store",
+        "name", "label", "corpus", "limits", "evaluate", "ablate", "report", "notify", "output", "store",
         "store_ttl", "cluster",
     },
-    "LogSettings": {"date", "events"},
-    "RewriteSettings": {"store"},
+    "LogSettings": {"date", "allow_empty"},
     "RetrieveSettings": {"store"},
     "CollectionSettings": {"corpus"},
     "VllmSettings": {"timeout_seconds"},

@@ -244,7 +244,7 @@ def test_a_tsv_with_quotes_in_its_fields_alone_is_refused_with_its_line(text: st
 @pytest.mark.parametrize("text", ["", "query\n", "\n\n", "query,id\n\n\n"])
 def test_csv_without_rows_is_empty(text: str, tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(text)
-    assert refusal(str(tmp_path / "log.csv"), tmp_path / "out").code == "log-missing"
+    assert refusal(str(tmp_path / "log.csv"), tmp_path / "out").code == "log-empty"
 
 
 @pytest.mark.parametrize(
