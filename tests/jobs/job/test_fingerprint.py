@@ -22,7 +22,7 @@ from rewriters.pool import load
 # Not part of what comes out: where, how fast, how long, what is shown.
 APART = {
     "Config": {
-        "name", "label", "corpus", "limits", "evaluate", "ablate", "report", "notify", "output", "store",
+        "name", "label", "corpus", "limits", "evaluate", "ablate", "report", "publish", "notify", "output", "store",
         "store_ttl", "cluster",
     },
     "LogSettings": {"date", "allow_empty"},
