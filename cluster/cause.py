@@ -1,4 +1,4 @@
-"""What went wrong, in one line."""
+"""Tells in one line the cause of an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a job works inside somebody else's program, such as a notebook: its streams, loggers and signals are not ours."""
+"""Marks jobs inside another program, such as a notebook, whose streams, loggers and signals are not ours."""
 
 from __future__ import annotations
 

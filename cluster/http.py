@@ -1,4 +1,4 @@
-"""What clients of HTTP servers share: address, key and proxy, the wait that a server asks for, answers that end a run."""
+"""Shared parts of HTTP clients: address, key, proxy, Retry-After, the meaning of statuses, answers that end a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decides results of settings: the fields that count, and the content of what they name.
+"""Identity of settings: the fields that decide results, and the content of the files that they name.
 
 A name tells too little: one path may hold this now and that later.
 """

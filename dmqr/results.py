@@ -28,10 +28,10 @@ class Stored:
     """A job's folder."""
 
     def __init__(self, folder: RunFolder, warnings: Sequence[str] = ()) -> None:
-        """Takes a folder that is open, and what works but probably not as it is meant."""
+        """Takes an open run folder and its warnings."""
         self._folder = folder
         self.warnings = list(warnings)
-        """What works, and probably not as it is meant; of a job that was only opened nothing is known."""
+        """Warnings of the call that made the run; empty for a run that was only opened."""
         self.tables = Tables(folder)
         """Name -> `pyarrow.Table`, of the committed part; each is read when it is asked for."""
 

@@ -21,7 +21,7 @@ class Planned:
         self.values = values
         """What `dmqr plan --json` prints."""
         self.warnings = list(warnings)
-        """What works, and probably not as it is meant."""
+        """Warnings of the call."""
 
     @property
     def folder(self) -> str:
@@ -52,7 +52,7 @@ class Rewrites:
         self.costs = rewritten.costs
         """A `pyarrow.Table`: query, and the columns of `costs/`."""
         self.warnings = list(rewritten.warnings)
-        """What works, and probably not as it is meant."""
+        """Warnings of the call."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yields the rows of `table`."""

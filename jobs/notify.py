@@ -31,6 +31,7 @@ TITLES = {
     "recovery": ("continues", "info"),
 }
 """Event -> title, apprise's type."""
+_CHOSEN_AS = {"recovery": "outage"}
 
 
 def check_notify(settings: NotifySettings | None) -> list[Any]:
@@ -109,7 +110,7 @@ class Notifications:
         self._given_up = True  # the log is closed when late threads end
 
     def _send(self, what: str, line: str) -> None:
-        if self.settings is None or self._closed or what.replace("recovery", "outage") not in self.settings.events:
+        if self.settings is None or self._closed or _CHOSEN_AS.get(what, what) not in self.settings.events:
             return
         state, title = self._state, f"dmqr {self._verb} {self._name}: {TITLES[what][0]}"
         figures = [f"{state.done:,} of {state.total:,} queries"] if state.total else []

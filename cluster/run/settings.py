@@ -91,9 +91,9 @@ class ClusterSettings(Settings):
     judge: PoolSettings = PoolSettings()
     """The worker pool of judging."""
     metrics: bool = True
-    """Whether the run's metrics are on Ray's Prometheus endpoint; with address none there is no endpoint."""
+    """Shows the run's metrics on Ray's Prometheus endpoint; without Ray there is none."""
     kubernetes: KubernetesSettings = KubernetesSettings()
-    """What `submit --render` writes into manifests for Kubernetes."""
+    """Values of the RayJob that `submit --render` prints."""
 
     @property
     def joined(self) -> str | None:

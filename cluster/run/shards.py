@@ -218,7 +218,7 @@ def add_seconds(sums: SecondsByStart, manifest: Manifest) -> None:
 
 
 class Files(Protocol):
-    """What names the files of a committed shard."""
+    """Names the files of a committed shard."""
 
     @property
     def files(self) -> Mapping[str, Sequence[File]]:

@@ -38,7 +38,7 @@ _QUOTES = "a quote that is not closed, or text behind one that is; write a quote
 
 
 class CsvHeader(NamedTuple):
-    """What the first record of a file says.
+    """Header of a file: its first record.
 
     Attributes:
         names: Of the columns.
@@ -53,13 +53,13 @@ class CsvHeader(NamedTuple):
     quote: str = '"'
 
     @property
-    def fields(self) -> str:
+    def remedy(self) -> str:
         """Returns what to do about a record with too many or too few fields."""
         return "put a field in quotes" if self.quote else "name the file .csv, if its fields are in quotes"
 
 
 class CsvFault(ValueError):
-    """What is wrong with a file, and what to do.
+    """A fault of a file, with its remedy.
 
     Attributes:
         at: Where in the file, such as `, line 3`; it may be empty.
@@ -215,7 +215,7 @@ def _fault(error: Exception, header: CsvHeader) -> CsvFault:
     found = re.search(r"on Line: (\d+)", text)
     line = int(found[1]) if found else None
     if fields := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", text):
-        words = f"has {int(fields[2]):,} fields, and the header {int(fields[1]):,}; correct it, or {header.fields}"
+        words = f"has {int(fields[2]):,} fields, and the header {int(fields[1]):,}; correct it, or {header.remedy}"
         return CsvFault(words, line)
     if "unterminated quote" in text:
         return CsvFault(_QUOTES, line)
@@ -255,7 +255,7 @@ def _records(reader: Any, header: CsvHeader) -> Iterator[list[str]]:
             if len(record) == fields:
                 yield record
             elif record:
-                words = f"has {len(record):,} fields, and the header {fields:,}; correct it, or {header.fields}"
+                words = f"has {len(record):,} fields, and the header {fields:,}; correct it, or {header.remedy}"
                 raise CsvFault(words, reader.line_num)
             elif fields == 1:
                 yield [""]

@@ -1,4 +1,4 @@
-"""Compares the indexes that are there with the corpus that they are to be built from, by the notes that their builds left."""
+"""Compares indexes with the corpus of the config, by the notes that their builds left."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OtherCorpus(RetrieverError):
 
 
 class KnownIndex(NamedTuple):
-    """An index: its name for messages, its note (None: `dmqr index` did not build it), and what notes the files it is of."""
+    """An index: its name for messages, its note (None: `dmqr index` did not build it), and a function that notes its files."""
 
     shown: str
     note: CorpusNote | None
@@ -102,7 +102,7 @@ def planned_builds(corpus: NamedCorpus, progress: LiveDisplay, *, dry_run: bool)
     """Returns for each index the documents that are there and what a build would do, as rows of `dmqr index`.
 
     Raises:
-        OtherCorpus: An index is of another corpus, or of nobody knows which, unless this is a `dry_run`.
+        OtherCorpus: An index is of another or an unknown corpus, and this is no `dry_run`.
         RetrieverError: The corpus cannot be read, or a server is away.
     """
     compared, found = ComparedCorpus(corpus, progress), dict[str, dict[str, Any]]()

@@ -244,8 +244,7 @@ def unpriced_models(config: Config, prices: Prices | None, pool: Sequence[Strate
             f"limits.max_cost_usd cannot hold: prices.yaml has no price for the model {model!r}{like}; add it under tokens "
             "(0 where it costs nothing), or remove the limit",
         )
-    at_servers = _at_servers(config, pool)
-    tiers = dict.fromkeys((one.counted_by[0], one.asked_tier) for one in at_servers if one.asked_tier)
+    tiers = dict.fromkeys((one.counted_by[0], one.asked_tier) for one in _at_servers(config, pool) if one.asked_tier)
     return (
         *(
             f"prices.yaml: tokens: no price for the model {model!r}{like}, so its tokens count as free; add it there"

@@ -51,7 +51,7 @@ class LogSettings(Settings):
     max_context_chars: Annotated[int, Field(gt=0)] = MAX_CONTEXT_CHARS
     """Of longer contexts only the newest characters are kept; the row is not rejected."""
     allow_empty: Annotated[bool, NOT_IDENTITY] = False
-    """Whether `run` over a log without a row ends with exit code 0, and makes no folder; else it is refused."""
+    """Lets `run` end with exit code 0 and without a folder where the log has no row; else it is refused."""
     date: Annotated[Annotated[str, BeforeValidator(day)] | None, NOT_IDENTITY] = None
     """The day that the log is of; where `path` has `{date}`, the value of that."""
 

@@ -20,14 +20,14 @@ from jobs.terminal.formats import and_more
 
 
 class Reached(NamedTuple):
-    """What lists reach."""
+    """Arms and measures that the lists reach."""
 
     arms: list[int]
     """Places of the arms whose lists reach the first measure that is left."""
     measures: list[int]
     """Places of the measures that the lists of these arms reach."""
     notes: tuple[str, ...]
-    """What is left out, and why; a sentence each."""
+    """Reasons why measures and arms are left out; a sentence each."""
 
 
 def reached(

@@ -10,7 +10,7 @@ from typing import Any
 from cluster.outages import Outage
 from jobs.terminal.formats import clock, listed, money, per_second, plain, queries, short
 
-ETA_SECONDS = 10.0  # that an ETA must go by
+ETA_SECONDS = 10.0  # of work after the first commit before an ETA is shown
 STOPPING = "stopping"  # phases that begin with it have no ETA
 
 

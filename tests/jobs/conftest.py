@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from retrievers.local.build import build_local_index
-from tests.support.jobs.in_process_runs import one_at_a_time
+from tests.support.jobs.in_process_runs import job_in_process, one_at_a_time
 from tests.support.jobs.nights import QUERIES, Nights, log, score
 from tests.support.jobs.whole_runs import finish, flags, start
 from tests.support.retrievers.blocks import index_fields
@@ -92,6 +92,16 @@ def bm25(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
     path = tmp_path_factory.mktemp("bm25") / "index"
     build_local_index(path, corpus, index_fields("english"))
     return {"kind": "local", "index": str(path), "analyzer": "english", "encoder": None}
+
+
+@pytest.fixture
+def bm25_job(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:  # fmt: skip
+    """The path of a config of BM25 alone, whose folder is the current one and whose job works in this process."""
+    monkeypatch.chdir(tmp_path)
+    return job_in_process(tmp_path, values, bm25, config_file)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,15 @@ from jobs.measure.evaluate.evaluate import evaluate, evaluation_notes, evaluatio
 from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.retriever import open_documents
-from tests.support.jobs.in_process_runs import QUERIES, job_in_process, prepared_job, run_in_process
+from tests.support.jobs.in_process_runs import QUERIES, prepared_job, run_in_process
 from tests.support.retrievers.blocks import typed
 
 GRADES = {QUERIES[1]: {"d01": 1, "D02": 1}, QUERIES[2]: {"d06": 2, "msmarco-7": 0}}
 
 
 @pytest.fixture
-def path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], bm25: dict[str, Any],
-    config_file: Callable[[Any], str],
-) -> str:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    return job_in_process(tmp_path, values, bm25, config_file)
+def path(bm25_job: str) -> str:
+    return bm25_job
 
 
 def notes(folder: Path, grades: dict[str, dict[str, int]]) -> list[str]:

@@ -28,20 +28,16 @@ from jobs.chain.store.files import NO_STORE
 from jobs.config.load import load_config
 from jobs.config.notify import NotifySettings
 from jobs.terminal.state import State
-from tests.support.jobs.in_process_runs import QUERIES, job_in_process, prepared_job
+from tests.support.jobs.in_process_runs import QUERIES, prepared_job
 from tests.support.jobs.webhook import Webhook
 from tests.support.jobs.whole_runs import ROOT, wait_until
 from tests.support.rewriters.fake_server import FAULTS, FakeServer
 
 
 @pytest.fixture
-def job(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> str:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
+def job(bm25_job: str, values: dict[str, Any], config_file: Callable[[Any], str]) -> str:
     settings = {"urls_env": "HOOKS", "events": ["end", "failure", "limit", "interruption", "outage"]}
-    return job_in_process(tmp_path, values | {"notify": settings}, bm25, config_file)
+    return config_file(values | {"notify": settings}) and bm25_job
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +15,7 @@ from jobs.pages.summary import closing_table
 from jobs.run.job import Job
 from jobs.run.watch import Watch
 from jobs.runs.folder import open_run
-from tests.support.jobs.in_process_runs import QUERIES, job_in_process, prepared_job, prepared_work, run_in_process
+from tests.support.jobs.in_process_runs import QUERIES, prepared_job, prepared_work, run_in_process
 from tests.support.jobs.report_runs import page
 from tests.support.jobs.whole_runs import rows
 
@@ -26,14 +24,9 @@ HEAD = {"why does bread rise", "moon and tides"}  # 14: one alone is not half
 
 
 @pytest.fixture
-def job(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> str:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    path = job_in_process(tmp_path, values, bm25, config_file)
+def job(bm25_job: str) -> str:
     pq.write_table(pa.table({"query": [query for query, count in ASKED.items() for _ in range(count)]}), "log.parquet")
-    return path
+    return bm25_job
 
 
 def committed(job: Job) -> set[str]:

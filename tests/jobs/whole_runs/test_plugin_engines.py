@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import ConfigError
-from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
+from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 from tests.support.plugins import forget
 
 ENGINE = """
@@ -60,15 +60,10 @@ class EchoEngine:
 
 
 @pytest.fixture
-def job(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> str:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    path = job_in_process(tmp_path, values, bm25, config_file)
+def job(bm25_job: str, tmp_path: Path, values: dict[str, Any], config_file: Callable[[Any], str]) -> str:
     (tmp_path / "echo.py").write_text(ENGINE)
     values["rewrite"] = {"engine": {"kind": "echo:Echo"}, "strategies": ["rewrite"]}
-    return config_file(values) and path
+    return config_file(values) and bm25_job
 
 
 def called() -> Counter[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from jobs.runs.folder import RunFolder
-from tests.support.jobs.in_process_runs import QUERIES, finished, job_in_process, prepared_work, rows
+from tests.support.jobs.in_process_runs import QUERIES, finished, prepared_work, rows
 
 OWN = '''
 from retrievers.rerankers.settings import RerankerSettings
@@ -42,15 +42,10 @@ class NotOne:
 
 
 @pytest.fixture
-def job(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> str:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    path = job_in_process(tmp_path, values, bm25, config_file)
+def job(bm25_job: str, tmp_path: Path, values: dict[str, Any], config_file: Callable[[Any], str]) -> str:
     (tmp_path / "own.py").write_text(OWN)
     values["rerank"] = {"kind": "own:Longest", "combine": "replace", "keep": 4}
-    return config_file(values) and path
+    return config_file(values) and bm25_job
 
 
 def results(run: RunFolder, arm: str = "run") -> dict[str, list[str]]:
