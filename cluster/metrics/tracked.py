@@ -29,7 +29,6 @@ class TrackedMetrics:
     """The metrics of the blocks of a run; the calls are those of one process, under its lock."""
 
     def __init__(self, exporter: Exporter) -> None:
-        """Exports nothing yet."""
         self._exporter = exporter
         self._counted: dict[int, dict[str, Counter[Series]]] = {}  # shard in flight -> stage -> what was added
 

@@ -69,7 +69,6 @@ class Journal:
     """One attempt at a shard. Threads may share it."""
 
     def __init__(self, path: Path, shard: int) -> None:
-        """Creates the file."""
         self.path, self.shard = path, shard
         self.saved = 0  # bytes that are saved elsewhere, or synced
         self._file = os.open(

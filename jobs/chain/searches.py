@@ -103,7 +103,6 @@ class WebSearches:
     """Searches of the web; texts that are sent alike are one."""
 
     def __init__(self, opened: OpenedBy, web: Web, files: StoreFiles, of_shard: WebJournal) -> None:
-        """Searches nothing yet."""
         self.web, self.name, self.host = web, opened.name, web.host
         self.answers = WebAnswers(files, Space("web", opened.space), of_shard)
         self.made: set[Searched] = set()

@@ -105,7 +105,6 @@ class Stall:
     """Stops a run without commits and without worker activity for too long: hung pools raise no error."""
 
     def __init__(self, tracker: ProgressTracker, minutes: float, resume_command: str) -> None:
-        """Starts the timer."""
         self._tracker, self._minutes, self._resume_command = tracker, minutes, resume_command
         self.restart()
 
@@ -138,7 +137,6 @@ class Signals:
     """
 
     def __init__(self, progress: LiveDisplay, resume_command: str, grace_seconds: float | None = None) -> None:
-        """Installs nothing yet."""
         self._resume_command, self._grace_seconds = resume_command, grace_seconds
         self.received: int | None = None
         self._received_at = 0.0
@@ -147,13 +145,11 @@ class Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        """Installs the handlers."""
         for number in () if is_embedded() else (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Restores the earlier handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -30,7 +30,6 @@ class RunMoney:
     """Counts the money of a run beside that which its present workers are granted."""
 
     def __init__(self, prepared: Prepared, before: Sequence[Start], driver_costs: DriverCosts) -> None:
-        """Counts nothing as granted yet."""
         self._prices, self._storage, self._driver_costs = prepared.prices, prepared.storage, driver_costs
         self._earlier = self._usd(driver_spent(before)) + sum(self._nodes(one.get("node_seconds", {})) for one in before)
         self.limited = prepared.config.limits.max_cost_usd is not None

@@ -33,7 +33,6 @@ class RecentRates:
     """How fast each stage was in the last minute."""
 
     def __init__(self) -> None:
-        """Knows nothing yet."""
         self._points: dict[str, deque[tuple[float, int]]] = {}  # stage -> when its `done` changed, and to what
         self._looks: deque[tuple[float, dict[str, StageProgress]]] = deque()
         self._now = 0.0

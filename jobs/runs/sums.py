@@ -137,7 +137,6 @@ class Selected:
         return self.strategies[strategy] / self.queries if self.queries else 0.0
 
     def __add__(self, other: Selected) -> Selected:
-        """Returns both together."""
         return Selected(self.strategies + other.strategies, self.numbers + other.numbers, self.texts + other.texts)
 
 

@@ -86,7 +86,6 @@ class _Origins:
     """By which text of a query a search was made, from what was sent."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, run: RunFolder, query_ids: Sequence[str], arm: str) -> None:
-        """Reads the texts of queries."""
         self._places: dict[tuple[str, str, str], _OriginOrder] = {}
         values = arm_values(run, arm)
         fuse, named = FuseSettings.model_validate(values["fuse"]), values["retrieve"]["retrievers"]

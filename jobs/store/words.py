@@ -20,7 +20,6 @@ class QueryWords:
     """The words of a query, however they are written: in any case, width and spacing."""
 
     def __init__(self, query: str) -> None:
-        """Takes a query in any form."""
         self.normal = normalise(query)
         self._longest = max(_PLAIN.findall(self.normal), key=len, default=None)
 

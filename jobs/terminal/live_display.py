@@ -23,7 +23,6 @@ class LiveDisplay:
     """Shows a State on a terminal, and logs it now and then."""
 
     def __init__(self, stream: TextIO, title: str = "") -> None:
-        """Begins to show an empty state."""
         self.state, self._stream, self._title = State(), stream, title
         self._phase_began, self._logged = time.monotonic(), ("", 0.0)
         self._console = Console(file=stream, highlight=False, soft_wrap=True)

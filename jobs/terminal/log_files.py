@@ -47,7 +47,6 @@ class LogFiles:
     """The files of one verb's log."""
 
     def __init__(self, lines: logging.Formatter, output: IO[bytes] | None = None) -> None:
-        """Has events wait in memory."""
         self.url: str | None = None
         """Where the events are kept; None: nowhere yet."""
         self.waiting = MemoryHandler(_WAITING, flushLevel=logging.CRITICAL + 1)

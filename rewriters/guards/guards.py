@@ -29,7 +29,6 @@ class Guards:
     """The guards of a pool."""
 
     def __init__(self, settings: GuardSettings, pool: Sequence[Strategy]) -> None:
-        """Sets what is checked."""
         self._settings = settings
         self._strategies = {strategy.name: strategy for strategy in pool}
 

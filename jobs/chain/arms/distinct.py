@@ -12,7 +12,6 @@ class Distinct(Generic[Value]):
     """Values in order of first use, each once."""
 
     def __init__(self) -> None:
-        """Begins without values."""
         self._places: dict[Hashable, int] = {}
         self.values: list[Value] = []
 

@@ -25,7 +25,6 @@ class DistinctArms:
     """Sorts arms into those that are made and other names of these."""
 
     def __init__(self) -> None:
-        """Begins without arms."""
         self._first: dict[Hashable, str] = {}
         self._arms: dict[str, Arm] = {}
         self._now: dict[str, str] = {}  # an arm that is not made -> the one that it is

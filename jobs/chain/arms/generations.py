@@ -102,7 +102,6 @@ class TaskNames:
     """The names of what LLMs are asked: a name that an earlier arm has for something else gets the arm's."""
 
     def __init__(self) -> None:
-        """Begins without any."""
         self._named: dict[str, str] = {}  # name -> what it asks
 
     def task(self, settings: Settings, ready: ReadyStep, config: Config, arm: Arm) -> Fields[Settings]:

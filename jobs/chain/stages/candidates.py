@@ -50,7 +50,6 @@ class Candidates:
     """
 
     def __init__(self, table: pa.Table, arms: int, rerankers: int) -> None:
-        """Reads the columns."""
         self.rows = table.num_rows
         self.document_row, documents = unnested(table, "documents")
         self.starts = offsets_of(np.bincount(self.document_row, minlength=self.rows))[:-1]

@@ -42,7 +42,6 @@ class BlockErrors:
     """The errors of a block."""
 
     def __init__(self, table: pa.Table) -> None:
-        """Reads them, in the order of the block's rows."""
         rows, flat = unnested(table, "errors")
         columns = (flat.field(name).to_pylist() for name in ("stage", "component", "reason"))
         self._table = table

@@ -68,7 +68,6 @@ class Fuse:
     DROPS = ("lists", "runs", "cosines")
 
     def __init__(self, work: SharedWork) -> None:
-        """Opens the documents, where an arm drops duplicates."""
         self._work = work
         dropping = {one.documents for one in work.answers if one.fuse.duplicates == "drop"}
         self._documents = {of: planned_documents(of, work.retrievers) for of in dropping}

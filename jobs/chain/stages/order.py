@@ -23,7 +23,6 @@ class Order:
     ADDS = pa.schema([("ranked", pa.list_(RANKED))])
 
     def __init__(self, work: SharedWork) -> None:
-        """Sets how arms are ordered."""
         self._work = work
 
     def __call__(self, table: pa.Table) -> pa.Table:

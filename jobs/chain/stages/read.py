@@ -20,7 +20,6 @@ class Read:
     GIVES = QUERIES
 
     def __init__(self, run: str) -> None:
-        """Opens the run's folder."""
         self._storage = open_storage(run)
 
     def __call__(self, table: pa.Table) -> pa.Table:

@@ -22,7 +22,6 @@ class Users:
     """Counts, for each of some items (requests, searches or pairs), the arms that need it."""
 
     def __init__(self, items: int) -> None:
-        """Begins without arms; the items are numbered from 0."""
         self._users = np.zeros(items, dtype=np.int32)
         self._added: list[tuple[Collection[str], np.ndarray]] = []
 

@@ -46,7 +46,6 @@ class Write:
     GIVES = COMMITTED
 
     def __init__(self, work: SharedWork, run: str, start: int) -> None:
-        """Opens the job's folder."""
         self._work, self._start = work, start
         self._schemas = ARM_STORED if work.only is None else STORED
         self._storage = open_storage(run)

@@ -105,7 +105,6 @@ class _Stored(ABC, Generic[FactKey, Value]):
     SCHEMA: ClassVar[pa.Schema]
 
     def __init__(self, files: StoreFiles, space: Space) -> None:
-        """Reads nothing."""
         self._files, self._space, self._kept = files, space, space in files.names
         self.in_hand: dict[FactKey, Value] = {}
         """What was read and put."""

@@ -54,7 +54,6 @@ class WebJournal:
     """What a run has asked the web for one shard, in all attempts at it. Failed searches are not kept: they are asked again."""
 
     def __init__(self, storage: Storage, shard: int, keeper: JournalKeeper) -> None:
-        """Opens a journal; reads nothing."""
         self._storage, self._shard, self._keeper = storage, shard, keeper
         self._journal = keeper.open(shard)
         self._unmerged: dict[WebKey, dict[str, Any]] = {}
@@ -113,7 +112,6 @@ class WebAnswers:
     """The answers to the texts of a shard by one provider; a `jobs.chain.fill.Store` of texts as they are sent."""
 
     def __init__(self, files: StoreFiles, space: Space, of_shard: WebJournal) -> None:
-        """Reads nothing."""
         self._files, self._space, self._of_shard = files, space, of_shard
         self._asked_by: dict[str, dict[str, None]] = {}
         self._stored: set[tuple[str, str]] = set()  # query_id and text of rows in the store

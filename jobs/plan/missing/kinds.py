@@ -117,7 +117,6 @@ class Scale:
     """From the queries that were looked at to all that are left."""
 
     def __init__(self, looked: Surveyed) -> None:
-        """Reads how much was looked at."""
         self._rest = looked.left - looked.looked
         self._factor = looked.left / looked.looked if looked.looked else 1.0
         self._spread = spread_between(looked.by_shard, looked.left)

@@ -194,7 +194,6 @@ class LookingGate(Gating):
     opened = staticmethod(_opened)
 
     def __init__(self, seen: Seen, **settings: Any) -> None:
-        """Opens what is searched."""
         self._seen = seen
         super().__init__(**settings)
 
@@ -214,7 +213,6 @@ class LookingRetrieve(Retrieve):
     opened = staticmethod(_opened)
 
     def __init__(self, seen: Seen, **settings: Any) -> None:
-        """Opens what is searched."""
         self._seen = seen
         super().__init__(**settings)
 

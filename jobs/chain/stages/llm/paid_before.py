@@ -45,7 +45,6 @@ class PaidBefore:
     """The requests of a block that earlier stages have had answered."""
 
     def __init__(self, table: pa.Table) -> None:
-        """Reads the columns that are there."""
         self._rows: list[set[str]] = [set() for _ in range(table.num_rows)]
         self._known: dict[str, PaidRequest] = {}
         for column in (name for name in ASKED_COLUMNS if name in table.column_names):
