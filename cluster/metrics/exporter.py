@@ -14,12 +14,6 @@ class Exporter:
     """
 
     def __init__(self, run: str, run_id: str) -> None:
-        """Exports nothing yet.
-
-        Args:
-            run: The config's name.
-            run_id: The run's folder.
-        """
         self._run_labels = dict(zip(RUN_LABELS, (run, run_id), strict=True))
         self._open: dict[str, Any] = {}
 

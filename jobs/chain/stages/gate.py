@@ -36,17 +36,7 @@ class Gating:
     opened = staticmethod(opened_retriever)
 
     def __init__(self, work: SharedWork, gates: Mapping[int, RewriteGate], device: str, store: StoreFiles) -> None:
-        """Opens the retrievers that are searched.
-
-        Args:
-            work: Of all arms.
-            gates: Index of a reading -> its gate.
-            device: The torch device of encoders.
-            store: Has lists of other jobs.
-
-        Raises:
-            RetrieverError: An index is missing or was replaced.
-        """
+        """Opens the retrievers that are searched; raises RetrieverError where an index is missing or was replaced."""
         self._work, self._gates, self._store = work, gates, store
         opened = {gate.retriever: work.retrievers[gate.retriever] for gate in gates.values()}
         self._retrievers: dict[str, Retriever] = {key: self.opened(one, device) for key, one in opened.items()}

@@ -62,18 +62,7 @@ class Retrieve:
     DROPS = ("gated", "known")  # where there is a gate
 
     def __init__(self, work: SharedWork, device: str, run: str, store: StoreFiles, unsaved_seconds: float = 30.0) -> None:
-        """Opens the retrievers.
-
-        Args:
-            work: of all arms.
-            device: the torch device of encoders.
-            run: the run's folder.
-            store: has lists, vectors and answers of the web of other jobs.
-            unsaved_seconds: the config's `limits.unsaved_seconds`, of answers of the web.
-
-        Raises:
-            RetrieverError: An index is missing or was replaced.
-        """
+        """Opens the retrievers; raises RetrieverError where an index is missing or was replaced."""
         self._work, self._store = work, store
         opened: dict[str, Retriever] = {}  # one where only the depth differs: each may hold a model
         self._retrievers: dict[str, Retriever] = {}

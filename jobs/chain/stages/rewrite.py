@@ -89,13 +89,6 @@ class Rewrite:
     )
 
     def __init__(self, readings: Sequence[ToRead], job: AskedFor, counts_needs: bool = True) -> None:
-        """Starts the engines.
-
-        Args:
-            readings: those of one common engine; empty where no arm rewrites.
-            job: for which is asked.
-            counts_needs: whether there are several arms, of which each needs some of the requests.
-        """
         self._readings, self._counts_needs = readings, counts_needs
         self._choosers = [Rewriter(one.reading.rewriting) for one in readings]
         self._rewriters = [Rewriter(one.reading.asked) for one in readings]

@@ -59,18 +59,7 @@ class Score:
         device: str,
         store: StoreFiles,
     ) -> None:
-        """Opens the rerankers and the documents.
-
-        Args:
-            answers: all arms.
-            rerankers: of all arms.
-            indexes: key in `SharedWork.retrievers` -> retriever, of the indexes that have the texts.
-            device: the torch device of the models.
-            store: has scores of other jobs.
-
-        Raises:
-            RetrieverError: a model or an index is missing, or documents were replaced.
-        """
+        """Opens the rerankers and the documents; raises RetrieverError where a model or an index is missing or was replaced."""
         opened: dict[str, Reranker] = {}  # rerankers over other documents share a model
         for one in rerankers:
             if one.settings.model_dump_json() not in opened:

@@ -55,14 +55,6 @@ class Asking:
         job: AskedFor,
         most_tokens: int = 0,
     ) -> None:
-        """Starts the engines.
-
-        Args:
-            stage: The value of `costs.stage`.
-            engines: May repeat; the common one first.
-            job: For which they are asked.
-            most_tokens: Of any answer.
-        """
         engines = list(engines)
         self.stage, self.store = stage, job.store
         self.made_by = {one.key: one.space for one in engines}

@@ -50,12 +50,6 @@ class Generate:
         work: SharedWork,
         job: AskedFor,
     ) -> None:
-        """Starts the engines and opens the documents.
-
-        Args:
-            work: Of all arms.
-            job: For which is asked.
-        """
         self._work = work
         answering = [of for _, of in work.generating("generation")]
         most = max(int(one.decoding.get("max_tokens", 0)) for one in answering)

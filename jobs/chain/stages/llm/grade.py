@@ -60,12 +60,6 @@ class Grade:
     )
 
     def __init__(self, work: SharedWork, job: AskedFor) -> None:
-        """Starts the engines and opens the documents.
-
-        Args:
-            work: Of all arms.
-            job: For which is asked.
-        """
         self._work, self._correcting = work, work.correcting()
         tasks = [task for _, of in self._correcting for task in of.tasks.values()]
         most = max((int(one.decoding.get("max_tokens", 0)) for one in tasks), default=0)

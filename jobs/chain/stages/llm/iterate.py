@@ -74,13 +74,6 @@ class Iterate:
         device: str,
         job: AskedFor,
     ) -> None:
-        """Starts the engines, and opens retrievers, rerankers and documents.
-
-        Args:
-            work: Of all arms.
-            device: The torch device of the models.
-            job: For which is asked, searched and scored.
-        """
         self._work, self._round = work, round_work(work)
         self._iterating = work.generating("iteration")
         self._generation = dict(self._iterating)

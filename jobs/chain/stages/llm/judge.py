@@ -72,13 +72,6 @@ class Judge:
         job: AskedFor,
         gold: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
-        """Starts the engine and opens the documents.
-
-        Args:
-            work: Of all arms.
-            job: For which is asked.
-            gold: query_id -> gold answers, of the queries that have some.
-        """
         self._work, self._gold = work, gold
         most = max(int(one.decoding.get("max_tokens", 0)) for one in work.judging)
         self._asking = Asking("judge", [one.engine for one in work.judging], job, most)

@@ -32,13 +32,6 @@ class RoundMerge:
     """Merges the candidates of the rounds of a worker."""
 
     def __init__(self, work: SharedWork, documents: Mapping[Corpora, DocumentStore], score: Score | None) -> None:
-        """Takes what is opened.
-
-        Args:
-            work: Of all arms.
-            documents: Of the arms with further rounds, by where they are.
-            score: Scores pairs; None: no arm has a reranker.
-        """
         self._work, self._documents, self._score = work, documents, score
         self._arms = [RoundArm(at, work.answers[at], iterate_settings(of)) for at, of in work.generating("iteration")]
         self._counts_pairs = work.only is None and len(self._arms) > 1  # of one arm with rounds the costs tell them

@@ -35,17 +35,7 @@ class SearchWeb:
     ADDS = pa.schema([])
 
     def __init__(self, work: SharedWork, run: str, store: StoreFiles, unsaved_seconds: float = 30.0) -> None:
-        """Opens the search engines.
-
-        Args:
-            work: Of all arms.
-            run: The job's folder.
-            store: Has answers of other jobs.
-            unsaved_seconds: The config's `limits.unsaved_seconds`.
-
-        Raises:
-            RetrieverError: An address or a key is missing.
-        """
+        """Opens the search engines; raises RetrieverError where an address or a key is missing."""
         self._work, self._store, self._storage = work, store, open_storage(run)
         self._search: dict[int, tuple[OpenedBy, int]] = {  # index of an arm -> its search engine, and hits that it keeps
             number: (of.search, of.web.documents)
