@@ -20,9 +20,11 @@ EXPONENTIAL_GRADE = 4  # gdeval.pl, by which ir_measures computes ERR and nDCG w
 ANSWER_MEASURES = ("F1", "EM")
 """Of answers, by gold answers."""
 _WHERE = "evaluate.measures"
-# Measures that are refused, and why. All are known to ir_measures.
-_WITHOUT_VALUE = {"Accuracy": "it has no value for a list without a relevant document, or with relevant ones only"}
+_FORMS = "write it as nDCG@10, RR(rel=2)@10 or AP"
+_BOUNDS = {"cutoff": (1, 1_000_000), "rel": (1, MAX_GRADE), "max_rel": (1, MAX_GRADE), "recall": (0, 1), "p": (0, 1)}
 _SUBTOPICS = ("ERR_IA", "nERR_IA", "alpha_DCG", "alpha_nDCG", "NRBP", "nNRBP", "AP_IA", "P_IA", "StRecall")
+_REFUSED = dict.fromkeys(_SUBTOPICS, "it needs judgements by subtopic, which have a column of their own")
+_REFUSED["Accuracy"] = "it has no value for a list without a relevant document, or with relevant ones only"
 
 
 def check_measures(names: Sequence[str]) -> tuple[str, ...]:
@@ -138,89 +140,47 @@ def named_judgements(config: Config) -> Judgements | None:
 
 
 def _parsed(name: str) -> ir_measures.Measure:
-    """Returns the measure, of which every parameter has been checked."""
+    """Returns a measure that an installed package computes for every query."""
     import ir_measures
 
     try:
         measure = ir_measures.parse_measure(name)
     except NameError as error:
-        wrong = str(error).removeprefix("measure not found: ")
-        raise ConfigError(
-            "config-value", f"{_WHERE}: ir_measures knows no {wrong[:80]!r}{nearest(wrong, _like(name))}"
-        ) from error
+        wrong, (_, at, cutoff) = str(error).removeprefix("measure not found: "), name.partition("@")
+        known = [each for each in ir_measures.measures.registry.values() if each.NAME not in _REFUSED]
+        like = dict.fromkeys(f"{one.NAME}{at}{cutoff}" if "cutoff" in one.SUPPORTED_PARAMS else one.NAME for one in known)
+        raise ConfigError("config-value", f"{_WHERE}: ir_measures knows no {wrong[:80]!r}{nearest(wrong, [*like])}") from error
     except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            "config-value", f"{_WHERE}: {name[:80]!r} is no measure; write it as nDCG@10, RR(rel=2)@10 or AP"
-        ) from error
+        raise ConfigError("config-value", f"{_WHERE}: {name[:80]!r} is no measure; {_FORMS}") from error
     for fault in _faults(measure):
         raise ConfigError("config-value", f"{_WHERE}: {name[:80]}: {fault}")
     return measure
 
 
-def _like(name: str) -> list[str]:
-    """Returns the measures that can be used, each with the cutoff of `name`, so that a suggestion can be copied."""
-    import ir_measures
-
-    computed = {one.NAME for provider in _providers() if provider.is_available() for one in provider.SUPPORTED_MEASURES}
-    known = [one for one in ir_measures.measures.registry.values() if one.NAME in computed - {*_SUBTOPICS, *_WITHOUT_VALUE}]
-    _, at, cutoff = name.partition("@")
-    return list(dict.fromkeys(f"{one.NAME}{at}{cutoff}" if "cutoff" in one.SUPPORTED_PARAMS else one.NAME for one in known))
-
-
-def _providers() -> list[ir_measures.Provider]:
-    import ir_measures
-
-    return list(ir_measures.DefaultPipeline.providers)
-
-
 def _faults(measure: ir_measures.Measure) -> Iterator[str]:
-    """Yields what is wrong with a measure and what to write; nothing if it can be computed for every query."""
-    known = measure.SUPPORTED_PARAMS
-    for key in measure.params.keys() - known.keys():
-        yield f"{measure.NAME} has no parameter {key!r}{nearest(key, known)}"
-    for key, parameter in known.items():
-        if key in measure.params:
-            value = measure.params[key]
-            if not parameter.validate(value) or isinstance(value, bool) != (parameter.dtype is bool):
-                yield f"{key} cannot be {value!r}: {parameter.desc}; give {_wanted(parameter.dtype)}"
-        elif parameter.required:
-            yield _needs(measure, key)
-    limits = (("cutoff", 1, None), ("rel", 1, MAX_GRADE), ("max_rel", 1, MAX_GRADE), ("recall", 0, 1), ("p", 0, 1))
-    for key, low, high in limits:
+    """Yields faults of a measure with their remedies; none of one that can be computed for every query."""
+    import ir_measures
+
+    if measure.NAME in _REFUSED:
+        yield f"{_REFUSED[measure.NAME]}; choose another measure"
+    needed = {key: one for key, one in measure.SUPPORTED_PARAMS.items() if one.required}
+    for key in needed.keys() - measure.params.keys():
+        written = f"@{0.5 if needed[key].dtype is float else 10}" if key == measure.AT_PARAM else f"({key}=1)"
+        yield f"it needs a {key}; write {measure.NAME}{written}"
+    try:
+        measure.validate_params()
+    except AssertionError as error:
+        yield f"{error}; {_FORMS}"
+    for key, (low, high) in _BOUNDS.items():
         value = measure.params.get(key, low)
-        if not low <= value <= (value if high is None else high):
-            ends = f"{low} or more" if high is None else f"from {low} to {high:,}"
-            yield f"{key} cannot be {value!r}: {known[key].desc}; give {ends}"
+        if value is True or not low <= value <= high:
+            yield f"{key} cannot be {value!r}; give a number from {low} to {high:,}"
     gains = measure.params.get("gains", {})
     # trec_eval ends the process on a negative gain and keeps a counter for every gain up to the highest
     if not all(isinstance(gain, int) and 0 <= gain <= MAX_GRADE for gain in gains.values()):
         yield f"gains cannot be {gains!r}; give whole numbers from 0 to {MAX_GRADE:,}, like {{0:0,1:1,2:3}}"
-    if measure.NAME in _SUBTOPICS:
-        yield "it needs judgements by subtopic, which have a column of their own; choose a measure of grades"
-    if measure.NAME in _WITHOUT_VALUE:
-        yield f"{_WITHOUT_VALUE[measure.NAME]}; choose another measure"
-    yield from _not_computed(measure)
-
-
-def _needs(measure: ir_measures.Measure, key: str) -> str:
-    if key != measure.AT_PARAM:
-        return f"it needs a {key}; write {measure.NAME}({key}=1) or another number"
-    return f"it needs a {key}; write {measure.NAME}@{0.5 if measure.SUPPORTED_PARAMS[key].dtype is float else 10}"
-
-
-def _wanted(kind: type | None) -> str:
-    return {int: "a whole number", float: "a decimal number", bool: "True or False"}.get(kind or str, "another value")
-
-
-def _not_computed(measure: ir_measures.Measure) -> Iterator[str]:
-    """Yields why no installed package computes a measure that ir_measures knows; nothing if one does."""
-    if any(one.is_available() and one.supports(measure) for one in _providers()):
+    computing = [one for one in ir_measures.DefaultPipeline.providers if one.supports(measure)]
+    if any(one.is_available() for one in computing):
         return
-    missing = [said for one in _providers() if one.supports(measure) and (said := one.install_instructions())]
-    if missing:
-        yield f"no installed package computes it; {' or '.join(' '.join(said.split()) for said in missing)}"
-    for one in (one for provider in _providers() for one in provider.SUPPORTED_MEASURES if one.NAME == measure.NAME):
-        for key, allowed in one.params.items():
-            if not allowed.validate(measure[key]) and key not in measure.params:
-                yield _needs(measure, key)
-    yield f"no package computes it with {', '.join(measure.params)} together; leave out one"
+    missing = " or ".join(" ".join(words.split()) for one in computing if (words := one.install_instructions()))
+    yield f"no installed package computes it; {missing or 'add a cutoff or rel, or leave a parameter out'}"
