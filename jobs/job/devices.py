@@ -1,7 +1,7 @@
 """Which accelerators of a rewriting worker each of its engines computes on.
 
 Each engine has accelerators of its own where the worker has enough. Where `cluster.rewrite.gpus` gives it fewer, engines share
-some, as far as the shares of memory that they take leave room.
+some, as far as the shares of memory that they take leave room: the largest first, each where least is taken.
 """
 
 from __future__ import annotations
@@ -44,24 +44,12 @@ def placed(engines: Sequence[EngineSettings], gpus: float) -> Places | None:
     if sum(one.gpus for one in engines) <= there:
         ends = list(itertools.accumulate(one.gpus for one in engines))
         return [tuple(range(end - one.gpus, end)) for one, end in zip(engines, ends, strict=True)]
-    order = sorted(range(len(engines)), key=lambda at: (-engines[at].memory, -engines[at].gpus))
-    found = _fitted([engines[at] for at in order], (0.0,) * there)
-    return None if found is None else [devices for _, devices in sorted(zip(order, found, strict=True))]
-
-
-def _fitted(engines: Sequence[EngineSettings], taken: tuple[float, ...]) -> Places | None:
-    """Returns places for the engines beside what is taken of each accelerator's memory; the emptiest are tried first."""
-    if not engines:
-        return []
-    first, *rest = engines
-    free = [device for device, share in enumerate(taken) if share + first.memory <= 1 + _ROUNDING]
-    free.sort(key=lambda device: (taken[device], device))
-    tried: set[tuple[float, ...]] = set()
-    for devices in itertools.combinations(free, first.gpus):
-        after = tuple(share + first.memory * (device in devices) for device, share in enumerate(taken))
-        if (alike := tuple(sorted(after))) in tried:
-            continue
-        tried.add(alike)
-        if (others := _fitted(rest, after)) is not None:
-            return [tuple(sorted(devices)), *others]
-    return None
+    found: Places = [()] * len(engines)
+    taken = [0.0] * there
+    for number in sorted(range(len(engines)), key=lambda number: -engines[number].memory):
+        one = engines[number]
+        found[number] = tuple(sorted(sorted(range(there), key=lambda device: taken[device])[: one.gpus]))
+        for device in found[number]:
+            taken[device] += one.memory
+    fits = max(taken) <= 1 + _ROUNDING and all(len(devices) == one.gpus for one, devices in zip(engines, found, strict=True))
+    return found if fits else None

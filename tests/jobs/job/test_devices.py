@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from jobs.job.devices import on_devices, placed
 from rewriters.engines.settings import VLLM_MEMORY, LocatedVllmSettings, OpenaiSettings, VllmSettings
@@ -50,29 +46,6 @@ def test_engines_share_where_their_memory_has_room(
     engines: list[VllmSettings], gpus: float, places: list[tuple[int, ...]] | None
 ) -> None:
     assert placed(engines, gpus) == places
-
-
-ENGINES = st.lists(st.tuples(st.integers(1, 3), st.sampled_from([0.2, 0.3, 0.5, 0.6, 0.9])), min_size=1, max_size=4)
-
-
-@given(wanted=ENGINES, gpus=st.integers(1, 3))
-def test_there_are_places_just_where_some_choice_of_places_fits(wanted: list[tuple[int, float]], gpus: int) -> None:
-    engines = [engine(min(span, gpus), memory) for span, memory in wanted]
-    spans = [one.gpus for one in engines]
-    choices = itertools.product(*(itertools.combinations(range(gpus), span) for span in spans))
-
-    def fits(places: tuple[tuple[int, ...], ...] | list[tuple[int, ...]]) -> bool:
-        taken = [sum(one.memory for one, of in zip(engines, places, strict=True) if device in of) for device in range(gpus)]
-        return max(taken) <= 1 + 1e-6
-
-    found = placed(engines, gpus)
-    assert (found is not None) == any(map(fits, choices))
-    if found is not None:
-        assert fits(found)
-        assert [len(set(devices)) for devices in found] == spans
-        assert all(device < gpus for devices in found for device in devices)
-        if sum(spans) <= gpus:
-            assert len({device for devices in found for device in devices}) == sum(spans)
 
 
 def test_the_default_share_of_memory_is_that_of_vllm() -> None:
