@@ -126,14 +126,10 @@ def named_baselines(words: Sequence[str] | None, folder: RunFolder, flag: str) -
 
 
 def of_run(judgements: Judgements, folder: RunFolder) -> Judgements:
-    """Returns judgements with the ids that the tables of a run have.
+    """Returns the judgements, if they have the ids of the tables of a run; raises ConfigError where they have not."""
+    from jobs.job.judged_ids import checked_ids
 
-    Raises:
-        ConfigError: its collections leave open which documents are meant.
-    """
-    from jobs.job.judged_ids import qualified_judgements
-
-    return qualified_judgements(judgements, folder.config, folder.record.get("indexes") or {})
+    return checked_ids(judgements, folder.config)
 
 
 def gold_of(truth: GroundTruth, folder: RunFolder) -> GoldAnswers | None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jobs.job.judged_ids import qualified_judgements
+from jobs.job.judged_ids import checked_ids
 from jobs.log.judgements import JudgedBy, Judgements, Key
 from jobs.measure.answers.frame import GoldAnswers, answer_frame
 from jobs.measure.clusters import query_clusters
@@ -127,8 +127,7 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, meas
         ConfigError: a measure cannot be computed, or files of the runs cannot be read.
     """
     names = measures or b.config.evaluate.measures
-    named = [qualified_judgements(judgements, run.config, run.record.get("indexes") or {}) for run in (a, b)]
-    of_a, of_b = (measure(run, of_run, names, alone=False) for run, of_run in zip((a, b), named, strict=True))
+    of_a, of_b = (measure(run, checked_ids(judgements, run.config), names, alone=False) for run in (a, b))
     return pair_frames(of_a, of_b, b, count, (a.config.results, b.config.results))
 
 

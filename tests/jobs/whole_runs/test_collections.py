@@ -16,7 +16,7 @@ import yaml
 from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.config.load import load_config
-from jobs.job.judged_ids import qualified_judgements
+from jobs.job.judged_ids import checked_ids
 from jobs.job.keys import identity_fields
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate.evaluate import evaluate
@@ -233,35 +233,17 @@ def test_no_collections_leave_the_fingerprint_as_it_is(path: str) -> None:
     assert corpus.run_id == prepared_job(path).prepared.run_id
 
 
-def test_judgements_may_leave_out_the_collection_where_it_is_clear(path: str) -> None:
+def test_judgements_name_the_collection(path: str) -> None:
     run = open_run(str(run_in_process(prepared_job(path))))
     grades = {"moon and tides": {"law:d3": 1, "med:twin": 2, "law:nobody": 1}, "yeast": {"law:d4": 1}}
     named = Judgements("q.tsv", grades, "query")
-    bare = named._replace(grades={"moon and tides": {"law:d3": 1, "twin": 2, "law:nobody": 1}, "yeast": {"law:d4": 1}})
-    indexes = run.record["indexes"]
-    assert qualified_judgements(bare, run.config, indexes) == named
-    assert qualified_judgements(named, run.config, indexes) is named
-    found = evaluate(run, named, ["R@10"])
+    found = evaluate(run, checked_ids(named, run.config), ["R@10"])
     assert found.results["R@10"] == pytest.approx((2 / 3 + 1) / 2)
     assert found.unknown is not None
     assert (found.unknown.unknown, found.unknown.example) == (1, "law:nobody")
-    for wrong, words in (
-        ({"d3": 1}, "'d3' is a document of law and another of med; write law:d3 or med:d3"),
-        ({"twin": 1, "med:twin": 0}, "med:twin has grades"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            qualified_judgements(Judgements("q.tsv", {"yeast": wrong}, "query"), run.config, indexes)
-    lost = qualified_judgements(Judgements("q.tsv", {"yeast": {"nowhere": 1}}, "query"), run.config, indexes)
-    assert lost.grades == {"yeast": {"nowhere": 1}}
-
-
-def test_unqualified_judgements_need_the_indexes(path: str, place: Path) -> None:
-    run = open_run(str(run_in_process(prepared_job(path))))
-    (place / "med").rename(place / "gone")
-    bare = Judgements("q.tsv", {"yeast": {"twin": 1}}, "query")
-    with pytest.raises(ConfigError, match="'twin' names no collection, and the index of med cannot be read") as refused:
-        qualified_judgements(bare, run.config, run.record["indexes"])
-    assert refused.value.line.endswith("write ids as med:ID")
+    for wrong in ("d3", "web:0123"):
+        with pytest.raises(ConfigError, match=f"{wrong}' names no collection; write law:{wrong} or med:{wrong}"):
+            checked_ids(Judgements("q.tsv", {"yeast": {wrong: 1}}, "query"), run.config)
 
 
 def test_one_collection_is_indexed_at_a_time(path: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
