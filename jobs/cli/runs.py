@@ -8,7 +8,7 @@ from cluster.errors import ConfigError
 from cluster.storage import Storage, open_storage
 from jobs.cli.inputs import check_nothing_set, named_config
 from jobs.cli.log_verbs import load
-from jobs.cli.printing import show, width
+from jobs.cli.printing import show
 
 
 def runs(options: argparse.Namespace) -> int:
@@ -25,7 +25,7 @@ def runs(options: argparse.Namespace) -> int:
         if (status := read_status(options.config)) is not None:
             if not options.json:
                 print(status.folder)
-            return show(options, lambda: status_values(status), lambda: status_page(status, width()))
+            return show(options, lambda: status_values(status), lambda: status_page(status))
     output, name = find_output(options.config) if config is None else (open_storage(config.output), config.name)
     config_file = None if config is None else options.config
     return _list(options, output, name, config_file)

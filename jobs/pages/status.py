@@ -10,14 +10,14 @@ from rich.text import Text
 from cluster.outages import Outage
 from cluster.run.lease import Holder
 from jobs.runs.status import Status
-from jobs.terminal.display import stage_table, totals, totals_table
+from jobs.terminal.display import fact_lines, stage_lines
 from jobs.terminal.formats import clock, per_second, percent, plain
 from jobs.terminal.state import StageState, State
 from jobs.terminal.tables import facts
 
 
-def status_page(status: Status, width: int) -> RenderableType:
-    """Returns the page for a terminal of `width` columns, without the run's folder."""
+def status_page(status: Status) -> RenderableType:
+    """Returns the page, without the run's folder."""
     progress = status.progress
     table = facts((), least=8)
     table.add_row("state", Text(_state(status)))
@@ -36,8 +36,8 @@ def status_page(status: Status, width: int) -> RenderableType:
     if progress.get("traffic_covered") is not None and status.committed != status.planned:
         table.add_row("traffic", f"{percent(progress['traffic_covered'])} covered")
     state = _read(progress)
-    stages = [stage_table(state.stages, state.total, width)] if state.stages and status.state == "running" else []
-    return Group(table, *stages, totals_table(totals(state, width)))
+    stages = stage_lines(state.stages, state.total) if status.state == "running" else []
+    return Group(table, *stages, *fact_lines(state))
 
 
 def _state(status: Status) -> str:

@@ -71,5 +71,4 @@ class LiveDisplay:
             columns, lines = os.get_terminal_size(self._stream.fileno())
             if columns and lines:
                 self._console.size = ConsoleDimensions(columns, lines)
-        width, height = self._console.size
-        return display(self.state, time.monotonic(), self._title, width, height, self._phase_began)
+        return display(self.state, time.monotonic(), self._title, self._console.size.height, self._phase_began)

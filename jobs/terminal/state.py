@@ -11,6 +11,7 @@ from cluster.outages import Outage
 from jobs.terminal.formats import clock, listed, money, per_second, plain, queries, short
 
 ETA_SECONDS = 10.0  # of work after the first commit before an ETA is shown
+COUNTED = ("requests", "searches", "pairs")  # of the quantities, before tokens
 STOPPING = "stopping"  # phases that begin with it have no ETA
 
 
@@ -79,13 +80,21 @@ class State:
         done = sum(stage.done for stage in self.stages) / len(self.stages) if self.stages else self.done
         return min(1.0, max(done, self.done) / self.total)
 
-    def notes(self, wall: float) -> list[tuple[str, str]]:
-        """Returns what a person should know at once, each with its name."""
+    def facts(self, wall: float) -> list[tuple[str, str]]:
+        """Returns what a person should know at once, each with its name: outages, errors, cost and tokens."""
         rows = [
             ("waiting", f"for {one.service}, {clock(wall - one.since)} of {clock(one.patience)}: {plain(one.reason)}")
             for one in self.outages
         ]
-        return rows + ([("stopping", self.stopping)] if self.stopping else [])
+        rows += [("stopping", self.stopping)] if self.stopping else []
+        reasons = f": {listed(self.reasons)}" if self.reasons else ""
+        rows.append(("errors", f"{queries(self.errors)}{reasons}" if self.errors else f"none{reasons}"))
+        parts = [money(self.usd)] if self.usd is not None else []
+        parts += [f"{short(self.quantities[name])} {name}" for name in COUNTED if self.quantities.get(name)]
+        rows += [("cost" if self.usd is not None else "work", ", ".join(parts))] if parts else []
+        prompt, cached, written = (self.quantities.get(f"{kind}_tokens", 0) for kind in ("prompt", "cached", "completion"))
+        known = f" ({short(cached)} cached)" if cached else ""
+        return rows + ([("tokens", f"{short(prompt)} read{known}, {short(written)} written")] if prompt or written else [])
 
     def rate(self, now: float) -> float:
         """Returns queries per second since the first commit of this start; 0 until there is a second one."""
@@ -122,26 +131,12 @@ class State:
         """Returns the progress in one line."""
         if not self.total:
             return plain(self.phase)
-        errors = f"{queries(self.errors)} with errors" if self.errors else "no errors"
         share = self.work_done()
-        parts = [
-            f"{self.done:,}/{self.total:,} queries" + (f", {share:.0%} of the work" if share < 1 else ""),
-            *self.pace(now).split("  "),
-        ]
-        parts.append(f"{errors} ({listed(self.reasons)})" if self.reasons else errors)
-        parts.append(f"tokens {tokens}" if (tokens := self.tokens()) else "")
-        parts.append(money(self.usd) if self.usd is not None else "")
-        text = (f"{plain(self.phase)}: " if self.phase != "working" else "") + ", ".join(filter(None, parts))
+        done = f"{self.done:,}/{self.total:,} queries" + (f", {share:.0%} of the work" if share < 1 else "")
+        pace = "".join(f", {part}" for part in self.pace(now).split("  ") if part)
+        phase = f"{plain(self.phase)}: " if self.phase != "working" else ""
         stages = [stage.words() for stage in self.stages if stage.at_work or stage.waiting or stage.note]
-        return "; ".join([text, *(f"{name} {words}" for name, words in self.notes(time.time())), *stages])
-
-    def tokens(self) -> str:
-        """Returns how many tokens the models have read and written, in words; empty where none are known."""
-        prompt, cached, written = (self.quantities.get(f"{kind}_tokens", 0) for kind in ("prompt", "cached", "completion"))
-        if not prompt and not written:
-            return ""
-        known = f" ({short(cached)} cached)" if cached else ""
-        return f"{short(prompt)} read{known}, {short(written)} written"
+        return "; ".join([phase + done + pace, *(f"{name} {words}" for name, words in self.facts(time.time())), *stages])
 
     def values(self, now: float) -> dict[str, Any]:
         """Returns the progress as JSON-able values, for another process."""

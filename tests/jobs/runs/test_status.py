@@ -88,7 +88,7 @@ def test_a_run_at_work(folder: FileStorage, status: Callable[..., str]) -> None:
     assert line(page, "phase") == "working"
     assert line(page, "shards") == "2 of 10 committed"
     assert line(page, "queries") == "20 of 100 committed, 2.0/s, ETA 40 s"
-    assert line(page, "rewrite") == "40 3.5/s 10 5 90% 1 of 2 workers"
+    assert line(page, "rewrite") == "40 3.5/s 5 10 90% 1 of 2 workers"
     assert line(page, "errors") == "1 query: truncated 1"
     assert line(page, "cost") == "$0.500, 40 requests"
 

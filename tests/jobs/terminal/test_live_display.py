@@ -47,8 +47,8 @@ def test_the_progress_is_logged_now_and_then(now: list[float], caplog: pytest.Lo
     display.phase("closing")
     display.close()
     assert said(caplog)[1:] == [
-        ("progress", "reading the log: 5/20 queries, 25% of the work, no errors"),
-        ("phase", "closing: 5/20 queries, 25% of the work, no errors"),
+        ("progress", "reading the log: 5/20 queries, 25% of the work; errors none"),
+        ("phase", "closing: 5/20 queries, 25% of the work; errors none"),
     ]  # fmt: skip
     assert (caplog.records[1].fields["committed"], caplog.records[1].fields["total"]) == (5, 20)  # type: ignore[attr-defined]
     assert stream.getvalue() == ""

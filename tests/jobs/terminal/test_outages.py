@@ -85,11 +85,11 @@ def test_an_outage_is_shown_logged_and_kept(monkeypatch: pytest.MonkeyPatch, cap
     away = Outage("LLM server http://host/v1", "connection refused", 955.0, 600.0)
     log.update("workers", [away])
     log.update("driver", [])
-    assert state.notes(1000.0) == [("waiting", "for LLM server http://host/v1, 45 s of 10 min 00 s: connection refused")]
+    assert state.facts(1000.0)[:-1] == [("waiting", "for LLM server http://host/v1, 45 s of 10 min 00 s: connection refused")]
     assert "waiting for LLM server http://host/v1, 45 s of 10 min 00 s: connection refused" in state.words(0.0)
     now[0] = 1015.0
     log.update("workers", [])
-    assert state.notes(1015.0) == []
+    assert state.facts(1015.0) == [("errors", "none")]
     assert [(record.event, record.getMessage()) for record in caplog.records] == [  # type: ignore[attr-defined]
         ("outage", "waiting for LLM server http://host/v1: connection refused; gives up after 10 min 00 s"),
         ("recovery", "LLM server http://host/v1 answers again, after 1 min 00 s"),

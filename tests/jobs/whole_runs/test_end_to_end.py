@@ -102,7 +102,7 @@ def test_standard_error_has_the_events_and_the_log_too(calm: Done) -> None:
     assert events == ["start", "log", "plan", *["commit"] * SHARDS, "end"]
     (closing,) = [line["message"] for line in lines if line["message"].startswith("checking and closing: ")]
     assert closing.startswith("checking and closing: 176/176 queries, ")
-    assert ", 3 queries with errors (truncated 5), $" in closing
+    assert "; errors 3 queries: truncated 5; cost $" in closing
 
 
 # ---------------------------------------------------------------- the balances, from the files
