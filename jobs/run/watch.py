@@ -17,7 +17,7 @@ from jobs.runs.traffic import covered
 from jobs.terminal.state import StageState, State
 
 LOOK_SECONDS = 1.0  # between two looks at the progress
-RATE_SECONDS = 60.0  # that a rate goes by
+RATE_SECONDS = 300.0  # that a rate goes by
 BUSY_SECONDS = 30.0  # that `busy` and `slowest` go by,
 LEAST_SECONDS = 5.0  # and that they, and a rate, must know at least
 
@@ -30,41 +30,25 @@ def show_committed(state: State, plan: Plan, tally: Tally) -> None:
 
 
 class RecentRates:
-    """How fast each stage was in the last minute."""
+    """How fast each stage was in the last minutes."""
 
     def __init__(self) -> None:
-        self._points: dict[str, deque[tuple[float, int]]] = {}  # stage -> when its `done` changed, and to what
         self._looks: deque[tuple[float, dict[str, StageProgress]]] = deque()
-        self._now = 0.0
 
     def add(self, now: float, pages: Mapping[str, StageProgress], committed: int) -> None:
-        """Takes in the progress."""
-        self._now = now
-        self._looks.append((now, dict(pages)))
-        while now - self._looks[0][0] > BUSY_SECONDS:
+        """Takes in the progress; `committed` queries are done in every stage."""
+        self._looks.append((now, {name: page._replace(done=committed + page.done) for name, page in pages.items()}))
+        while now - self._looks[0][0] > RATE_SECONDS:
             self._looks.popleft()
-        for name, page in pages.items():
-            done = committed + page.done
-            points = self._points.setdefault(name, deque())
-            if len(points) == 1 and done == points[0][1] and not page.in_flight:
-                points.clear()  # nothing has come to this stage yet: its clock begins later
-            if not points or done != points[-1][1]:
-                points.append((now, done))
-            while len(points) > 2 and now - points[1][0] >= RATE_SECONDS:
-                points.popleft()
 
     def rate(self, stage: str) -> float | None:
-        """Returns rows per second over the last minute, or since the step before the last where steps take longer.
-
-        None where too little is known, or nothing was to be done for a minute.
-        """
-        points = self._points.get(stage, deque())
-        if len(points) < 2 or self._now - points[0][0] < LEAST_SECONDS:
+        """Returns rows per second since rows have come; None where too little is known, or nothing was to be done."""
+        looks = [(at, page) for at, page in self._since_there(stage, RATE_SECONDS) if page.in_flight or page.done]
+        if len(looks) < 2 or looks[-1][0] - looks[0][0] < LEAST_SECONDS:
             return None
-        page = self._looks[-1][1][stage]
-        if not page.in_flight and not page.waiting and self._now - points[-1][0] > RATE_SECONDS:
-            return None
-        return max(0.0, (points[-1][1] - points[0][1]) / (self._now - points[0][0]))
+        (then, before), (now, after) = looks[0], looks[-1]
+        idle = after.done == before.done and not after.in_flight and not after.waiting
+        return None if idle else max(0.0, (after.done - before.done) / (now - then))
 
     def busy(self, stage: str) -> float | None:
         """Returns the share of their time in which workers had something under way, since they are there.
@@ -91,9 +75,10 @@ class RecentRates:
         name = max(busy, key=lambda name: busy[name], default=None)
         return name if name is not None and busy[name] > 0.5 else None
 
-    def _since_there(self, stage: str) -> list[tuple[float, StageProgress]]:
-        """Returns the looks at a stage since its first worker has started."""
-        return [(at, pages[stage]) for at, pages in self._looks if stage in pages and pages[stage].ready_workers]
+    def _since_there(self, stage: str, seconds: float = BUSY_SECONDS) -> list[tuple[float, StageProgress]]:
+        """Returns the latest looks at a stage since its first worker has started."""
+        first = self._looks[-1][0] - seconds if self._looks else 0.0
+        return [(at, of[stage]) for at, of in self._looks if at >= first and stage in of and of[stage].ready_workers]
 
 
 class Watch:
@@ -105,7 +90,6 @@ class Watch:
         self.costed_as: Mapping[str, str] = {}
         """Stage -> the value of `costs.stage` in its entries."""
         self._pace, self._looked = RecentRates(), float("-inf")
-        self._before = dict(state.busy), dict(state.queued)  # of earlier runners of this start
         self.snapshot = NOTHING
         """The last progress."""
         self.counts: Counter[str] = Counter()
@@ -150,8 +134,7 @@ class Watch:
         self._add_up(counts, spent, {})
 
     def _keep_times(self, pages: Mapping[str, StageProgress]) -> None:
-        """Sums the times of this runner and those before, by stage."""
-        busy, queued = (dict(times) for times in self._before)
+        busy, queued = dict[str, float](), dict[str, float]()
         for name, page in pages.items():
             stage = self.costed_as.get(name, name)
             busy[stage] = busy.get(stage, 0.0) + page.busy_seconds

@@ -23,7 +23,7 @@ class StageState:
     done: int  # of all starts of the run
     at_work: int = 0
     waiting: int = 0  # out of the stage before
-    rate: float | None = None  # per second over the last minute; None: not known, or nothing to do
+    rate: float | None = None  # per second over the last minutes; None: not known, or nothing to do
     busy: float | None = None  # share of its workers' time, 0 to 1
     workers: int = 1
     there: int = 1  # workers that have started

@@ -23,24 +23,16 @@ def page(
 # ---------------------------------------------------------------- rates
 
 
-def test_a_rate_is_that_of_the_last_minute() -> None:
+def test_a_rate_is_that_of_the_last_minutes_since_rows_have_come() -> None:
     pace = RecentRates()
-    for second in range(200):  # ten a second, then one
-        done = 10 * min(second, 100) + max(0, second - 100)
-        pace.add(float(second), {"rewrite": page(done, at_work=5)}, 0)
-        if second in (50, 100):
+    for second in range(600):  # ten a second, then one
+        done = 10 * min(max(0, second - 100), 200) + max(0, second - 300)
+        pace.add(float(second), {"rewrite": page(done, at_work=5 * (second >= 100))}, 0)
+        if second < 100 + LEAST_SECONDS:
+            assert pace.rate("rewrite") is None
+        if second in (110, 300):
             assert pace.rate("rewrite") == 10
-    assert pace.rate("rewrite") == pytest.approx(1, abs=0.02)
-
-
-def test_a_rate_begins_when_the_first_rows_have_come() -> None:
-    pace = RecentRates()
-    for second in range(100):
-        pace.add(float(second), {"rerank": page()}, 0)
-    for second in range(100, 111):
-        pace.add(float(second), {"rerank": page(22 * (second == 110), at_work=20)}, 0)
-        assert (pace.rate("rerank") is None) == (second < 110)
-    assert pace.rate("rerank") == 2  # since the last look at which nothing had come, not since the first
+    assert pace.rate("rewrite") == pytest.approx(1, abs=0.04)
 
 
 def test_committed_rows_are_done_in_every_stage() -> None:
@@ -50,16 +42,9 @@ def test_committed_rows_are_done_in_every_stage() -> None:
     assert pace.rate("write") == pytest.approx(5, rel=0.1)
 
 
-def test_steps_that_take_longer_than_a_minute_have_a_rate() -> None:
-    pace = RecentRates()
-    for second in range(1000):
-        pace.add(float(second), {"rerank": page(200 * (second // 200), at_work=100)}, 0)
-    assert pace.rate("rerank") == pytest.approx(0.5, rel=0.01)  # 200 in the 399 s since the step before the last
-
-
 def test_a_stage_that_has_nothing_to_do_has_no_rate() -> None:
     pace = RecentRates()
-    for second in range(100):
+    for second in range(400):
         pace.add(float(second), {"read": page(10 * min(second, 20), at_work=int(second < 20))}, 0)
         if second == 70:
             assert pace.rate("read") is not None
@@ -180,20 +165,18 @@ def test_what_is_under_way_is_added_to_what_is_committed(monkeypatch: pytest.Mon
     assert (state.stages, state.errors, state.quantities["requests"]) == ((), 1, 20)
 
 
-def test_times_are_summed_by_stage_over_the_runners_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_are_summed_by_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.monotonic", lambda: 1000.0)
     state, runner = State(), Runner()
     anything: Any = runner
-    for times in ((4.0, 1.0), (6.0, 2.0)):  # to size the pools, then the rest
-        watch = Watch(None, state)
-        watch.costed_as = {"score": "rerank", "rewrite_2": "rewrite"}
-        runner.now = {name: page(busy=times[0])._replace(queued_seconds=times[1]) for name in ("rewrite", "rewrite_2", "score")}
-        watch.look(anything, {}, {})
-        runner.now = {name: one._replace(queued_seconds=times[1] + 0.5) for name, one in runner.now.items()}
-        watch.last(anything)  # however soon after the last look
-    assert state.busy == {"rewrite": 2 * (4.0 + 6.0), "rerank": 4.0 + 6.0}
-    assert state.queued == {"rewrite": 2 * (1.5 + 2.5), "rerank": 1.5 + 2.5}
-    assert state.worker_seconds == 30.0
+    watch = Watch(None, state)
+    watch.costed_as = {"score": "rerank", "rewrite_2": "rewrite"}
+    runner.now = {name: page(busy=4.0)._replace(queued_seconds=1.0) for name in ("rewrite", "rewrite_2", "score")}
+    watch.look(anything, {}, {})
+    runner.now = {name: one._replace(queued_seconds=1.5) for name, one in runner.now.items()}
+    watch.last(anything)  # however soon after the last look
+    assert (state.busy, state.queued) == ({"rewrite": 8.0, "rerank": 4.0}, {"rewrite": 3.0, "rerank": 1.5})
+    assert state.worker_seconds == 12.0
 
 
 def test_without_prices_there_is_no_money() -> None:
