@@ -13,6 +13,7 @@ from dataclasses import astuple, dataclass, fields
 from typing import ClassVar, Self, TypeVar
 
 WITHOUT_GOLD = "judged_without_gold"  # queries whose answers were judged right or wrong by the question alone
+FAILED_BY_OUTAGES = "failed_by_outages"  # queries that failed, and only since a server was away
 # Of work -> value of `costs.stage`.
 QUANTITIES = {
     "requests": "rewrite", "searches": "retrieve", "pairs": "rerank", "rounds": "iterate", "grades": "grade",

@@ -14,11 +14,11 @@ from cluster.embedded import is_embedded
 from cluster.errors import Stopped
 from cluster.run.progress import ProgressTracker
 from cluster.run.shards import Plan
-from jobs.counts import ErrorCount, ErrorQueries, counts_of
+from jobs.counts import FAILED_BY_OUTAGES, ErrorCount, counts_of
 from jobs.job.prepare import Prepared
 from jobs.runs.tally import Tally
 from jobs.runs.traffic import covered_words
-from jobs.tables import NOTES, OUTAGES
+from jobs.tables import NOTES
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.resuming import with_setting
@@ -59,7 +59,7 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
     if too_many(failed, done, limits.error_rate, whole=at_end):
         failures = [(of, n) for of, n in counts_of(counts, ErrorCount) if of.reason not in NOTES]
         most, often = max(failures, key=lambda item: item[1])
-        away = failed_by_outages(counts)
+        away = counts.get(FAILED_BY_OUTAGES, 0)
         alone = not too_many(failed - away, done, limits.error_rate, whole=at_end)
         again = f"{away:,} of them failed as a server was away, and are asked again with: {resume_command}; " if alone else ""
         return Stopped(
@@ -93,12 +93,6 @@ def too_many(failed: int, of: int, rate: float, *, whole: bool) -> bool:
     """
     enough = failed >= FEWEST_FAILED or not rate or (whole and 2 * failed >= of)
     return enough and failed > rate * of
-
-
-def failed_by_outages(counts: Mapping[str, int]) -> int:
-    """Returns how many of the failed queries failed because a server was away."""
-    away = sum(n for of, n in counts_of(counts, ErrorQueries) if of.reason in OUTAGES)
-    return min(away, counts.get("failed_queries", 0))
 
 
 class Stall:

@@ -21,12 +21,13 @@ from cluster.run.shards import SUCCESS, Plan, Shard, check_inputs, manifests, re
 from cluster.shared_folder import check_shared
 from cluster.storage.traffic import add_traffic
 from jobs.chain.pipeline import ASKING
+from jobs.counts import FAILED_BY_OUTAGES
 from jobs.job.prepare import Prepared, check_shared_store
 from jobs.job.shipping import package_folders
 from jobs.run.driver_costs import DriverCosts
 from jobs.run.finish import finish, put_latest
 from jobs.run.job import Job
-from jobs.run.limits import Signals, Stall, Sums, failed_by_outages, limit, outcome, too_many
+from jobs.run.limits import Signals, Stall, Sums, limit, outcome, too_many
 from jobs.run.planning.draft import check_unfinished, draft_plan, plan_words, store_plan
 from jobs.run.progress import driver_gauges, progress_file, tracked_metrics
 from jobs.run.record import Record
@@ -220,12 +221,12 @@ class Driver:
     def _reopen(self) -> None:
         """Takes back shards in which queries failed as a server was away, where only these exceed `limits.error_rate`."""
         counts, rate, whole = self.tally.counts, self.prepared.config.limits.error_rate, not self._pending
-        failed, away = counts["failed_queries"], failed_by_outages(counts)
+        failed, away = counts["failed_queries"], counts[FAILED_BY_OUTAGES]
         over, without = (too_many(of, counts["queries"], rate, whole=whole) for of in (failed, failed - away))
         if not over or without:
             return
         storage = self.prepared.storage
-        shards = [one.shard for one in manifests(storage) if failed_by_outages(one.counts)]
+        shards = [one.shard for one in manifests(storage) if one.counts.get(FAILED_BY_OUTAGES)]
         words = (
             f"done again, as a server was away for {queries(away)} of them: shards {len(shards):,} of {len(self.plan.shards):,}"
         )

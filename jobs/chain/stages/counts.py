@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from jobs.chain.arms.shared_work import Answer, Reading
 from jobs.chain.drift import DRIFT, Drifted, is_drifted
 from jobs.counts import (
+    FAILED_BY_OUTAGES,
     ErrorCount,
     ErrorQueries,
     FlaggedTexts,
@@ -24,7 +25,7 @@ from jobs.counts import (
     Unsearched,
     arm_key,
 )
-from jobs.tables import LOST, NOTES, unnested, with_appended
+from jobs.tables import LOST, NOTES, OUTAGES, unnested, with_appended
 from rewriters.guards.guards import NEAR_DUPLICATE
 from rewriters.lengths import longer_cores
 from rewriters.reasons import GUARDED
@@ -79,6 +80,12 @@ class BlockErrors:
         counts["lost_requests"] = pc.sum(costs.field("requests").filter(pc.equal(costs.field("error"), LOST))).as_py() or 0
         for _, stage, reason in {(row, stage, reason) for row, stage, _, reason in self._errors}:
             counts[ErrorQueries(stage, reason).key] += 1
+        reasons: dict[int, set[str]] = {}
+        for row, _, _, reason in self._errors:
+            if reason not in NOTES:
+                reasons.setdefault(row, set()).add(reason)
+        if away := sum(of_query <= OUTAGES for of_query in reasons.values()):
+            counts[FAILED_BY_OUTAGES] = away
         return counts
 
     def reasons(self, stage: str) -> list[str]:

@@ -26,13 +26,13 @@ ROWS = [
 ]
 
 
-def block() -> pa.Table:
+def block(errors_of_rows: list[list[dict[str, Any]]] = ROWS) -> pa.Table:
     rows = [
         {field.name: None for field in UNSCORED} | {
             "shard": 0, "query_id": str(n), "query": "q", "log_count": 1, "costs": [], "errors": errors, "rewrites": [],
             "stored": [], "candidates": [], "hits": [],
         }
-        for n, errors in enumerate(ROWS)
+        for n, errors in enumerate(errors_of_rows)
     ]  # fmt: skip
     return pa.Table.from_pylist(rows, UNSCORED)
 
@@ -72,6 +72,12 @@ def test_all_stages_together_are_what_the_manifest_has() -> None:
     for stage in ("read", "rewrite", "retrieve", "fuse", "rerank"):
         together.update(BlockErrors(table).counts(stage))
     assert together == {name: n for name, n in manifest.items() if name.startswith("error/") or name == "failed_queries"}
+
+
+def test_a_query_that_outages_failed_in_two_stages_counts_once_and_with_another_failure_not_at_all() -> None:
+    away = [error("rewrite", "keyword", "timeout"), error("judge", None, "unavailable")]
+    counts = BlockErrors(block([away, [*away, error("rewrite", "general", "echo")], away[1:], []])).losses()
+    assert (counts["failed_queries"], counts["failed_by_outages"]) == (3, 2)
 
 
 def test_reasons_are_those_of_failures_most_often_first() -> None:
