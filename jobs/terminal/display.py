@@ -31,7 +31,7 @@ def display(state: State, now: float, title: str, height: int, since: float) -> 
     head = f"{state.done:,} of {state.total:,} queries committed, {int(100 * share)} % done  {phase}  {plain(title)}"
     bar = Table.grid(Column(ratio=1), "", expand=True)
     bar.add_row(ProgressBar(total=1.0, completed=share), _line(f"  {state.pace(now) or waited:>24}"))
-    rows = [_line(head, "bold"), bar, *fact_lines(state), *stage_lines(state.stages, state.total)]
+    rows: list[RenderableType] = [_line(head, "bold"), bar, *fact_lines(state), *stage_lines(state.stages, state.total)]
     return Group(*rows[: max(1, height - 1)])
 
 
